@@ -1,0 +1,292 @@
+"""A request to append, judged: (spec, path, headers, body) to an `Append`, or the first refusal.
+
+Owns: the order of the checks after authorization (the contract's table of refusals), and how an event is
+made of what was sent. Must not know: sockets, Redis, Postgres; clock and randomness are arguments.
+
+The checks come in two halves, since the body is read in between: `address` for path and spec, `compose` for
+body and metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.admit.envelope import Envelope, read_batch, read_single
+from gateway.admit.preconditions import Asked, agreed_length
+from gateway.errors import Refusal
+from gateway.events import (
+    ANY_LENGTH,
+    Append,
+    Event,
+    Retry,
+    Stream,
+    make_append,
+    make_retry,
+    request_digest,
+)
+from spec.identifiers import Refused as NotAnIdentifier
+from spec.identifiers import canonicalize, identify
+from spec.model import AggregateType, EventType, Spec
+
+# What a changed spec may refuse although an earlier request like it was accepted.
+SPEC_REFUSALS = frozenset(
+    (
+        "unknown_aggregate_type",
+        "unknown_event_type",
+        "invalid_identifier",
+        "unknown_actor_type",
+        "unknown_target_type",
+        "schema_violation",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What the path names, by the spec. `event_type` is None where the body names the types."""
+
+    aggregate_type: AggregateType
+    key: str
+    event_type: EventType | None
+    path: str  # canonical, for the request digest; without the key where the gateway mints it
+    minted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Minting:
+    """What a new event takes from outside: pure code has no clock and no randomness."""
+
+    tenant: bytes
+    spec_rev: int
+    now_ms: int
+    correlation_id: bytes
+    mint: Callable[[], bytes]  # UUIDv7, 16 bytes
+    event_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A refusal after the body was read; `retry` is set where the request named identities, so that a
+    committed original can still be answered with its receipt."""
+
+    refusal: Refusal
+    retry: Retry | None
+
+
+def address(spec: Spec | None, aggregate: str, key: str | None, event: str | None) -> Address | Refusal:
+    """The first half. `key` is None where the path's segment could not be decoded; `event` is None where
+    the path has none."""
+    if event is not None and event.startswith("_"):
+        return Refusal(
+            "reserved_event_type",
+            "Event types that start with an underscore are the system's own; they can't be posted.",
+            "event_type",
+        )
+    found = _aggregate_type(spec, aggregate)
+    if isinstance(found, Refusal):
+        return found
+    assert spec is not None
+    event_type = None
+    if event is not None:
+        event_type = found.events.get(event)
+        if event_type is None:
+            return Refusal(
+                "unknown_event_type",
+                f"The spec declares no event {event[:64]!r} for {aggregate!r}.",
+                "event_type",
+            )
+    canonical = canonicalize(key, spec.singletons) if key is not None else None
+    if canonical is None:
+        return bad_identifier(key, spec, "key")
+    path = f"/{aggregate}/{canonical}/{event}" if event is not None else f"/{aggregate}/{canonical}"
+    return Address(found, canonical, event_type, path)
+
+
+def minting_address(
+    spec: Spec | None, aggregate: str, mint_key: Callable[[AggregateType], str]
+) -> Address | Refusal:
+    """The first half where the path names no aggregate: a new one is made."""
+    found = _aggregate_type(spec, aggregate)
+    if isinstance(found, Refusal):
+        return found
+    return Address(found, mint_key(found), None, f"/{aggregate}", minted=True)
+
+
+def _aggregate_type(spec: Spec | None, name: str) -> AggregateType | Refusal:
+    found = spec.aggregate_types.get(name) if spec is not None else None
+    if found is None:
+        return Refusal(
+            "unknown_aggregate_type", f"The spec declares no aggregate type {name[:64]!r}.", "type"
+        )
+    return found
+
+
+def bad_identifier(text: str | None, spec: Spec, path: str) -> Refusal:
+    if text is None:
+        return Refusal("invalid_identifier", "The id is not valid percent-encoded UTF-8.", path)
+    verdict = identify(text, spec.singletons)
+    reason = verdict.reason if isinstance(verdict, NotAnIdentifier) else "This is no identifier."
+    return Refusal("invalid_identifier", reason, path)
+
+
+def compose(spec: Spec, place: Address, asked: Asked, body: bytes, minting: Minting) -> Append | Fault:
+    """The second half: body, metadata, schema. `place.event_type` tells a single append from a batch."""
+    single = place.event_type is not None
+    envelope = read_single(body) if single else read_batch(body)
+    if isinstance(envelope, Refusal):
+        return Fault(envelope, None)
+    expected = agreed_length(asked, envelope.previous_length, skip_occ=envelope.skip_occ)
+    if place.minted and not isinstance(expected, Refusal):
+        expected = _of_a_new_aggregate(expected, asked)
+    if isinstance(expected, Refusal):
+        return Fault(expected, None)
+    retry = _retry(minting.tenant, asked, envelope, place.path, body)
+    refusal = _sizes(envelope, minting.event_bytes_max, single=single)
+    types = (place.event_type,) if place.event_type is not None else _types(place, envelope)
+    if isinstance(types, Refusal):
+        return Fault(refusal or types, retry)
+    refusal = refusal or _references(spec, envelope) or _schemas(types, envelope, single=single)
+    if refusal is not None:
+        return Fault(refusal, retry)
+    return _append(spec, place, types, envelope, retry, expected, minting)
+
+
+def _of_a_new_aggregate(expected: int, asked: Asked) -> int | Refusal:
+    """A new aggregate has no events; asking for another length is a contradiction."""
+    if expected in (ANY_LENGTH, 0):
+        return 0
+    path = asked.expected_by or "metadata.previous_length"
+    return Refusal("invalid_field", "A new aggregate has 0 events before; ask for no other length.", path)
+
+
+def retry_of(
+    spec: Spec | None,
+    tenant: bytes,
+    aggregate: str,
+    key: str | None,
+    event: str | None,
+    asked: Asked,
+    body: bytes,
+) -> Retry | None:
+    """What a request would be recognized by whose path the spec of today refuses; None where it names no
+    identity of its own."""
+    path = f"/{aggregate}"
+    if key is not None:
+        path += "/" + (canonicalize(key, spec.singletons if spec is not None else ()) or key)
+    if event is not None:
+        path += f"/{event}"
+    envelope = read_single(body) if event is not None else read_batch(body)
+    retry = _retry(tenant, asked, None if isinstance(envelope, Refusal) else envelope, path, body)
+    return retry if retry.chosen else None
+
+
+def _retry(tenant: bytes, asked: Asked, envelope: Envelope | None, path: str, body: bytes) -> Retry:
+    """A version asked for in the body is among its bytes; one asked for by a header is named beside them."""
+    key = asked.idempotency_key
+    events = () if envelope is None else envelope.events
+    chosen = tuple([_bytes(each.event_id) for each in events if each.event_id is not None])
+    digest = request_digest(path, body, asked.expected)
+    return make_retry(tenant, None if key is None else key.encode(), chosen, digest)
+
+
+def _sizes(envelope: Envelope, most: int, *, single: bool) -> Refusal | None:
+    for n, event in enumerate(envelope.events):
+        if len(event.data_raw) > most:
+            path = "data" if single else f"events[{n}].data"
+            return Refusal(
+                "too_large",
+                f"The data has {len(event.data_raw)} bytes; at most {most} are kept.",
+                path,
+            )
+    return None
+
+
+def _types(place: Address, envelope: Envelope) -> tuple[EventType, ...] | Refusal:
+    """The types that a batch names, in the order of the checks: reserved names first."""
+    names = [event.type or "" for event in envelope.events]
+    for n, name in enumerate(names):
+        if name.startswith("_"):
+            return Refusal(
+                "reserved_event_type",
+                "Event types that start with an underscore are the system's own; they can't be posted.",
+                f"events[{n}].type",
+            )
+    for n, name in enumerate(names):
+        if name not in place.aggregate_type.events:
+            return Refusal(
+                "unknown_event_type",
+                f"The spec declares no event {name[:64]!r} for {place.aggregate_type.name!r}.",
+                f"events[{n}].type",
+                status=422,
+            )
+    return tuple(place.aggregate_type.events[name] for name in names)
+
+
+def _references(spec: Spec, envelope: Envelope) -> Refusal | None:
+    if envelope.actor_type not in spec.agent_types:
+        return Refusal(
+            "unknown_actor_type",
+            f"The spec's agent_types do not name {envelope.actor_type[:64]!r}.",
+            "metadata.actor.type",
+        )
+    if envelope.target_type is not None and envelope.target_type not in spec.target_types:
+        return Refusal(
+            "unknown_target_type",
+            f"The spec's target_types do not name {envelope.target_type[:64]!r}.",
+            "metadata.target.type",
+        )
+    if canonicalize(envelope.actor_id, spec.singletons) is None:
+        return bad_identifier(envelope.actor_id, spec, "metadata.actor.id")
+    if envelope.target_id is not None and canonicalize(envelope.target_id, spec.singletons) is None:
+        return bad_identifier(envelope.target_id, spec, "metadata.target.id")
+    return None
+
+
+def _schemas(types: tuple[EventType, ...], envelope: Envelope, *, single: bool) -> Refusal | None:
+    for n, (event_type, event) in enumerate(zip(types, envelope.events, strict=True)):
+        violation = event_type.violation(event.data)
+        if violation is not None:
+            base = "data" if single else f"events[{n}].data"
+            joint = "." if violation.path and not violation.path.startswith("[") else ""
+            return Refusal("schema_violation", violation.message, f"{base}{joint}{violation.path}")
+    return None
+
+
+def _append(
+    spec: Spec,
+    place: Address,
+    types: tuple[EventType, ...],
+    envelope: Envelope,
+    retry: Retry,
+    expected: int,
+    minting: Minting,
+) -> Append:
+    actor_id = canonicalize(envelope.actor_id, spec.singletons) or ""
+    target_id = envelope.target_id and canonicalize(envelope.target_id, spec.singletons)
+    causation_id = None if envelope.causation_id is None else _bytes(envelope.causation_id)
+    events = tuple(
+        [
+            Event(
+                id=minting.mint() if event.event_id is None else _bytes(event.event_id),
+                type=event_type.name,
+                actor_type=envelope.actor_type,
+                actor_id=actor_id,
+                target_type=envelope.target_type,
+                target_id=target_id,
+                correlation_id=minting.correlation_id,
+                causation_id=causation_id,
+                spec_rev=minting.spec_rev,
+                recorded_at_ms=minting.now_ms,
+                extra=envelope.extra,
+                payload=event.data_raw,
+            )
+            for event_type, event in zip(types, envelope.events, strict=True)
+        ]
+    )
+    stream = Stream(minting.tenant, place.aggregate_type.name, place.key)
+    return make_append(stream, events, expected, retry)
+
+
+def _bytes(uuid: str) -> bytes:
+    return bytes.fromhex(uuid.replace("-", ""))

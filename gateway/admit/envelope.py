@@ -1,0 +1,277 @@
+"""The body of an append: bytes to an `Envelope` of legal fields, or the first thing wrong with it.
+
+Owns: the fields of an append's body and what their values may be; the bytes of `data` as they were sent.
+Must not know: the spec (declared types, identifiers, schemas) and the headers.
+
+A body is refused first as a text (`invalid_json`), then for its shape (`envelope_shape`), then for a value
+(`invalid_field`): the events in their order, then `metadata` in the order of the contract's table.
+
+Two ways, one answer: a legal body is read in C by the structs below; what they and the proof of `strict_json`
+do not let through is read again, slower, which finds the words for a refusal.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, cast
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from gateway.admit.envelope_shape import PREVIOUS_LENGTH_MAX, Form, shape_fault
+from gateway.admit.strict_json import (
+    DEPTH_MAX,
+    FAST_FAILURES,
+    Malformed,
+    decode_exactly,
+    is_shallow,
+    is_strict,
+)
+from gateway.errors import Refusal
+
+EVENTS_MAX: Final = 1000
+"""Events of one batch: about one commit's worth of rows, so that all or nothing stays one statement."""
+
+
+class EventBody(Struct, frozen=True, gc=False):
+    """One event as sent. `type` is None where the path names it; `event_id` is the client's own, if any,
+    wherever the body had it."""
+
+    type: str | None
+    data: object
+    data_raw: bytes
+    event_id: str | None
+
+
+class Envelope(Struct, frozen=True, gc=False):
+    """A whole body. UUIDs are in lower case; `event_id` is what `metadata` had (its one event has it too);
+    `extra` holds the bytes of the object as sent; `parent` is the name beside `events`."""
+
+    events: tuple[EventBody, ...]
+    actor_type: str
+    actor_id: str
+    target_type: str | None
+    target_id: str | None
+    previous_length: int | None
+    skip_occ: bool
+    event_id: str | None
+    causation_id: str | None
+    extra: bytes | None
+    parent: str | None
+
+
+def read_single(body: bytes) -> Envelope | Refusal:
+    """`{"data", "metadata"}`: one event, whose type the path names. Never raises."""
+    read = _prove_single(body)
+    if read is None:
+        value = _read_exactly(body, Form.SINGLE)
+        if isinstance(value, Refusal):
+            return value
+        read = _decode_single(body), value["data"]
+    sent, data = read
+    if (fault := _metadata_fault(sent.metadata)) is not None:
+        return fault
+    event = EventBody(None, data, bytes(sent.data), _lower(sent.metadata.event_id))
+    return _envelope((event,), sent.metadata, None)
+
+
+def read_batch(
+    body: bytes, events_max: int = EVENTS_MAX, *, parent_allowed: bool = False
+) -> Envelope | Refusal:
+    """`{"events": [{"type", "data", "event_id"?}, …], "metadata"}`, and a string `parent` where that is
+    allowed. Never raises."""
+    read = _prove_batch(body, parent_allowed)
+    if read is None:
+        value = _read_exactly(body, Form.MINTING_BATCH if parent_allowed else Form.BATCH)
+        if isinstance(value, Refusal):
+            return value
+        read = (
+            _decode_batch(body),
+            [event["data"] for event in cast("list[dict[str, object]]", value["events"])],
+        )
+    sent, datas = read
+    metadata = sent.metadata
+    fault = _events_fault(sent.events, events_max) or _metadata_fault(metadata) or _event_id_clash(sent)
+    if fault is not None:
+        return fault
+    events = [
+        EventBody(event.type, data, bytes(event.data), _lower(event.event_id))
+        for event, data in zip(sent.events, datas, strict=True)
+    ]
+    if isinstance(metadata.event_id, str):
+        events = [msgspec.structs.replace(events[0], event_id=_lower(metadata.event_id))]
+    return _envelope(tuple(events), metadata, sent.parent if isinstance(sent.parent, str) else None)
+
+
+# ---- the fast way: a body is proven strict and well-shaped, or nothing is said about it ----
+
+
+class _Ref(Struct, gc=False, forbid_unknown_fields=True):
+    type: str
+    id: str
+
+
+class _Metadata(Struct, gc=False, forbid_unknown_fields=True):
+    actor: _Ref
+    target: _Ref | UnsetType | None = UNSET
+    previous_length: Annotated[int, Meta(ge=0, le=PREVIOUS_LENGTH_MAX)] | UnsetType | None = UNSET
+    skip_occ: bool | UnsetType | None = UNSET
+    event_id: str | UnsetType | None = UNSET
+    causation_id: str | UnsetType | None = UNSET
+    extra: Raw | UnsetType = UNSET
+
+
+class _Single(Struct, gc=False, forbid_unknown_fields=True):
+    data: Raw
+    metadata: _Metadata
+
+
+class _Event(Struct, gc=False, forbid_unknown_fields=True):
+    type: str
+    data: Raw
+    event_id: str | UnsetType | None = UNSET
+
+
+class _Batch(Struct, gc=False, forbid_unknown_fields=True):
+    events: list[_Event]
+    metadata: _Metadata
+    parent: str | UnsetType | None = UNSET
+
+
+_decode_single = msgspec.json.Decoder(_Single).decode
+_decode_batch = msgspec.json.Decoder(_Batch).decode
+_decode_extra = msgspec.json.Decoder(dict[str, object] | None).decode
+_decode = msgspec.json.Decoder(object).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def _prove_single(body: bytes) -> tuple[_Single, object] | None:
+    """The body and its decoded data."""
+    try:
+        sent = _decode_single(body)
+        data = _decode(sent.data)
+        colons = 2 + _encode((data, sent.metadata)).count(b":")
+        if sent.metadata.extra is not UNSET:
+            colons += _colons_hidden(sent.metadata.extra)
+        if is_strict(body, colons, data, DEPTH_MAX - 1):
+            return sent, data
+    except FAST_FAILURES:
+        pass
+    return None
+
+
+def _prove_batch(body: bytes, parent_allowed: bool) -> tuple[_Batch, list[object]] | None:
+    """The body and the decoded data of its events."""
+    try:
+        sent = _decode_batch(body)
+        if sent.parent is not UNSET and not parent_allowed:
+            return None
+        datas: list[object] = [_decode(event.data) for event in sent.events]
+        types = [event.type for event in sent.events]
+        ids = [event.event_id for event in sent.events if event.event_id is not UNSET]
+        parents = [] if sent.parent is UNSET else [sent.parent]
+        keys = 2 + 2 * len(types) + len(ids) + len(parents)
+        colons = keys + _encode((datas, types, ids, sent.metadata, parents)).count(b":")
+        if sent.metadata.extra is not UNSET:
+            colons += _colons_hidden(sent.metadata.extra)
+        if is_strict(body, colons, datas, DEPTH_MAX - 2):
+            return sent, datas
+    except FAST_FAILURES:
+        pass
+    return None
+
+
+def _colons_hidden(extra: Raw) -> int:
+    """What to add to the colons of a text that repeats `extra` as sent, to have those of the decoded one.
+
+    Raises msgspec.ValidationError if `extra` is no object or too deep.
+    """
+    sent = bytes(extra)
+    value = _decode_extra(sent)
+    if not is_shallow(value, DEPTH_MAX - 2):
+        raise msgspec.ValidationError
+    return _encode(value).count(b":") - sent.count(b":")
+
+
+# ---- the exact way ----
+
+
+def _read_exactly(body: bytes, form: Form) -> dict[str, object] | Refusal:
+    """The decoded body, of which strictness and shape are certain: the structs then accept it too."""
+    value = decode_exactly(body)
+    if isinstance(value, Malformed):
+        return Refusal("invalid_json", value.reason)
+    return shape_fault(value, form) or cast("dict[str, object]", value)
+
+
+# ---- values ----
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_UUID_V7 = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}")
+
+
+def _events_fault(events: list[_Event], events_max: int) -> Refusal | None:
+    if not 1 <= len(events) <= events_max:
+        sentence = f"`events` must hold 1 to {events_max} events; it holds {len(events)}."
+        return Refusal("invalid_field", sentence, "events")
+    seen: set[str] = set()
+    for index, event in enumerate(events):
+        if isinstance(event.event_id, str):
+            path = f"events[{index}].event_id"
+            if not _UUID_V7.fullmatch(event.event_id):
+                return _no_uuid(path, "a UUIDv7")
+            if event.event_id.lower() in seen:
+                return Refusal("invalid_field", "This event_id is given twice in one request.", path)
+            seen.add(event.event_id.lower())
+    return None
+
+
+def _metadata_fault(metadata: _Metadata) -> Refusal | None:
+    if metadata.skip_occ is True and isinstance(metadata.previous_length, int):
+        sentence = "`skip_occ: true` contradicts `previous_length`; leave one of them out."
+        return Refusal("invalid_field", sentence, "metadata.skip_occ")
+    if isinstance(metadata.event_id, str) and not _UUID_V7.fullmatch(metadata.event_id):
+        return _no_uuid("metadata.event_id", "a UUIDv7")
+    if isinstance(metadata.causation_id, str) and not _UUID.fullmatch(metadata.causation_id):
+        return _no_uuid("metadata.causation_id", "a UUID")
+    return None
+
+
+def _event_id_clash(sent: _Batch) -> Refusal | None:
+    if not isinstance(sent.metadata.event_id, str):
+        return None
+    if len(sent.events) > 1:
+        sentence = "One `metadata.event_id` cannot name several events; give each event its own `event_id`."
+    elif isinstance(sent.events[0].event_id, str):
+        sentence = "The event already has an `event_id` of its own; leave one of them out."
+    else:
+        return None
+    return Refusal("invalid_field", sentence, "metadata.event_id")
+
+
+def _no_uuid(path: str, kind: str) -> Refusal:
+    sentence = f"`{path}` must be {kind} in its canonical form, 8-4-4-4-12 hexadecimal digits."
+    return Refusal("invalid_field", sentence, path)
+
+
+def _lower(uuid: str | UnsetType | None) -> str | None:
+    return uuid.lower() if isinstance(uuid, str) else None
+
+
+def _envelope(events: tuple[EventBody, ...], metadata: _Metadata, parent: str | None) -> Envelope:
+    target = metadata.target
+    length = metadata.previous_length
+    extra = None if metadata.extra is UNSET else bytes(metadata.extra)
+    return Envelope(
+        events,
+        metadata.actor.type,
+        metadata.actor.id,
+        target.type if isinstance(target, _Ref) else None,
+        target.id if isinstance(target, _Ref) else None,
+        length if isinstance(length, int) else None,
+        metadata.skip_occ is True,
+        _lower(metadata.event_id),
+        _lower(metadata.causation_id),
+        None if extra == b"null" else extra,
+        parent,
+    )

@@ -1,0 +1,89 @@
+"""One line of a bulk request: its own append, judged as a request of its own would be. Pure."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from gateway.admit.append import Address, Fault, Minting, address, compose
+from gateway.admit.preconditions import NOTHING_ASKED, Asked
+from gateway.admit.strict_json import Malformed, decode
+from gateway.errors import Refusal
+from gateway.events import Append
+from spec.model import Spec
+
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_FIELDS = ("aggregate_type", "key", "type", "data", "metadata")
+
+
+class _Line(Struct, gc=False):
+    aggregate_type: str
+    key: str
+    type: str
+    data: Raw
+    metadata: Raw
+    idempotency_key: str | UnsetType | None = UNSET
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+def judge_line(spec: Spec | None, line: bytes, minting: Minting) -> Append | Fault:
+    """In the order of the contract's table, as far as a line has the same places."""
+    value = decode(line)
+    if isinstance(value, Malformed):
+        return Fault(Refusal("invalid_json", value.reason), None)
+    shape = _shape_fault(value)
+    if shape is not None:
+        return Fault(shape, None)
+    sent = _decode_line(line)
+    place = address(spec, sent.aggregate_type, sent.key, sent.type)
+    asked = _asked(sent.idempotency_key)
+    if isinstance(place, Refusal):
+        return Fault(_renamed(place), None)
+    if isinstance(asked, Refusal):
+        return Fault(asked, None)
+    return _composed(spec, place, asked, sent, minting)
+
+
+def _composed(
+    spec: Spec | None, place: Address, asked: Asked, sent: _Line, minting: Minting
+) -> Append | Fault:
+    assert spec is not None
+    body = b'{"data":%b,"metadata":%b}' % (bytes(sent.data), bytes(sent.metadata))
+    return compose(spec, place, asked, body, minting)
+
+
+def _shape_fault(value: object) -> Refusal | None:
+    if not isinstance(value, dict):
+        return Refusal("invalid_field", "A line is an object with aggregate_type, key, type, data, metadata.")
+    for name in _FIELDS:
+        if name not in value:
+            return Refusal("missing_field", f"The line has no `{name}`.", name)
+    for name in value:
+        if name not in _FIELDS and name != "idempotency_key":
+            return Refusal("unknown_field", f"A line has no field {name[:64]!r}.", name[:64])
+    for name in ("aggregate_type", "key", "type"):
+        if not isinstance(value[name], str):
+            return Refusal("invalid_field", f"`{name}` must be a string.", name)
+    if not isinstance(value.get("idempotency_key", ""), str | None):
+        return Refusal("invalid_field", "`idempotency_key` must be a string.", "idempotency_key")
+    return None
+
+
+def _asked(key: str | UnsetType | None) -> Asked | Refusal:
+    if key is UNSET or key is None:
+        return NOTHING_ASKED
+    if not _KEY.fullmatch(key):
+        return Refusal(
+            "invalid_field", "`idempotency_key` must be 1 to 255 visible ASCII characters.", "idempotency_key"
+        )
+    return Asked(idempotency_key=key)
+
+
+def _renamed(refusal: Refusal) -> Refusal:
+    """The places of a path, as a line names them."""
+    names = {"type": "aggregate_type", "event_type": "type"}
+    return Refusal(refusal.code, refusal.error, names.get(refusal.path or "", refusal.path))

@@ -1,0 +1,128 @@
+"""The query of a request: its known parameters as text, then each as the value it stands for.
+
+Owns: how parameters are spelled. Must not know: which routes have which.
+
+Unknown parameters are ignored, whatever they hold: links get tagged by tools on their way. A known one that
+can't be read, or is given twice, is an `invalid_field` whose path is its name. `+` stands for itself, as in
+RFC 3986 (the blank of HTML forms would turn the offset of a time into nonsense).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from gateway.errors import Refusal
+from spec.identifiers import decode_segment
+
+UNIX_SECONDS_MAX: Final = 253_402_300_799
+"""The last second of the year 9999, where RFC 3339 ends. Greater numbers are milliseconds by mistake."""
+
+
+def parse(query: bytes, known: Collection[str]) -> dict[str, str] | Refusal:
+    """The parameters of a raw query (without its `?`) that are among `known`, percent-decoded once."""
+    found: dict[str, str] = {}
+    for pair in query.split(b"&") if query else ():
+        raw_name, _, raw_value = pair.partition(b"=")
+        name = decode_segment(raw_name)
+        if name is None or name not in known:
+            continue
+        if name in found:
+            return _refusal(name, "is given twice; send it once")
+        value = decode_segment(raw_value)
+        if value is None:
+            return _refusal(name, "is not percent-encoded UTF-8")
+        found[name] = value
+    return found
+
+
+_DIGITS = re.compile("[0-9]{1,19}")
+
+
+def integer(found: Mapping[str, str], name: str, *, least: int, most: int) -> int | Refusal | None:
+    """A whole number from `least` (0 or more) to `most`, in ASCII digits alone; None if absent."""
+    text = found.get(name)
+    if text is None:
+        return None
+    if not _DIGITS.fullmatch(text) or not least <= int(text) <= most:
+        return _refusal(name, f"must be a whole number from {least} to {most}, in plain digits")
+    return int(text)
+
+
+def boolean(found: Mapping[str, str], name: str) -> bool | Refusal | None:
+    """`true` or `false`; None if absent."""
+    value = choice(found, name, ("true", "false"))
+    return value == "true" if isinstance(value, str) else value
+
+
+def choice(found: Mapping[str, str], name: str, choices: Sequence[str]) -> str | Refusal | None:
+    """One of `choices`, spelled exactly so; None if absent."""
+    text = found.get(name)
+    if text is None or text in choices:
+        return text
+    return _refusal(name, f"must be {' or '.join(choices)}")
+
+
+_UNIX = re.compile(r"([0-9]{1,12})(?:\.([0-9]+))?")
+_RFC_3339 = re.compile(
+    "([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]((?:[01][0-9]|2[0-3]):[0-5][0-9]):([0-9]{2})"
+    r"(?:\.([0-9]+))?"
+    "(?:[Zz]|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
+)
+_EPOCH = datetime(1970, 1, 1)
+_SECOND = timedelta(seconds=1)
+_DAY_S = 86_400
+
+
+def instant(found: Mapping[str, str], name: str) -> int | Refusal | None:
+    """A point in time, as milliseconds since 1970 (UTC), finer digits cut off; None if absent.
+
+    Spelled as Unix seconds (`1705312900.123`) or by RFC 3339 with an offset (`2024-01-15T10:01:40+01:00`).
+    """
+    text = found.get(name)
+    if text is None:
+        return None
+    milliseconds = _unix(text)
+    if milliseconds is None:
+        milliseconds = _rfc_3339(text)
+    if milliseconds is None:
+        return _refusal(
+            name, "must be Unix seconds, or a time of RFC 3339 with an offset, like 2024-01-15T10:01:40Z"
+        )
+    return milliseconds
+
+
+def _unix(text: str) -> int | None:
+    match = _UNIX.fullmatch(text)
+    if match is None or int(match[1]) > UNIX_SECONDS_MAX:
+        return None
+    return int(match[1]) * 1000 + _milliseconds(match[2])
+
+
+def _rfc_3339(text: str) -> int | None:
+    match = _RFC_3339.fullmatch(text)
+    if match is None:
+        return None
+    date, hour_minute, second, fraction, sign, offset_h, offset_m = match.groups()
+    leap = second == "60"  # RFC 3339 writes a leap second so; clocks count it as the next one
+    try:
+        local = datetime.fromisoformat(f"{date}T{hour_minute}:{'59' if leap else second}")
+    except ValueError:  # the 31st of February
+        return None
+    seconds = (local - _EPOCH) // _SECOND + leap
+    if sign is not None:
+        offset_s = int(offset_h) * 3600 + int(offset_m) * 60
+        seconds -= offset_s if sign == "+" else -offset_s
+    if leap and seconds % _DAY_S:  # they come at midnight UTC only
+        return None
+    return seconds * 1000 + _milliseconds(fraction)
+
+
+def _milliseconds(fraction: str | None) -> int:
+    return int((fraction or "").ljust(3, "0")[:3])
+
+
+def _refusal(name: str, fault: str) -> Refusal:
+    return Refusal("invalid_field", f"The query parameter `{name}` {fault}.", name)

@@ -1,0 +1,255 @@
+"""What a gateway knows of the catalog: who a key is, which spec a tenant has. Postgres' clock keeps it true.
+
+Owns the cache and its freshness: `refresh` is called once a second, follows the clock, and drops or reloads
+what changed. A gateway cut off from Postgres for `STALE_S` honours no key any more, since it can't know which
+were revoked. Must not know of HTTP; tells absence (None) from not knowing (`CatalogUnavailable`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from gateway.catalog.database import Database, statement
+from gateway.catalog.model import (
+    REPORT_S,
+    STALE_S,
+    CatalogUnavailable,
+    Deployed,
+    Principal,
+    Scope,
+    Tenant,
+)
+from gateway.catalog.specs import closed
+from gateway.names import tokens
+from spec.errors import Faults
+from spec.parse import parse
+
+UNKNOWN_S = 1.0  # a wrong key asks Postgres once a second at most
+KEYS_MAX = 10_000  # living keys in memory, half a kilobyte each; the one known longest is looked up again
+UNKNOWN_MAX = 10_000  # wrong keys in memory
+USED_S = 60.0  # last_used_at is for finding forgotten keys: a minute is exact enough
+ANSWER_S = 2.0  # look-ups by index; two tries fit within STALE_S
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_V = TypeVar("_V")
+
+
+class _Key:
+    """A living key in memory; `until` is when it expires, `noted_at` when its use was written."""
+
+    __slots__ = ("noted_at", "principal", "until", "used")
+
+    def __init__(self, principal: Principal, until: float) -> None:
+        self.principal = principal
+        self.until = until
+        self.used = True
+        self.noted_at = float("-inf")
+
+
+class Catalog:
+    """One a gateway. `pool` is its own (two connections are plenty): behind slow reads it would go stale.
+    `environ` holds the secrets that specs name; `clock` counts seconds and never goes back."""
+
+    def __init__(
+        self,
+        pool: Database,
+        environ: Mapping[str, str] = _NOTHING,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pool = pool
+        self._environ = environ
+        self._clock = clock
+        self._gateway = uuid4()
+        self._keys: dict[str, _Key] = {}
+        self._unknown: dict[str, float] = {}
+        self._declared: dict[UUID, Deployed] = {}
+        self._serving: dict[UUID, Deployed] = {}  # as declared, but without what is being removed
+        self._unreadable: dict[UUID, tuple[int, Faults]] = {}
+        self._revision = -1
+        self._stale_at = float("-inf")
+        self._reported = (-1, float("-inf"))
+        self._refreshing = asyncio.Lock()
+        self._last_try: tuple[float, CatalogUnavailable | None] = (float("-inf"), None)
+
+    async def start(self) -> None:
+        """Loads every spec; keys are looked up when they are first seen. Raises CatalogUnavailable."""
+        await self.refresh()
+
+    def principal(self, token: str) -> Principal | None:
+        """Who this key is, from memory alone. None: not known here and now, so ask `authenticate`."""
+        key = self._keys.get(token)
+        if key is None:
+            return None
+        now = self._clock()
+        if now >= self._stale_at or now >= key.until:
+            return None
+        key.used = True
+        return key.principal
+
+    def deployed(self, tenant_id: UUID) -> Deployed | None:
+        """The spec by which this tenant's requests are checked; None where it has none yet."""
+        return self._serving.get(tenant_id)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether what is known here is young enough to act on."""
+        return self._clock() < self._stale_at
+
+    def stale_s(self) -> float:
+        """Seconds since Postgres last confirmed what is known here; infinite before `start`."""
+        return self._clock() - (self._stale_at - STALE_S)
+
+    @property
+    def unreadable(self) -> Mapping[UUID, tuple[int, Faults]]:
+        """Deployed revisions that this gateway can't read, by tenant: a secret they name is not set here, or
+        a newer release deployed them. Such a tenant keeps the last one that could be read."""
+        return MappingProxyType(self._unreadable)
+
+    async def authenticate(self, token: str) -> Principal | None:
+        """Who this key is, asking Postgres where memory doesn't tell. None: never minted, revoked or expired.
+
+        Raises CatalogUnavailable where Postgres does not answer.
+        """
+        known = self.principal(token)
+        if known is not None or tokens.parse(token) is None:
+            return known
+        if not self.fresh:
+            await self.refresh()
+        while self._clock() >= self._unknown.get(token, float("-inf")):
+            asked_at = self._clock()
+            async with self._connection() as conn:
+                row = await conn.fetchrow(statement("find_key"), tokens.digest(token))
+            if row is None:
+                _put(self._unknown, token, asked_at + UNKNOWN_S, UNKNOWN_MAX)
+                break
+            if row["revision"] > self._revision:  # a new key may be of a tenant whose spec is new too
+                await self.refresh()
+            if row["revision"] == self._revision:
+                return self._remember(token, row, asked_at)
+            # The clock moved while we asked, and if that revoked the key, our cache was not told: ask again.
+        return None
+
+    async def refresh(self) -> None:
+        """Follows the clock: forgets keys that changed, loads specs that changed. Call it once a second.
+
+        Raises CatalogUnavailable; what is known stays known until it is stale. Whoever waits while another
+        one tries shares its outcome, if that try began after the call.
+        """
+        asked_at = self._clock()
+        async with self._refreshing:
+            began_at, error = self._last_try
+            if began_at <= asked_at:
+                began_at, error = self._last_try = await self._try_refresh()
+        if error is not None:
+            raise error
+
+    async def close(self) -> None:
+        """Writes what was used since, and that this gateway is gone: nobody need wait for it."""
+        async with self._connection() as conn:
+            await self._note_use(conn, float("inf"))
+            await conn.execute("DELETE FROM catalog_reader WHERE gateway = $1", self._gateway)
+
+    async def _try_refresh(self) -> tuple[float, CatalogUnavailable | None]:
+        began_at = self._clock()
+        followed = self._revision
+        try:
+            async with self._connection() as conn:
+                revision = await conn.fetchval("SELECT revision FROM catalog_clock")
+                if revision != followed or self._serving != self._declared:
+                    await self._follow(conn)
+                self._stale_at = began_at + STALE_S
+                # What was followed a second ago: its last appends have landed by now.
+                await self._report(conn, followed, began_at)
+                await self._note_use(conn, began_at)
+        except CatalogUnavailable as error:
+            return began_at, error
+        return began_at, None
+
+    async def _follow(self, conn: Any) -> None:
+        async with conn.transaction(isolation="repeatable_read", readonly=True):
+            revision = await conn.fetchval("SELECT revision FROM catalog_clock")
+            if revision is None or revision < self._revision:  # restored from a backup: nothing holds
+                self._keys.clear()
+                self._declared.clear()
+                self._revision = -1
+            keys = await conn.fetch("SELECT handle FROM api_key WHERE changed > $1", self._revision)
+            specs = await conn.fetch(statement("changed_specs"), self._revision)
+            closing = await conn.fetch("SELECT tenant, document FROM spec_closing WHERE expires_at > now()")
+        self._forget({row["handle"] for row in keys})
+        for row in specs:
+            self._declare(_uuid(row["tenant"]), row["revision"], row["document"])
+        self._serving = dict(self._declared)
+        for row in closing:
+            self._close(_uuid(row["tenant"]), row["document"])
+        self._revision = revision if revision is not None else -1
+
+    def _declare(self, tenant_id: UUID, revision: int, document: bytes) -> None:
+        match parse(document, self._environ):
+            case Faults() as faults:
+                self._unreadable[tenant_id] = (revision, faults)
+            case spec:
+                self._unreadable.pop(tenant_id, None)
+                self._declared[tenant_id] = Deployed(revision, spec, document)
+
+    def _close(self, tenant_id: UUID, document: bytes) -> None:
+        deployed = self._declared.get(tenant_id)
+        following = parse(document, self._environ)
+        if deployed is not None and not isinstance(following, Faults):
+            self._serving[tenant_id] = replace(deployed, spec=closed(deployed.spec, following))
+
+    def _remember(self, token: str, row: Any, asked_at: float) -> Principal:
+        tenant = Tenant(_uuid(row["tenant_id"]), row["tenant"], row["tenant_handle"])
+        principal = Principal(tenant, Scope[row["scope"].upper()], row["handle"])
+        remaining_s = row["remaining_s"]
+        until = float("inf") if remaining_s is None else asked_at + remaining_s
+        _put(self._keys, token, _Key(principal, until), KEYS_MAX)
+        return principal
+
+    def _forget(self, handles: set[str]) -> None:
+        for token in [token for token, key in self._keys.items() if key.principal.handle in handles]:
+            del self._keys[token]
+
+    async def _report(self, conn: Any, revision: int, now: float) -> None:
+        reported, reported_at = self._reported
+        if revision != reported or now - reported_at >= REPORT_S:
+            await conn.execute(statement("report_reader"), self._gateway, revision)
+            self._reported = (revision, now)
+
+    async def _note_use(self, conn: Any, now: float) -> None:
+        due = [key for key in self._keys.values() if key.used and now - key.noted_at >= USED_S]
+        if due:
+            await conn.execute(statement("note_use"), [key.principal.handle for key in due], USED_S)
+        for key in due:
+            key.used, key.noted_at = False, now
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        """A connection for `ANSWER_S` in all. Whatever Postgres fails with becomes CatalogUnavailable."""
+        try:
+            async with asyncio.timeout(ANSWER_S), self._pool.acquire(timeout=ANSWER_S) as conn:
+                yield conn
+        except TimeoutError:
+            raise CatalogUnavailable(f"Postgres gave no answer within {ANSWER_S:g} s") from None
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+            raise CatalogUnavailable(f"Postgres does not answer: {error}") from error
+
+
+def _put(entries: dict[str, _V], token: str, value: _V, count_max: int) -> None:
+    if len(entries) >= count_max and token not in entries:
+        del entries[next(iter(entries))]
+    entries[token] = value
+
+
+def _uuid(value: Any) -> UUID:
+    """asyncpg's own UUIDs compare equal, but hash at a fifth of the speed."""
+    return UUID(bytes=value.bytes)

@@ -1,0 +1,66 @@
+"""The seam to Postgres: connections, the catalog's clock, statements in files of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import asyncpg
+
+from gateway.catalog.model import CatalogError
+from gateway.config import redacted
+
+CONNECT_TIMEOUT_S = 10.0  # a person waits at the other end; a sleeping serverless Postgres wakes within it
+
+Database = Any
+"""A pool or a connection of asyncpg (which brings no types)."""
+
+
+async def connect(postgres_url: str) -> Any:
+    """A connection of its own. Raises CatalogError with a sentence that names the place, not the password."""
+    try:
+        return await asyncpg.connect(
+            postgres_url,
+            timeout=CONNECT_TIMEOUT_S,
+            server_settings={"application_name": "sluice", "search_path": "public"},
+        )
+    except TimeoutError:
+        reason = f"no answer within {CONNECT_TIMEOUT_S:g} s"
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        reason = str(error)
+    raise CatalogError(f"Postgres at {redacted(postgres_url)} can't be used: {reason}")
+
+
+@asynccontextmanager
+async def connection(database: Database) -> AsyncIterator[Any]:
+    """The connection itself, or one of the pool for as long as it is needed."""
+    if hasattr(database, "acquire"):
+        async with database.acquire() as acquired:
+            yield acquired
+    else:
+        yield database
+
+
+@asynccontextmanager
+async def change(database: Database) -> AsyncIterator[tuple[Any, int]]:
+    """A transaction that changes the catalog, and the clock's revision to write beside each change.
+
+    The clock's row is locked from here to the commit: changes happen one after the other, so what one has
+    read still holds when it writes, and gateways see them in the order of the clock. Keep it short.
+    """
+    async with connection(database) as conn, conn.transaction():
+        revision = await conn.fetchval("UPDATE catalog_clock SET revision = revision + 1 RETURNING revision")
+        if revision is None:
+            raise CatalogError(
+                "the catalog's clock is missing: this database was not made by `sluice migrate`"
+            )
+        yield conn, revision
+
+
+@cache
+def statement(name: str) -> str:
+    """The SQL in `sql/<name>.sql`; its header says what it takes and returns."""
+    return (files("gateway.catalog") / "sql" / f"{name}.sql").read_text(encoding="utf-8")

@@ -1,0 +1,168 @@
+"""API keys: minted, listed, rotated, revoked. The key itself is shown once; its SHA-256 is all that is kept.
+
+A key is named by its handle. Rotation keeps two alive at a time, the old one and its successor, until the old
+one is revoked or its grace ends. Every gateway follows within seconds (`catalog.STALE_S`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from gateway.catalog.database import Database, change, connection, statement
+from gateway.catalog.model import CatalogError, Scope, Tenant
+from gateway.catalog.tenants import HANDLE_ATTEMPTS_MAX
+from gateway.names import tokens
+
+NAME_CHARS_MAX = 100  # a label for people, shown in lists
+LIFETIME_MAX = timedelta(days=36_500)  # further on, dates end
+
+
+@dataclass(frozen=True, slots=True)
+class Minted:
+    """A key just made. `text` is the secret: it exists nowhere else."""
+
+    text: str = field(repr=False)
+    handle: str
+    tenant: str
+    scope: Scope
+    name: str
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A key as lists show it: times in UTC, None for never. `status` is live, expired or revoked."""
+
+    handle: str
+    tenant: str
+    name: str
+    scope: Scope
+    status: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    rotated_from: str | None
+
+
+async def create(
+    database: Database,
+    tenant: Tenant,
+    scope: Scope,
+    *,
+    name: str = "",
+    expires_in: timedelta | None = None,
+    entropy: tokens.Entropy = secrets.token_bytes,
+) -> Minted:
+    """A new key of this tenant. Raises CatalogError where the name or the time can't be."""
+    if len(name) > NAME_CHARS_MAX or not name.isprintable():
+        raise CatalogError(f"a key's name has at most {NAME_CHARS_MAX} characters, all printable")
+    if expires_in is not None and not timedelta(0) < expires_in <= LIFETIME_MAX:
+        raise CatalogError("a key expires after more than nothing and within a hundred years")
+    async with change(database) as (conn, revision):
+        return await _insert(conn, tenant, scope, name, expires_in, None, revision, entropy)
+
+
+async def rotate(
+    database: Database,
+    handle: str,
+    *,
+    grace: timedelta | None = None,
+    entropy: tokens.Entropy = secrets.token_bytes,
+) -> Minted:
+    """A successor with the same tenant, scope and name; the old key ends after `grace`, or when revoked.
+
+    Raises CatalogError unless the key is live, and where it has a living predecessor or successor: two at a
+    time, so that nobody loses track of which one is in use.
+    """
+    if grace is not None and not timedelta(0) <= grace <= LIFETIME_MAX:
+        raise CatalogError("the grace of a rotated key is not negative, and at most a hundred years")
+    async with change(database) as (conn, revision):
+        old = await _one(conn, handle)
+        if old["status"] != "live":
+            raise CatalogError(f"key {handle} is {old['status']}: create a new one instead")
+        other = await conn.fetchval(statement("living_relative"), handle)
+        if other is not None:
+            raise CatalogError(
+                f"keys {handle} and {other} are both live: revoke the one that is no longer used"
+            )
+        tenant = Tenant(old["tenant_id"], old["tenant"], old["tenant_handle"])
+        lifetime = old["expires_at"] - old["created_at"] if old["expires_at"] else None
+        minted = await _insert(conn, tenant, _scope(old), old["name"], lifetime, handle, revision, entropy)
+        if grace is not None:
+            await conn.execute(statement("end_key"), handle, grace, revision)
+        return minted
+
+
+async def revoke(database: Database, handle: str) -> None:
+    """Ends a key now; one that is revoked already stays as it is. Raises CatalogError where there is none."""
+    async with change(database) as (conn, revision):
+        key = await _one(conn, handle)
+        if key["revoked_at"] is None:
+            await conn.execute(statement("revoke_key"), handle, revision)
+
+
+async def every(database: Database, tenant: Tenant | None = None) -> list[Listed]:
+    """All keys, or a tenant's, in the order of tenants and creation."""
+    async with connection(database) as conn:
+        rows = await conn.fetch(statement("list_keys"), None, tenant.id if tenant else None)
+    return [
+        Listed(
+            row["handle"],
+            row["tenant"],
+            row["name"],
+            _scope(row),
+            row["status"],
+            row["created_at"],
+            row["expires_at"],
+            row["last_used_at"],
+            row["revoked_at"],
+            row["rotated_from"],
+        )
+        for row in rows
+    ]
+
+
+async def _one(conn: Any, handle: str) -> Any:
+    row = await conn.fetchrow(statement("list_keys"), handle, None)
+    if row is None:
+        raise CatalogError(f"there is no key {handle!r}: `sluice keys list` shows their handles")
+    return row
+
+
+async def _insert(
+    conn: Any,
+    tenant: Tenant,
+    scope: Scope,
+    name: str,
+    expires_in: timedelta | None,
+    rotated_from: str | None,
+    revision: int,
+    entropy: tokens.Entropy,
+) -> Minted:
+    """Never overwrites: a handle that is taken is drawn again."""
+    text = tokens.mint(tenant.handle, entropy)
+    digest = tokens.digest(text)
+    for _ in range(HANDLE_ATTEMPTS_MAX):
+        handle = tokens.new_handle(entropy)
+        row = await conn.fetchrow(
+            statement("create_key"),
+            handle,
+            tenant.id,
+            name,
+            scope.text,
+            digest,
+            expires_in,
+            rotated_from,
+            revision,
+        )
+        if row is not None:
+            return Minted(text, handle, tenant.name, scope, name, row["expires_at"])
+    raise CatalogError(f"{HANDLE_ATTEMPTS_MAX} random handles in a row were taken: no randomness here?")
+
+
+def _scope(row: Any) -> Scope:
+    return Scope[row["scope"].upper()]

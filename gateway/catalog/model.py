@@ -1,0 +1,77 @@
+"""The values of the catalog. Owns no state and no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+if TYPE_CHECKING:  # commands about keys and tenants start without the schema compiler
+    from spec.model import Spec
+
+STALE_S = 5.0
+"""How long a gateway that lost Postgres goes on with what it knows: the longest that a revoked key works."""
+
+REPORT_S = 2.0
+"""The longest that a gateway which follows the catalog doesn't say so in it."""
+
+
+class Scope(IntEnum):
+    """What a key may do; each includes the ones before, so `principal.scope >= Scope.WRITE` is the check."""
+
+    READ = 1
+    WRITE = 2
+    ADMIN = 3
+
+    @property
+    def text(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def parse(cls, text: str) -> Scope | None:
+        """`read`, `write` or `admin`; None for anything else."""
+        return _SCOPES.get(text)
+
+
+_SCOPES = {scope.text: scope for scope in Scope}
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """`handle` is its public name within keys: 8 base62 characters."""
+
+    id: UUID
+    name: str
+    handle: str
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is calling: the tenant, what the key may do, and the handle that names the key in logs."""
+
+    tenant: Tenant
+    scope: Scope
+    handle: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """The spec a tenant's requests are checked by. `document` is as it was sent."""
+
+    revision: int
+    spec: Spec
+    document: bytes
+
+    @property
+    def etag(self) -> str:
+        """As `ETag` and `If-Match` of /_/spec carry it, quotes included."""
+        return f'"{self.revision}"'
+
+
+class CatalogError(Exception):
+    """Something about the catalog that a person has to put right; its text is the sentence to show."""
+
+
+class CatalogUnavailable(Exception):
+    """Postgres does not answer, so nobody can be told whether a key is valid: 503, never 401."""

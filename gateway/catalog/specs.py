@@ -1,0 +1,237 @@
+"""Specs as they are deployed: one revision after the other, a removal only once nothing can be in its way.
+
+Removing is two steps. What the next revision no longer declares is first closed for appends (`spec_closing`)
+and, when every gateway follows that, looked for again in the outbox; only then is the revision written. An
+append admitted before its gateway closed and committed later than the second look is kept and stays readable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from gateway.catalog.database import Database, change, connection, statement
+from gateway.catalog.model import REPORT_S, STALE_S, CatalogError
+from spec.changes import Removal, removals
+from spec.errors import Faults
+from spec.model import Spec
+from spec.parse import parse
+
+INVALID = "The spec has faults."
+CONFLICT = "The spec would refuse or reinterpret what is already stored."
+
+CLOSING_S = 60.0  # a deployer that died leaves a removal closed that long
+READER_GONE_S = STALE_S + REPORT_S + 1  # a gateway silent for longer honours no key any more
+LOOK_AGAIN_S = 0.1  # between looks whether all gateways have followed; they report once a second
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """This revision is deployed; `changed` is False where it was already."""
+
+    revision: int
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Something stored that stands in the way; `pointer` is its place in the deployed document."""
+
+    pointer: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicts:
+    """Not deployed; `revision` still is (0: none)."""
+
+    revision: int
+    conflicts: tuple[Conflict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionMismatch:
+    """Not deployed: the caller expected another revision than `current` (0: none)."""
+
+    current: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The deployed document as it was sent, not yet parsed; `digest` ignores white space."""
+
+    revision: int
+    document: bytes
+    digest: bytes
+
+
+class InvalidSpec(CatalogError):
+    """For callers that can only report; its text has a line for each fault."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.faults = faults
+        lines = (f"  {fault.pointer or '/'}  {fault.code}  {fault.error}" for fault in faults)
+        super().__init__("\n".join((INVALID, *lines)))
+
+
+async def deploy(
+    database: Database,
+    tenant_id: UUID,
+    document: bytes,
+    environ: Mapping[str, str],
+    *,
+    force: bool = False,
+    expect_revision: int | None = None,
+) -> Accepted | Conflicts | Faults | RevisionMismatch:
+    """Makes `document` the tenant's spec; every gateway serves by it within 5 s.
+
+    `environ` holds the secrets that it names, `expect_revision` what the caller thinks is deployed (0: none).
+    With `force` what is stored is not looked at. Removals take up to a few seconds: see above. Not to be
+    called within a transaction. Deployments for one tenant happen one after the other.
+    """
+    parsed = parse(document, environ)
+    if isinstance(parsed, Faults):
+        return parsed
+    digest = digest_of(document)
+    async with connection(database) as conn, _turn(conn, tenant_id):
+        current = await stored(conn, tenant_id)
+        revision = current.revision if current else 0
+        if expect_revision is not None and expect_revision != revision:
+            return RevisionMismatch(revision)
+        if current is not None and current.digest == digest:
+            return Accepted(revision, changed=False)
+        if current is not None and not force:
+            conflicts = await _remove(conn, tenant_id, current, document, parsed, environ)
+            if conflicts:
+                return Conflicts(revision, conflicts)
+        async with change(conn) as (_, clock):
+            await conn.execute("DELETE FROM spec_closing WHERE tenant = $1", tenant_id)
+            await conn.execute(statement("create_spec"), tenant_id, revision + 1, document, digest, clock)
+    return Accepted(revision + 1, changed=True)
+
+
+async def stored(database: Database, tenant_id: UUID) -> Stored | None:
+    """What is deployed; None where the tenant has no spec."""
+    async with connection(database) as conn:
+        row = await conn.fetchrow(statement("current_spec"), tenant_id)
+    return Stored(row["revision"], row["document"], row["digest"]) if row else None
+
+
+async def current_revision(database: Database, tenant_id: UUID) -> int:
+    """The number of the deployed revision, 0 where the tenant has no spec."""
+    current = await stored(database, tenant_id)
+    return current.revision if current else 0
+
+
+def bare(document: bytes) -> bytes:
+    """The spec of a document that may be wrapped as `{"spec": {…}}`: JSON text in one line, each token as it
+    was sent."""
+    wrapped = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
+    return msgspec.json.format(bytes(wrapped.get("spec", document)), indent=-1)
+
+
+def digest_of(document: bytes) -> bytes:
+    """SHA-256 of a JSON document without the white space between its tokens."""
+    return hashlib.sha256(msgspec.json.format(document, indent=-1)).digest()
+
+
+def closed(spec: Spec, following: Spec) -> Spec:
+    """`spec` without the types, events and singletons that `following` no longer has: what is served by while
+    they are being removed."""
+    kept = following.aggregate_types
+    types = {
+        name: replace(
+            declared,
+            events=MappingProxyType({e: t for e, t in declared.events.items() if e in kept[name].events}),
+        )
+        for name, declared in spec.aggregate_types.items()
+        if name in kept
+    }
+    return replace(
+        spec,
+        aggregate_types=MappingProxyType(types),
+        singletons=spec.singletons & following.singletons,
+        singleton_list=tuple(name for name in spec.singleton_list if name in following.singletons),
+    )
+
+
+async def _remove(
+    conn: Any, tenant_id: UUID, current: Stored, document: bytes, following: Spec, environ: Mapping[str, str]
+) -> tuple[Conflict, ...]:
+    """Both steps of removing what `following` no longer has; the conflicts that keep it from going."""
+    deployed = parse(current.document, environ)
+    if isinstance(deployed, Faults):
+        return (_unreadable(current, deployed),)
+    removed = removals(deployed, following)
+    conflicts = await _in_use(conn, tenant_id, removed)
+    if conflicts or not removed:
+        return conflicts
+    try:
+        async with change(conn) as (_, clock):
+            await conn.execute(statement("open_closing"), tenant_id, document, CLOSING_S)
+        while await conn.fetchval(statement("count_behind"), clock, READER_GONE_S):  # noqa: ASYNC110 - processes
+            await asyncio.sleep(LOOK_AGAIN_S)
+        conflicts = await _in_use(conn, tenant_id, removed)
+    except BaseException:  # a cancelled request too: nothing stays closed
+        await _reopen(conn, tenant_id)
+        raise
+    if conflicts:
+        await _reopen(conn, tenant_id)
+    return conflicts
+
+
+async def _reopen(conn: Any, tenant_id: UUID) -> None:
+    async with change(conn):
+        await conn.execute("DELETE FROM spec_closing WHERE tenant = $1", tenant_id)
+
+
+async def _in_use(conn: Any, tenant_id: UUID, removed: Sequence[Removal]) -> tuple[Conflict, ...]:
+    kinds = [removal.kind for removal in removed]
+    first, second = ([removal.names[n : n + 1] for removal in removed] for n in (0, 1))
+    rows = await conn.fetch(
+        statement("in_use"),
+        tenant_id,
+        kinds,
+        [name for (name,) in first],
+        [(*name, None)[0] for name in second],
+    )
+    return tuple(_conflict(removed[row["n"] - 1]) for row in rows)
+
+
+def _conflict(removal: Removal) -> Conflict:
+    match removal.kind, removal.names:
+        case "aggregate_type", (name,):
+            error = f"Aggregate type {name} has events."
+        case "event_type", (name, event):
+            error = f"Aggregate type {name} has {event} events."
+        case _, (name, *_):
+            error = f"Singleton {name} has a stream."
+    return Conflict(removal.pointer, error)
+
+
+def _unreadable(current: Stored, faults: Faults) -> Conflict:
+    place = faults[0].pointer or "/"
+    return Conflict(
+        "",
+        f"Revision {current.revision}, which is deployed, can't be read here, so nobody knows what this one "
+        f"would remove ({place}: {faults[0].error})",
+    )
+
+
+@asynccontextmanager
+async def _turn(conn: Any, tenant_id: UUID) -> AsyncIterator[None]:
+    """Deployments of a tenant, one at a time. The lock is the session's: a removal takes two transactions."""
+    key = f"sluice.spec.{tenant_id}"
+    await conn.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", key)
+    try:
+        yield
+    finally:
+        await conn.execute("SELECT pg_advisory_unlock(hashtextextended($1, 0))", key)

@@ -1,0 +1,24 @@
+-- Which of these a tenant has stored events of. $1 tenant; then an item each: $2 kind, $3 the name of an
+-- aggregate type or singleton, $4 of an event type or null. Returns their places n, from 1.
+-- The types that have events are found by skipping through the index: a singleton may have a stream of a type
+-- that no spec declares any more.
+WITH RECURSIVE stored AS (
+    (SELECT aggregate_type FROM outbox WHERE tenant = $1 ORDER BY aggregate_type LIMIT 1)
+    UNION ALL
+    SELECT (SELECT o.aggregate_type FROM outbox o
+            WHERE o.tenant = $1 AND o.aggregate_type > stored.aggregate_type
+            ORDER BY o.aggregate_type LIMIT 1)
+    FROM stored WHERE stored.aggregate_type IS NOT NULL
+)
+SELECT asked.n
+FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS asked (kind, name, event_type, n)
+WHERE CASE asked.kind
+    WHEN 'aggregate_type' THEN asked.name IN (SELECT aggregate_type FROM stored)
+    WHEN 'event_type' THEN EXISTS (
+        SELECT FROM outbox o
+        WHERE o.tenant = $1 AND o.aggregate_type = asked.name AND o.type = asked.event_type)
+    WHEN 'singleton' THEN EXISTS (
+        SELECT FROM stored JOIN outbox o ON o.aggregate_type = stored.aggregate_type
+        WHERE o.tenant = $1 AND o.aggregate_id = asked.name)
+END
+ORDER BY asked.n

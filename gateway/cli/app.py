@@ -1,0 +1,64 @@
+"""The command tree, and the commands that run an instance or prepare one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from gateway.cli import keys, specs, tenants
+from gateway.cli.database import PostgresOption, postgres_url, read_file
+from gateway.config import Config, one
+
+
+class _Commands(TyperGroup):
+    """`dev` brings servers and supervision with it, so it is imported when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return ["dev", *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name != "dev":
+            return super().get_command(ctx, cmd_name)
+        from gateway.dev.command import dev
+
+        alone = typer.Typer(add_completion=False)
+        alone.command("dev")(dev)
+        return typer.main.get_command(alone)
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Sluice: event sourcing over plain HTTP, on the Redis and Postgres you already run.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(specs.app, name="spec")
+app.add_typer(keys.app, name="keys")
+app.add_typer(tenants.app, name="tenants")
+
+
+@app.command()
+def serve() -> None:
+    """Run the gateway alone. Settings come from SLUICE_*; any number share one Redis and Postgres."""
+    config = Config.from_environ(os.environ, read_file)
+    from gateway.app import serve as run
+
+    run(config)
+
+
+@app.command()
+def migrate(postgres: PostgresOption = None) -> None:
+    """Prepare the database, or bring it to this release. Safe to run twice, or twice at once."""
+    url, partitions = postgres_url(postgres), one("partitions", os.environ, read_file)
+    from gateway.catalog.migrate import migrate as run
+
+    applied = asyncio.run(run(url, partitions))
+    for name in applied:
+        typer.echo(f"applied {name}")
+    if not applied:
+        typer.echo("nothing to apply: the database is at this release's version")

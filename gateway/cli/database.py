@@ -1,0 +1,48 @@
+"""How commands reach Postgres: the option, the settings, a prepared connection."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gateway.config import one
+
+PostgresOption = Annotated[
+    str | None,
+    typer.Option("--postgres", metavar="URL", help="The database; else SLUICE_POSTGRES_URL says which."),
+]
+
+
+def read_file(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
+
+
+def postgres_url(option: str | None) -> str:
+    """The option if given, else what the environment says. Raises ConfigError."""
+    environ = {"SLUICE_POSTGRES_URL": option} if option else os.environ
+    return str(one("postgres_url", environ, read_file))
+
+
+@asynccontextmanager
+async def prepared(url: str) -> AsyncIterator[Any]:
+    """A connection to a database at this release's version. Raises CatalogError, also for what Postgres
+    refuses meanwhile."""
+    import asyncpg
+
+    from gateway.catalog.database import connect
+    from gateway.catalog.migrate import require_prepared
+    from gateway.catalog.model import CatalogError
+
+    conn = await connect(url)
+    try:
+        await require_prepared(conn)
+        yield conn
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise CatalogError(f"Postgres refused: {error}") from error
+    finally:
+        await conn.close()

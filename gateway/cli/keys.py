@@ -1,0 +1,149 @@
+"""`sluice keys`: who may call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import typer
+
+from gateway.catalog.model import Scope
+from gateway.cli.database import PostgresOption, postgres_url, prepared
+from gateway.cli.output import JsonOption, cell, moment, print_json, print_table
+
+if TYPE_CHECKING:
+    from gateway.catalog.keys import Listed, Minted
+
+app = typer.Typer(help="API keys: a key is shown once, when it is made, and named by its handle after that.")
+
+DAYS_MAX = 36_500  # a hundred years: further on, dates end
+
+_T = TypeVar("_T")
+HandleArgument = Annotated[str, typer.Argument(help="The key's handle, as `sluice keys list` shows it.")]
+
+
+@app.command()
+def create(
+    tenant: Annotated[str, typer.Option(help="The tenant's name.")],
+    scope: Annotated[Literal["read", "write", "admin"], typer.Option(help="Each includes the ones before.")],
+    name: Annotated[str, typer.Option(help="A label for lists.")] = "",
+    expires_in: Annotated[
+        int | None, typer.Option(metavar="DAYS", min=1, max=DAYS_MAX, help="Else it never expires.")
+    ] = None,
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key and print it: the only time it is shown."""
+
+    async def work(conn: Any) -> Minted:
+        from gateway.catalog import keys, tenants
+
+        lifetime = None if expires_in is None else timedelta(days=expires_in)
+        owner = await tenants.named(conn, tenant)
+        return await keys.create(conn, owner, Scope[scope.upper()], name=name, expires_in=lifetime)
+
+    _print_minted(_on_catalog(postgres, work), as_json)
+
+
+@app.command("list")
+def list_(
+    tenant: Annotated[str | None, typer.Option(help="This tenant's alone.")] = None,
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List keys with their state, without the keys themselves."""
+
+    async def work(conn: Any) -> list[Listed]:
+        from gateway.catalog import keys, tenants
+
+        owner = await tenants.named(conn, tenant) if tenant is not None else None
+        return await keys.every(conn, owner)
+
+    rows = [_shown(key) for key in _on_catalog(postgres, work)]
+    if as_json:
+        print_json(rows)
+    else:
+        columns = ["handle", "tenant", "scope", "status", "name", "created_at", "expires_at", "last_used_at"]
+        print_table(columns, [[cell(row[column]) for column in columns] for row in rows])
+
+
+@app.command()
+def rotate(
+    handle: HandleArgument,
+    grace: Annotated[
+        int | None,
+        typer.Option(
+            metavar="HOURS", min=0, max=24 * DAYS_MAX, help="The old key's; else it ends when revoked."
+        ),
+    ] = None,
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a successor of a key; both work until the old one is revoked or its grace is over."""
+
+    async def work(conn: Any) -> Minted:
+        from gateway.catalog import keys
+
+        return await keys.rotate(conn, handle, grace=None if grace is None else timedelta(hours=grace))
+
+    _print_minted(_on_catalog(postgres, work), as_json)
+
+
+@app.command()
+def revoke(handle: HandleArgument, postgres: PostgresOption = None) -> None:
+    """End a key. Every gateway refuses it within 5 seconds."""
+
+    async def work(conn: Any) -> None:
+        from gateway.catalog import keys
+
+        await keys.revoke(conn, handle)
+
+    _on_catalog(postgres, work)
+    typer.echo(f"key {handle} is revoked")
+
+
+def _on_catalog(postgres: str | None, work: Callable[[Any], Awaitable[_T]]) -> _T:
+    async def run(url: str) -> _T:
+        async with prepared(url) as conn:
+            return await work(conn)
+
+    return asyncio.run(run(postgres_url(postgres)))
+
+
+def _print_minted(minted: Minted, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "key": minted.text,
+                "handle": minted.handle,
+                "tenant": minted.tenant,
+                "scope": minted.scope.text,
+                "name": minted.name,
+                "expires_at": moment(minted.expires_at),
+            }
+        )
+        return
+    typer.echo(minted.text)
+    expiry = f"expires {moment(minted.expires_at)}" if minted.expires_at else "never expires"
+    typer.echo(
+        f"key {minted.handle} of tenant {minted.tenant}, scope {minted.scope.text}, {expiry}; "
+        "it is not shown again",
+        err=True,
+    )
+
+
+def _shown(key: Listed) -> dict[str, str | None]:
+    return {
+        "handle": key.handle,
+        "tenant": key.tenant,
+        "name": key.name,
+        "scope": key.scope.text,
+        "status": key.status,
+        "created_at": moment(key.created_at),
+        "expires_at": moment(key.expires_at),
+        "last_used_at": moment(key.last_used_at),
+        "revoked_at": moment(key.revoked_at),
+        "rotated_from": key.rotated_from,
+    }

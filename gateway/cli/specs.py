@@ -1,0 +1,198 @@
+"""`sluice spec`: check a spec, deploy it, show what is deployed; in the database directly or, with --url,
+through a running gateway. Answers have the shape that the gateway gives them, whichever way they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gateway.catalog.model import CatalogError
+from gateway.cli.database import PostgresOption, postgres_url, prepared
+from gateway.cli.output import JsonOption, print_json
+from gateway.config import ConfigError
+
+app = typer.Typer(
+    help="What a tenant declares: its aggregates, events, schemas, handlers.", no_args_is_help=True
+)
+
+HTTP_TIMEOUT_S = 30.0  # a removal waits until every gateway has closed for it
+
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON; - reads stdin.")]
+TenantOption = Annotated[str, typer.Option(help="Whose spec; over HTTP the key says it.")]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="A running gateway instead of the database; else SLUICE_URL."),
+]
+KeyOption = Annotated[str | None, typer.Option(metavar="KEY", help="For --url; better in SLUICE_KEY.")]
+
+
+@app.command()
+def check(file: FileArgument, as_json: JsonOption = False) -> None:
+    """Print every fault of a spec; exit 1 where there is one. Secrets that it names are looked for here."""
+    from spec.errors import Faults
+    from spec.parse import parse
+
+    parsed = parse(_read(file), os.environ)
+    faults = parsed if isinstance(parsed, Faults) else ()
+    if as_json:
+        print_json({"ok": not faults, "faults": _faults(faults)})
+    else:
+        for line in _fault_lines(_faults(faults)):
+            typer.echo(line)
+        typer.echo(f"{file}: {_counted(len(faults), 'fault')}", err=bool(faults))
+    if faults:
+        raise typer.Exit(1)
+
+
+@app.command()
+def deploy(
+    file: FileArgument,
+    force: Annotated[bool, typer.Option("--force", help="Also what refuses what is already stored.")] = False,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Deploy a spec: every gateway follows within 5 seconds. The same document again changes nothing."""
+    document = _read(file)
+    if gateway := _gateway(url, postgres):
+        answer = _over_http("PUT", gateway, key, document, {"force": "true"} if force else {})
+    else:
+        answer = asyncio.run(_deploy(postgres_url(postgres), tenant, document, force))
+    if as_json:
+        print_json(answer)
+    elif answer["ok"]:
+        typer.echo(f"revision {answer['revision']} is deployed")
+    else:
+        _explain(answer)
+    if not answer["ok"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the deployed spec; with --json as {"ok", "revision", "spec"} in one line."""
+    if gateway := _gateway(url, postgres):
+        answer = _over_http("GET", gateway, key, None, {})
+    else:
+        answer = asyncio.run(_show(postgres_url(postgres), tenant))
+    if not answer["ok"]:
+        _explain(answer)
+        raise typer.Exit(1)
+    if as_json:
+        print_json(answer)
+    else:
+        typer.echo(json.dumps(answer["spec"], indent=2, ensure_ascii=False))
+        typer.echo(f"revision {answer['revision']}", err=True)
+
+
+def _read(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"{file} can't be read: {error.strerror}", param_hint="FILE") from None
+
+
+def _gateway(url: str | None, postgres: str | None) -> str | None:
+    """The gateway to speak to, None for the database: what an option says goes before the environment."""
+    if url and postgres:
+        raise ConfigError(("--url and --postgres say two places: give one of them",))
+    return url or (None if postgres else os.environ.get("SLUICE_URL") or None)
+
+
+async def _deploy(url: str, tenant: str, document: bytes, force: bool) -> dict[str, Any]:
+    from gateway.catalog import specs, tenants
+    from spec.errors import Faults
+
+    async with prepared(url) as conn:
+        owner = await tenants.named(conn, tenant)
+        match await specs.deploy(conn, owner.id, document, os.environ, force=force):
+            case specs.Accepted(revision, changed):
+                return {"ok": True, "revision": revision, "changed": changed}
+            case specs.Conflicts(_, conflicts):
+                listed = [{"pointer": conflict.pointer, "error": conflict.error} for conflict in conflicts]
+                return _refusal("spec_conflict", specs.CONFLICT, conflicts=listed)
+            case Faults() as faults:
+                return _refusal("invalid_spec", specs.INVALID, faults=_faults(faults))
+            case specs.RevisionMismatch():
+                raise AssertionError("no revision was expected")
+
+
+async def _show(url: str, tenant: str) -> dict[str, Any]:
+    from gateway.catalog import specs, tenants
+
+    async with prepared(url) as conn:
+        owner = await tenants.named(conn, tenant)
+        stored = await specs.stored(conn, owner.id)
+    if stored is None:
+        return _refusal("not_found", f"tenant {tenant} has no spec yet: `sluice spec deploy FILE`")
+    return {"ok": True, "revision": stored.revision, "spec": json.loads(specs.bare(stored.document))}
+
+
+def _over_http(
+    method: str, url: str, key: str | None, body: bytes | None, query: dict[str, str]
+) -> dict[str, Any]:
+    import httpx
+
+    key = key or os.environ.get("SLUICE_KEY")
+    if not key:
+        raise ConfigError(("a key is needed for --url: set SLUICE_KEY, or give --key",))
+    try:
+        response = httpx.request(
+            method,
+            f"{url.rstrip('/')}/_/spec",
+            content=body,
+            params=query,
+            headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+            timeout=HTTP_TIMEOUT_S,
+        )
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise CatalogError(f"the gateway at {url} can't be asked: {error}") from error
+    answer = _json_object(response.content)
+    if not (answer.get("ok") is True and "revision" in answer) and "error" not in answer:
+        raise CatalogError(f"what answers at {url} is no Sluice gateway: status {response.status_code}")
+    return answer
+
+
+def _json_object(text: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _refusal(code: str, error: str, **more: Any) -> dict[str, Any]:
+    return {"ok": False, "code": code, "error": error, **more}
+
+
+def _faults(faults: Any) -> list[dict[str, str]]:
+    return [{"code": fault.code, "pointer": fault.pointer, "error": fault.error} for fault in faults]
+
+
+def _fault_lines(faults: list[dict[str, str]]) -> list[str]:
+    return [f"{fault['pointer'] or '/'}  {fault['code']}  {fault['error']}" for fault in faults]
+
+
+def _explain(answer: dict[str, Any]) -> None:
+    lines = [answer["error"], *_fault_lines(answer.get("faults", []))]
+    lines += [f"{conflict['pointer']}  {conflict['error']}" for conflict in answer.get("conflicts", [])]
+    for line in lines:
+        typer.echo(line, err=True)
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"no {thing}s" if not count else f"{count} {thing}{'s' if count > 1 else ''}"

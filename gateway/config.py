@@ -1,0 +1,325 @@
+"""The settings: `SLUICE_*` from the environment into one frozen value, or all faults at once.
+
+Owns every setting and limit: its name, its default, what it accepts, its reason (`SETTINGS`, from which the
+documentation is made). Must not know what any of them is used for beyond that, and reads neither the
+environment nor a file by itself.
+
+The setting `SLUICE_X` is the field `x`. A secret may instead stand in the file that `SLUICE_X_FILE` names. An
+empty value is the same as none. A name that nobody knows is a fault: a misspelled limit that is silently
+ignored is found at the worst moment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+PREFIX = "SLUICE_"
+KIB = 1024
+MIB = 1024 * KIB
+
+ReadFile = Callable[[str], str]
+"""Path to the text of that file; raises OSError or UnicodeDecodeError."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Config:
+    """All settings of one gateway: bytes, seconds, counts as their names say; what they are for: SETTINGS."""
+
+    redis_url: str
+    postgres_url: str
+    host: str = "127.0.0.1"
+    port: int = 8017
+    listen_fd: int | None = None
+    ops_port: int | None = None
+    metrics_token: str | None = None
+    dev: bool = False
+    allow_private_targets: bool = False
+    log_level: str = "info"
+    partitions: int = 16
+    event_bytes_max: int = 256 * KIB
+    body_bytes_max: int = MIB
+    bulk_bytes_max: int = 64 * MIB
+    headers_max: int = 100
+    header_bytes_max: int = 64 * KIB
+    body_timeout_s: float = 30.0
+    append_deadline_s: float = 10.0
+    read_deadline_s: float = 5.0
+    sequence_appends_max: int = 96
+    sequence_bytes_max: int = MIB
+    commit_rows_max: int = 500
+    inflight_events_max: int = 10_000
+    journal_keep_s: float = 600.0
+    identity_window: int = 20_000
+    stream_tail: int = 256
+    redis_timeout_s: float = 2.0
+    shutdown_s: float = 20.0
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str], read_file: ReadFile) -> Config:
+        """The settings that these variables make. Raises ConfigError with every fault there is."""
+        values: dict[str, Any] = {}
+        faults = list(_unknown(environ))
+        for row in SETTINGS:
+            try:
+                values[row.field] = _value(row, environ, read_file)
+            except ValueError as fault:
+                faults.append(str(fault))
+        if faults:
+            raise ConfigError(tuple(faults))
+        return cls(**values)
+
+    def __repr__(self) -> str:
+        shown = (f"{row.field}={_shown(row, getattr(self, row.field))}" for row in SETTINGS)
+        return f"Config({', '.join(shown)})"
+
+
+class ConfigError(Exception):
+    """The settings can't be used; `faults` has a sentence for each reason, without any secret."""
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        self.faults = faults
+        super().__init__("\n".join(faults))
+
+
+class Kind(NamedTuple):
+    """What a setting accepts, in words, and how its text is read (ValueError: not that)."""
+
+    accepts: str
+    read: Callable[[str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table. `default` is its value when unset: None where it is `required`, or off."""
+
+    field: str
+    kind: Kind
+    reason: str
+    default: Any
+    required: bool
+    secret: bool
+
+    @property
+    def name(self) -> str:
+        return PREFIX + self.field.upper()
+
+
+def one(field: str, environ: Mapping[str, str], read_file: ReadFile) -> Any:
+    """The value of a single setting, for a command that needs no more. Raises ConfigError."""
+    row = next(row for row in SETTINGS if row.field == field)
+    try:
+        return _value(row, environ, read_file)
+    except ValueError as fault:
+        raise ConfigError((str(fault),)) from None
+
+
+def redacted(url: str) -> str:
+    """A URL to show to people: `***` for a password, in whichever place, the rest as it is."""
+    if "@" in re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[-1]:
+        return re.sub("://.*", "://***", url)  # perhaps a password with an unescaped / ? or #
+    hidden = re.sub(r"(://[^/?#:@]*):[^/?#]*@", r"\1:***@", url)
+    return re.sub(r"([?&](?:ssl)?password=)[^&#]*", r"\1***", hidden)
+
+
+def _integer(low: int, high: int) -> Kind:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= 18 and low <= int(text) <= high):
+            raise ValueError
+        return int(text)
+
+    return Kind(f"a whole number from {low} to {high}", read)
+
+
+def _seconds(low: float, high: float) -> Kind:
+    def read(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or not low <= float(text) <= high:
+            raise ValueError
+        return float(text)
+
+    return Kind(f"seconds from {low:g} to {high:g}", read)
+
+
+def _one_of(**words: Any) -> Kind:
+    def read(text: str) -> Any:
+        if text.lower() not in words:
+            raise ValueError
+        return words[text.lower()]
+
+    return Kind("one of " + ", ".join(words), read)
+
+
+def _word(what: str) -> Kind:
+    def read(text: str) -> str:
+        if not re.fullmatch(r"[!-~]{1,255}", text):
+            raise ValueError
+        return text
+
+    return Kind(f"{what}, in visible ASCII without blanks", read)
+
+
+def _url(*schemes: str) -> Kind:
+    host = r"(?:\[[0-9a-fA-F:.]+\]|[^:@/?#\[\],]*)(?::[0-9]{1,5})?"
+    pattern = rf"(?:{'|'.join(schemes)})://(?:[^@/?#]*@)?{host}(?:,{host})*(?:[/?][!-~]*)?"
+
+    def read(text: str) -> str:
+        if not re.fullmatch(r"[!-~]+", text) or not re.fullmatch(pattern, text):
+            raise ValueError
+        return text
+
+    return Kind(" or ".join(f"{scheme}://…" for scheme in schemes) + ", its password percent-encoded", read)
+
+
+_SWITCH = _one_of(
+    **{
+        "1": True,
+        "true": True,
+        "yes": True,
+        "on": True,
+        "0": False,
+        "false": False,
+        "no": False,
+        "off": False,
+    }
+)
+_LEVEL = _one_of(debug="debug", info="info", warning="warning", error="error")
+
+_ROWS: tuple[tuple[str, Kind, str], ...] = (
+    (
+        "redis_url",
+        _url("redis", "rediss", "unix"),
+        "Sequences appends and keeps the working set; one an instance.",
+    ),
+    (
+        "postgres_url",
+        _url("postgresql", "postgres"),
+        "Decides and keeps every event: the primary, not a replica.",
+    ),
+    ("host", _word("an address"), "Loopback, so that nothing is open to the network unasked."),
+    ("port", _integer(0, 65535), "Where clients connect; 0 takes a free one."),
+    ("listen_fd", _integer(3, 65535), "A listening socket handed down by the process that started this one."),
+    ("ops_port", _integer(1, 65535), "Metrics and health on a port of their own: they show all tenants."),
+    ("metrics_token", _word("a bearer token"), "Opens /_/metrics on the main port to whoever sends it."),
+    ("dev", _SWITCH, "Set by `sluice dev`: metrics are open to its own key."),
+    (
+        "allow_private_targets",
+        _SWITCH,
+        "Subscriptions to http and private addresses: a way into your network.",
+    ),
+    ("log_level", _LEVEL, "The least severe line that is logged."),
+    ("partitions", _integer(1, 1024), "Units of order, fixed for ever by the first `sluice migrate`."),
+    ("event_bytes_max", _integer(1, 16 * MIB), "The data of one event; larger things belong beside events."),
+    ("body_bytes_max", _integer(1, 64 * MIB), "A request is held in memory whole, times the connections."),
+    (
+        "bulk_bytes_max",
+        _integer(1, 4096 * MIB),
+        "A bulk request is streamed: this bounds its time, not memory.",
+    ),
+    ("headers_max", _integer(8, 1000), "Header lines of a request: each costs before the key is known."),
+    ("header_bytes_max", _integer(KIB, MIB), "All header lines, buffered before the key is known."),
+    ("body_timeout_s", _seconds(0.1, 3600), "A slower body holds a connection for nobody's good."),
+    (
+        "append_deadline_s",
+        _seconds(0.1, 300),
+        "Then 504 outcome_unknown; the commit goes on. Outlasts a failover.",
+    ),
+    ("read_deadline_s", _seconds(0.1, 300), "Then a read answers 503: readers would rather retry than wait."),
+    (
+        "sequence_appends_max",
+        _integer(1, 1000),
+        "Appends a script call: it blocks Redis for about a millisecond.",
+    ),
+    ("sequence_bytes_max", _integer(KIB, 64 * MIB), "Bytes a script call, for the same reason."),
+    (
+        "commit_rows_max",
+        _integer(1, 10_000),
+        "Rows a commit: past 500 its slowest grow faster than its rate.",
+    ),
+    (
+        "inflight_events_max",
+        _integer(1, 10**6),
+        "How far Redis may run ahead of Postgres in a partition (q - c).",
+    ),
+    (
+        "journal_keep_s",
+        _seconds(0, 86_400),
+        "What is committed stays in the journal: to mend a rolled-back Postgres.",
+    ),
+    ("identity_window", _integer(1, 10**7), "Appends behind the watermark whose identities Redis remembers."),
+    (
+        "stream_tail",
+        _integer(1, 10**5),
+        "Newest events of a stream kept in Redis: memory against cold reads.",
+    ),
+    ("redis_timeout_s", _seconds(0.05, 60), "A Redis that takes longer counts as unreachable."),
+    ("shutdown_s", _seconds(0, 600), "For open requests on SIGTERM: under the 30 s that orchestrators give."),
+)
+_SECRETS = frozenset(("redis_url", "postgres_url", "metrics_token"))
+
+
+def _table() -> Iterator[Setting]:
+    fields = {field.name: field for field in dataclasses.fields(Config)}
+    for name, kind, reason in _ROWS:
+        default = fields[name].default
+        required = default is dataclasses.MISSING
+        yield Setting(name, kind, reason, None if required else default, required, name in _SECRETS)
+
+
+SETTINGS: tuple[Setting, ...] = tuple(_table())
+
+# Names that belong to others: the installer, the command line as a client, the secrets that specs name.
+_FOREIGN = frozenset(PREFIX + name for name in ("PYTHON", "KEY", "URL", "SECRETS_DIR"))
+_FOREIGN_PREFIX = PREFIX + "SECRET_"
+
+
+def _shown(row: Setting, value: Any) -> str:
+    if not row.secret or value is None:
+        return repr(value)
+    return repr(redacted(value) if row.field.endswith("_url") else "***")
+
+
+def _value(row: Setting, environ: Mapping[str, str], read_file: ReadFile) -> Any:
+    """Raises ValueError with the whole sentence. The text of a secret is never part of it."""
+    text, source = _text(row, environ, read_file)
+    if not text:
+        if row.required:
+            raise ValueError(f"{row.name} (or {row.name}_FILE) is not set: {row.kind.accepts}.")
+        return row.default
+    try:
+        return row.kind.read(text)
+    except ValueError:
+        given = "" if row.secret else f", not {text!r}"
+        raise ValueError(f"{source} must be {row.kind.accepts}{given}.") from None
+
+
+def _text(row: Setting, environ: Mapping[str, str], read_file: ReadFile) -> tuple[str, str]:
+    direct, path = environ.get(row.name, ""), environ.get(f"{row.name}_FILE", "")
+    if not row.secret or not path:
+        return direct, row.name
+    if direct:
+        raise ValueError(f"{row.name} and {row.name}_FILE are both set: unset one of them.")
+    source = f"{row.name}_FILE, the content of {path},"
+    try:
+        text = read_file(path).strip()
+    except OSError as fault:
+        raise ValueError(f"{row.name}_FILE: {path} can't be read: {fault.strerror or fault}.") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{source} must be UTF-8 text.") from None
+    if not text:
+        raise ValueError(f"{row.name}_FILE: {path} is empty.")
+    return text, source
+
+
+def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
+    known = {row.name for row in SETTINGS} | {f"{row.name}_FILE" for row in SETTINGS if row.secret} | _FOREIGN
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name in known or name.startswith(_FOREIGN_PREFIX):
+            continue
+        candidates = sorted(candidate.removeprefix(PREFIX) for candidate in known)
+        nearest = difflib.get_close_matches(name.removeprefix(PREFIX), candidates, n=1)
+        proposal = f": did you mean {PREFIX}{nearest[0]}?" if nearest else ": unset it."
+        yield f"{name} is no setting{proposal}"

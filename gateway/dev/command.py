@@ -1,0 +1,73 @@
+"""The command `sluice dev`: its options, and its faults in words."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.config import ConfigError, one
+from gateway.dev.failure import CannotStart
+from gateway.dev.supervisor import Settings, run
+
+WORKERS_MAX = 64
+"""More gateways than a development machine has cores only wait for each other."""
+
+
+def dev(
+    host: Annotated[str, typer.Option(help="Address to serve on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes a free one.")] = 8017,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Redis and Postgres files, and DIR/run/.")] = Path(
+        ".sluice"
+    ),
+    spec: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Spec of tenant main; else an example, if it has none."),
+    ] = None,
+    redis: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Redis that is already there, instead of an own one.")
+    ] = None,
+    postgres: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Postgres that is already there, likewise.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=WORKERS_MAX, help="Gateway processes.")] = 1,
+    allow_private_targets: Annotated[
+        bool,
+        typer.Option(
+            "--allow-private-targets",
+            help="Subscriptions may go to http and to private addresses (development only).",
+        ),
+    ] = False,
+) -> None:
+    """Run the gateway with its own Redis and Postgres, data kept between starts."""
+    try:
+        settings = Settings(
+            data=data.absolute().resolve(),
+            host=host,
+            port=port,
+            spec=spec.read_bytes() if spec else None,
+            redis_url=redis,
+            postgres_url=postgres,
+            workers=workers,
+            allow_private_targets=allow_private_targets,
+            partitions=one("partitions", os.environ, _no_file),
+        )
+        run(settings, _say)
+    except (CannotStart, ConfigError) as fault:
+        _say(str(fault))
+        raise typer.Exit(1) from None
+    except OSError as fault:
+        where = f"{fault.filename}: " if fault.filename else ""
+        _say(f"{where}{fault.strerror or fault}")
+        raise typer.Exit(1) from None
+
+
+def _say(line: str) -> None:
+    print(f"sluice dev: {line}", file=sys.stderr, flush=True)
+
+
+def _no_file(path: str) -> str:
+    raise AssertionError(f"a number is never read from {path}")

@@ -1,0 +1,159 @@
+"""POST /{type}/{id}/{event_type} and POST /{type}/{id}: the hot path.
+
+Owns: how an outcome of the log is told over HTTP. Sees neither Redis nor Postgres: it hands an `Append` to
+the log and awaits the outcome.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+from uuid_utils import uuid4, uuid7
+
+from gateway.admit.append import (
+    SPEC_REFUSALS,
+    Fault,
+    Minting,
+    address,
+    compose,
+    minting_address,
+    retry_of,
+)
+from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Principal
+from gateway.config import Config
+from gateway.edge import respond
+from gateway.edge.outcomes import Answer, Outcomes, appended, refused
+from gateway.edge.request import Head, Receive, Send, check_json_body, read_body
+from gateway.errors import Refusal
+from gateway.events import Appended
+from gateway.log.log import Log
+from spec.identifiers import HUMANE_RANDOM_BYTES, mint_humane
+from spec.model import AggregateType
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the path says. `key` is None where its segment can't be decoded, `event_type` where there is none;
+    `minting` where it ends after the type."""
+
+    aggregate_type: str
+    key: str | None = None
+    event_type: str | None = None
+    minting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to append: who asks for what, and what the answer needs later."""
+
+    principal: Principal
+    head: Head
+    names: Names
+    asked: Asked
+    correlation_id: str
+
+
+class Appends:
+    def __init__(self, log: Log, catalog: Catalog, outcomes: Outcomes, config: Config) -> None:
+        self._log = log
+        self._outcomes = outcomes
+        self._catalog = catalog
+        self._body_bytes_max = config.body_bytes_max
+        self._event_bytes_max = config.event_bytes_max
+
+    async def append(
+        self,
+        principal: Principal,
+        head: Head,
+        headers: list[tuple[bytes, bytes]],
+        receive: Receive,
+        send: Send,
+        names: Names,
+    ) -> None:
+        deployed = self._catalog.deployed(principal.tenant.id)
+        spec = None if deployed is None else deployed.spec
+        place = (
+            minting_address(spec, names.aggregate_type, _mint_key)
+            if names.minting
+            else address(spec, names.aggregate_type, names.key, names.event_type)
+        )
+        read = read_asked(headers)
+        asked = NOTHING_ASKED if isinstance(read, Refusal) else read
+        correlation_id = asked.correlation_id or str(uuid7())
+        call = Call(principal, head, names, asked, correlation_id)
+        if isinstance(place, Refusal):
+            await self._refuse_but_replay(call, place, receive, send)
+            return
+        refusal = read if isinstance(read, Refusal) else check_json_body(head, self._body_bytes_max)
+        if refusal is not None:
+            await _send(send, call, refused(refusal))
+            return
+        body = await read_body(receive, self._body_bytes_max)
+        assert deployed is not None
+        minting = Minting(
+            tenant=principal.tenant.id.bytes,
+            spec_rev=deployed.revision,
+            now_ms=time.time_ns() // 1_000_000,
+            correlation_id=bytes.fromhex(correlation_id.replace("-", "")),
+            mint=_mint,
+            event_bytes_max=self._event_bytes_max,
+        )
+        append = compose(deployed.spec, place, asked, body, minting)
+        batch = names.event_type is None
+        if isinstance(append, Fault):
+            answer = await self._outcomes.of_fault(append, batch=batch)
+        else:
+            outcome = await self._log.append(append)
+            if type(outcome) is Appended:
+                answer = appended(outcome, batch=batch)
+            else:
+                answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
+        await _send(send, call, answer)
+
+    async def _refuse_but_replay(self, call: Call, refusal: Refusal, receive: Receive, send: Send) -> None:
+        """The path is refused by the spec of today, but the request may repeat one of yesterday: its body is
+        read to find out."""
+        names, retry = call.names, None
+        repeatable = refusal.code in SPEC_REFUSALS and (names.minting or names.key is not None)
+        if repeatable and check_json_body(call.head, self._body_bytes_max) is None:
+            body = await read_body(receive, self._body_bytes_max)
+            tenant = call.principal.tenant.id
+            deployed = self._catalog.deployed(tenant)
+            spec = None if deployed is None else deployed.spec
+            retry = retry_of(
+                spec, tenant.bytes, names.aggregate_type, names.key, names.event_type, call.asked, body
+            )
+        answer = await self._outcomes.of_fault(Fault(refusal, retry), batch=names.event_type is None)
+        await _send(send, call, answer)
+
+
+async def _send(send: Send, call: Call, answer: Answer) -> None:
+    """With the headers that go with it."""
+    headers = [(b"x-correlation-id", call.correlation_id.encode())]
+    if answer.length is not None:
+        headers.append((b"etag", b'"%d"' % answer.length))
+    done = answer.done
+    if done is not None:
+        location = f"/{call.names.aggregate_type}/{done.key}"
+        if not call.names.minting:
+            location += f"/events/{done.length}"
+        headers.append((b"location", location.encode()))
+        if done.replayed:
+            headers.append((b"idempotency-replayed", b"true"))
+    if answer.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % answer.retry_after_s))
+    await respond.answer(send, answer.status, answer.body, headers)
+
+
+def _mint() -> bytes:
+    return uuid7().bytes
+
+
+def _mint_key(aggregate_type: AggregateType) -> str:
+    if aggregate_type.mint == "humane":
+        return mint_humane(os.urandom(HUMANE_RANDOM_BYTES))
+    return str(uuid4())

@@ -1,0 +1,254 @@
+"""POST /_/bulk: NDJSON in, NDJSON out, one independent append a line.
+
+Owns: reading and answering at the same time, at constant memory, and the order of the lines of one
+aggregate. Lines of different aggregates are on their way together; of one aggregate, the next line is handed
+over once the one before it has its outcome, so that after a failure none of the later ones is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from uuid_utils import uuid7
+
+from gateway.admit.append import Fault, Minting
+from gateway.admit.line import judge_line
+from gateway.admit.preconditions import read_correlation_id
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Principal
+from gateway.config import Config
+from gateway.edge import respond
+from gateway.edge.outcomes import Answer, Outcomes
+from gateway.edge.request import ClientGone, Head, Receive, Refused, Send, check_json_body
+from gateway.errors import Refusal
+from gateway.events import Append, NotCommitted, Outcome, OutcomeUnknown, Stream
+from gateway.log.log import Log
+
+LINES_MAX = 100_000
+# Appends handed over and not yet settled: enough for full batches, few enough to be held in memory.
+_UNDER_WAY_MAX = 2_000
+# Answers are sent in pieces of about this size.
+_PIECE_BYTES = 16 * 1024
+NDJSON = b"application/x-ndjson"
+
+_AFTER_A_FAILURE = NotCommitted("an earlier line of this aggregate was not settled")
+
+
+@dataclass(slots=True)
+class _Line:
+    """A line on its way: what it asked for, and its outcome once there is one."""
+
+    number: int
+    append: Append | None
+    outcome: Outcome | Fault | None = None
+
+
+class Bulk:
+    def __init__(self, log: Log, catalog: Catalog, outcomes: Outcomes, config: Config) -> None:
+        self._log = log
+        self._catalog = catalog
+        self._outcomes = outcomes
+        self._bulk_bytes_max = config.bulk_bytes_max
+        self._line_bytes_max = config.body_bytes_max
+        self._event_bytes_max = config.event_bytes_max
+
+    async def bulk(self, principal: Principal, head: Head, receive: Receive, send: Send) -> None:
+        refusal = check_json_body(head, self._bulk_bytes_max, NDJSON)
+        if refusal is not None:
+            await respond.refuse(send, refusal)
+            return
+        correlation_id = read_correlation_id(head.get(b"x-correlation-id")) or str(uuid7())
+        run = _Run(self._log.append)
+        headers = [
+            (b"content-type", NDJSON),
+            (b"x-correlation-id", correlation_id.encode()),
+            respond.API_VERSION,
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        reading = asyncio.get_running_loop().create_task(self._read(principal, correlation_id, receive, run))
+        try:
+            await self._answer(run, send)
+        finally:
+            # Whoever hung up still gets what was handed over appended; nothing more is read for them.
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    # -- reading
+
+    async def _read(self, principal: Principal, correlation_id: str, receive: Receive, run: _Run) -> None:
+        number = 0
+        try:
+            async for line in lines(receive, self._bulk_bytes_max, self._line_bytes_max):
+                number += 1
+                if number > LINES_MAX:
+                    raise Refused(Refusal("too_large", f"At most {LINES_MAX} lines are read at a time."))
+                if line is None:
+                    fault = Refusal("too_large", f"The line is larger than {self._line_bytes_max} bytes.")
+                    run.add(_Line(number, None, Fault(fault, None)))
+                elif line.strip():
+                    run.add(self._judge(number, line, principal, correlation_id))
+                    await run.room()
+            run.end(None)
+        except Refused as refused:
+            run.end(_Line(number + 1, None, Fault(refused.refusal, None)))
+        except ClientGone:
+            run.end(None)
+        except Exception:
+            run.end(_Line(number + 1, None, NotCommitted("the gateway failed to read on")))
+            raise
+
+    def _judge(self, number: int, line: bytes, principal: Principal, correlation_id: str) -> _Line:
+        deployed = self._catalog.deployed(principal.tenant.id)
+        minting = Minting(
+            tenant=principal.tenant.id.bytes,
+            spec_rev=0 if deployed is None else deployed.revision,
+            now_ms=time.time_ns() // 1_000_000,
+            correlation_id=bytes.fromhex(correlation_id.replace("-", "")),
+            mint=lambda: uuid7().bytes,
+            event_bytes_max=self._event_bytes_max,
+        )
+        judged = judge_line(None if deployed is None else deployed.spec, line, minting)
+        if isinstance(judged, Fault):
+            return _Line(number, None, judged)
+        return _Line(number, judged)
+
+    # -- answering
+
+    async def _answer(self, run: _Run, send: Send) -> None:
+        piece: list[bytes] = []
+        size = 0
+        async for line in run.settled():
+            answer = await self._tell(line)
+            piece.append(_as_line(line.number, answer))
+            size += len(piece[-1])
+            if size >= _PIECE_BYTES or run.idle:
+                await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
+                piece.clear()
+                size = 0
+        await send({"type": "http.response.body", "body": b"".join(piece)})
+
+    async def _tell(self, line: _Line) -> Answer:
+        outcome = line.outcome
+        assert outcome is not None
+        if isinstance(outcome, Fault):
+            return await self._outcomes.of_fault(outcome)
+        return await self._outcomes.of_append(line.append, outcome, minimal=False)
+
+
+def _as_line(number: int, answer: Answer) -> bytes:
+    """The single answer's body with `line` and `status` in front."""
+    replayed = b'"replayed":true,' if answer.replayed else b""
+    return b'{"line":%d,"status":%d,%b%b\n' % (number, answer.status, replayed, answer.body[1:])
+
+
+class _Run:
+    """The lines of one request between reading and answering."""
+
+    def __init__(self, append: Callable[[Append], asyncio.Future[Outcome]]) -> None:
+        self._append = append
+        self._lines: deque[_Line] = deque()
+        self._waiting: dict[Stream, deque[_Line]] = {}  # behind the line of the stream that is under way
+        self._failed: set[Stream] = set()
+        self._under_way = 0
+        self._ended = False
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+
+    # -- from the reader
+
+    def add(self, line: _Line) -> None:
+        self._lines.append(line)
+        if line.append is None:
+            self._changed.set()
+            return
+        self._under_way += 1
+        behind = self._waiting.get(line.append.stream)
+        if behind is not None:
+            behind.append(line)
+        else:
+            self._waiting[line.append.stream] = deque()
+            self._hand_over(line)
+
+    async def room(self) -> None:
+        while self._under_way >= _UNDER_WAY_MAX:
+            self._room.clear()
+            await self._room.wait()
+
+    def end(self, last: _Line | None) -> None:
+        if last is not None:
+            self._lines.append(last)
+        self._ended = True
+        self._changed.set()
+
+    # -- to the log and back
+
+    def _hand_over(self, line: _Line) -> None:
+        assert line.append is not None
+        if line.append.stream in self._failed:
+            self._settle(line, _AFTER_A_FAILURE)
+            return
+        future = self._append(line.append)
+        future.add_done_callback(lambda done: self._settle(line, done.result()))
+
+    def _settle(self, line: _Line, outcome: Outcome) -> None:
+        assert line.append is not None
+        line.outcome = outcome
+        stream = line.append.stream
+        if isinstance(outcome, NotCommitted | OutcomeUnknown):
+            self._failed.add(stream)
+        self._under_way -= 1
+        self._room.set()
+        self._changed.set()
+        behind = self._waiting[stream]
+        if behind:
+            self._hand_over(behind.popleft())
+        else:
+            del self._waiting[stream]
+
+    # -- to the answerer
+
+    @property
+    def idle(self) -> bool:
+        """Nothing further can be told at this moment."""
+        return not self._lines or self._lines[0].outcome is None
+
+    async def settled(self) -> AsyncIterator[_Line]:
+        """The lines in their order, each once it has its outcome."""
+        while self._lines or not self._ended:
+            if self.idle:
+                self._changed.clear()
+                await self._changed.wait()
+            else:
+                yield self._lines.popleft()
+
+
+async def lines(receive: Receive, bytes_max: int, line_bytes_max: int) -> AsyncIterator[bytes | None]:
+    """The lines of a streamed body; None for one that is larger than `line_bytes_max`, which is not kept.
+
+    Raises Refused when the whole is larger than `bytes_max`, ClientGone when it breaks off.
+    """
+    rest, size, skipping, more = b"", 0, False, True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGone
+        more = message.get("more_body", False)
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > bytes_max:
+            raise Refused(
+                Refusal("too_large", f"The body is larger than {bytes_max} bytes; send it in parts.")
+            )
+        first, *others = part.split(b"\n")
+        rest = b"" if skipping else rest + first
+        for following in others:
+            yield None if skipping or len(rest) > line_bytes_max else rest
+            rest, skipping = following, False
+        if len(rest) > line_bytes_max:
+            rest, skipping = b"", True
+    if skipping or rest:
+        yield None if skipping else rest

@@ -1,0 +1,41 @@
+"""Who calls, and whether the key reaches far enough."""
+
+from __future__ import annotations
+
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Principal, Scope
+from gateway.edge.request import Head, Refused
+from gateway.errors import Refusal
+
+_UNAUTHORIZED = Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`.")
+
+
+class Callers:
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def principal(self, head: Head) -> Principal:
+        """Raises Refused: 401 for a missing or unknown key, 400 for two different ones."""
+        value = head.get(b"authorization")
+        if head.repeated and len(set(head.all(b"authorization"))) > 1:
+            raise Refused(Refusal("bad_request", "Two different Authorization headers were sent; send one."))
+        if value is None:
+            raise Refused(_UNAUTHORIZED)
+        scheme, _, token = value.decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer":
+            raise Refused(_UNAUTHORIZED)
+        known = self._catalog.principal(token) or await self._catalog.authenticate(token.strip())
+        if known is None:
+            raise Refused(_UNAUTHORIZED)
+        return known
+
+
+def require(principal: Principal, scope: Scope) -> None:
+    """Raises Refused (403) where the key's scope does not reach."""
+    if principal.scope < scope:
+        raise Refused(
+            Refusal(
+                "forbidden",
+                f"This key has the scope {principal.scope.text}; the request needs {scope.text}.",
+            )
+        )

@@ -1,0 +1,147 @@
+"""GET /{type}/{id}/events as a stream: NDJSON to the end of what there is, SSE and then live.
+
+Owns: the framing of both, and when a follower has gone. Sees the log's pages alone, so whatever it sends is
+committed, in order and without a gap: the next page begins where the last one ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from gateway.edge import render, respond
+from gateway.edge.parameters import Parameters
+from gateway.edge.reads import Subject, never_written, unavailable
+from gateway.edge.request import Head, Receive, Refused, Send
+from gateway.errors import Refusal
+from gateway.events import Page, Recorded
+from gateway.log.log import FOLLOW_POLL_S, Log
+from gateway.log.postgres import PostgresTrouble
+from gateway.log.reader import VERSION_MAX, Range
+
+NDJSON = b"application/x-ndjson"
+SSE = b"text/event-stream"
+
+_EVENTS_A_PAGE = 500
+# A comment now and then keeps proxies from closing a quiet stream, and finds out who has gone.
+_HEARTBEAT_S = 15.0
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+
+
+def wanted_stream(head: Head) -> bytes | None:
+    """The streaming media type that `Accept` asks for, if it asks for one."""
+    accept = head.get(b"accept")
+    if accept is None or accept in (b"*/*", b"application/json"):
+        return None
+    asked = {part.partition(b";")[0].strip().lower() for part in accept.split(b",")}
+    return SSE if SSE in asked else NDJSON if NDJSON in asked else None
+
+
+class Follow:
+    def __init__(self, log: Log, stopping: asyncio.Event) -> None:
+        self._log = log
+        self._stopping = stopping
+
+    async def ndjson(self, subject: Subject, query: Parameters, send: Send) -> None:
+        """Every event from `from` on, one a line, to the length that the stream has now."""
+        first = query.integer("from", 1, 1, VERSION_MAX)
+        left = query.integer("limit", VERSION_MAX, 1, VERSION_MAX)
+        page = await self._page(subject, first, min(left, _EVENTS_A_PAGE))
+        if page.length == 0 and not subject.singleton:
+            raise Refused(never_written(subject))
+        await _start(send, NDJSON)
+        last = page.length
+        while page.events:
+            await _more(send, b"".join([one_line(each) + b"\n" for each in page.events]))
+            left -= len(page.events)
+            following = page.events[-1].version + 1
+            if left <= 0 or following > last:
+                break
+            page = await self._page(subject, following, min(left, _EVENTS_A_PAGE, last - following + 1))
+        await send({"type": "http.response.body", "body": b""})
+
+    async def sse(
+        self, subject: Subject, query: Parameters, head: Head, receive: Receive, send: Send
+    ) -> None:
+        """From `from`, or after `Last-Event-ID`, and then whatever comes, until one side goes."""
+        following = query.integer("from", 1, 1, VERSION_MAX)
+        resumed = head.get(b"last-event-id")
+        if resumed is not None:
+            following = _resumed(resumed) + 1
+        page = await self._page(subject, following, _EVENTS_A_PAGE)
+        if page.length == 0 and not subject.singleton:
+            raise Refused(never_written(subject))
+        await _start(send, SSE)
+        with self._log.followers.follow(subject.stream) as follower:
+            gone = asyncio.get_running_loop().create_task(_until_gone(receive, follower.wake))
+            try:
+                await self._live(subject, page, following, follower.wait, gone, send)
+            finally:
+                gone.cancel()
+
+    async def _live(
+        self,
+        subject: Subject,
+        page: Page,
+        following: int,
+        wait: Callable[[float], Awaitable[None]],
+        gone: asyncio.Task[None],
+        send: Send,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        quiet_since = loop.time()
+        while not gone.done() and not self._stopping.is_set():
+            if page.events:
+                await _more(send, b"".join([_sse_event(each) for each in page.events]))
+                following = page.events[-1].version + 1
+                quiet_since = loop.time()
+            elif loop.time() - quiet_since > _HEARTBEAT_S:
+                await _more(send, b": still here\n\n")
+                quiet_since = loop.time()
+            if len(page.events) < _EVENTS_A_PAGE:
+                await wait(FOLLOW_POLL_S)
+            try:
+                page = await self._page(subject, following, _EVENTS_A_PAGE)
+            except Refused:
+                # Neither Redis nor Postgres answers: end here; the client resumes where it was.
+                break
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _page(self, subject: Subject, first: int, limit: int) -> Page:
+        try:
+            return await self._log.page(Range(subject.stream, first, VERSION_MAX, limit))
+        except PostgresTrouble as trouble:
+            raise Refused(unavailable()) from trouble
+
+
+def one_line(recorded: Recorded) -> bytes:
+    """An event's JSON on one line: line breaks can stand between tokens alone, and become blanks."""
+    event = render.event_json(recorded)
+    return event.translate(_ONE_LINE) if b"\n" in event or b"\r" in event else event
+
+
+def _sse_event(recorded: Recorded) -> bytes:
+    return b"id: %d\ndata: %b\n\n" % (recorded.version, one_line(recorded))
+
+
+def _resumed(value: bytes) -> int:
+    if not value.isdigit() or len(value) > 16:
+        raise Refused(
+            Refusal("invalid_field", "Last-Event-ID must be the version of an event.", "Last-Event-ID")
+        )
+    return int(value)
+
+
+async def _until_gone(receive: Receive, wake: Callable[[], None]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    wake()
+
+
+async def _start(send: Send, media_type: bytes) -> None:
+    headers = [(b"content-type", media_type), (b"cache-control", b"no-cache"), respond.API_VERSION]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def _more(send: Send, body: bytes) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": True})

@@ -1,0 +1,181 @@
+"""The ASGI application: who calls, which resource is meant, and the one place that answers refusals.
+
+Owns: the order authentication → route → scope. An aggregate's paths are taken apart here, on the raw path;
+everything under /_/ is the system's own and goes to Starlette.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from gateway.admit.path import split
+from gateway.catalog.model import CatalogUnavailable, Principal, Scope
+from gateway.edge import respond
+from gateway.edge.appends import Appends, Names
+from gateway.edge.callers import Callers, require
+from gateway.edge.follow import NDJSON, SSE, Follow, wanted_stream
+from gateway.edge.parameters import Parameters
+from gateway.edge.reads import Reads, Subject
+from gateway.edge.request import ClientGone, Head, Receive, Refused, Send
+from gateway.edge.request import Scope as AsgiScope
+from gateway.edge.states import States
+from gateway.errors import Refusal
+
+logger = logging.getLogger("sluice.edge")
+
+_READS = ("GET", "HEAD")
+_READ_SUBRESOURCES = ("length", "events")
+
+Segments = tuple[str | None, ...]
+System = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
+
+
+class Gate:
+    def __init__(
+        self, callers: Callers, appends: Appends, reads: Reads, states: States, follow: Follow, system: System
+    ) -> None:
+        self._callers = callers
+        self._follow = follow
+        self._appends = appends
+        self._reads = reads
+        self._states = states
+        self._system = system
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        try:
+            await self._serve(scope, receive, send)
+        except Refused as refused:
+            await respond.refuse(send, refused.refusal)
+        except CatalogUnavailable:
+            await respond.refuse(send, _no_catalog(scope["method"]))
+        except ClientGone:
+            return
+        except Exception:
+            logger.exception("a request failed")
+            await respond.refuse(send, _unforeseen(scope["method"]))
+
+    async def _serve(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        raw_path: bytes = scope["raw_path"].partition(b"?")[0]
+        if raw_path.startswith(b"/_/"):
+            await self._system(scope, receive, send)
+            return
+        head = Head(scope)
+        principal = await self._callers.principal(head)
+        segments = split(raw_path)
+        method: str = scope["method"]
+        count = 0 if segments is None else len(segments)
+        if segments is None or count == 0 or count > 4:
+            raise Refused(respond.no_such_route())
+        if method == "POST":
+            await self._post(scope, principal, head, segments, receive, send)
+        elif method in _READS:
+            await self._get(scope, principal, head, segments, receive, send)
+        elif method == "OPTIONS":
+            await _options(send, _allowed(segments))
+        else:
+            await _not_allowed(send, segments)
+
+    async def _post(
+        self,
+        scope: AsgiScope,
+        principal: Principal,
+        head: Head,
+        segments: Segments,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        count = len(segments)
+        if count > 3 or (count == 3 and segments[2] in _READ_SUBRESOURCES):
+            await _not_allowed(send, segments)
+            return
+        require(principal, Scope.WRITE)
+        names = Names(
+            aggregate_type=segments[0] or "",
+            key=segments[1] if count > 1 else None,
+            event_type=(segments[2] or "") if count > 2 else None,
+            minting=count == 1,
+        )
+        await self._appends.append(principal, head, scope["headers"], receive, send, names)
+
+    async def _get(
+        self,
+        scope: AsgiScope,
+        principal: Principal,
+        head: Head,
+        segments: Segments,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        count = len(segments)
+        known = count == 2 or (count == 3 and segments[2] in _READ_SUBRESOURCES)
+        if not known and not (count == 4 and segments[2] == "events"):
+            await _not_allowed(send, segments)
+            return
+        require(principal, Scope.READ)
+        head_only = scope["method"] == "HEAD"
+        subject = self._reads.subject(principal, segments[0] or "", segments[1])
+        query = Parameters(scope["query_string"])
+        if count == 2:
+            await self._states.state(subject, query, head, send, head_only)
+        elif count == 4:
+            await self._reads.event(subject, segments[3] or "", query, send, head_only)
+        elif segments[2] == "length":
+            await self._reads.length(subject, query, send, head_only)
+        else:
+            await self._events(subject, query, head, receive, send, head_only)
+
+    async def _events(
+        self, subject: Subject, query: Parameters, head: Head, receive: Receive, send: Send, head_only: bool
+    ) -> None:
+        """A page, or a stream where `Accept` asks for one."""
+        streamed = None if head_only else wanted_stream(head)
+        if streamed == SSE:
+            await self._follow.sse(subject, query, head, receive, send)
+        elif streamed == NDJSON:
+            await self._follow.ndjson(subject, query, send)
+        else:
+            await self._reads.events(subject, query, send, head_only)
+
+
+def _allowed(segments: Segments) -> str:
+    match len(segments):
+        case 1:
+            return "POST, OPTIONS"
+        case 2:
+            return "GET, HEAD, POST, OPTIONS"
+        case 3 if segments[2] not in _READ_SUBRESOURCES:
+            return "POST, OPTIONS"
+        case _:
+            return "GET, HEAD, OPTIONS"
+
+
+async def _options(send: Send, allowed: str) -> None:
+    headers = [(b"allow", allowed.encode()), respond.API_VERSION]
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _not_allowed(send: Send, segments: Segments) -> None:
+    if len(segments) == 4 and segments[2] != "events":
+        await respond.refuse(send, respond.no_such_route())
+        return
+    allowed = _allowed(segments)
+    refusal = Refusal("method_not_allowed", f"This path answers {allowed} alone.")
+    await respond.refuse(send, refusal, [(b"allow", allowed.encode())])
+
+
+def _no_catalog(method: str) -> Refusal:
+    if method == "POST":
+        return Refusal("not_committed", "The event will never appear: Postgres does not answer.")
+    return Refusal("unavailable", "Postgres does not answer, so no key can be checked. Try again shortly.")
+
+
+def _unforeseen(method: str) -> Refusal:
+    """A bug of ours: logged whole, told without detail."""
+    if method == "POST":
+        return Refusal(
+            "outcome_unknown",
+            "Something failed inside the gateway. Retry with the same Idempotency-Key or event_id.",
+        )
+    return Refusal("unavailable", "Something failed inside the gateway. Try again shortly.")

@@ -1,0 +1,68 @@
+"""/_/ids/…: the one rule for identifiers, to try."""
+
+from __future__ import annotations
+
+import os
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.admit.strict_json import Malformed, decode
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Principal
+from gateway.edge.parameters import Parameters
+from gateway.edge.render import encode
+from gateway.edge.request import Head, Refused, check_json_body, read_body
+from gateway.edge.respond import json_response
+from gateway.errors import Refusal
+from spec.identifiers import HUMANE_RANDOM_BYTES, Identifier, identify, mint_humane
+
+IDS_MAX = 1000
+
+
+class Ids:
+    def __init__(self, catalog: Catalog, body_bytes_max: int) -> None:
+        self._catalog = catalog
+        self._body_bytes_max = body_bytes_max
+
+    async def humane(self, request: Request) -> Response:
+        """New humane codes, `?count=` of them."""
+        count = Parameters(request.scope["query_string"]).integer("count", 1, 1, IDS_MAX)
+        codes = [mint_humane(os.urandom(HUMANE_RANDOM_BYTES)) for _ in range(count)]
+        return json_response(200, encode({"ok": True, "ids": codes}))
+
+    async def check(self, request: Request) -> Response:
+        """What each id is by the tenant's spec, or why it is none."""
+        refusal = check_json_body(Head(request.scope), self._body_bytes_max)
+        if refusal is not None:
+            raise Refused(refusal)
+        body = decode(await read_body(request.receive, self._body_bytes_max))
+        if isinstance(body, Malformed):
+            raise Refused(Refusal("invalid_json", body.reason))
+        principal: Principal = request.scope["sluice.principal"]
+        deployed = self._catalog.deployed(principal.tenant.id)
+        singletons = frozenset[str]() if deployed is None else deployed.spec.singletons
+        checked = [_checked(text, singletons) for text in _ids(body)]
+        return json_response(200, encode({"ok": True, "ids": checked}))
+
+
+def _ids(body: object) -> list[str]:
+    if not isinstance(body, dict) or "ids" not in body:
+        raise Refused(Refusal("missing_field", 'Send {"ids": […]}.', "ids"))
+    for name in body:
+        if name != "ids":
+            raise Refused(Refusal("unknown_field", f"There is no field {name[:64]!r} here.", name[:64]))
+    ids = body["ids"]
+    if not isinstance(ids, list) or len(ids) > IDS_MAX:
+        raise Refused(Refusal("invalid_field", f"`ids` must be a list of at most {IDS_MAX} strings.", "ids"))
+    for n, text in enumerate(ids):
+        if not isinstance(text, str):
+            raise Refused(Refusal("invalid_field", "An id must be a string.", f"ids[{n}]"))
+    return ids
+
+
+def _checked(text: str, singletons: frozenset[str]) -> dict[str, str]:
+    verdict = identify(text, singletons)
+    if isinstance(verdict, Identifier):
+        return {"input": text, "canonical": verdict.canonical, "kind": verdict.kind.value}
+    return {"input": text, "error": verdict.reason}

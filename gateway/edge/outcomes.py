@@ -1,0 +1,146 @@
+"""What the log says of an append, as an answer: status, body, headers. One place for single appends, batches
+and bulk lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from gateway.admit.append import SPEC_REFUSALS, Fault
+from gateway.edge import render
+from gateway.edge.request import Refused
+from gateway.errors import Refusal
+from gateway.events import (
+    Append,
+    Appended,
+    Conflict,
+    Mismatch,
+    NotCommitted,
+    Outcome,
+    OutcomeUnknown,
+    Quarantined,
+    Retry,
+    Stream,
+)
+from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
+from gateway.log.reader import Range
+
+MISSED_EVENTS_MAX = 100
+MISSED_BYTES_MAX = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status and a body; `length` where the ETag names one, `done` where something was appended."""
+
+    status: int
+    body: bytes
+    length: int | None = None
+    retry_after_s: int | None = None
+    done: Appended | None = None
+
+    @property
+    def replayed(self) -> bool:
+        return self.done is not None and self.done.replayed
+
+
+def refused(refusal: Refusal, retry_after_s: int | None = None, **more: object) -> Answer:
+    body = render.refusal_json(refusal, more or None)
+    return Answer(refusal.http_status, body, retry_after_s=retry_after_s)
+
+
+class Outcomes:
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    async def of_append(
+        self, append: Append | None, outcome: Outcome, *, minimal: bool, batch: bool = False
+    ) -> Answer:
+        """`minimal` leaves out what a 409's caller missed; `batch` is the receipt of several."""
+        match outcome:
+            case Appended():
+                return appended(outcome, batch=batch)
+            case Conflict(length):
+                assert append is not None
+                return await self._conflict(append, length, minimal=minimal)
+            case Mismatch():
+                return refused(_MISMATCH)
+            case NotCommitted(reason, retry_after_s):
+                refusal = Refusal("not_committed", f"The event will never appear: {reason}.")
+                return refused(refusal, retry_after_s)
+            case Quarantined(error):
+                why = f"The event will never appear: Postgres refused it ({error}). The operator has it."
+                return refused(Refusal("not_committed", why), 30)
+            case OutcomeUnknown(event_id):
+                return refused(_UNKNOWN, 1, event_id=render.uuid_text(event_id))
+            case _:
+                assert_never(outcome)
+
+    async def of_fault(self, fault: Fault, *, batch: bool = False) -> Answer:
+        """The refusal, unless the request repeats one that is committed: that is answered with its receipt,
+        whatever the spec says by now."""
+        found = None
+        if fault.retry is not None and fault.retry.chosen and fault.refusal.code in SPEC_REFUSALS:
+            found = await self._settled(fault.retry)
+        match found:
+            case None:
+                return refused(fault.refusal)
+            case Mismatch():
+                return refused(_MISMATCH)
+            case Appended():
+                return appended(found, batch=batch)
+
+    async def _settled(self, retry: Retry) -> Appended | Mismatch | None:
+        try:
+            return await self._log.settled(retry)
+        except PostgresTrouble as trouble:
+            why = "The event will never appear by this request: Postgres does not answer."
+            raise Refused(Refusal("not_committed", why)) from trouble
+
+    async def _conflict(self, append: Append, length: int, *, minimal: bool) -> Answer:
+        expected = append.expected
+        wanted = f"expected {expected}" if expected >= 0 else "expected at least one"
+        refusal = Refusal(
+            "version_conflict", f"Concurrent write detected. Stream has {length} events, {wanted}."
+        )
+        more: dict[str, object] = {"length": length}
+        if not minimal:
+            more |= await self._missed(append.stream, max(expected, 0), length)
+        return Answer(409, render.refusal_json(refusal, more), length)
+
+    async def _missed(self, stream: Stream, known: int, length: int) -> dict[str, object]:
+        """What the caller has not seen, oldest first, bounded; it can page on from `missed_next`."""
+        if known >= length:
+            return {"missed": [], "missed_next": None}
+        try:
+            page = await self._log.page(Range(stream, known + 1, length, MISSED_EVENTS_MAX))
+        except PostgresTrouble:
+            return {"missed": [], "missed_next": known + 1}
+        parts: list[object] = []
+        size = 0
+        for recorded in page.events:
+            part = render.event_json(recorded)
+            size += len(part)
+            if parts and size > MISSED_BYTES_MAX:
+                break
+            parts.append(render.raw(part))
+        seen = known + len(parts)
+        return {"missed": parts, "missed_next": seen + 1 if seen < length else None}
+
+
+def appended(done: Appended, *, batch: bool) -> Answer:
+    body = render.batch_receipt_json(done) if batch else render.receipt_json(done)
+    return Answer(201, body, done.length, done=done)
+
+
+_MISMATCH = Refusal(
+    "idempotency_mismatch",
+    "This Idempotency-Key or event_id belongs to another request (path, body or version differ). "
+    "Use a new one for a new request.",
+)
+_UNKNOWN = Refusal(
+    "outcome_unknown",
+    "The event may or may not be there. Retry with the same Idempotency-Key, or with this event_id as "
+    "metadata.event_id, until the answer is 201, 409 or idempotency_mismatch.",
+)

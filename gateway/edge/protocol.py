@@ -1,0 +1,383 @@
+"""HTTP/1.1 framing that can be trusted: what uvicorn and llhttp let through, refused before the app sees it.
+
+Owns: the limits of a request's header, its deadline, and the order of answers on one connection.
+Must not know: routes, keys, JSON bodies.
+
+llhttp, left strict, refuses two lengths, a length beside a coding, folded lines, bare CR or LF, control
+characters and malformed names. What remains for this class: how much header there may be (nobody else has a
+limit), `Host`, codings other than `chunked`, versions other than 1.0 and 1.1, fragments, targets in absolute
+form; trailers (uvicorn adds them to the headers of the request under way); `Upgrade` (llhttp stops reading at
+one, and the body behind it would be taken for the next request); and that a refusal waits for the answers
+before it. Source: RFC 9112. tests/edge/test_protocol.py pins each over a socket.
+
+An ordinary request pays one comparison for each of these; what is out of the ordinary is looked at twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sized
+from typing import Any, ClassVar, Final
+from urllib.parse import unquote
+
+import httptools
+from uvicorn._types import HTTPScope
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+HEADERS_MAX: Final = 100
+"""Headers of one request: browsers and proxies send about 20."""
+
+HEADER_BYTES_MAX: Final = 64 * 1024
+"""Bytes of request line and headers together, counted as lines of `name: value` without padding."""
+
+HEADER_TIMEOUT_S: Final = 10.0
+"""From a header's first byte (or the connection's start) to its last: a header is one packet or two."""
+
+DRAINED_BYTES_MAX: Final = 1024 * 1024
+"""How much of a body is read on, unheard, once its request has been answered: what an honest client may have
+had under way. Beyond it the connection ends."""
+
+LINGER_S: Final = 2.0
+"""How long a refused connection is read on, unheard: closing at once would reset it, and the client would
+never see why (RFC 9112 section 9.6)."""
+
+
+def make_protocol(
+    headers_max: int = HEADERS_MAX,
+    header_bytes_max: int = HEADER_BYTES_MAX,
+    header_timeout_s: float = HEADER_TIMEOUT_S,
+) -> type[asyncio.Protocol]:
+    """A protocol class with these limits, for `uvicorn.Config(http=…, ws="none")`."""
+    limits = {
+        "headers_max": headers_max,
+        "header_bytes_max": header_bytes_max,
+        "header_timeout_s": header_timeout_s,
+    }
+    return type("StrictProtocol", (StrictProtocol,), limits)
+
+
+class Untrusted(Exception):
+    """Stops the parser. `status` and `sentence` are what the client is told."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+
+
+class StrictProtocol(HttpToolsProtocol):
+    """One connection: reading, refusing, ending."""
+
+    headers_max: ClassVar[int] = HEADERS_MAX
+    header_bytes_max: ClassVar[int] = HEADER_BYTES_MAX
+    header_timeout_s: ClassVar[float] = HEADER_TIMEOUT_S
+
+    cycle: RequestResponseCycle | None  # type: ignore[assignment]  # the newest; None before the first
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._trailers: list[tuple[bytes, bytes]] = []  # is `self.headers` except while reading a header
+        self.headers = self._trailers
+        self._bytes_most = 0  # upper bound of the header's bytes: all chunks since the one it began in
+        self._bytes_least = 0  # lower bound: the chunks that held nothing else
+        self._body: tuple[bytearray, int] | None = None  # where the last chunk left an unfinished body
+        self._empty_bytes = 0  # bytes received since that body last grew
+        self._timer: asyncio.TimerHandle | None = None
+        self._over = False  # nothing more is read from this connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.flow = _Flow(transport, self.pipeline)
+        self._arm(self.header_timeout_s, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def _arm(self, seconds: float, then: Callable[[], None]) -> None:
+        self._disarm()
+        self._timer = self.loop.call_later(seconds, then)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # ---- reading ----
+
+    def data_received(self, data: bytes) -> None:
+        if self._over:
+            return
+        self._unset_keepalive_if_required()
+        headers = self.headers
+        self._bytes_most = len(data) if headers is self._trailers else self._bytes_most + len(data)
+        try:
+            self._feed(data)
+        except httptools.HttpParserError as fault:
+            self._refuse(*_blame(fault))
+            return
+        cycle = self.cycle
+        if self.headers is not self._trailers:
+            self._amid_header(len(data), began_before=self.headers is headers)
+        elif cycle is None or cycle.response_complete:
+            self._amid_nothing(len(data))
+        elif cycle.more_body:
+            self._amid_body(len(data), cycle.body)
+
+    def _amid_header(self, chunk_bytes: int, *, began_before: bool) -> None:
+        self._bytes_least = self._bytes_least + chunk_bytes if began_before else 0
+        if self._bytes_least > self.header_bytes_max:
+            self._refuse(431, f"Request line and headers exceed {self.header_bytes_max} bytes.")
+        elif self._timer is None:
+            self._arm(self.header_timeout_s, self._give_up)
+
+    def _amid_nothing(self, chunk_bytes: int) -> None:
+        """The chunk was blank lines, or the body of a request that is already answered."""
+        self._empty_bytes += chunk_bytes
+        if self._empty_bytes > DRAINED_BYTES_MAX:
+            self._linger()
+        elif self._timer is None:
+            self._arm(self.header_timeout_s, self._give_up)
+
+    def _amid_body(self, chunk_bytes: int, body: bytearray) -> None:
+        """Chunk extensions and trailers are nobody's: a body must grow from time to time."""
+        before, self._body = self._body, (body, len(body))
+        same = before is not None and before[0] is body and before[1] == len(body)
+        self._empty_bytes = self._empty_bytes + chunk_bytes if same else 0
+        if self._empty_bytes > self.header_bytes_max:
+            self._refuse(400, "The chunk extensions or trailers of the body have no end.")
+
+    def _give_up(self) -> None:
+        """A header, or the rest of an answered request, has not come in time."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        else:  # the last of the answers under way ends the connection
+            self._over = True
+            self.cycle.keep_alive = False
+
+    # ---- the parser and its callbacks ----
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as stop:
+                rest = memoryview(data)[stop.args[0] :]
+            header = self._header_without_upgrade()
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            self.parser.feed_data(header)
+            data = rest
+
+    def _should_upgrade(self) -> bool:
+        """Asked by uvicorn only where llhttp stops at an `Upgrade`. True makes it pass over the end of the
+        message, which is then sent through again as the plain request that it is to us."""
+        return True
+
+    def _header_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
+        for name, value in self.headers:
+            if name == b"connection":
+                options = [option.strip() for option in value.split(b",")]
+                value = b", ".join(option for option in options if option.lower() != b"upgrade")
+            if name != b"upgrade":
+                lines.append(name + b": " + value)
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Replaces uvicorn's, which parses more than an origin-form target needs: that pays for the checks."""
+        headers = self.headers
+        found = dict(headers)
+        keep_alive = self.parser.should_keep_alive()  # where no `Connection` is sent, true of 1.1 alone
+        if (
+            not keep_alive
+            or len(found) != len(headers)  # a name is given twice
+            or b"host" not in found
+            or not _UNUSUAL.isdisjoint(found)
+            or self._bytes_most > self.header_bytes_max
+            or len(headers) > self.headers_max
+            or self.url[0] != _SLASH
+            or _HASH in self.url
+        ):
+            self._examine(headers)
+            if self.parser.should_upgrade():
+                return
+            keep_alive = keep_alive and self.scope["http_version"] == "1.1"
+        if self._timer is not None:
+            self._disarm()
+            self._empty_bytes = 0
+        self.headers = self._trailers
+        self._begin(self.scope, keep_alive=keep_alive)
+
+    def _begin(self, scope: HTTPScope, *, keep_alive: bool) -> None:
+        """Starts the request, or lines it up behind those before it."""
+        raw_path, _, query = self.url.partition(b"?")
+        path = raw_path.decode("ascii")
+        scope["method"] = self.parser.get_method().decode("ascii")
+        scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
+        scope["raw_path"] = self.root_path.encode("ascii") + raw_path
+        scope["query_string"] = query
+        previous = self.cycle
+        self.cycle = cycle = RequestResponseCycle(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=keep_alive,
+            on_response=self.on_response_complete,
+        )
+        if previous is None or previous.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
+    def _examine(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """All that can be wrong with a header. Raises Untrusted; brings the target into origin form."""
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        self._within_limits(method, headers)
+        if version not in ("1.0", "1.1"):
+            raise Untrusted(400, f"HTTP/{version} is not spoken here; send HTTP/1.1.")
+        self.scope["http_version"] = version
+        hosts = [name for name, _ in headers].count(b"host")
+        if hosts > 1 or (hosts == 0 and version == "1.1"):
+            raise Untrusted(400, f"A request has exactly one Host header; this one has {hosts}.")
+        for name, value in headers:
+            if name == b"transfer-encoding" and (version == "1.0" or _token(value) != b"chunked"):
+                raise Untrusted(400, "The one Transfer-Encoding there is is `chunked`, in HTTP/1.1.")
+            if name == b"expect" and _token(value) == b"100-continue":
+                self.expect_100_continue = True
+        self.url = _origin_form(method, self.url)
+
+    def _within_limits(self, method: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        if len(headers) > self.headers_max:
+            raise Untrusted(431, f"The request has {len(headers)} headers; {self.headers_max} are allowed.")
+        if self._bytes_most > self.header_bytes_max:
+            total = len(method) + len(self.url) + len(b"  HTTP/1.1\r\n\r\n")
+            total += sum([len(name) + len(value) + len(b": \r\n") for name, value in headers])
+            if total > self.header_bytes_max:
+                raise Untrusted(431, f"Request line and headers exceed {self.header_bytes_max} bytes.")
+
+    # ---- refusing ----
+
+    def _refuse(self, status: int, sentence: str) -> None:
+        """Ends the connection with a refusal, once all earlier requests are answered."""
+        self._over = True
+        self.logger.debug("%s: refused with %d: %s", self.client, status, sentence)
+        words = self._refusal(status, sentence)
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            self._say(words)
+        elif self.headers is not self._trailers:
+            self._say_after_the_others(words)
+        # else the fault is in the body of the newest request, which so will never be complete
+        elif self.pipeline:
+            self.pipeline.popleft()
+            self._say_after_the_others(words)
+        elif cycle.response_started:
+            self.transport.close()
+        else:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._say(words)
+
+    def _say_after_the_others(self, words: bytes) -> None:
+        last: Any = _LastWords(lambda: self._say(words))
+        self.pipeline.appendleft((last, self.app))
+
+    def _refusal(self, status: int, sentence: str) -> bytes:
+        body = json.dumps({"ok": False, "code": "bad_request", "error": sentence}).encode()
+        headers = dict(self.server_state.default_headers) | {
+            b"sluice-api": b"1",
+            b"content-type": b"application/json",
+            b"content-length": str(len(body)).encode(),
+            b"connection": b"close",
+        }
+        lines = b"".join([name + b": " + value + b"\r\n" for name, value in headers.items()])
+        return STATUS_LINE[status] + lines + b"\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
+
+    def _say(self, words: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(words)
+            self._linger()
+
+    def _linger(self) -> None:
+        """Ends our side of the connection, and the other after a while."""
+        self._over = True
+        self._unset_keepalive_if_required()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.flow.resume_reading()
+            self._arm(LINGER_S, self.transport.close)
+        else:  # TLS has no half-closed connections
+            self.transport.close()
+
+
+class _Flow(FlowControl):
+    """Reads on only when the line of waiting requests is at its end. uvicorn reads on whenever one of them
+    starts, and a chunk holds thousands: the line of a client that never stops sending would grow for ever."""
+
+    def __init__(self, transport: asyncio.Transport, line: Sized) -> None:
+        super().__init__(transport)
+        self._line = line
+
+    def resume_reading(self) -> None:
+        if len(self._line) <= 1:  # uvicorn asks before it takes the next one out
+            super().resume_reading()
+
+
+class _LastWords:
+    """Stands in the line of requests for a refusal."""
+
+    def __init__(self, say: Callable[[], None]) -> None:
+        self._say = say
+
+    async def run_asgi(self, app: object) -> None:
+        self._say()
+
+
+_SLASH: Final = ord("/")
+_HASH: Final = ord("#")
+_UNUSUAL: Final = frozenset((b"connection", b"expect", b"transfer-encoding", b"upgrade"))
+
+
+def _token(value: bytes) -> bytes:
+    return value.strip(b" \t").lower()
+
+
+def _origin_form(method: bytes, target: bytes) -> bytes:
+    """`/path?query` of a request target (RFC 9112 section 3.2). Raises Untrusted."""
+    if method == b"CONNECT":
+        raise Untrusted(400, "CONNECT is for proxies; this is none.")
+    if _HASH in target:
+        raise Untrusted(400, "A request target has no fragment; write `#` as %23.")
+    if target[0] == _SLASH or (target == b"*" and method == b"OPTIONS"):
+        return target
+    url = httptools.parse_url(target)
+    if url.schema is None or url.schema.lower() not in (b"http", b"https") or url.userinfo is not None:
+        raise Untrusted(400, "The request target must be a path, or an http URL without user and password.")
+    return (url.path or b"/") + (b"" if url.query is None else b"?" + url.query)
+
+
+def _blame(fault: httptools.HttpParserError) -> tuple[int, str]:
+    """Status and sentence for what stopped the parser. Raises what was no fault of the client's."""
+    cause: BaseException | None = (
+        fault.__context__ if isinstance(fault, httptools.HttpParserCallbackError) else fault
+    )
+    if isinstance(cause, Untrusted):
+        return cause.status, cause.sentence
+    if isinstance(cause, httptools.HttpParserError):
+        return 400, f"The request is not valid HTTP/1.1: {cause}."
+    raise fault

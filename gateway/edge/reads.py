@@ -1,0 +1,148 @@
+"""GET of aggregates: state, length, events. A read shows committed events alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.admit.append import bad_identifier
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Deployed, Principal
+from gateway.edge import render, respond
+from gateway.edge.parameters import Parameters
+from gateway.edge.request import Refused, Send
+from gateway.errors import Refusal
+from gateway.events import Recorded, Stream
+from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
+from gateway.log.reader import VERSION_MAX, Range
+from spec.identifiers import GLOBAL, canonicalize
+
+PAGE_EVENTS_DEFAULT = 100
+PAGE_EVENTS_MAX = 1000
+MIN_LENGTH_WAIT_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The aggregate that a path names, by the tenant's spec."""
+
+    stream: Stream
+    deployed: Deployed
+    singleton: bool
+
+
+class Reads:
+    def __init__(self, log: Log, catalog: Catalog) -> None:
+        self._log = log
+        self._catalog = catalog
+
+    def subject(self, principal: Principal, aggregate_type: str, key: str | None) -> Subject:
+        """Raises Refused: unknown type, bad identifier."""
+        deployed = self._catalog.deployed(principal.tenant.id)
+        if deployed is None or aggregate_type not in deployed.spec.aggregate_types:
+            raise Refused(
+                Refusal(
+                    "unknown_aggregate_type",
+                    f"The spec declares no aggregate type {aggregate_type[:64]!r}.",
+                    "type",
+                )
+            )
+        singletons = deployed.spec.singletons
+        canonical = None if key is None else canonicalize(key, singletons)
+        if canonical is None:
+            raise Refused(bad_identifier(key, deployed.spec, "key"))
+        stream = Stream(principal.tenant.id.bytes, aggregate_type, canonical)
+        return Subject(stream, deployed, canonical == GLOBAL or canonical in singletons)
+
+    async def length(self, subject: Subject, query: Parameters, send: Send, head_only: bool) -> None:
+        """0 for a well-formed id never written."""
+        await wait_for_length(self._log, subject, query)
+        length = (await self._page(Range(subject.stream, limit=0), query))[0]
+        await respond.answer_read(send, b'{"ok":true,"length":%d}' % length, head_only)
+
+    async def events(self, subject: Subject, query: Parameters, send: Send, head_only: bool) -> None:
+        """One page, with the `from` of the next."""
+        newest_first = query.choice("order", ("asc", "desc"), "asc") == "desc"
+        limit = query.integer("limit", PAGE_EVENTS_DEFAULT, 1, PAGE_EVENTS_MAX)
+        start = query.integer("from", VERSION_MAX if newest_first else 1, 1, VERSION_MAX)
+        if newest_first:
+            wanted = Range(subject.stream, 1, start, limit, newest_first=True)
+        else:
+            wanted = Range(subject.stream, start, VERSION_MAX, limit)
+        await wait_for_length(self._log, subject, query)
+        length, events = await self._page(wanted, query)
+        if length == 0 and not subject.singleton:
+            raise Refused(never_written(subject))
+        following = _next(events, length, newest_first)
+        body = b'{"ok":true,"key":"%b","events":%b,"length":%d,"next":%b}' % (
+            subject.stream.key.encode(),
+            render.events_json(events),
+            length,
+            b"null" if following is None else b"%d" % following,
+        )
+        await respond.answer_read(send, body, head_only)
+
+    async def event(
+        self, subject: Subject, version: str, query: Parameters, send: Send, head_only: bool
+    ) -> None:
+        """The event at one version."""
+        number = _version(version)
+        await wait_for_length(self._log, subject, query)
+        length, events = await self._page(Range(subject.stream, number, number, 1), query)
+        if not events:
+            raise Refused(
+                never_written(subject)
+                if length == 0
+                else Refusal("not_found", f"The stream has {length} events; there is no version {number}.")
+            )
+        body = b'{"ok":true,"event":%b}' % render.event_json(events[0])
+        await respond.answer_read(send, body, head_only)
+
+    async def _page(self, wanted: Range, query: Parameters) -> tuple[int, tuple[Recorded, ...]]:
+        strong = query.choice("consistency", ("strong",), "") == "strong"
+        try:
+            page = await self._log.page(wanted, strong=strong)
+        except PostgresTrouble as trouble:
+            raise Refused(unavailable()) from trouble
+        return page.length, page.events
+
+
+async def wait_for_length(log: Log, subject: Subject, query: Parameters) -> None:
+    """`?min_length=n`: returns once the stream is that long. Raises Refused (503) when it is not in time."""
+    if not query.given("min_length"):
+        return
+    wanted = query.integer("min_length", 0, 0, VERSION_MAX)
+    try:
+        reached = await log.reached(subject.stream, wanted, MIN_LENGTH_WAIT_S)
+    except PostgresTrouble as trouble:
+        raise Refused(unavailable()) from trouble
+    if not reached:
+        raise Refused(
+            Refusal("unavailable", f"The stream did not reach {wanted} events within {MIN_LENGTH_WAIT_S} s.")
+        )
+
+
+def _next(events: tuple[Recorded, ...], length: int, newest_first: bool) -> int | None:
+    """Where the next page begins."""
+    if not events:
+        return None
+    last = events[-1].version
+    if newest_first:
+        return last - 1 if last > 1 else None
+    return last + 1 if last < length else None
+
+
+def _version(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 16 or text.startswith("0"):
+        raise Refused(Refusal("invalid_field", "A version is a whole number from 1.", "version"))
+    return int(text)
+
+
+def never_written(subject: Subject) -> Refusal:
+    return Refusal(
+        "not_found", f"No event was ever written to {subject.stream.aggregate_type} {subject.stream.key}."
+    )
+
+
+def unavailable() -> Refusal:
+    return Refusal("unavailable", "Postgres does not answer, and this read needs it. Try again shortly.")

@@ -1,0 +1,115 @@
+"""A request as the endpoints see it: its head read once, its body on demand under a cap."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from gateway.errors import Refusal
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+JSON = b"application/json"
+
+
+class ClientGone(Exception):
+    """The connection was closed before the request was complete; nobody waits for an answer."""
+
+
+class Refused(Exception):
+    """A refusal found while reading: carried to the one place that answers."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.error)
+        self.refusal = refusal
+
+
+class Head:
+    """The headers by lower-case name. A name sent twice is in `repeated` and keeps its first value."""
+
+    __slots__ = ("headers", "repeated")
+
+    def __init__(self, scope: Scope) -> None:
+        raw = scope["headers"]
+        self.headers: dict[bytes, bytes] = dict(raw)
+        self.repeated: dict[bytes, list[bytes]] = {}
+        if len(self.headers) != len(raw):
+            self._find_repeated(raw)
+
+    def _find_repeated(self, raw: list[tuple[bytes, bytes]]) -> None:
+        values: dict[bytes, list[bytes]] = {}
+        for name, value in raw:
+            values.setdefault(name, []).append(value)
+        self.repeated = {name: found for name, found in values.items() if len(found) > 1}
+        self.headers.update((name, found[0]) for name, found in self.repeated.items())
+
+    def get(self, name: bytes) -> bytes | None:
+        return self.headers.get(name)
+
+    def all(self, name: bytes) -> list[bytes]:
+        if name in self.repeated:
+            return self.repeated[name]
+        value = self.headers.get(name)
+        return [] if value is None else [value]
+
+
+def check_json_body(head: Head, bytes_max: int, accepted: bytes = JSON) -> Refusal | None:
+    """What the headers say of the body: 415, then 413. The body itself is not read for it."""
+    content_type = head.get(b"content-type")
+    if content_type != accepted and not _is_media_type(content_type, accepted):
+        return Refusal(
+            "unsupported_media_type",
+            f"Send the body as Content-Type: {accepted.decode()} in UTF-8.",
+            "Content-Type",
+        )
+    if head.get(b"content-encoding") is not None:
+        return Refusal(
+            "unsupported_media_type", "Send the body as it is, without Content-Encoding.", "Content-Encoding"
+        )
+    length = head.get(b"content-length")
+    if length is not None and (len(length) > 18 or int(length) > bytes_max):
+        return too_large(bytes_max)
+    return None
+
+
+def _is_media_type(value: bytes | None, accepted: bytes) -> bool:
+    """The accepted type in any case, with no parameter but a charset of UTF-8."""
+    if value is None:
+        return False
+    media, _, parameters = value.partition(b";")
+    if media.strip().lower() != accepted:
+        return False
+    given = parameters.strip().lower().replace(b'"', b"")
+    return given in (b"", b"charset=utf-8", b"charset=utf8")
+
+
+def too_large(bytes_max: int) -> Refusal:
+    return Refusal("too_large", f"The body is larger than {bytes_max} bytes.")
+
+
+async def read_body(receive: Receive, bytes_max: int) -> bytes:
+    """The whole body. Raises Refused (413) once it is over `bytes_max`, ClientGone when it breaks off."""
+    message = await receive()
+    if message["type"] != "http.request":
+        raise ClientGone
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        if len(body) > bytes_max:
+            raise Refused(too_large(bytes_max))
+        return body
+    parts, size = [body], len(body)
+    while message.get("more_body", False):
+        if size > bytes_max:
+            raise Refused(too_large(bytes_max))
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGone
+        part = message.get("body", b"")
+        parts.append(part)
+        size += len(part)
+    if size > bytes_max:
+        raise Refused(too_large(bytes_max))
+    return b"".join(parts)

@@ -1,0 +1,66 @@
+"""Answers: status, headers and body to ASGI messages. What every answer carries is said here once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from starlette.responses import Response
+
+from gateway.edge.render import refusal_json
+from gateway.edge.request import Send
+from gateway.errors import Refusal
+
+Headers = list[tuple[bytes, bytes]]
+
+API_VERSION = (b"sluice-api", b"1")
+_JSON = (b"content-type", b"application/json")
+# The state of an aggregate is its tenant's alone, and old as soon as it is appended to.
+_NO_STORE = (b"cache-control", b"no-cache, private")
+
+
+async def answer(send: Send, status: int, body: bytes, more: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    """One JSON answer, whole."""
+    length = (b"content-length", b"%d" % len(body))
+    await send(
+        {"type": "http.response.start", "status": status, "headers": [_JSON, length, API_VERSION, *more]}
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+def json_response(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    """The same for endpoints that Starlette serves."""
+    return Response(body, status, {"sluice-api": "1", **(headers or {})}, media_type="application/json")
+
+
+async def answer_read(
+    send: Send, body: bytes, head_only: bool, more: Iterable[tuple[bytes, bytes]] = ()
+) -> None:
+    """200 to a GET; to a HEAD the same without the body."""
+    headers = [_JSON, (b"content-length", b"%d" % len(body)), API_VERSION, _NO_STORE, *more]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if head_only else body})
+
+
+async def not_modified(send: Send, more: Iterable[tuple[bytes, bytes]]) -> None:
+    """304: the client's copy is the current one."""
+    await send({"type": "http.response.start", "status": 304, "headers": [API_VERSION, _NO_STORE, *more]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def refuse(
+    send: Send,
+    refusal: Refusal,
+    more: Iterable[tuple[bytes, bytes]] = (),
+    body_more: Mapping[str, object] | None = None,
+) -> None:
+    """A refusal in the one shape that all have."""
+    headers: Headers = list(more)
+    if refusal.code == "unauthorized":
+        headers.append((b"www-authenticate", b"Bearer"))
+    if refusal.http_status in (429, 503, 504) and not any(name == b"retry-after" for name, _ in headers):
+        headers.append((b"retry-after", b"1"))
+    await answer(send, refusal.http_status, refusal_json(refusal, body_more), headers)
+
+
+def no_such_route() -> Refusal:
+    return Refusal("not_found", "There is no such path. docs/http-api.md lists what there is.")

@@ -1,0 +1,94 @@
+"""/_/spec: what the tenant declares, and how that changes while requests go on."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import asyncpg
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.admit.strict_json import Malformed, decode
+from gateway.catalog import specs
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Principal
+from gateway.edge.parameters import Parameters
+from gateway.edge.render import encode, raw, refusal_json
+from gateway.edge.request import Head, Refused, check_json_body, read_body
+from gateway.edge.respond import json_response
+from gateway.errors import Refusal
+from spec.errors import Faults
+
+_ETAG = re.compile(rb'"([0-9]{1,9})"')
+
+
+class Specs:
+    def __init__(self, catalog: Catalog, pool: asyncpg.Pool, body_bytes_max: int) -> None:
+        self._catalog = catalog
+        self._pool = pool
+        self._body_bytes_max = body_bytes_max
+
+    async def get(self, request: Request) -> Response:
+        """The deployed document as it was sent, with its revision."""
+        principal: Principal = request.scope["sluice.principal"]
+        deployed = self._catalog.deployed(principal.tenant.id)
+        if deployed is None:
+            raise Refused(Refusal("not_found", "No spec was deployed yet; PUT one here."))
+        headers = {"etag": deployed.etag}
+        if request.headers.get("if-none-match") == deployed.etag:
+            return Response(status_code=304, headers={"sluice-api": "1", **headers})
+        body = encode({"ok": True, "revision": deployed.revision, "spec": raw(specs.bare(deployed.document))})
+        return json_response(200, body, headers)
+
+    async def put(self, request: Request) -> Response:
+        """Deploys the body; every gateway serves by it within 5 s, this one at once."""
+        head = Head(request.scope)
+        expected = _expected(head.get(b"if-match"))
+        force = Parameters(request.scope["query_string"]).boolean("force")
+        refusal = check_json_body(head, self._body_bytes_max)
+        if refusal is not None:
+            raise Refused(refusal)
+        document = await read_body(request.receive, self._body_bytes_max)
+        read = decode(document)
+        if isinstance(read, Malformed):
+            raise Refused(Refusal("invalid_json", read.reason))
+        principal: Principal = request.scope["sluice.principal"]
+        result = await specs.deploy(
+            self._pool, principal.tenant.id, document, os.environ, force=force, expect_revision=expected
+        )
+        if isinstance(result, specs.Accepted):
+            await self._catalog.refresh()
+        return _answer(result)
+
+
+def _expected(if_match: bytes | None) -> int | None:
+    """The revision that the caller thinks is deployed; None where it does not say."""
+    if if_match is None:
+        return None
+    found = _ETAG.fullmatch(if_match)
+    if found is None:
+        why = '`If-Match` must be one revision in quotes, like "3"; "0" is none yet.'
+        raise Refused(Refusal("invalid_field", why, "If-Match"))
+    return int(found[1])
+
+
+def _answer(
+    result: specs.Accepted | specs.Conflicts | Faults | specs.RevisionMismatch,
+) -> Response:
+    match result:
+        case specs.Accepted(revision, changed):
+            body = encode({"ok": True, "revision": revision, "changed": changed})
+            return json_response(200, body, {"etag": f'"{revision}"'})
+        case specs.RevisionMismatch(current):
+            stale = Refusal("version_conflict", f"Revision {current} is deployed, not the one expected.")
+            return json_response(409, refusal_json(stale, {"revision": current}), {"etag": f'"{current}"'})
+        case specs.Conflicts(revision, conflicts):
+            told = [{"pointer": each.pointer, "error": each.error} for each in conflicts]
+            refusal = Refusal("spec_conflict", f"{specs.CONFLICT} ?force=true deploys it all the same.")
+            return json_response(409, refusal_json(refusal, {"revision": revision, "conflicts": told}))
+        case faults:
+            listed = [{"code": each.code, "pointer": each.pointer, "error": each.error} for each in faults]
+            return json_response(
+                422, refusal_json(Refusal("invalid_spec", specs.INVALID), {"faults": listed})
+            )

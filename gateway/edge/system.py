@@ -1,0 +1,121 @@
+"""Everything under /_/: health, bulk, events by id, identifiers, and what a tenant declares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from gateway.catalog.model import Principal
+from gateway.catalog.model import Scope as KeyScope
+from gateway.edge import render, respond
+from gateway.edge.bulk import Bulk
+from gateway.edge.callers import Callers, require
+from gateway.edge.health import Health
+from gateway.edge.ids import Ids
+from gateway.edge.request import Head, Receive, Refused, Scope, Send
+from gateway.edge.specs import Specs
+from gateway.errors import Refusal
+from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}")
+# What `scope` carries from the gate to the endpoints below.
+PRINCIPAL = "sluice.principal"
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class System:
+    """The application for paths under /_/: 401 comes before 404 and 405, as everywhere."""
+
+    def __init__(
+        self, callers: Callers, health: Health, bulk: Bulk, specs: Specs, ids: Ids, log: Log
+    ) -> None:
+        self._callers = callers
+        self._log = log
+        self._open = Router(
+            [Route("/_/health/live", health.live), Route("/_/health/ready", health.ready)],
+            redirect_slashes=False,
+            default=_no_such_route,
+        )
+        self._keyed = Router(
+            [
+                Route("/_/bulk", _Streaming(bulk), methods=["POST"]),
+                Route("/_/events/{event_id}", _for(KeyScope.READ, self.event)),
+                Route("/_/ids/humane", _for(KeyScope.READ, ids.humane)),
+                Route("/_/ids/check", _for(KeyScope.READ, ids.check), methods=["POST"]),
+                Route("/_/spec", _for(KeyScope.READ, specs.get)),
+                Route("/_/spec", _for(KeyScope.ADMIN, specs.put), methods=["PUT"]),
+            ],
+            redirect_slashes=False,
+            default=_no_such_route,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self  # a Starlette route then raises for a wrong method instead of answering itself
+        try:
+            if scope["path"].startswith("/_/health/"):
+                await self._open(scope, receive, send)
+            else:
+                scope[PRINCIPAL] = await self._callers.principal(Head(scope))
+                await self._keyed(scope, receive, send)
+        except HTTPException as fault:
+            await _tell_fault(fault, send)
+
+    async def event(self, request: Request) -> Response:
+        """An event of the tenant by its id."""
+        event_id = request.path_params["event_id"]
+        if not _UUID.fullmatch(event_id):
+            raise Refused(Refusal("invalid_field", "An event's id is a UUIDv7.", "event_id"))
+        tenant = principal_of(request).tenant.id.bytes
+        try:
+            found = await self._log.event(tenant, bytes.fromhex(event_id.replace("-", "")))
+        except PostgresTrouble as trouble:
+            why = "Postgres does not answer, and this read needs it. Try again shortly."
+            raise Refused(Refusal("unavailable", why)) from trouble
+        if found is None:
+            raise Refused(Refusal("not_found", f"There is no event {event_id.lower()}."))
+        return respond.json_response(200, b'{"ok":true,"event":%b}' % render.event_json(found))
+
+
+class _Streaming:
+    """An ASGI endpoint: a Starlette Request would hold the body, and a Response the answer."""
+
+    def __init__(self, bulk: Bulk) -> None:
+        self._bulk = bulk
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        principal: Principal = scope[PRINCIPAL]
+        require(principal, KeyScope.WRITE)
+        await self._bulk.bulk(principal, Head(scope), receive, send)
+
+
+def principal_of(request: Request) -> Principal:
+    principal: Principal = request.scope[PRINCIPAL]
+    return principal
+
+
+def _for(scope: KeyScope, endpoint: Endpoint) -> Endpoint:
+    async def checked(request: Request) -> Response:
+        require(principal_of(request), scope)
+        return await endpoint(request)
+
+    return checked
+
+
+async def _no_such_route(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await respond.refuse(send, respond.no_such_route())
+
+
+async def _tell_fault(fault: HTTPException, send: Send) -> None:
+    if fault.status_code != 405:
+        await respond.refuse(send, respond.no_such_route())
+        return
+    allowed = (fault.headers or {}).get("Allow", "")
+    refusal = Refusal("method_not_allowed", f"This path answers {allowed} alone.")
+    await respond.refuse(send, refusal, [(b"allow", allowed.encode())])

@@ -1,0 +1,247 @@
+"""Events and appends: the values that travel from the edge to the log, and their bytes.
+
+Owns: what an append is, how its events are packed for Redis, the digests and the chain, its outcomes.
+Must not know: HTTP, Redis, Postgres, clocks.
+
+Source: the append protocol (docs/guarantees.md); docs/decisions/0003 (digests without the version).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import sha1, sha256
+from typing import Final
+
+import msgspec
+
+# What `Append.expected` says when it is not an exact length.
+ANY_LENGTH: Final = -1
+AT_LEAST_ONE: Final = -2
+
+# Format versions, hashed into every digest: a new format never collides with an old one.
+_ROW_DOMAIN: Final = b"sluice/row/1"
+_IDENTITY_DOMAIN: Final = b"sluice/identity/1"
+_REQUEST_DOMAIN: Final = b"sluice/request/1"
+
+
+class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What is stored of one event, but for its place (partition, seq, version) and its aggregate.
+
+    UUIDs are their 16 bytes. The id stays first: the scripts read it at a fixed offset of the packed form.
+    `payload` is the client's `data`, byte for byte, and None only after an erasure.
+    """
+
+    id: bytes
+    type: str
+    actor_type: str
+    actor_id: str
+    target_type: str | None
+    target_id: str | None
+    correlation_id: bytes
+    causation_id: bytes | None
+    spec_rev: int
+    recorded_at_ms: int
+    extra: bytes | None
+    payload: bytes | None
+
+
+class Stream(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The name of one aggregate's stream. `key` is canonical, `tenant` a UUID's 16 bytes."""
+
+    tenant: bytes
+    aggregate_type: str
+    key: str
+
+
+class Header(msgspec.Struct, array_like=True, frozen=True):
+    """What the journal keeps of an append beside its events: enough for any gateway to commit it.
+    `chosen` are the identities that the client chose, for Postgres to remember for ever."""
+
+    stream: Stream
+    append_id: bytes
+    chosen: tuple[bytes, ...]
+    request_digest: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_event = msgspec.msgpack.Decoder(Event).decode
+_decode_header = msgspec.msgpack.Decoder(Header).decode
+
+pack_event = _encode
+unpack_event = _decode_event
+pack_header = _encode
+unpack_header = _decode_header
+
+
+def row_digest(stream: Stream, append_id: bytes, packed_event: bytes) -> bytes:
+    """SHA-256 over every stored column but p, seq, version and the chain. MessagePack delimits its own
+    parts, so the encoding is injective; the version enters through the chain."""
+    return sha256(_ROW_DOMAIN + _encode(stream) + append_id + packed_event).digest()
+
+
+def row_digests(stream: Stream, append_id: bytes, packed_events: tuple[bytes, ...]) -> bytes:
+    """The row digests of one append, one after another, 32 bytes each."""
+    prefix = _ROW_DOMAIN + _encode(stream) + append_id
+    return b"".join([sha256(prefix + packed).digest() for packed in packed_events])
+
+
+def next_chain(chain: str, first_version: int, digests: bytes) -> str:
+    """The chain after an append: equal chains mean equal rows at equal versions, in one order.
+    The scripts compute the same with `redis.sha1hex`."""
+    return sha1(b"%s:%d:%s" % (chain.encode(), first_version, digests), usedforsecurity=False).hexdigest()
+
+
+def _framed(*parts: bytes) -> bytes:
+    """Length-prefixed concatenation: distinct tuples have distinct encodings."""
+    return b"".join([b"%d:%s" % (len(part), part) for part in parts])
+
+
+def identity(tenant: bytes, kind: str, value: bytes) -> bytes:
+    """What makes an append itself and no other. `kind` is `key` (an Idempotency-Key), `event` (an event's
+    id) or `webhook:<source>` (a delivery id). Equal content without an equal identity is never a retry."""
+    return sha256(_IDENTITY_DOMAIN + _framed(tenant, kind.encode(), value)).digest()
+
+
+def request_digest(path: str, body: bytes, expected: int) -> bytes:
+    """What must be equal in a retry: canonical path, body bytes and the version asked for."""
+    return sha256(_REQUEST_DOMAIN + _framed(path.encode(), b"%d" % expected) + body).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What a repeated request is recognized by: the identities that the client chose (the event ids among
+    them once more by themselves) and the digest of the request."""
+
+    tenant: bytes
+    chosen: tuple[bytes, ...]
+    chosen_events: tuple[bytes, ...]
+    request_digest: bytes
+
+
+def make_retry(tenant: bytes, key: bytes | None, event_ids: tuple[bytes, ...], digest: bytes) -> Retry:
+    """`key` is the Idempotency-Key, `event_ids` the ids that the client chose."""
+    chosen = tuple(identity(tenant, "event", each) for each in event_ids)
+    if key is not None:
+        chosen = (*chosen, identity(tenant, "key", key))
+    return Retry(tenant, chosen, event_ids, digest)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Append:
+    """One append, admitted and ready to be sequenced; all of its events or none.
+
+    `identities` begins with the one of the first event's id, minted or not; the others a client chose.
+    `expected` is a length, ANY_LENGTH or AT_LEAST_ONE.
+    """
+
+    stream: Stream
+    events: tuple[Event, ...]
+    packed: tuple[bytes, ...]
+    digests: bytes
+    header: bytes
+    identities: tuple[bytes, ...]
+    retry: Retry
+    expected: int
+    size_bytes: int
+
+    @property
+    def chosen(self) -> tuple[bytes, ...]:
+        return self.retry.chosen
+
+    @property
+    def request_digest(self) -> bytes:
+        return self.retry.request_digest
+
+    @property
+    def append_id(self) -> bytes:
+        return self.events[0].id
+
+    def committed_at(self, first_version: int) -> Appended:
+        return Appended(self.stream.key, first_version, tuple([event.id for event in self.events]))
+
+
+def make_append(stream: Stream, events: tuple[Event, ...], expected: int, retry: Retry) -> Append:
+    """Packs and digests once; nothing downstream encodes an event again."""
+    append_id = events[0].id
+    minted = identity(stream.tenant, "event", append_id)
+    chosen = retry.chosen
+    packed = tuple([_encode(event) for event in events])
+    return Append(
+        stream=stream,
+        events=events,
+        packed=packed,
+        digests=row_digests(stream, append_id, packed),
+        header=_encode(Header(stream, append_id, chosen, retry.request_digest)),
+        identities=(minted, *[each for each in chosen if each != minted]) if chosen else (minted,),
+        retry=retry,
+        expected=expected,
+        size_bytes=sum(map(len, packed)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Committed at `first_version`… of the stream of `key`; `replayed` when an earlier request did it."""
+
+    key: str
+    first_version: int
+    event_ids: tuple[bytes, ...]
+    replayed: bool = False
+
+    @property
+    def length(self) -> int:
+        return self.first_version + len(self.event_ids) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The stream has `length` committed events, not the number asked for; nothing was written."""
+
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """An identity of this append belongs to another request."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotCommitted:
+    """The event will never appear."""
+
+    reason: str
+    retry_after_s: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeUnknown:
+    """The event may or may not appear; a retry under the same identity settles it."""
+
+    event_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Postgres refused the rows for a reason only a bug can bring; kept whole for a person to look at."""
+
+    error: str
+
+
+Outcome = Appended | Conflict | Mismatch | NotCommitted | OutcomeUnknown | Quarantined
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A committed event in its place, as readers get it."""
+
+    stream: Stream
+    version: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Committed events of a stream in the order asked for, and the stream's committed length."""
+
+    length: int
+    events: tuple[Recorded, ...] = field(default=())

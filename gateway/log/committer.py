@@ -1,0 +1,245 @@
+"""Decides, in Postgres, what the sequencer proposed; then tells whoever waits.
+
+Owns: the order of commits of one partition in this gateway. Source: the append protocol, step 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from gateway.events import Quarantined
+from gateway.log.committing import ChainBroken, CommitConnection, RefusedByPostgres
+from gateway.log.entries import chain_over
+from gateway.log.followers import Followers
+from gateway.log.journal import CannotHelp, Journal, quarantine
+from gateway.log.limits import Limits
+from gateway.log.partition import Partition
+from gateway.log.pending import Pending
+from gateway.log.postgres import PartitionRow, Postgres, PostgresTrouble
+from gateway.log.sequencer import Sequenced
+
+logger = logging.getLogger("sluice.log")
+
+# How often Postgres is asked whether the gateway whose events come before ours has committed them, and how
+# often before we commit them ourselves from the journal.
+_HOLE_POLL_S = 0.001
+_HOLE_POLLS = 30
+_RETRY_FIRST_S = 0.01
+_RETRY_MOST_S = 0.5
+
+
+class LineageLost(Exception):
+    """What was sequenced can't be committed any more: the epoch was sealed, or another history won."""
+
+
+class Committer:
+    """One for each partition of this gateway."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        postgres: Postgres,
+        connection: CommitConnection,
+        journal: Journal,
+        limits: Limits,
+        requeue: Callable[[Iterable[Pending]], None],
+        wake: Callable[[], None],
+        followers: Followers,
+    ) -> None:
+        self._partition = partition
+        self._postgres = postgres
+        self._connection = connection
+        self._journal = journal
+        self._limits = limits
+        self._requeue = requeue
+        self._wake = wake
+        self._followers = followers
+        self._queue: deque[Sequenced] = deque()
+        self._work = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    # -- what the sequencer calls
+
+    def put(self, sequenced: Sequenced) -> None:
+        self._queue.append(sequenced)
+        self._room.clear()
+        self._settled.clear()
+        self._work.set()
+
+    async def room(self) -> None:
+        """Returns when the next call may be sequenced: one waits at most while another commits. Letting the
+        pipeline run free only makes latency, measured."""
+        await self._room.wait()
+
+    async def settled(self) -> None:
+        """Returns when nothing is on its way to Postgres, or what is can't go on before the partition was
+        verified."""
+        await self._settled.wait()
+
+    # -- the loop
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if not self._queue:
+                self._settled.set()
+                self._work.clear()
+                await self._work.wait()
+            run = self._take()
+            try:
+                await self._commit(run)
+            except LineageLost as loss:
+                await self._give_up(run, str(loss))
+
+    def _take(self) -> Sequenced:
+        """The next call's appends, together with those of later calls that follow without a gap."""
+        run = self._queue.popleft()
+        while (
+            self._queue
+            and self._queue[0].before == run.after
+            and self._queue[0].epoch == run.epoch
+            and run.events + self._queue[0].events <= self._limits.commit_rows_max
+        ):
+            more = self._queue.popleft()
+            run.after = more.after
+            run.events += more.events
+            run.placed += more.placed
+            run.pendings += more.pendings
+        if not self._queue:
+            self._room.set()
+        return run
+
+    async def _commit(self, run: Sequenced) -> None:
+        """Returns when all of the run is committed. Raises LineageLost when some never will be; the run then
+        holds only those."""
+        retry_s = _RETRY_FIRST_S
+        while run.placed:
+            if self._partition.committed_seq < run.before[0]:
+                await self._wait_for_others(run)
+            try:
+                held = await self._connection.swap(
+                    self._partition.number, run.epoch, run.before, run.after, run.placed
+                )
+                if held:
+                    self._acknowledge(run, len(run.placed), *run.after)
+                else:
+                    await self._after_failed_swap(run)
+            except PostgresTrouble as trouble:
+                logger.warning("no answer to a commit", extra={"why": str(trouble)})
+                await asyncio.sleep(retry_s)
+                retry_s = min(retry_s * 2, _RETRY_MOST_S)
+            except ChainBroken as broken:
+                logger.critical("chain broken", extra={"why": str(broken)})
+                await self._postgres.seal(self._partition.number, run.epoch, "")
+                raise LineageLost(str(broken)) from broken
+            except RefusedByPostgres as refused:
+                await self._bisect(run, refused)
+
+    def _acknowledge(self, run: Sequenced, count: int, seq: int, chain: str) -> None:
+        """The first `count` appends of the run are committed, up to (seq, chain)."""
+        self._partition.known(seq, chain)
+        self._partition.confirmed(seq)
+        for pending, placed in zip(run.pendings[:count], run.placed[:count], strict=True):
+            pending.in_doubt = False
+            pending.resolve_at(placed.first_version)
+        if self._followers:
+            self._followers.wake(placed.stream for placed in run.placed[:count])
+        del run.pendings[:count], run.placed[:count]
+        run.before = (seq, chain)
+        if not self._queue:
+            self._wake()
+
+    async def _after_failed_swap(self, run: Sequenced) -> None:
+        """The partition stands elsewhere than where the run begins: see how far it got without us."""
+        row = await self._postgres.partition(self._partition.number)
+        if row.epoch == run.epoch and row.seq < run.before[0]:
+            await self._wait_for_others(run)
+            return
+        helped, chain = await self._helped(run, row)
+        if row.epoch != run.epoch:
+            self._acknowledge(run, helped, run.placed[helped - 1].last_seq, chain) if helped else None
+            raise LineageLost(f"epoch {run.epoch} was sealed")
+        if helped < len(run.placed) and (
+            run.placed[helped].first_seq <= row.seq or (row.mode, row.chain) != ("redis", chain)
+        ):
+            raise LineageLost("another history was committed")
+        if helped:
+            self._acknowledge(run, helped, run.placed[helped - 1].last_seq, chain)
+
+    async def _helped(self, run: Sequenced, row: PartitionRow) -> tuple[int, str]:
+        """How many of the run's appends stand in Postgres at their places, and the chain after them."""
+        first, last = run.placed[0].first_seq, run.placed[-1].last_seq
+        there = await self._postgres.fetch("placed", self._partition.number, first, min(last, row.seq))
+        ids = {each["seq"]: each["id"].bytes for each in there}
+        count = 0
+        for placed in run.placed:
+            if (
+                ids.get(placed.first_seq) != placed.append_id
+                or ids.get(placed.last_seq) != placed.events[-1].id
+            ):
+                break
+            count += 1
+        return count, chain_over(run.before[1], run.placed[:count])
+
+    async def _wait_for_others(self, run: Sequenced) -> None:
+        """Events of another gateway come before ours: it commits them in a moment, or we do."""
+        for _ in range(_HOLE_POLLS):
+            row = await self._postgres.partition(self._partition.number)
+            if row.epoch != run.epoch:
+                return
+            self._partition.known(row.seq, row.chain)
+            if row.seq >= run.before[0]:
+                return
+            await asyncio.sleep(_HOLE_POLL_S)
+        try:
+            await self._journal.commit(self._partition, run.before[0])
+            if self._partition.committed_seq < run.before[0]:
+                raise CannotHelp("the journal does not hold what comes before")
+        except CannotHelp as trouble:
+            # Only a verification can tell: refence, and the journal is readable again; or seal.
+            logger.info("can't help", extra={"partition": self._partition.number, "why": str(trouble)})
+            self._partition.open = False
+            self._settled.set()
+            self._room.set()
+            self._wake()
+            await asyncio.sleep(_RETRY_FIRST_S)
+
+    async def _give_up(self, run: Sequenced, why: str) -> None:
+        """Back to the sequencer with all that was sequenced in a lost lineage, in order."""
+        logger.warning("lineage lost", extra={"partition": self._partition.number, "why": why})
+        self._partition.open = False
+        lost = list(run.pendings)
+        for pending in lost:
+            pending.again = True
+            pending.in_doubt = False
+            pending.hint = ""
+        self._requeue(lost)
+        self._wake()
+
+    # -- what only a bug can bring
+
+    async def _bisect(self, run: Sequenced, refused: RefusedByPostgres) -> None:
+        """Commits what is good before the append that Postgres refuses; quarantines that one; ends the epoch,
+        since all that was sequenced after it rests on it."""
+        if len(run.placed) > 1:
+            half = len(run.placed) // 2
+            first = Sequenced(run.epoch, run.before, run.after)
+            for pending, placed in zip(run.pendings[:half], run.placed[:half], strict=True):
+                first.add(pending, placed)
+            first.after = (first.placed[-1].last_seq, chain_over(run.before[1], first.placed))
+            await self._commit(first)
+            run.before = first.after
+            del run.pendings[:half], run.placed[:half]
+            return
+        await quarantine(self._postgres, self._partition, run.epoch, run.placed[0], str(refused))
+        run.pendings[0].in_doubt = False
+        run.pendings[0].resolve(Quarantined(str(refused)))
+        run.pendings.clear()
+        run.placed.clear()
+        self._wake()

@@ -1,0 +1,97 @@
+"""Journal and stream entries as the scripts write them, and the columns of the commit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.events import Event, Header, Stream, next_chain, row_digests, unpack_event, unpack_header
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An append with the place that a script gave it: its last event stands at `last_seq`."""
+
+    stream: Stream
+    append_id: bytes
+    events: tuple[Event, ...]
+    digests: bytes
+    chosen: tuple[bytes, ...]
+    request_digest: bytes
+    first_version: int
+    last_seq: int
+
+    @property
+    def first_seq(self) -> int:
+        return self.last_seq - len(self.events) + 1
+
+    def chain_after(self, chain: str) -> str:
+        return next_chain(chain, self.first_version, self.digests)
+
+
+def placed_from_journal(entry: Sequence[Any]) -> tuple[Placed, str]:
+    """A journal entry and the chain that the script wrote after it. Digests are computed anew from the
+    events, so a commit on another's behalf is checked as one's own is."""
+    seq, fields = entry
+    header: Header = unpack_header(fields[7])
+    packed = tuple(fields[9::2])
+    placed = Placed(
+        stream=header.stream,
+        append_id=header.append_id,
+        events=tuple(unpack_event(each) for each in packed),
+        digests=row_digests(header.stream, header.append_id, packed),
+        chosen=header.chosen,
+        request_digest=header.request_digest,
+        first_version=int(fields[1]),
+        last_seq=_number(seq),
+    )
+    return placed, fields[5].decode()
+
+
+def stream_entry(entry: Sequence[Any]) -> tuple[int, int, bytes]:
+    """Version, seq and packed event of a stream entry."""
+    return _number(entry[0]), int(entry[1][1]), entry[1][3]
+
+
+def _number(entry_id: bytes) -> int:
+    return int(entry_id[:-2])  # "<number>-0"
+
+
+def chain_over(chain: str, run: Iterable[Placed]) -> str:
+    for placed in run:
+        chain = placed.chain_after(chain)
+    return chain
+
+
+def commit_columns(run: Sequence[Placed]) -> list[list[Any]]:
+    """The arrays of commit.sql from $7 on: a column each, then the identities that clients chose."""
+    rows = [row for placed in run for row in _rows(placed)]
+    claims = [claim for placed in run for claim in _claims(placed)]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return columns + ([list(column) for column in zip(*claims, strict=True)] if claims else [[]] * 5)
+
+
+# fmt: off
+def _rows(placed: Placed) -> list[tuple[Any, ...]]:
+    stream, append_id, digests, version = (
+        placed.stream, placed.append_id, placed.digests, placed.first_version,
+    )
+    tenant = UUID(stream.tenant)
+    return [
+        (
+            version + n, e.recorded_at_ms, UUID(e.id), tenant, UUID(e.correlation_id),
+            None if e.causation_id is None else UUID(e.causation_id), e.spec_rev, append_id,
+            digests[32 * n : 32 * n + 32], stream.aggregate_type, stream.key, e.type, e.actor_type,
+            e.actor_id, e.target_type, e.target_id, e.extra, e.payload,
+        )
+        for n, e in enumerate(placed.events)
+    ]
+# fmt: on
+
+
+def _claims(placed: Placed) -> list[tuple[Any, ...]]:
+    tenant, count = UUID(placed.stream.tenant), len(placed.events)
+    return [(tenant, identity, placed.first_seq, count, placed.request_digest) for identity in placed.chosen]

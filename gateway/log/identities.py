@@ -1,0 +1,106 @@
+"""Idempotency for ever: who claimed an identity, by Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.events import Append, Appended, Retry
+from gateway.log.postgres import Postgres
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A committed append holds the identity: its place, size and request digest."""
+
+    p: int
+    seq: int
+    count: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """The append is already committed, as its own first try or as the request it repeats."""
+
+    p: int
+    first_seq: int
+    last_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedByAnother:
+    """An identity of the append belongs to another request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What Postgres knew in one snapshot, in which the partition stood at `epoch` and `seq`."""
+
+    epoch: int
+    seq: int
+    identities: dict[tuple[bytes, bytes], Claim]
+    events: dict[tuple[bytes, bytes], tuple[int, int]]
+
+    def judge(self, append: Append) -> Original | ClaimedByAnother | None:
+        """None: nobody holds any of its identities."""
+        verdict = self.judge_retry(append.retry)
+        if verdict is None and not append.chosen:
+            own = self.events.get((append.stream.tenant, append.append_id))
+            if own is not None:
+                # Its own first try: the gateway minted the id, and nobody else knows it.
+                return Original(own[0], own[1], own[1] + len(append.events) - 1)
+        return verdict
+
+    def judge_retry(self, retry: Retry) -> Original | ClaimedByAnother | None:
+        """The same by what the client chose alone."""
+        held = [self.identities.get((retry.tenant, identity)) for identity in retry.chosen]
+        found = [claim for claim in held if claim is not None]
+        if not found:
+            taken = any((retry.tenant, each) in self.events for each in retry.chosen_events)
+            return ClaimedByAnother() if taken else None
+        first = found[0]
+        if len(found) < len(held) or any(claim != first for claim in found):
+            return ClaimedByAnother()
+        if first.digest != retry.request_digest:
+            return ClaimedByAnother()
+        return Original(first.p, first.seq, first.seq + first.count - 1)
+
+
+async def look_up(
+    postgres: Postgres, p: int, retries: Sequence[Retry], minted: Sequence[tuple[bytes, bytes]] = ()
+) -> Claims:
+    """One statement for all; `minted` are (tenant, event id) of appends that were sent before.
+    Raises PostgresTrouble."""
+    identities = [(each.tenant, identity) for each in retries for identity in each.chosen]
+    events = [(each.tenant, event_id) for each in retries for event_id in each.chosen_events]
+    events += minted
+    rows = await postgres.fetch(
+        "look_up_identities",
+        p,
+        [UUID(tenant) for tenant, _ in identities],
+        [identity for _, identity in identities],
+        [UUID(tenant) for tenant, _ in events],
+        [UUID(event_id) for _, event_id in events],
+    )
+    claims = Claims(0, 0, {}, {})
+    epoch = seq = 0
+    for row in rows:
+        match row["kind"]:
+            case "partition":
+                epoch, seq = row["epoch"], row["seq"]
+            case "identity":
+                claim = Claim(row["p"], row["seq"], row["count"], row["digest"])
+                claims.identities[row["tenant"].bytes, row["identity"]] = claim
+            case _:
+                claims.events[row["tenant"].bytes, row["id"].bytes] = (row["p"], row["seq"])
+    return Claims(epoch, seq, claims.identities, claims.events)
+
+
+async def receipt(postgres: Postgres, original: Original, *, replayed: bool) -> Appended:
+    """What the append was answered when it was committed. Raises PostgresTrouble."""
+    rows = await postgres.fetch("receipt", original.p, original.first_seq, original.last_seq)
+    ids = tuple(row["id"].bytes for row in rows)
+    return Appended(rows[0]["aggregate_id"], rows[0]["version"], ids, replayed)

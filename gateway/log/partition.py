@@ -1,0 +1,103 @@
+"""What this gateway knows of one partition: its epoch, how far Postgres has committed, whether Redis is
+believed. Shared by the partition's sequencer, committer, verifier and sweeper, all on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from hashlib import sha256
+from typing import Final
+from uuid import UUID
+
+from gateway.log.keys import PartitionKeys, partition_keys
+
+# How tenants are spread over partitions; stored in the instance row and never changed.
+PARTITION_RULE: Final = "sha256-8/1"
+
+
+def partition_of(tenant: bytes, partitions: int) -> int:
+    """The partition a tenant (its UUID's 16 bytes) lives in, by PARTITION_RULE."""
+    return int.from_bytes(sha256(tenant).digest()[:8]) % partitions
+
+
+class Partition:
+    """Knowledge, not truth: Postgres' row decides, this only remembers the last look at it."""
+
+    def __init__(self, instance: UUID, number: int, journal_keep_s: float) -> None:
+        self.number = number
+        self.epoch = 0
+        self.open = False  # Redis was verified in `epoch` and nothing has contradicted it since
+        self.halted: str | None = None  # why nothing may be appended until a person has decided
+        self.committed_seq = 0
+        self.committed_chain = ""
+        self.watermark = 0  # c, as Redis last told
+        self._confirmed_seq = 0
+        self._instance = instance
+        self._keys: PartitionKeys | None = None
+        self._waiters: list[tuple[int, int, asyncio.Future[bool]]] = []
+        self._tickets = itertools.count()
+        self._journal_keep_s = journal_keep_s
+        self._commit_times: deque[tuple[float, int]] = deque()
+
+    @property
+    def confirmed_seq(self) -> int:
+        return self._confirmed_seq
+
+    @property
+    def keys(self) -> PartitionKeys:
+        if self._keys is None:
+            self._keys = partition_keys(self._instance, self.number, self.epoch)
+        return self._keys
+
+    def keys_in(self, epoch: int) -> PartitionKeys:
+        return partition_keys(self._instance, self.number, epoch)
+
+    def adopt(self, epoch: int, seq: int, chain: str) -> None:
+        """Redis was verified: it continues what Postgres committed up to (seq, chain) in this epoch."""
+        if epoch != self.epoch:
+            self.epoch, self._keys, self._confirmed_seq = epoch, None, 0
+            self._release(epoch_ended=True)
+        self.watermark = 0
+        self.known(seq, chain)
+        self.confirmed(seq)
+        self.open = True
+
+    def known(self, seq: int, chain: str) -> None:
+        """Postgres stands at (seq, chain), or beyond; whether this Redis does too is another matter."""
+        if seq > self.committed_seq:
+            self.committed_seq, self.committed_chain = seq, chain
+
+    def confirmed(self, seq: int) -> None:
+        """Postgres and this epoch's Redis hold the same up to `seq`: what was decided on it may be told."""
+        if seq > self._confirmed_seq:
+            self._confirmed_seq = seq
+            if self._waiters:
+                self._release(epoch_ended=False)
+
+    def when_committed(self, seq: int) -> asyncio.Future[bool]:
+        """Resolves True once everything up to `seq` of this epoch is confirmed, False when the epoch ended
+        before: then what was decided on it must be decided anew."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        if seq <= self._confirmed_seq:
+            future.set_result(True)
+        else:
+            heapq.heappush(self._waiters, (seq, next(self._tickets), future))
+        return future
+
+    def _release(self, *, epoch_ended: bool) -> None:
+        while self._waiters and (epoch_ended or self._waiters[0][0] <= self._confirmed_seq):
+            _, _, future = heapq.heappop(self._waiters)
+            if not future.done():
+                future.set_result(not epoch_ended)
+
+    def journal_trim(self, now: float) -> int:
+        """The seq below which the journal is no longer needed: committed `journal_keep_s` ago; 0: none.
+        Called about once for each call of the sequence script, with the loop's clock."""
+        times = self._commit_times
+        if not times or now - times[-1][0] >= 1:
+            times.append((now, self.committed_seq))
+        if now - times[0][0] < self._journal_keep_s:
+            return 0
+        return times.popleft()[1]

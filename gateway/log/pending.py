@@ -1,0 +1,50 @@
+"""An append on its way through the log, and what is known of it at each moment."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.events import Append, NotCommitted, Outcome, OutcomeUnknown
+
+
+class Pending:
+    """Mutable, owned by the partition's tasks.
+
+    `in_doubt`: a script call that carried it may still run, or ran and was not answered, or its rows are on
+    their way to Postgres. While it is False, dropping the append means that it will never appear.
+    `again`: it was sequenced before, so Postgres must be asked for it before it is sequenced once more.
+    """
+
+    __slots__ = ("again", "append", "deadline", "future", "hint", "in_doubt", "number", "sent")
+
+    def __init__(self, append: Append, number: int, deadline: float, future: asyncio.Future[Outcome]) -> None:
+        self.append = append
+        self.number = number  # order of admission in this gateway
+        self.deadline = deadline  # on the loop's clock
+        self.future = future
+        self.hint = (
+            ""  # head in Postgres of a stream that Redis does not have: '<eviction generation>:<head>'
+        )
+        self.in_doubt = False
+        self.again = False
+        self.sent = False  # ever: an earlier original may be our own
+
+    @property
+    def done(self) -> bool:
+        return self.future.done()
+
+    def resolve(self, outcome: Outcome) -> None:
+        if not self.future.done():
+            self.future.set_result(outcome)
+
+    def resolve_at(self, first_version: int) -> None:
+        """It was committed at this version."""
+        if not self.future.done():
+            self.future.set_result(self.append.committed_at(first_version))
+
+    def expire(self) -> None:
+        """Its time is up: say what is known."""
+        if self.in_doubt:
+            self.resolve(OutcomeUnknown(self.append.append_id))
+        else:
+            self.resolve(NotCommitted("it was not sequenced in time; nothing was written"))

@@ -1,0 +1,137 @@
+"""The seam to Postgres: statements in files, connections that never cancel, foreign errors mapped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+
+# Every statement of the gateway is an index look-up on tables that only grow; a plan that was made while a
+# table was empty must not stay a sequential scan.
+_SESSION: Final = {
+    "application_name": "sluice",
+    "search_path": "public",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+}
+
+CONNECTION_ERRORS: Final = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.QueryCanceledError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.IdleSessionTimeoutError,
+)
+
+
+class PostgresTrouble(Exception):
+    """Postgres did not answer, or can't take writes now."""
+
+
+def _load(name: str) -> str:
+    return (files("gateway.log") / "sql" / f"{name}.sql").read_text()
+
+
+SQL: Final = {
+    name: _load(name)
+    for name in (
+        "commit",
+        "confirm",
+        "event",
+        "heads",
+        "instance",
+        "look_up_identities",
+        "page_asc",
+        "page_desc",
+        "partition",
+        "partitions",
+        "placed",
+        "probe",
+        "quarantine",
+        "receipt",
+        "roll",
+        "seal",
+        "version_at",
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """A row of partition_log: where the truth of a partition stands."""
+
+    epoch: int
+    seq: int
+    chain: str
+    mode: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Whose keys and rows these are, and over how many partitions its tenants are spread."""
+
+    id: UUID
+    partitions: int
+    rule: str
+
+
+async def open_pool(url: str, size_max: int, timeout_s: float) -> asyncpg.Pool:
+    """Connections for reads and look-ups. The commit has one of its own (committer.py)."""
+    return await asyncpg.create_pool(
+        url, min_size=1, max_size=size_max, command_timeout=timeout_s, server_settings=dict(_SESSION),
+        reset=_nothing_to_reset,
+    )  # fmt: skip
+
+
+async def _nothing_to_reset(_connection: Any) -> None:
+    """Statements here leave no session state; asyncpg's own reset would cost a round trip each time."""
+
+
+async def connect(url: str, timeout_s: float) -> asyncpg.Connection:
+    """A connection without a command timeout: asyncpg's would cancel the statement, and a cancelled commit
+    may have happened (a cancelled wait for a synchronous standby even answers success)."""
+    return await asyncpg.connect(url, timeout=timeout_s, server_settings=dict(_SESSION))
+
+
+class Postgres:
+    """Look-ups of the append protocol. Each raises PostgresTrouble when Postgres can't answer."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def fetch(self, name: str, *args: object) -> list[Any]:
+        try:
+            async with self._pool.acquire(timeout=5) as connection:
+                return list(await connection.fetch(SQL[name], *args))
+        except CONNECTION_ERRORS as error:
+            raise PostgresTrouble(f"{name}: {type(error).__name__}: {error}") from error
+
+    async def instance(self) -> Instance:
+        row = (await self.fetch("instance"))[0]
+        return Instance(UUID(bytes=row["id"].bytes), row["partitions"], row["partition_rule"])
+
+    async def partition(self, p: int) -> PartitionRow:
+        return PartitionRow(*(await self.fetch("partition", p))[0])
+
+    async def seal(self, p: int, epoch: int, owner: str) -> PartitionRow | None:
+        """Ends `epoch`; None when it had ended already."""
+        rows = await self.fetch("seal", p, epoch, owner)
+        if not rows:
+            return None
+        return PartitionRow(rows[0]["epoch"], rows[0]["seq"], rows[0]["chain"], "redis", owner)
+
+    async def takes_writes(self) -> bool:
+        return bool((await self.fetch("probe"))[0][0])

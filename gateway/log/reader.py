@@ -1,0 +1,261 @@
+"""Committed events of streams: from Redis where it holds them, from Postgres where it does not.
+
+Owns: what may be shown. An entry above the watermark is shown only once Postgres confirms it by its id, so
+a read sees every event that was acknowledged before it, and nothing that may yet vanish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.events import Event, Page, Recorded, Stream, pack_event, unpack_event
+from gateway.log.entries import stream_entry
+from gateway.log.partition import Partition
+from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.log.scripts import RedisTrouble, Scripts
+
+logger = logging.getLogger("sluice.log")
+
+_READS_A_CALL = 64
+VERSION_MAX = 2**53  # what a Lua number holds exactly
+# Redis keeps the last events of a stream; a stream with fewer is filled whole when it is read.
+_FILL_EVENTS_MAX = 256
+_FILLS_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Which events of a stream: versions `first` to `last`, at most `limit`, newest first or oldest."""
+
+    stream: Stream
+    first: int = 1
+    last: int = VERSION_MAX
+    limit: int = 1000
+    newest_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """What Redis holds of a range. `events` ascend or descend as asked, without those in doubt; `first` is
+    the oldest version of the stream that is here, where the range shows it."""
+
+    length: int
+    events: tuple[Recorded, ...]
+    generation: bytes
+
+    @property
+    def first(self) -> int | None:
+        return self.events[0].version if self.events else None
+
+
+class Reader:
+    """One for each partition of this gateway: reads that wait together share one script call."""
+
+    def __init__(self, partition: Partition, scripts: Scripts, postgres: Postgres) -> None:
+        self._partition = partition
+        self._scripts = scripts
+        self._postgres = postgres
+        self._queue: deque[tuple[Range, asyncio.Future[_Here | None]]] = deque()
+        self._work = asyncio.Event()
+        self._filling: dict[Stream, asyncio.Task[None]] = {}
+        self._loop = asyncio.get_running_loop()
+
+    async def page(self, wanted: Range, *, trusted: bool) -> Page:
+        """`trusted`: this gateway's knowledge of epochs is fresh, so Redis may be believed.
+
+        Raises PostgresTrouble when Postgres is needed and can't answer.
+        """
+        here = await self._from_redis(wanted) if trusted and self._partition.open else None
+        if here is None or here.length == 0:
+            page = await self._from_postgres(wanted)
+            if here is not None and page.length:
+                self._fill_soon(wanted.stream, here)
+            return page
+        missing = _missing(wanted, here)
+        if missing is None:
+            return Page(here.length, here.events)
+        older = await self._rows(missing)
+        if wanted.newest_first:
+            return Page(here.length, (here.events + older)[: wanted.limit])
+        if here.events:
+            self._fill_soon(wanted.stream, here)
+        return Page(here.length, (older + here.events)[: wanted.limit])
+
+    def _from_redis(self, wanted: Range) -> asyncio.Future[_Here | None]:
+        future: asyncio.Future[_Here | None] = self._loop.create_future()
+        self._queue.append((wanted, future))
+        self._work.set()
+        return future
+
+    async def version_at(self, stream: Stream, at_ms: int) -> int:
+        """The last version recorded at or before a time; 0: none. Raises PostgresTrouble."""
+        rows = await self._postgres.fetch(
+            "version_at", UUID(stream.tenant), stream.aggregate_type, stream.key, at_ms
+        )
+        return rows[0]["version"] if rows else 0
+
+    async def event(self, tenant: bytes, event_id: bytes) -> Recorded | None:
+        """An event of the tenant by its id. Raises PostgresTrouble."""
+        rows = await self._postgres.fetch("event", UUID(tenant), UUID(event_id))
+        if not rows:
+            return None
+        stream = Stream(tenant, rows[0]["aggregate_type"], rows[0]["aggregate_id"])
+        return Recorded(stream, rows[0]["version"], _event(rows[0]))
+
+    # -- the loop
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._queue:
+                most = min(len(self._queue), _READS_A_CALL)
+                batch = [self._queue.popleft() for _ in range(most)]
+                try:
+                    answers = await self._call([wanted for wanted, _ in batch])
+                except Exception:
+                    logger.exception("read failed")
+                    answers = None
+                for n, (_, future) in enumerate(batch):
+                    if not future.done():
+                        future.set_result(None if answers is None else answers[n])
+
+    async def _call(self, batch: Sequence[Range]) -> list[_Here] | None:
+        partition = self._partition
+        keys = partition.keys
+        names = [keys.meta, keys.journal]
+        args: list[str | bytes | int] = [
+            partition.epoch, partition.committed_seq, partition.committed_chain, len(batch),
+        ]  # fmt: skip
+        for wanted in batch:
+            names.append(keys.stream(wanted.stream))
+            args += (wanted.first, wanted.last, wanted.limit, int(wanted.newest_first))
+        try:
+            reply = await self._scripts.run("read", names, args)
+        except RedisTrouble as trouble:
+            logger.info("read from Postgres instead", extra={"why": str(trouble)})
+            return None
+        if reply[0] == b"FENCED":
+            partition.open = False
+            return None
+        return await self._without_doubt(batch, reply[2], reply[3:])
+
+    async def _without_doubt(
+        self, batch: Sequence[Range], generation: bytes, replies: list[Any]
+    ) -> list[_Here]:
+        seqs = [int(seq) for _, doubt, _ in replies for seq in doubt[1::3]]
+        confirmed: set[tuple[int, bytes]] = set()
+        if seqs:
+            rows = await self._postgres.fetch("confirm", self._partition.number, seqs)
+            confirmed = {(row["seq"], row["id"].bytes) for row in rows}
+        return [
+            _here(wanted, reply, confirmed, generation) for wanted, reply in zip(batch, replies, strict=True)
+        ]
+
+    # -- Postgres
+
+    async def _from_postgres(self, wanted: Range) -> Page:
+        """Length and events, as of the length: what is appended in between is not shown."""
+        stream = wanted.stream
+        heads = await self._postgres.fetch(
+            "heads", [UUID(stream.tenant)], [stream.aggregate_type], [stream.key]
+        )
+        length = heads[0]["head"]
+        if length == 0 or wanted.limit == 0:
+            return Page(length)
+        bounded = Range(stream, wanted.first, min(wanted.last, length), wanted.limit, wanted.newest_first)
+        return Page(length, await self._rows(bounded))
+
+    async def _rows(self, wanted: Range) -> tuple[Recorded, ...]:
+        stream = wanted.stream
+        rows = await self._postgres.fetch(
+            "page_desc" if wanted.newest_first else "page_asc",
+            UUID(stream.tenant), stream.aggregate_type, stream.key, wanted.first, wanted.last, wanted.limit,
+        )  # fmt: skip
+        return tuple([Recorded(stream, row["version"], _event(row)) for row in rows])
+
+    # -- warming
+
+    def _fill_soon(self, stream: Stream, here: _Here) -> None:
+        """Fills a stream that Redis holds in part, or not at all. Reads do not wait for it."""
+        first = here.first
+        full = first is not None and here.length - first + 1 >= _FILL_EVENTS_MAX
+        if full or stream in self._filling or len(self._filling) >= _FILLS_AT_ONCE:
+            return
+        self._filling[stream] = self._loop.create_task(self._fill(stream, here))
+        self._filling[stream].add_done_callback(lambda _: self._filling.pop(stream))
+
+    async def _fill(self, stream: Stream, here: _Here) -> None:
+        """The generation and the first version here guard against whatever happens meanwhile."""
+        keys = self._partition.keys
+        last = VERSION_MAX if here.first is None else here.first - 1
+        try:
+            rows = await self._postgres.fetch(
+                "page_desc",
+                UUID(stream.tenant), stream.aggregate_type, stream.key, 1, last, _FILL_EVENTS_MAX,
+            )  # fmt: skip
+            args: list[str | bytes | int] = [
+                self._partition.epoch, here.generation, "" if here.first is None else here.first,
+            ]  # fmt: skip
+            for row in reversed(rows):
+                args += (row["version"], row["seq"], pack_event(_event(row)))
+            if rows:
+                await self._scripts.run("fill", (keys.meta, keys.stream(stream)), args)
+        except (PostgresTrouble, RedisTrouble) as trouble:
+            logger.info("stream not filled", extra={"why": str(trouble)})
+
+
+def _here(wanted: Range, reply: list[Any], confirmed: set[tuple[int, bytes]], generation: bytes) -> _Here:
+    head, doubt, entries = reply
+    length = int(head)
+    # Newest first, as long as Postgres does not know them; all below the first it knows are committed.
+    for version, seq, event_id in zip(doubt[::3], doubt[1::3], doubt[2::3], strict=True):
+        if (int(seq), event_id) in confirmed:
+            break
+        length = int(version) - 1
+    events = []
+    for entry in entries:
+        version, _, packed = stream_entry(entry)
+        if version <= length:
+            events.append(Recorded(wanted.stream, version, unpack_event(packed)))
+    return _Here(length, tuple(events), generation)
+
+
+def _missing(wanted: Range, here: _Here) -> Range | None:
+    """The part of the range that Redis does not hold: always the older one, since it keeps suffixes."""
+    last = min(wanted.last, here.length)
+    if wanted.limit == 0 or wanted.first > last:
+        return None
+    stream, first, limit = wanted.stream, wanted.first, wanted.limit
+    if wanted.newest_first:
+        oldest = here.events[-1].version if here.events else last + 1
+        left = limit - len(here.events)
+        return Range(stream, first, oldest - 1, left, True) if left > 0 and oldest > first else None
+    oldest = here.events[0].version if here.events else last + 1
+    return Range(stream, first, oldest - 1, limit) if oldest > first else None
+
+
+def _event(row: Any) -> Event:
+    causation = row["causation_id"]
+    return Event(
+        id=row["id"].bytes,
+        type=row["type"],
+        actor_type=row["actor_type"],
+        actor_id=row["actor_id"],
+        target_type=row["target_type"],
+        target_id=row["target_id"],
+        correlation_id=row["correlation_id"].bytes,
+        causation_id=None if causation is None else causation.bytes,
+        spec_rev=row["spec_rev"],
+        recorded_at_ms=row["recorded_at_ms"],
+        extra=row["extra"],
+        payload=row["payload"],
+    )

@@ -1,0 +1,25 @@
+-- Puts committed events back in front of a stream, so that the next reads find them here.
+--
+-- KEYS  1 meta, 2 stream
+-- ARGV  1 nonce, 2 epoch, 3 eviction generation, 4 first version that is here ('' : none),
+--       then for each event: version, seq, packed event; ascending, without gaps up to ARGV[4]
+-- returns {nonce, 'FENCED', reason}, {nonce, 'STALE'} or {nonce, 'OK'}
+
+local p, reason = open_partition(ARGV[2])
+if not p then return { NONCE, 'FENCED', reason } end
+local first = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
+local here = first and string.match(first[1], '^%d+') or ''
+if p.gen ~= ARGV[3] or here ~= ARGV[4] then return { NONCE, 'STALE' } end
+
+redis.call('HSET', META, 'torn', '1')
+local kept = {}
+if first then
+  kept = redis.call('XRANGE', KEYS[2], '-', '+')
+  redis.call('DEL', KEYS[2])
+end
+for i = 5, #ARGV, 3 do
+  redis.call('XADD', KEYS[2], ARGV[i] .. '-0', 's', ARGV[i + 1], 'e', ARGV[i + 2])
+end
+for i = 1, #kept do redis.call('XADD', KEYS[2], kept[i][1], unpack(kept[i][2])) end
+redis.call('HSET', META, 'torn', '')
+return { NONCE, 'OK' }

@@ -1,0 +1,45 @@
+-- Put in front of every script of the append protocol.
+-- KEYS[1] is the partition's meta hash, ARGV[1] the caller's nonce (first in every reply), ARGV[2] its epoch.
+
+local META = KEYS[1]
+local NONCE = ARGV[1]
+
+-- Lua numbers are doubles: '%.0f' prints one without an exponent.
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+local function server_identity()
+  local info = redis.call('INFO', 'replication')
+  local master = string.find(info, 'role:master', 1, true) ~= nil
+  return master, string.match(info, 'master_replid:(%x+)')
+end
+
+-- Identity of the server first, then epoch and torn flag: nothing else of the partition may be believed
+-- before these hold. Returns the meta fields q, h, c, gen, bucket size; or nil and the reason.
+local function open_partition(epoch)
+  local master, replid = server_identity()
+  if not master then return nil, 'replica' end
+  local m = redis.call('HMGET', META, 'epoch', 'fence', 'torn', 'q', 'h', 'c', 'gen', 'w')
+  if not m[1] then return nil, 'missing' end
+  if m[1] ~= epoch then return nil, 'epoch' end
+  if m[2] ~= replid then return nil, 'fence' end
+  if m[3] ~= '' then return nil, 'torn' end
+  return { q = tonumber(m[4]), h = m[5], c = tonumber(m[6]), gen = m[7], w = tonumber(m[8]) }
+end
+
+-- Moves the committed watermark to `seq` if this Redis' chain there is the one that Postgres committed.
+local function advance(p, journal, seq, chain)
+  if seq <= p.c or seq > p.q then return end
+  local here
+  if seq == p.q then
+    here = p.h
+  else
+    local entry = redis.call('XRANGE', journal, whole(seq), whole(seq), 'COUNT', 1)[1]
+    here = entry and entry[2][6]
+  end
+  if here == chain then
+    p.c = seq
+    redis.call('HSET', META, 'c', whole(seq), 'ch', chain)
+  end
+end

@@ -1,0 +1,415 @@
+"""Gives appends their order: batches whatever waits on a partition into one script call.
+
+Owns: the partition's queue of appends. Decides nothing for good: what it sequences, the committer commits.
+A request only hands its append over and awaits the outcome, so a request that is cancelled can't leave a
+connection out of step, and load makes batches larger instead of queues longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.events import Append, Conflict, Mismatch, NotCommitted, Outcome
+from gateway.log.entries import Placed
+from gateway.log.identities import ClaimedByAnother, Claims, Original, look_up, receipt
+from gateway.log.limits import Limits
+from gateway.log.partition import Partition
+from gateway.log.pending import Pending
+from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.log.scripts import RedisTrouble, Scripts
+from gateway.log.verify import CannotVerify, PostgresLostCommits, Verifier
+
+logger = logging.getLogger("sluice.log")
+
+# How long the watermark may lag behind when no further call comes along to carry it.
+_WATERMARK_LAG_S = 0.003
+_RETRY_FIRST_S = 0.01
+_RETRY_MOST_S = 0.5
+
+
+class Sequenced:
+    """What one script call placed, in order, and the (seq, chain) around it."""
+
+    __slots__ = ("after", "before", "epoch", "events", "pendings", "placed")
+
+    def __init__(self, epoch: int, before: tuple[int, str], after: tuple[int, str]) -> None:
+        self.epoch = epoch
+        self.before = before
+        self.after = after
+        self.placed: list[Placed] = []
+        self.pendings: list[Pending] = []
+        self.events = 0
+
+    def add(self, pending: Pending, placed: Placed) -> None:
+        self.pendings.append(pending)
+        self.placed.append(placed)
+        self.events += len(placed.events)
+
+
+class Commits(Protocol):
+    """Where sequenced calls go."""
+
+    def put(self, sequenced: Sequenced) -> None: ...
+
+    async def room(self) -> None:
+        """Returns when the next call may be sequenced: one waits at most while another commits."""
+
+    async def settled(self) -> None:
+        """Returns when nothing is on its way to Postgres."""
+
+
+class Sequencer:
+    """One for each partition of this gateway."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        scripts: Scripts,
+        postgres: Postgres,
+        verifier: Verifier,
+        commits: Commits,
+        limits: Limits,
+    ) -> None:
+        self._partition = partition
+        self._scripts = scripts
+        self._postgres = postgres
+        self._verifier = verifier
+        self._commits = commits
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Pending] = deque()
+        self._outstanding: deque[Pending] = deque()
+        self._numbers = itertools.count()
+        self._calls = itertools.count(1)
+        self._work = asyncio.Event()
+        self._queued_bytes = 0
+        self._settling: set[asyncio.Task[None]] = set()
+        self._retry_s = _RETRY_FIRST_S
+
+    # -- what the rest of the gateway calls
+
+    def submit(self, append: Append) -> asyncio.Future[Outcome]:
+        """The outcome, in time: by the deadline it says at least that it does not know."""
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        if self._partition.halted is not None:
+            future.set_result(NotCommitted(self._partition.halted, retry_after_s=30))
+            return future
+        if self._queued_bytes >= self._limits.queue_bytes_max:
+            future.set_result(NotCommitted("too many appends are waiting on this gateway"))
+            return future
+        deadline = self._loop.time() + self._limits.append_deadline_s
+        pending = Pending(append, next(self._numbers), deadline, future)
+        self._queue.append(pending)
+        self._outstanding.append(pending)
+        self._queued_bytes += append.size_bytes
+        if not self._work.is_set():
+            self._work.set()
+        return future
+
+    def requeue(self, pendings: Iterable[Pending]) -> None:
+        """Back into the queue, in the order of admission."""
+        back = [pending for pending in pendings if not pending.done]
+        if back:
+            self._queued_bytes += sum(pending.append.size_bytes for pending in back)
+            self._queue = deque(sorted([*back, *self._queue], key=lambda pending: pending.number))
+            self._work.set()
+
+    def wake(self) -> None:
+        """There may be something to do other than appends: a partition to open, a watermark to move."""
+        self._work.set()
+
+    def expire(self, now: float) -> None:
+        """Answers what has waited too long. Called a few times a second."""
+        outstanding = self._outstanding
+        while outstanding and (outstanding[0].done or outstanding[0].deadline <= now):
+            outstanding.popleft().expire()
+
+    async def drained(self) -> None:
+        """Returns when every append handed over has its outcome."""
+        waiting = [pending.future for pending in self._outstanding if not pending.done]
+        if waiting:
+            await asyncio.wait(waiting)
+
+    # -- the loop
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._wait_for_work()
+            if not self._partition.open and not await self._open():
+                continue
+            await self._commits.room()
+            if not self._partition.open:
+                continue
+            batch = self._take()
+            if batch or self._partition.watermark < self._partition.committed_seq:
+                await self._sequence(batch)
+
+    async def _wait_for_work(self) -> None:
+        if self._queue:
+            return
+        self._work.clear()
+        if self._partition.open and self._partition.watermark < self._partition.committed_seq:
+            waiter = self._loop.call_later(_WATERMARK_LAG_S, self._work.set)
+            await self._work.wait()
+            waiter.cancel()
+        else:
+            await self._work.wait()
+
+    async def _open(self) -> bool:
+        """Verifies Redis once what was sequenced under the former belief is settled, or can't be."""
+        await self._commits.settled()
+        try:
+            await self._verifier.verify(self._partition)
+        except CannotVerify as trouble:
+            logger.info(
+                "partition not open", extra={"partition": self._partition.number, "why": str(trouble)}
+            )
+            await self._back_off()
+            return False
+        except PostgresLostCommits as loss:
+            self._halt(str(loss))
+            await self._back_off()
+            return False
+        await self._commits.settled()
+        self._partition.halted = None
+        self._retry_s = _RETRY_FIRST_S
+        return True
+
+    def _halt(self, why: str) -> None:
+        if self._partition.halted is None:
+            logger.critical("postgres lost commits", extra={"partition": self._partition.number, "why": why})
+        self._partition.halted = (
+            f"{why}; appends are refused until `sluice repair` or `sluice rewind` was run"
+        )
+        for pending in self._queue:
+            pending.expire()
+        self._queue.clear()
+        self._queued_bytes = 0
+
+    async def _back_off(self) -> None:
+        await asyncio.sleep(self._retry_s)
+        self._retry_s = min(self._retry_s * 2, _RETRY_MOST_S)
+        self._work.set()
+
+    def _take(self) -> list[Pending]:
+        """As many as one call may carry. What was answered meanwhile (a deadline) falls out here."""
+        batch: list[Pending] = []
+        events = size = 0
+        queue, limits = self._queue, self._limits
+        while queue and len(batch) < limits.sequence_appends_max:
+            append = queue[0].append
+            if batch and (
+                size + append.size_bytes > limits.sequence_bytes_max
+                or events + len(append.events) > limits.commit_rows_max
+            ):
+                break
+            pending = queue.popleft()
+            self._queued_bytes -= append.size_bytes
+            if not pending.done:
+                batch.append(pending)
+                size += append.size_bytes
+                events += len(append.events)
+        return batch
+
+    async def _sequence(self, batch: list[Pending]) -> None:
+        partition = self._partition
+        looked_up = partition.committed_seq
+        asked = [pending for pending in batch if pending.append.chosen or pending.again]
+        if asked:
+            try:
+                claims = await look_up(
+                    self._postgres,
+                    partition.number,
+                    [pending.append.retry for pending in asked],
+                    [(each.append.stream.tenant, each.append.append_id) for each in asked if each.again],
+                )
+            except PostgresTrouble:
+                self.requeue(batch)
+                await self._back_off()
+                return
+            if claims.epoch != partition.epoch:
+                partition.open = False
+                self.requeue(batch)
+                return
+            looked_up = claims.seq
+            batch = self._unclaimed(batch, asked, claims)
+        # What its deadline answered meanwhile must not be sequenced: it was told that it never will be.
+        batch = [pending for pending in batch if not pending.done]
+        told = partition.committed_seq
+        reply = await self._call(batch, looked_up)
+        if reply is not None:
+            await self._settle(batch, reply)
+            if partition.watermark < told:
+                # This Redis' chain is not the one that Postgres committed.
+                partition.open = False
+
+    def _unclaimed(self, batch: list[Pending], asked: list[Pending], claims: Claims) -> list[Pending]:
+        """Answers what is committed already and returns the rest."""
+        settled = set()
+        for pending in asked:
+            verdict = claims.judge(pending.append)
+            if verdict is None:
+                # Not there in the epoch that it would be sequenced in now: an earlier call that carried it
+                # ended with its epoch, or will find the identity taken.
+                continue
+            settled.add(pending)
+            self._spawn(self._answer_verdict(pending, verdict))
+        return [pending for pending in batch if pending not in settled] if settled else batch
+
+    async def _call(self, batch: Sequence[Pending], looked_up: int) -> list[Any] | None:
+        """The script's reply, or None when there is none: then the batch is back in the queue."""
+        partition = self._partition
+        keys = partition.keys
+        names = [keys.meta, keys.journal, *keys.identities, keys.calls]
+        args: list[str | bytes | int] = [
+            partition.epoch, self._limits.inflight_events_max, partition.committed_seq,
+            partition.committed_chain, partition.journal_trim(self._loop.time()), looked_up,
+            self._scripts.caller, next(self._calls), len(batch),
+        ]  # fmt: skip
+        doubts = [pending.in_doubt for pending in batch]
+        for pending in batch:
+            append = pending.append
+            names.append(keys.stream(append.stream))
+            args += (append.expected, pending.hint, len(append.identities), *append.identities)
+            args += (append.request_digest, len(append.packed), append.digests, append.header, *append.packed)
+            pending.in_doubt = pending.sent = True
+        try:
+            reply = await self._scripts.run("sequence", names, args)
+        except RedisTrouble as trouble:
+            # It may run yet, or have run: the identities in Redis and Postgres settle a second try.
+            logger.warning("no answer to a sequence call", extra={"why": str(trouble)})
+            self._distrust(batch)
+            await self._back_off()
+            return None
+        if reply[0] == b"FENCED":
+            for pending, doubt in zip(batch, doubts, strict=True):
+                pending.in_doubt = doubt
+            self._distrust(batch)
+            return None
+        self._retry_s = _RETRY_FIRST_S
+        return reply
+
+    def _distrust(self, batch: Sequence[Pending]) -> None:
+        self._partition.open = False
+        for pending in batch:
+            pending.again = True
+            pending.hint = ""
+        self.requeue(batch)
+
+    async def _settle(self, batch: list[Pending], reply: list[Any]) -> None:
+        _, q_before, h_before, q_after, h_after, watermark, generation, *answers = reply
+        partition = self._partition
+        partition.watermark = int(watermark)
+        partition.confirmed(partition.watermark)
+        before, after = (int(q_before), h_before.decode()), (int(q_after), h_after.decode())
+        sequenced = Sequenced(partition.epoch, before, after)
+        seq = before[0]
+        back: list[Pending] = []
+        cold: list[Pending] = []
+        for pending, answer in zip(batch, answers, strict=True):
+            if type(answer) is int:
+                append = pending.append
+                seq += len(append.events)
+                sequenced.add(
+                    pending,
+                    Placed(
+                        append.stream, append.append_id, append.events, append.digests, append.chosen,
+                        append.request_digest, answer, seq,
+                    ),
+                )  # fmt: skip
+                continue
+            pending.in_doubt = False
+            match answer[:1]:
+                case b"D":
+                    last, count = map(int, answer[1:].split(b":"))
+                    self._spawn(
+                        self._answer_after(pending, last, Original(partition.number, last - count + 1, last))
+                    )
+                case b"M":
+                    self._spawn(self._answer_after(pending, after[0], ClaimedByAnother()))
+                case b"C":
+                    self._spawn(self._answer_after(pending, after[0], Conflict(int(answer[1:]))))
+                case b"X":
+                    cold.append(pending)
+                    back.append(pending)
+                case b"S":
+                    pending.again = True
+                    back.append(pending)
+                case _:
+                    back.append(pending)
+        if sequenced.placed:
+            self._commits.put(sequenced)
+        if cold:
+            await self._warm(cold, generation.decode())
+        if back:
+            self.requeue(back)
+            if not sequenced.placed and not cold:
+                await self._until_committed_further()
+
+    async def _until_committed_further(self) -> None:
+        """Back-pressure: the window of uncommitted events is full."""
+        done, _ = await asyncio.wait(
+            (self._partition.when_committed(self._partition.confirmed_seq + 1),), timeout=0.05
+        )
+        if not done:
+            self._work.set()
+
+    async def _warm(self, cold: list[Pending], generation: str) -> None:
+        """One batched look-up for all streams of the call that Redis does not have."""
+        streams = [pending.append.stream for pending in cold]
+        try:
+            rows = await self._postgres.fetch(
+                "heads",
+                [UUID(stream.tenant) for stream in streams],
+                [stream.aggregate_type for stream in streams],
+                [stream.key for stream in streams],
+            )
+        except PostgresTrouble:
+            await self._back_off()
+            return
+        for pending, row in zip(cold, rows, strict=True):
+            pending.hint = f"{generation}:{row['head']}"
+
+    # -- answers that rest on what is not committed yet
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = self._loop.create_task(coroutine)
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _answer_after(
+        self, pending: Pending, seq: int, verdict: Original | ClaimedByAnother | Conflict
+    ) -> None:
+        """Answers once what the verdict was decided on is committed; decides anew if it never will be."""
+        if await self._partition.when_committed(seq):
+            await self._answer_verdict(pending, verdict)
+        else:
+            pending.again = True
+            self.requeue((pending,))
+
+    async def _answer_verdict(
+        self, pending: Pending, verdict: Original | ClaimedByAnother | Conflict
+    ) -> None:
+        match verdict:
+            case Conflict():
+                pending.resolve(verdict)
+            case ClaimedByAnother():
+                pending.resolve(Mismatch())
+            case Original():
+                try:
+                    found = await receipt(self._postgres, verdict, replayed=True)
+                except PostgresTrouble:
+                    pending.again = True
+                    self.requeue((pending,))
+                    return
+                own = pending.sent and found.event_ids[0] == pending.append.append_id
+                pending.resolve(replace(found, replayed=not own))

@@ -1,0 +1,29 @@
+-- The compare-and-swap that decides: moves the partition from one (seq, chain) to the next and inserts the
+-- rows in between, or does nothing at all. Never ON CONFLICT: a violation is a bug and must be loud.
+-- $1 p, $2 epoch, $3 and $4 seq and chain before, $5 and $6 after, then a column an array, one item a row,
+-- and last the identities that clients chose. Returns the number of rows inserted, 0 when the swap failed.
+WITH swapped AS (
+    UPDATE partition_log SET seq = $5, chain = $6
+    WHERE p = $1 AND epoch = $2 AND mode = 'redis' AND seq = $3 AND chain = $4
+    RETURNING p
+), inserted AS (
+    INSERT INTO outbox (p, seq, version, recorded_at, id, tenant, correlation_id, causation_id, spec_rev,
+        append_id, digest, aggregate_type, aggregate_id, type, actor_type, actor_id, target_type, target_id,
+        extra, payload)
+    SELECT swapped.p, $3 + r.ordinality, r.version,
+        timestamptz 'epoch' + r.recorded_at_ms * interval '1 millisecond', r.id, r.tenant,
+        r.correlation_id, r.causation_id, r.spec_rev, r.append_id, r.digest, r.aggregate_type,
+        r.aggregate_id, r.type, r.actor_type, r.actor_id, r.target_type, r.target_id, r.extra, r.payload
+    FROM swapped, unnest($7::bigint[], $8::bigint[], $9::uuid[], $10::uuid[], $11::uuid[], $12::uuid[],
+        $13::int[], $14::bytea[], $15::bytea[], $16::text[], $17::text[], $18::text[], $19::text[],
+        $20::text[], $21::text[], $22::text[], $23::bytea[], $24::bytea[]) WITH ORDINALITY
+        AS r(version, recorded_at_ms, id, tenant, correlation_id, causation_id, spec_rev, append_id, digest,
+             aggregate_type, aggregate_id, type, actor_type, actor_id, target_type, target_id, extra, payload)
+    RETURNING 1
+), remembered AS (
+    INSERT INTO append_identity (tenant, identity, p, seq, count, digest)
+    SELECT i.tenant, i.identity, swapped.p, i.seq, i.count, i.digest
+    FROM swapped, unnest($25::uuid[], $26::bytea[], $27::bigint[], $28::int[], $29::bytea[])
+        AS i(tenant, identity, seq, count, digest)
+)
+SELECT count(*) FROM inserted

@@ -1,0 +1,2 @@
+-- Who this instance is.
+SELECT id, partitions, partition_rule FROM instance

@@ -1,0 +1,96 @@
+"""Looks after partitions that nobody else looks after: a gateway that died leaves nothing behind.
+
+Five times a second it asks Redis where each partition stands. What was sequenced and not committed for two
+looks in a row is committed from the journal; what contradicts this gateway's knowledge is verified anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from gateway.log.journal import CannotHelp, Journal
+from gateway.log.partition import Partition
+from gateway.log.sequencer import Sequencer
+
+logger = logging.getLogger("sluice.log")
+
+SWEEP_EVERY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A partition's meta hash, as far as the sweeper cares."""
+
+    epoch: int
+    q: int
+    c: int
+
+
+class Sweeper:
+    """One for each gateway."""
+
+    def __init__(
+        self, redis: Redis, journal: Journal, partitions: Sequence[tuple[Partition, Sequencer]]
+    ) -> None:
+        self._redis = redis
+        self._journal = journal
+        self._partitions = partitions
+        self._last: dict[int, Standing] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            try:
+                await self.run_once()
+            except (RedisError, OSError) as error:
+                logger.debug("sweep: Redis does not answer", extra={"why": str(error)})
+
+    async def run_once(self) -> int:
+        """One look at every partition; the number of appends committed from journals."""
+        committed = 0
+        for (partition, sequencer), standing in zip(self._partitions, await self._look(), strict=True):
+            if partition.halted is not None or not partition.open or standing is None or (
+                standing.epoch != partition.epoch
+            ):  # fmt: skip
+                partition.open = False
+                sequencer.wake()
+                continue
+            before = self._last.get(partition.number)
+            stuck = standing.q > standing.c and before is not None and (before.q, before.c) == (
+                standing.q, standing.c
+            )  # fmt: skip
+            self._last[partition.number] = standing
+            if stuck or (before is not None and before.c == standing.c and standing.q > standing.c):
+                committed += await self._help(partition, sequencer)
+        return committed
+
+    async def _look(self) -> list[Standing | None]:
+        pipeline = self._redis.pipeline(transaction=False)
+        for partition, _ in self._partitions:
+            pipeline.hmget(partition.keys.meta, ["epoch", "q", "c"])
+        return [_standing(reply) for reply in await pipeline.execute()]
+
+    async def _help(self, partition: Partition, sequencer: Sequencer) -> int:
+        try:
+            committed = await self._journal.commit(partition)
+        except CannotHelp as trouble:
+            logger.info("can't help", extra={"partition": partition.number, "why": str(trouble)})
+            committed = 0
+        if committed:
+            logger.warning("swept", extra={"partition": partition.number, "appends": committed})
+        sequencer.wake()  # moves the watermark, or opens the partition
+        return committed
+
+
+def _standing(reply: Sequence[Any]) -> Standing | None:
+    if None in reply:
+        return None
+    return Standing(*map(int, reply))

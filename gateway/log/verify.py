@@ -1,0 +1,185 @@
+"""Decides whether a Redis may be believed, and makes it believable: refence, or seal and install.
+
+Source: the append protocol, step 5. Postgres' row is the truth; Redis is never rolled back silently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.events import next_chain
+from gateway.log.partition import Partition
+from gateway.log.postgres import PartitionRow, Postgres, PostgresTrouble
+from gateway.log.scripts import RedisTrouble, Scripts
+
+logger = logging.getLogger("sluice.log")
+
+# A gateway that finds Postgres sealed further than Redis lets whoever sealed it finish the installation.
+_INSTALL_PATIENCE_S = (0.05, 0.2)
+_ATTEMPTS = 6
+
+
+class CannotVerify(Exception):
+    """The partition can't be opened now; try again shortly."""
+
+
+class PostgresLostCommits(Exception):
+    """Redis, or this gateway, saw commits that Postgres does not have. A person must decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What a server says of a partition; epochs and seqs are -1 where it says nothing."""
+
+    master: bool
+    replid: str
+    epoch: int
+    fence: str
+    torn: bool
+    q: int
+    c: int
+    chain_at_c: str
+    chain_at_seq: str  # its chain where Postgres stands; '' when it has none there
+
+    @classmethod
+    def from_reply(cls, reply: Sequence[Any]) -> Inspection:
+        master, *rest = reply
+        replid, epoch, fence, torn, q, _h, c, chain_at_c, chain_at_seq = (each.decode() for each in rest)
+        return cls(
+            master=bool(master),
+            replid=replid,
+            epoch=int(epoch or -1),
+            fence=fence,
+            torn=torn != "",
+            q=int(q or -1),
+            c=int(c or -1),
+            chain_at_c=chain_at_c,
+            chain_at_seq=chain_at_seq,
+        )
+
+    def continues(self, row: PartitionRow) -> bool:
+        """Whether this Redis' history contains all that Postgres committed, in the same epoch."""
+        if self.epoch != row.epoch or self.torn or self.q < row.seq:
+            return False
+        return self.chain_at_seq == row.chain and (self.chain_at_seq != "" or row.seq == 0)
+
+
+class Verifier:
+    """Opens partitions. One verification a partition at a time in this gateway; others may verify too."""
+
+    def __init__(self, scripts: Scripts, postgres: Postgres, owner: str, identity_window: int) -> None:
+        self._scripts = scripts
+        self._postgres = postgres
+        self._owner = owner
+        self._identity_window = identity_window
+
+    async def verify(self, partition: Partition) -> None:
+        """Afterwards `partition` is open.
+
+        Raises CannotVerify (Redis or Postgres unreachable, a replica, another gateway at work) or
+        PostgresLostCommits.
+        """
+        patient = True
+        for _ in range(_ATTEMPTS):
+            row, seen = await self._look(partition)
+            self._check_nothing_lost(partition, row, seen)
+            if not seen.master:
+                raise CannotVerify(f"partition {partition.number}: this Redis is a replica")
+            if seen.continues(row):
+                if await self._believe(partition, row, seen):
+                    return
+            elif patient and seen.epoch < row.epoch and row.owner not in ("", self._owner):
+                patient = False
+                await asyncio.sleep(random.uniform(*_INSTALL_PATIENCE_S))  # noqa: S311
+            elif await self._seal_and_install(partition, row, seen):
+                return
+        raise CannotVerify(f"partition {partition.number}: other gateways keep changing it")
+
+    async def _look(self, partition: Partition) -> tuple[PartitionRow, Inspection]:
+        try:
+            row = await self._postgres.partition(partition.number)
+            keys = partition.keys_in(row.epoch)
+            reply = await self._scripts.run("inspect", (keys.meta, keys.journal), (row.epoch, row.seq))
+        except (PostgresTrouble, RedisTrouble) as error:
+            raise CannotVerify(f"partition {partition.number}: {error}") from error
+        return row, Inspection.from_reply(reply)
+
+    def _check_nothing_lost(self, partition: Partition, row: PartitionRow, seen: Inspection) -> None:
+        mine = partition.committed_seq
+        if row.seq < mine or (row.seq == mine and mine and row.chain != partition.committed_chain):
+            raise PostgresLostCommits(
+                f"partition {partition.number}: Postgres stands at seq {row.seq}, but this gateway saw "
+                f"seq {mine} committed"
+            )
+        if seen.epoch > row.epoch or seen.c > row.seq:
+            raise PostgresLostCommits(
+                f"partition {partition.number}: Postgres stands at epoch {row.epoch}, seq {row.seq}, but "
+                f"Redis saw epoch {seen.epoch}, seq {seen.c} committed"
+            )
+
+    async def _believe(self, partition: Partition, row: PartitionRow, seen: Inspection) -> bool:
+        if seen.fence != seen.replid:
+            keys = partition.keys_in(row.epoch)
+            args = (row.epoch, seen.replid, row.seq, row.chain)
+            if not await self._done("refence", (keys.meta, keys.journal), args):
+                return False
+            logger.warning("refenced", extra={"partition": partition.number, "epoch": row.epoch})
+        partition.adopt(row.epoch, row.seq, row.chain)
+        return True
+
+    async def _seal_and_install(self, partition: Partition, row: PartitionRow, seen: Inspection) -> bool:
+        await self._check_watermark(partition, row, seen)
+        try:
+            sealed = await self._postgres.seal(partition.number, row.epoch, self._owner)
+        except PostgresTrouble as error:
+            raise CannotVerify(f"partition {partition.number}: {error}") from error
+        if sealed is None:
+            return False
+        logger.warning("sealed", extra={"partition": partition.number, "epoch": sealed.epoch})
+        keys = partition.keys_in(sealed.epoch)
+        args = (sealed.epoch, seen.replid, sealed.seq, sealed.chain, self._identity_window)
+        if not await self._done("install", (keys.meta,), args):
+            return False
+        partition.adopt(sealed.epoch, sealed.seq, sealed.chain)
+        return True
+
+    async def _check_watermark(self, partition: Partition, row: PartitionRow, seen: Inspection) -> None:
+        """Before a Redis is given up: what it knew to be committed must be in Postgres, in this order."""
+        if seen.c <= 0:
+            return
+        chain = seen.chain_at_c
+        try:
+            rows = await self._postgres.fetch("roll", partition.number, seen.c)
+        except PostgresTrouble as error:
+            raise CannotVerify(f"partition {partition.number}: {error}") from error
+        if roll(chain, rows, row.seq) != row.chain:
+            raise PostgresLostCommits(
+                f"partition {partition.number}: what Postgres holds up to seq {row.seq} does not continue "
+                f"what Redis saw committed at seq {seen.c}"
+            )
+
+    async def _done(self, name: str, keys: Sequence[str], args: Sequence[str | int]) -> bool:
+        try:
+            return bool((await self._scripts.run(name, keys, args))[0] == b"OK")
+        except RedisTrouble as error:
+            raise CannotVerify(f"{name}: {error}") from error
+
+
+def roll(chain: str, rows: Sequence[Any], to_seq: int) -> str:
+    """The chain after the outbox rows (seq, version, append_id, digest) up to `to_seq`, appends told apart
+    by their append_id."""
+    append_id, first_version, digests = None, 0, b""
+    for row in rows:
+        if row["seq"] > to_seq:
+            break
+        if row["append_id"] != append_id:
+            if append_id is not None:
+                chain = next_chain(chain, first_version, digests)
+            append_id, first_version, digests = row["append_id"], row["version"], b""
+        digests += row["digest"]
+    return next_chain(chain, first_version, digests) if append_id is not None else chain

@@ -1,0 +1,153 @@
+"""Value templates of the handler language, evaluated against one event and the state so far.
+
+Where spec/handlers.py leaves a choice: what an event does not have in `$.metadata` is absent, though a read
+shows it as null; and lists and texts have no fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Final, assert_never
+
+from msgspec import Raw
+
+from gateway.events import Event, Recorded
+from gateway.state.values import Fields, Node, decode_raw, encode, fields_of, length, raw, read
+from spec.handlers import Constant, ListTemplate, MergeTemplate, ObjectTemplate, Path, Root, Template
+
+STATE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Longest state, as JSON: 64 times the longest data of an event. A handler that sets two fields to `@`
+doubles the state with each event; without a limit, thirty of them would take the memory of the gateway."""
+
+
+class Misfit(Exception):
+    """The operation does not fit; the message is a sentence."""
+
+
+@dataclass(slots=True)
+class View:
+    """What the paths of one operation see."""
+
+    recorded: Recorded
+    data: Node
+    state: Fields
+    item: Node | None = None  # that is tested
+    size: int = 0  # of the value that is being made, in bytes at most
+    operands: dict[int, Hashable] = field(default_factory=dict)  # canonical, by the id of their template
+
+    def counted(self, value: Raw) -> Raw:
+        """Raises Misfit: the value is longer than any state."""
+        self.size += length(value)
+        if self.size > STATE_BYTES_MAX:
+            raise Misfit(f"The value would be longer than {STATE_BYTES_MAX} bytes.")
+        return value
+
+
+def value_of(template: Template, view: View) -> Node | None:
+    """A value that shares nothing with the state; None if it is an absent optional path. Raises Misfit."""
+    match template:
+        case Path():
+            found = found_at(template, view)
+            if found is not None:
+                return view.counted(found)
+            return None if template.optional else view.counted(_NULL)
+        case Constant(value):
+            return view.counted(Raw(encode(value)))
+        case ObjectTemplate(fields):
+            return _object(fields, view)
+        case ListTemplate(items):
+            view.size += len(items) + 2
+            made = (value_of(item, view) for item in items)
+            return [item for item in made if item is not None]
+        case MergeTemplate(parts):
+            return _merged(parts, view)
+        case _:
+            assert_never(template)
+
+
+_NULL: Final = Raw(b"null")
+
+
+def name_size(name: str) -> int:
+    """Bytes that a field adds to its value, at most: a character may be escaped into six."""
+    return 6 * len(name) + 4
+
+
+def _object(fields: tuple[tuple[str, Template], ...], view: View) -> Fields:
+    view.size += 2
+    made: Fields = {}
+    for name, template in fields:
+        part = value_of(template, view)
+        if part is not None:
+            view.size += name_size(name)
+            made[name] = part
+    return made
+
+
+def _merged(parts: tuple[Template, ...], view: View) -> Fields:
+    view.size += 2
+    merged: Fields = {}
+    for template in parts:
+        part = value_of(template, view)
+        fields = None if part is None else fields_of(part)
+        if fields is not None:
+            merged.update(fields)
+    return merged
+
+
+def found_at(path: Path, view: View) -> Raw | None:
+    """What stands at the path, if anything does."""
+    node = _root(path.root, view)
+    if path.root is Root.DATA and not path.fields:
+        payload = view.recorded.event.payload
+        return None if payload is None else decode_raw(payload)
+    for name in path.fields:
+        fields = None if node is None else fields_of(node)
+        node = None if fields is None else fields.get(name)
+    return None if node is None else raw(node)
+
+
+def _root(root: Root, view: View) -> Node | None:
+    match root:
+        case Root.DATA:
+            return view.data
+        case Root.STATE:
+            return view.state
+        case Root.ITEM:
+            return view.item
+        case Root.KEY:
+            return Raw(encode(view.recorded.stream.key))
+        case Root.TYPE:
+            return Raw(encode(view.recorded.event.type))
+        case Root.METADATA:
+            return _metadata(view.recorded.event)
+        case _:
+            assert_never(root)
+
+
+def _metadata(event: Event) -> Fields:
+    """As in an event that is read (docs/http-api.md), without what it does not have."""
+    ms = event.recorded_at_ms
+    found: Fields = {
+        "timestamp": Raw(b"%d.%03d" % divmod(ms, 1000)),
+        "actor": _party(event.actor_type, event.actor_id),
+        "correlation_id": _uuid(event.correlation_id),
+    }
+    if event.target_type is not None:
+        found["target"] = _party(event.target_type, event.target_id)
+    if event.causation_id is not None:
+        found["causation_id"] = _uuid(event.causation_id)
+    if event.extra is not None and (extra := read(event.extra)) is not None:
+        found["extra"] = extra
+    return found
+
+
+def _party(kind: str, identifier: str | None) -> Fields:
+    return {"type": Raw(encode(kind)), "id": Raw(encode(identifier))}
+
+
+def _uuid(value: bytes) -> Raw:
+    digits = value.hex()
+    parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    return Raw(f'"{"-".join(parts)}"'.encode())

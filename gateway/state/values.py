@@ -1,0 +1,167 @@
+"""JSON values that are opened no further than they are looked into.
+
+Owns: the nodes of a state, their exact numbers and their equality. What nothing touches stays the bytes that
+were sent: a number of any size, an escape, the order of keys, blanks.
+Must not know: events and handlers.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from collections.abc import Callable, Hashable
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation, Overflow
+from typing import Final, cast
+
+import msgspec
+from msgspec import Raw
+
+DATA_DEPTH_MAX: Final = 64
+"""Levels of an event's `data`: as many as the edge accepts."""
+
+NUMBER_DIGITS_MAX: Final = 4300
+"""Most digits of a computed number: Python's own limit for integers, which other readers of events share.
+Without one, adding 1 to 1e999999 would write a million digits."""
+
+Node = Raw | dict[str, "Node"] | list["Node"]
+"""Raw is a value as it was sent; an object or a list is one that was opened. Scalars are always Raw."""
+
+Fields = dict[str, Node]
+
+encode = msgspec.json.Encoder().encode
+decode_fields = cast(Callable[[bytes | Raw], Fields], msgspec.json.Decoder(dict[str, Raw]).decode)
+_decode_items = cast(Callable[[Raw], list[Node]], msgspec.json.Decoder(list[Raw]).decode)
+decode_raw = msgspec.json.Decoder(Raw).decode
+
+_KINDS = {"{": "an object", "[": "a list", '"': "a text", "t": "a boolean", "f": "a boolean", "n": "null"}
+_NUMBER = "a number"
+_STRINGS_AND_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+_LEVELS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1, b'"': 0}
+
+
+def read(text: bytes) -> Node | None:
+    """The value of a JSON text, opened if it is an object; None if the text is none, or deeper than
+    DATA_DEPTH_MAX."""
+    if text.count(b"{") + text.count(b"[") > DATA_DEPTH_MAX and not nests_within(text, DATA_DEPTH_MAX):
+        return None
+    try:
+        if not text.isascii():
+            text.decode()  # msgspec does not look into the texts of a Raw
+        return decode_fields(text)
+    except msgspec.ValidationError:  # something else than an object
+        return decode_raw(text)
+    except ValueError:  # no JSON, or no UTF-8
+        return None
+
+
+def raw(node: Node) -> Raw:
+    """The node as bytes that no later change reaches."""
+    return node if isinstance(node, Raw) else Raw(encode(node))
+
+
+def length(value: Raw) -> int:
+    return len(memoryview(value))
+
+
+def kind(node: Node) -> str:
+    """What a person calls it: `a list`."""
+    if isinstance(node, Raw):
+        return _KINDS.get(chr(memoryview(node)[0]), _NUMBER)
+    return "an object" if isinstance(node, dict) else "a list"
+
+
+def fields_of(node: Node) -> Fields | None:
+    """The fields if it is an object: its own if it is open, else fresh ones."""
+    if isinstance(node, dict):
+        return node
+    return decode_fields(node) if isinstance(node, Raw) and kind(node) == "an object" else None
+
+
+def items_of(node: Node) -> list[Node] | None:
+    """The items if it is a list: its own if it is open, else fresh ones."""
+    if isinstance(node, list):
+        return node
+    return _decode_items(node) if isinstance(node, Raw) and kind(node) == "a list" else None
+
+
+def nests_within(node: Node | bytes, levels: int) -> bool:
+    """Whether objects and lists stand at most `levels` deep in each other."""
+    if isinstance(node, dict | list):
+        parts = node.values() if isinstance(node, dict) else node
+        return levels > 0 and all(nests_within(part, levels - 1) for part in parts)
+    text = bytes(node)
+    if len(text) <= levels or text.count(b"{") + text.count(b"[") <= levels:
+        return levels >= 0
+    level = 0
+    for token in _STRINGS_AND_BRACKETS.finditer(text):
+        level += _LEVELS[token[0][:1]]
+        if level > levels:
+            return False
+    return levels >= 0
+
+
+# ---- numbers ----
+
+_EXACT = Context(
+    prec=NUMBER_DIGITS_MAX, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact, InvalidOperation, Overflow]
+)
+
+
+def number_of(node: Node) -> Decimal | None:
+    """The exact number if it is one; Infinity stands for what no Decimal can hold."""
+    return _number(bytes(node).decode()) if isinstance(node, Raw) and kind(node) == _NUMBER else None
+
+
+def sum_of(one: Decimal, other: Decimal) -> Raw | None:
+    """The exact sum, 0.1 + 0.2 = 0.3 and 1.10 + 1 = 2.10; None if it has more than NUMBER_DIGITS_MAX."""
+    try:
+        total = _EXACT.add(one, other)
+    except (Inexact, InvalidOperation, Overflow):
+        return None
+    return Raw(str(total).encode()) if total.is_finite() else None
+
+
+def _number(text: str) -> Decimal:
+    try:
+        return Decimal(text, _EXACT)  # exact: a context's precision is for results
+    except InvalidOperation:  # an exponent of 19 digits or more
+        mantissa, exponent = text.lower().split("e")
+        if exponent.startswith("-") or not mantissa.strip("-0."):
+            return Decimal(0)
+        return Decimal("-Infinity" if mantissa.startswith("-") else "Infinity")
+
+
+# ---- equality ----
+
+
+class Truth(enum.Enum):
+    """Booleans in canonical form: for Python, True is 1."""
+
+    TRUE = True
+    FALSE = False
+
+
+_decode_exactly = msgspec.json.Decoder(float_hook=_number).decode
+
+
+def canonical(node: Node) -> Hashable:
+    """Equal for equal JSON (1, 1.0 and 1e0; objects in any order) and unequal for any other: a str, an int or
+    a Decimal, a Truth, None, a tuple for a list, a frozenset for an object."""
+    text = raw(node)
+    try:
+        return _canonical(_decode_exactly(text))
+    except msgspec.ValidationError:  # an integer of more digits than Python reads
+        return _canonical(json.loads(bytes(text), parse_int=_number, parse_float=_number))
+
+
+def _canonical(value: object) -> Hashable:
+    match value:
+        case dict():
+            return frozenset((name, _canonical(part)) for name, part in value.items())
+        case list():
+            return tuple(map(_canonical, value))
+        case bool():
+            return Truth(value)
+    assert isinstance(value, Hashable)
+    return value

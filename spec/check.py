@@ -1,0 +1,180 @@
+"""The rules of a spec: from a clean JSON value to a `Spec`, with every fault in a `Report`.
+
+Each function checks one part, adds what is wrong with it, and returns what could be read all the same: the
+caller throws the result away if there was any fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+from spec.errors import Report, below, proposal, shown
+from spec.identifiers import GLOBAL, NAME_GRAMMAR, RESERVED_ACTOR_PREFIX, is_name, singleton_fault
+from spec.model import DEFAULT_HANDLER, AggregateType, EventType, Spec
+from spec.operations import read_handler
+from spec.parts import PARTS
+from spec.schemas import any_value, compile_schema
+from spec.templates import Scope
+
+RESERVED_EVENT_TYPES = frozenset({"events", "length", "aliases", "state", "children", "snapshot"})
+"""An aggregate's own paths: `/order/<id>/events` can't be an event type too."""
+
+_SPEC_REQUIRED = ("agent_types", "aggregate_types")
+_SPEC_KEYS = frozenset({*_SPEC_REQUIRED, "singletons", "target_types", *PARTS})
+_AGGREGATE_KEYS = frozenset({"events", "mint"})
+_EVENT_KEYS = frozenset({"handler", "schema"})
+
+Declared = TypeVar("Declared")
+NameFault = tuple[str, str] | None
+"""Code and sentence of what is wrong with a name."""
+
+
+def check(document: object, environ: Mapping[str, str], report: Report) -> Spec:
+    """`document` is the spec, bare or as `{"spec": {…}}`. Pointers are into it as given."""
+    if isinstance(document, dict) and "spec" in document:
+        _check_keys(document, "", frozenset({"spec"}), report)
+        return _check_spec(document["spec"], "/spec", environ, report)
+    return _check_spec(document, "", environ, report)
+
+
+def _check_spec(value: object, pointer: str, environ: Mapping[str, str], report: Report) -> Spec:
+    spec = _object(value, pointer, "A spec", report)
+    _check_keys(spec, pointer, _SPEC_KEYS, report)
+    for key in _SPEC_REQUIRED if spec is value else ():
+        if key not in spec:
+            report.add("missing_key", pointer, f"A spec needs `{key}`; it may be empty.")
+    aggregate_types = _each(spec, "aggregate_types", pointer, _check_aggregate_type, report)
+    agent_types = _names(spec, "agent_types", pointer, _agent_type_fault, report)
+    target_types = _names(spec, "target_types", pointer, _name_fault, report)
+    singletons = _names(spec, "singletons", pointer, _singleton_fault, report)
+    for key, check_part in PARTS.items():
+        if key in spec:
+            check_part(spec[key], below(pointer, key), environ, report)
+    return Spec(
+        aggregate_types, frozenset(agent_types), frozenset(target_types), frozenset(singletons), singletons
+    )
+
+
+def _check_aggregate_type(name: str, value: object, pointer: str, report: Report) -> AggregateType:
+    _add_name_fault(_name_fault(name), pointer, report)
+    declared = _object(value, pointer, "An aggregate type", report)
+    _check_keys(declared, pointer, _AGGREGATE_KEYS, report)
+    mint = declared.get("mint", "uuid")
+    if mint not in ("uuid", "humane"):
+        report.add("invalid_value", below(pointer, "mint"), '`mint` is "uuid" or "humane".')
+    if declared is value and "events" not in declared:
+        report.add("missing_key", pointer, "An aggregate type needs `events`; an empty object is fine.")
+    events = _each(declared, "events", pointer, _check_event_type, report)
+    return AggregateType(name, "humane" if mint == "humane" else "uuid", events)
+
+
+def _check_event_type(name: str, value: object, pointer: str, report: Report) -> EventType:
+    _add_name_fault(_event_type_fault(name), pointer, report)
+    declared = _object(value, pointer, "An event type", report)
+    _check_keys(declared, pointer, _EVENT_KEYS, report)
+    compiled = None
+    if "schema" in declared:
+        compiled = compile_schema(declared["schema"], below(pointer, "schema"), report)
+    elif declared is value:
+        why = 'An event type needs a `schema`; {"type": "object"} takes any object.'
+        report.add("missing_key", pointer, why)
+    compiled = compiled or any_value()
+    handler = DEFAULT_HANDLER
+    if "handler" in declared:
+        scope = Scope(compiled.schema)
+        handler = read_handler(declared["handler"], below(pointer, "handler"), scope, report)
+    return EventType(name, compiled.schema, handler, compiled)
+
+
+def _object(value: object, pointer: str, what: str, report: Report) -> dict[str, object]:
+    """`value` itself, or an empty object, with a fault, if it is none."""
+    if isinstance(value, dict):
+        return value
+    report.add("wrong_type", pointer, f"{what} must be an object.")
+    return {}
+
+
+def _check_keys(value: dict[str, object], pointer: str, known: frozenset[str], report: Report) -> None:
+    for key in value:
+        if key not in known:
+            why = f"{shown(key)} means nothing here. {proposal(key, known)}"
+            report.add("unknown_key", below(pointer, key), why)
+
+
+def _each(
+    parent: dict[str, object],
+    key: str,
+    pointer: str,
+    check_one: Callable[[str, object, str, Report], Declared],
+    report: Report,
+) -> Mapping[str, Declared]:
+    """What `check_one` makes of each member of the object at `key`; nothing where there is none."""
+    pointer = below(pointer, key)
+    members = _object(parent.get(key, {}), pointer, f"`{key}`", report)
+    return MappingProxyType(
+        {name: check_one(name, value, below(pointer, name), report) for name, value in members.items()}
+    )
+
+
+def _names(
+    parent: dict[str, object],
+    key: str,
+    pointer: str,
+    fault_of: Callable[[str], NameFault],
+    report: Report,
+) -> tuple[str, ...]:
+    """The list of distinct names at `key`; empty where there is none."""
+    pointer = below(pointer, key)
+    listed = parent.get(key, [])
+    if not isinstance(listed, list):
+        report.add("wrong_type", pointer, f"`{key}` must be a list of names.")
+        return ()
+    names: dict[str, None] = {}
+    for index, name in enumerate(listed):
+        place = below(pointer, index)
+        if not isinstance(name, str):
+            report.add("wrong_type", place, "A name must be a string.")
+        elif name in names:
+            report.add("duplicate_name", place, f"{shown(name)} is declared above already; remove one.")
+        else:
+            _add_name_fault(fault_of(name), place, report)
+            names[name] = None
+    return tuple(names)
+
+
+def _add_name_fault(fault: NameFault, pointer: str, report: Report) -> None:
+    if fault is not None:
+        report.add(fault[0], pointer, fault[1])
+
+
+def _name_fault(name: str) -> NameFault:
+    if is_name(name):
+        return None
+    return "invalid_name", f"{shown(name)} is no name here; names are `{NAME_GRAMMAR}`."
+
+
+def _event_type_fault(name: str) -> NameFault:
+    if name.startswith("_"):
+        return "reserved_name", "Event types that start with _ are the system's own; remove the underscore."
+    if name in RESERVED_EVENT_TYPES:
+        why = f"`{name}` is one of an aggregate's own paths; say what happened, as in `was_placed`."
+        return "reserved_name", why
+    return _name_fault(name)
+
+
+def _agent_type_fault(name: str) -> NameFault:
+    if name.startswith(RESERVED_ACTOR_PREFIX):
+        why = f"Agent types that start with {RESERVED_ACTOR_PREFIX} are the gateway's own; name it otherwise."
+        return "reserved_name", why
+    return _name_fault(name)
+
+
+def _singleton_fault(name: str) -> NameFault:
+    why = singleton_fault(name)
+    if why is None:
+        return None
+    if name == GLOBAL:
+        return "reserved_name", why
+    return ("ambiguous_name" if is_name(name) else "invalid_name"), why

@@ -1,0 +1,134 @@
+"""What can be wrong with a spec: `Fault`, the table of codes, and the `Report` that collects faults.
+
+A fault is a value, not an exception: a person mends a spec from the whole list, not from its first line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+FAULTS_MAX = 1_000
+"""Faults reported at once. Nobody mends more in one sitting, and a hostile document must not fill memory."""
+
+SHOWN_CHARS_MAX = 60
+"""Characters of a document's own text that a message repeats."""
+
+CODES: Mapping[str, str] = MappingProxyType(
+    {
+        # The text
+        "invalid_json": "the text is not JSON, or holds what JSON can't: NaN, U+0000, a lone surrogate",
+        "too_large": "the text is longer than 1 MiB",
+        "too_deep": "values are nested deeper than 64",
+        "duplicate_key": "an object names a key twice",
+        # Its shape
+        "wrong_type": "another type of value is needed here",
+        "missing_key": "a required key is absent",
+        "unknown_key": "a key that means nothing here",
+        "invalid_value": "the right type, but not a value that is possible here",
+        # Names
+        "invalid_name": "a name that is not `[a-z][a-z0-9_]{0,63}`",
+        "reserved_name": "a name that the system keeps for itself",
+        "duplicate_name": "a name declared twice",
+        "ambiguous_name": "a singleton that is, or normalizes to, an identifier of another kind",
+        # Schemas
+        "invalid_schema": "not JSON Schema 2020-12",
+        "invalid_pattern": "a regular expression that can't be matched in linear time",
+        "remote_ref": "a `$ref` that leaves the schema",
+        "unresolved_ref": "a `$ref` to nothing",
+        "circular_ref": "a `$ref` that leads back to itself for one and the same value",
+        "schema_too_complex": "checking one value could take too long",
+        # Handlers
+        "unknown_operation": "a handler operation or `where` test that does not exist",
+        "invalid_operation": "an operation or test that is not written as one",
+        "invalid_target": "a target that the operation can't change",
+        "invalid_path": "a path that can't be read",
+        "impossible_path": "a path into `$.data` that the event's schema rules out",
+        "invalid_template": "a value template that is not written as one",
+        # Parts
+        "not_available": "a part of the spec that this version of Sluice does not have yet",
+        "too_many_faults": "there are more faults than are reported at once",
+    }
+)
+"""Every fault code and what it says. spec/README.md shows the same table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong. `pointer` is RFC 6901 into the document as given; `error` says how to mend it."""
+
+    code: str
+    pointer: str
+    error: str
+
+
+class Faults(tuple[Fault, ...]):
+    """Every fault of a document, sorted by place. Never empty."""
+
+    __slots__ = ()
+
+
+class TooManyFaults(Exception):
+    """Ends a check whose report is full. Never leaves `spec.parse`."""
+
+
+class Report:
+    """Collects the faults of one check."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+
+    def add(self, code: str, pointer: str, error: str) -> None:
+        """Raises TooManyFaults once FAULTS_MAX faults are in."""
+        assert code in CODES, code
+        if len(self._faults) == FAULTS_MAX:
+            raise TooManyFaults
+        self._faults.append(Fault(code, pointer, error))
+
+    def faults(self) -> Faults:
+        return Faults(sorted(self._faults, key=_place))
+
+    def truncated(self) -> Faults:
+        """The faults so far, and a last one that says there are more."""
+        more = Fault("too_many_faults", "", f"There are more than {FAULTS_MAX} faults; mend these first.")
+        return Faults((*self.faults(), more))
+
+    def __len__(self) -> int:
+        return len(self._faults)
+
+
+def _place(fault: Fault) -> tuple[list[tuple[int, int, str]], str, str]:
+    """Sorts by pointer, segment by segment, array indexes by number; then by code."""
+    segments = fault.pointer.split("/")
+    return [_segment(segment) for segment in segments], fault.code, fault.error
+
+
+def _segment(text: str) -> tuple[int, int, str]:
+    if re.fullmatch("[0-9]{1,9}", text):
+        return 0, int(text), text
+    return 1, 0, text
+
+
+def below(pointer: str, *segments: str | int) -> str:
+    """The pointer to what `segments` lead to from `pointer`, escaped as RFC 6901 says."""
+    escaped = (str(segment).replace("~", "~0").replace("/", "~1") for segment in segments)
+    return "/".join((pointer, *escaped))
+
+
+def shown(text: str) -> str:
+    """`text` as a message repeats it: quoted, escaped to ASCII, and no longer than SHOWN_CHARS_MAX."""
+    if len(text) > SHOWN_CHARS_MAX:
+        text = text[: SHOWN_CHARS_MAX - 1] + "…"
+    return json.dumps(text, ensure_ascii=text.isascii() or not text.isprintable())
+
+
+def proposal(word: str, known: Collection[str]) -> str:
+    """A sentence that names the member of `known` nearest to `word`, or all of them when none is near."""
+    close = difflib.get_close_matches(word[:SHOWN_CHARS_MAX].lower(), known, n=1, cutoff=0.6)
+    if close:
+        return f"Did you mean {shown(close[0])}?"
+    return f"Known here: {', '.join(sorted(known))}."

@@ -1,0 +1,33 @@
+"""The optional parts of a spec, each with the function that checks it.
+
+A part that is declared and not built yet is a fault: nothing is accepted and then ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from spec.errors import Report
+
+CheckPart = Callable[[object, str, Mapping[str, str], Report], None]
+"""The part's value, the pointer to it, the environment, and where faults go."""
+
+
+def not_available(value: object, pointer: str, environ: Mapping[str, str], report: Report) -> None:
+    """Accepts only what declares nothing: an empty object."""
+    if not isinstance(value, dict):
+        report.add("wrong_type", pointer, "This part of a spec must be an object.")
+    elif value:
+        why = "This version of Sluice does not have this part of a spec yet; leave it empty or remove it."
+        report.add("not_available", pointer, why)
+
+
+PARTS: Mapping[str, CheckPart] = MappingProxyType(
+    {
+        "hash_ids": not_available,
+        "public_ids": not_available,
+        "subscriptions": not_available,
+        "webhooks": not_available,
+    }
+)

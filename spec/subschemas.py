@@ -1,0 +1,155 @@
+"""The places of one JSON Schema: its subschemas, what refers to what, and how much work checking is.
+
+Pure walking over JSON. A place is named by its RFC 6901 pointer within the schema; "" is the schema itself.
+A schema is one resource: a `$ref` is `#`, `#/pointer` or `#anchor`, so there is nothing it could fetch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import TypeGuard
+from urllib.parse import unquote
+
+from spec.errors import below
+
+Schema = dict[str, object] | bool
+
+UNFOLDED_DEPTH_MAX = 128
+"""Longest chain of subschemas and references. The validator and this module recurse along it."""
+
+ONE_SCHEMA = (
+    "additionalProperties",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
+SCHEMA_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+SCHEMA_MAPS = ("dependentSchemas", "patternProperties", "properties")
+SAME_VALUE = frozenset({"allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then"})
+DEFINITIONS = ("$defs", "definitions")
+REFERENCES = ("$ref", "$dynamicRef")
+ANCHORS = ("$anchor", "$dynamicAnchor")
+
+_REFERENCE = re.compile(r"#(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?]|%[0-9A-Fa-f]{2})*")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """`schemas` by pointer, in document order; `anchors` to pointers."""
+
+    schemas: Mapping[str, Schema]
+    anchors: Mapping[str, str]
+
+    def resolve(self, reference: str) -> str | None:
+        """The pointer that a `$ref` leads to, or None when it leads to no subschema of this schema."""
+        if not _REFERENCE.fullmatch(reference):
+            return None
+        fragment = unquote(reference[1:], errors="replace")
+        pointer = self.anchors.get(fragment, fragment)
+        return pointer if pointer in self.schemas else None
+
+
+def is_schema(value: object) -> TypeGuard[Schema]:
+    return isinstance(value, dict | bool)
+
+
+def places(root: Schema) -> Places:
+    """Every subschema of `root`, itself included. Skips what is no schema where one belongs."""
+    schemas: dict[str, Schema] = {}
+    anchors: dict[str, str] = {}
+    waiting: list[tuple[str, Schema]] = [("", root)]
+    while waiting:
+        pointer, schema = waiting.pop()
+        schemas[pointer] = schema
+        if isinstance(schema, dict):
+            waiting.extend(reversed([*applied(pointer, schema), *_defined(pointer, schema)]))
+            for keyword in ANCHORS:
+                if isinstance(name := schema.get(keyword), str):
+                    anchors[name] = pointer
+    return Places(schemas, anchors)
+
+
+def applied(pointer: str, schema: dict[str, object]) -> Iterator[tuple[str, Schema]]:
+    """The subschemas that checking a value against `schema` may check it, or a part of it, against."""
+    for keyword in ONE_SCHEMA:
+        if is_schema(found := schema.get(keyword)):
+            yield below(pointer, keyword), found
+    for keyword in SCHEMA_LISTS:
+        if isinstance(found := schema.get(keyword), list):
+            for index, item in enumerate(found):
+                if is_schema(item):
+                    yield below(pointer, keyword, index), item
+    yield from _mapped(pointer, schema, SCHEMA_MAPS)
+
+
+def _defined(pointer: str, schema: dict[str, object]) -> Iterator[tuple[str, Schema]]:
+    yield from _mapped(pointer, schema, DEFINITIONS)
+
+
+def _mapped(
+    pointer: str, schema: dict[str, object], keywords: tuple[str, ...]
+) -> Iterator[tuple[str, Schema]]:
+    for keyword in keywords:
+        if isinstance(found := schema.get(keyword), dict):
+            for name, item in found.items():
+                if is_schema(item):
+                    yield below(pointer, keyword, name), item
+
+
+def is_circular(all_places: Places) -> bool:
+    """Whether some place leads back to itself for one and the same value, which no validator can end.
+
+    A schema may well be recursive, but every round must go into a property or an item.
+    """
+    steps = {pointer: [*_steps(all_places, pointer, same_value=True)] for pointer in all_places.schemas}
+    try:
+        TopologicalSorter(steps).prepare()
+    except CycleError:
+        return True
+    return False
+
+
+def weight(all_places: Places, limit: int) -> int:
+    """How many subschemas one value may be checked against, references unfolded; above `limit`, some number
+    above `limit`.
+
+    A chain of definitions that each refer twice to the next doubles at every step, and so does the time that
+    the validator takes. A reference back to a schema that is being unfolded counts nothing: the validator
+    remembers the answers of recursive schemas.
+    """
+    weights: dict[str, int] = {}
+
+    def unfold(pointer: str, depth: int) -> int:
+        if pointer in weights:
+            return weights[pointer]
+        if depth > UNFOLDED_DEPTH_MAX:
+            return limit + 1
+        weights[pointer] = 0
+        weights[pointer] = 1 + sum(unfold(following, depth + 1) for following in _steps(all_places, pointer))
+        return weights[pointer]
+
+    return max(unfold(pointer, 0) for pointer in all_places.schemas)
+
+
+def _steps(all_places: Places, pointer: str, *, same_value: bool = False) -> Iterator[str]:
+    """Where checking goes on from `pointer`; with `same_value`, only where it checks the same value."""
+    schema = all_places.schemas[pointer]
+    if isinstance(schema, bool):
+        return
+    for place, _ in applied(pointer, schema):
+        if not same_value or place[len(pointer) + 1 :].split("/")[0] in SAME_VALUE:
+            yield place
+    for keyword in REFERENCES:
+        reference = schema.get(keyword)
+        if isinstance(reference, str) and (target := all_places.resolve(reference)) is not None:
+            yield target

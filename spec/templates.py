@@ -1,0 +1,178 @@
+"""Reads value templates and paths of the handler language from JSON.
+
+A string that starts with `$` or `@` is a path, anything else stands for itself. Objects and lists are
+templates of their members, except these objects of one key: `{"$": path}`, `{"$merge": [object, …]}`, and
+`{"$literal": …}` for a value that is no template, such as a text that starts with `$`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from spec.errors import Report, below, proposal, shown
+from spec.handlers import Constant, ListTemplate, MergeTemplate, ObjectTemplate, Path, Root, Template
+from spec.subschemas import Schema
+
+_FIELD = r"""[^.\[\]?*()"'\s\x00-\x1f]+"""
+_FIELDS = re.compile(rf"{_FIELD}(?:\.{_FIELD})*")
+_PATH = re.compile(rf"(\$\.(?:data|metadata|key|type)|@)((?:\.{_FIELD})*)(\?)?")
+
+_METADATA = frozenset({"timestamp", "actor", "target", "correlation_id", "causation_id", "extra"})
+_PARTY = frozenset({"type", "id"})
+_TEMPLATES = frozenset({"$", "$merge", "$literal"})
+
+_PATHS_ARE = (
+    "paths are `$.data.field`, `$.metadata.timestamp`, `$.metadata.actor.id`, `$.key`, `$.type` or "
+    "`@.field`, with `?` at the end where it may be absent"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What paths may refer to: the event's data, if its schema is known, and what `@` stands for."""
+
+    schema: Schema
+    at: Root = Root.STATE
+
+
+def read_template(value: object, pointer: str, scope: Scope, report: Report) -> Template:
+    """The template that `value` is; what is at fault in it becomes null, with faults in `report`."""
+    if isinstance(value, str) and value.startswith(("$", "@")):
+        return read_path(value, pointer, scope, report)
+    if isinstance(value, list):
+        items = (read_template(item, below(pointer, i), scope, report) for i, item in enumerate(value))
+        return ListTemplate(tuple(items))
+    if isinstance(value, dict):
+        return _read_object(value, pointer, scope, report)
+    assert value is None or isinstance(value, str | int | float)  # JSON has no more
+    return Constant(value)
+
+
+def _read_object(value: dict[str, object], pointer: str, scope: Scope, report: Report) -> Template:
+    marks = [key for key in value if key.startswith("$")]
+    if not marks:
+        fields = ((k, read_template(v, below(pointer, k), scope, report)) for k, v in value.items())
+        return ObjectTemplate(tuple(fields))
+    mark = marks[0]
+    inner, place = value[mark], below(pointer, mark)
+    if mark not in _TEMPLATES:
+        report.add("invalid_template", place, f"{shown(mark)} is no template. {proposal(mark, _TEMPLATES)}")
+    elif len(value) > 1:
+        report.add("invalid_template", pointer, f"`{mark}` must be the only key of its object; use `$merge`.")
+    elif mark == "$literal":
+        return _literal(inner)
+    elif mark == "$":
+        return read_path(inner, place, scope, report)
+    else:
+        return _read_merge(inner, place, scope, report)
+    return Constant(None)
+
+
+def _literal(value: object) -> Template:
+    if isinstance(value, dict):
+        return ObjectTemplate(tuple((key, _literal(item)) for key, item in value.items()))
+    if isinstance(value, list):
+        return ListTemplate(tuple(_literal(item) for item in value))
+    assert value is None or isinstance(value, str | int | float)  # JSON has no more
+    return Constant(value)
+
+
+def _read_merge(value: object, pointer: str, scope: Scope, report: Report) -> Template:
+    if not isinstance(value, list):
+        report.add("invalid_template", pointer, "`$merge` takes a list of objects.")
+        return Constant(None)
+    return MergeTemplate(
+        tuple(read_object(part, below(pointer, i), scope, report) for i, part in enumerate(value))
+    )
+
+
+def read_path(value: object, pointer: str, scope: Scope, report: Report) -> Path:
+    found = _PATH.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        what = shown(value) if isinstance(value, str) else "This"
+        report.add(
+            "invalid_path", pointer, f'{what} is no path: {_PATHS_ARE}. A text is `{{"$literal": …}}`.'
+        )
+        return Path(Root.DATA)
+    root = scope.at if found[1] == "@" else Root(found[1])
+    path = Path(root, tuple(found[2].split(".")[1:]), found[3] is not None)
+    if (why := _nowhere(path, scope)) is not None:
+        report.add("impossible_path" if root is Root.DATA else "invalid_path", pointer, why)
+    return path
+
+
+def _nowhere(path: Path, scope: Scope) -> str | None:
+    """Why `path` can never lead anywhere, or None."""
+    match path.root, path.fields:
+        case Root.DATA, fields:
+            return _ruled_out(scope.schema, fields)
+        case Root.METADATA, (first, *_) if first not in _METADATA:
+            return f"An event's metadata has no {shown(first)}. {proposal(first, _METADATA)}"
+        case Root.METADATA, ("actor" | "target", second, *rest) if second not in _PARTY or rest:
+            return "An actor or target has a `type` and an `id`, no more."
+        case (Root.METADATA, ("timestamp" | "correlation_id" | "causation_id", _, *_)) | (
+            Root.KEY | Root.TYPE,
+            (_, *_),
+        ):
+            return "This is a single value, without fields; end the path before the last dot."
+    return None
+
+
+def _ruled_out(schema: Schema, fields: tuple[str, ...]) -> str | None:
+    """Why data that fits `schema` never has `fields`: only what it says outright, not what it implies."""
+    walked = "$.data"
+    for field in fields:
+        if isinstance(schema, bool):
+            return None
+        types = schema.get("type", "object")
+        if types != "object" and not (isinstance(types, list) and "object" in types):
+            return f"By the event's schema `{walked}` is no object, so it has no {shown(field)}."
+        properties = schema.get("properties")
+        inner = properties.get(field) if isinstance(properties, dict) else None
+        if inner is None and "patternProperties" not in schema:
+            inner = schema.get("additionalProperties")
+        if inner is False:
+            return f"The event's schema allows no {shown(field)} in `{walked}`; declare it there."
+        schema = inner if isinstance(inner, dict) else True
+        walked += f".{field}"
+    return None
+
+
+def read_target(value: object, pointer: str, report: Report) -> tuple[str, ...] | None:
+    """The fields of a target, () for the whole state; None, with a fault in `report`, if it is none."""
+    if value == "":
+        return ()
+    if isinstance(value, str) and _FIELDS.fullmatch(value) and not value.startswith(("$", "@")):
+        return tuple(value.split("."))
+    what = shown(value) if isinstance(value, str) else "This"
+    why = f'{what} is no target: name fields of the state, as in "customer.email"; "" is the whole state.'
+    report.add("invalid_target", pointer, why)
+    return None
+
+
+def read_object(value: object, pointer: str, scope: Scope, report: Report) -> Template:
+    """As `read_template`, where nothing but an object makes sense."""
+    faults_before = len(report)
+    template = read_template(value, pointer, scope, report)
+    never = isinstance(template, Constant | ListTemplate) or _is_text(template)
+    if never and len(report) == faults_before:
+        report.add("invalid_template", pointer, "This must be an object, or a path to one.")
+    return template
+
+
+def read_number(value: object, pointer: str, scope: Scope, report: Report) -> Template:
+    """As `read_template`, where nothing but a number makes sense."""
+    faults_before = len(report)
+    template = read_template(value, pointer, scope, report)
+    if isinstance(template, Constant):
+        never = isinstance(template.value, bool) or not isinstance(template.value, int | float)
+    else:
+        never = not isinstance(template, Path) or _is_text(template)
+    if never and len(report) == faults_before:
+        report.add("invalid_template", pointer, "This must be a number, or a path to one.")
+    return template
+
+
+def _is_text(template: Template) -> bool:
+    return isinstance(template, Path) and template.root in (Root.KEY, Root.TYPE)

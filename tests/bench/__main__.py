@@ -1,0 +1,31 @@
+"""Every suite, or those that are named, in one run and one report.
+
+python -m tests.bench [SUITE …] [options, see tests/bench/suite.py]
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+from tests.bench import append
+from tests.bench.suite import Options, Scenario, Scenarios, main
+
+SUITES: dict[str, Scenarios] = {"append": append.scenarios}
+
+
+def _main(argv: list[str]) -> int:
+    names = list(itertools.takewhile(lambda word: not word.startswith("-"), argv))
+    unknown = [name for name in names if name not in SUITES]
+    if unknown:
+        print(f"there is no suite {unknown[0]}; there are: {', '.join(SUITES)}", file=sys.stderr)
+        return 2
+
+    def scenarios(options: Options) -> list[Scenario]:
+        return [each for name in names or SUITES for each in SUITES[name](options)]
+
+    return main(" ".join(["tests.bench", *names]), scenarios, argv[len(names) :])
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""Load over HTTP: what to send, and how a generator is run and heard. The generator is generator.py."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from tests.bench.cpu import CpuMeter
+from tests.bench.measured import Measured, shares_us
+
+LENGTH = "@@length@@"
+"""In a header or body: how many requests its connection has sent to this path before, which is the length of
+a stream that nobody else appends to. As wide as what stands in its place, so that Content-Length holds."""
+SERIAL = "@@serial@@"
+"""Likewise: a number that no other request has."""
+BEGIN, END = "begin", "end"
+"""What a generator says when measuring begins and ends; the result follows, as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What to send. Connection n of N cycles through every Nth path from the nth on; with fewer paths than
+    connections they share. Measuring begins after `warm_up_s`, and after as many requests as there are paths,
+    and lasts `seconds`. `units` is how many of what is counted are in a request."""
+
+    host: str
+    port: int
+    connections: int
+    seconds: float
+    warm_up_s: float
+    paths: list[str]
+    expected: int
+    method: str = "GET"
+    headers: dict[str, str] = field(default_factory=dict)
+    body: str = ""
+    units: int = 1
+
+    def requests(self, connection: int) -> Iterator[bytes]:
+        """What this connection sends, without end."""
+        own = self.paths[connection :: self.connections] or [self.paths[connection % len(self.paths)]]
+        whole = [self._request(path) for path in own]
+        if not any(mark.encode() in whole[0] for mark in (LENGTH, SERIAL)):
+            return itertools.cycle(whole)
+        return _marked(whole, itertools.count(connection, self.connections))
+
+    def _request(self, path: str) -> bytes:
+        body = self.body.encode()
+        headers = {"Host": f"{self.host}:{self.port}", **self.headers}
+        if body:
+            headers["Content-Length"] = str(len(body))
+        lines = [f"{self.method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def _marked(requests: list[bytes], serials: Iterator[int]) -> Iterator[bytes]:
+    length, serial = LENGTH.encode(), SERIAL.encode()
+    for times in itertools.count():
+        for request in requests:
+            yield request.replace(length, b"%10d" % times).replace(serial, b"%010d" % next(serials))
+
+
+async def drive(traffic: Traffic, cpu: CpuMeter) -> Measured:
+    """What a generator measured, with what `cpu` metered meanwhile. Raises RuntimeError when it fails."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.bench.generator", stdin=pipe, stdout=pipe
+    )
+    assert process.stdin
+    assert process.stdout
+    try:
+        process.stdin.write(msgspec.json.encode(traffic))
+        process.stdin.close()
+        await _hear(process.stdout, BEGIN)
+        cpu.start()
+        await _hear(process.stdout, END)
+        used_s = cpu.stop()
+        told = msgspec.json.decode(await process.stdout.read(), type=Measured)
+    except BaseException:
+        if process.returncode is None:
+            process.kill()
+        raise
+    finally:
+        await process.wait()
+    return replace(told, cpu_us={**shares_us(used_s, told.count), **told.cpu_us})
+
+
+async def _hear(lines: asyncio.StreamReader, expected: str) -> None:
+    line = (await lines.readline()).decode().strip()
+    if line != expected:
+        raise RuntimeError(f"the load generator ended before its {expected!r}; it says above why")

@@ -1,0 +1,86 @@
+"""Where it was measured: numbers without their machine mean nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import asyncpg
+from redis.asyncio import Redis
+
+from tests.servers import Servers
+
+LIBRARIES = ("uvicorn", "uvloop", "httptools", "redis", "hiredis", "asyncpg", "msgspec")
+FSYNC_TIMES = 50
+FSYNC_BYTES = 8192
+"""A page of Postgres' log."""
+
+
+async def describe(servers: Servers) -> dict[str, str]:
+    """What to print beside the numbers, by name, in the order to print it in."""
+    return {
+        "cpu": f"{_cpu_model()}, {_cores()} cores, load {os.getloadavg()[0]:.1f} at the start",
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "libraries": ", ".join(f"{name} {version(name)}" for name in LIBRARIES),
+        "redis": await _redis(servers),
+        "postgres": await _postgres(servers),
+        "disk": f"{_fsync_us(servers.folder):.0f} µs a write of {FSYNC_BYTES} B with fdatasync (median)",
+        "sluice": version("sluice"),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def _cores() -> int:
+    """Those that we may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+async def _redis(servers: Servers) -> str:
+    async with Redis.from_url(servers.redis_url, decode_responses=True) as redis:
+        info = await redis.info("server")
+        settings = await redis.config_get("append*")
+    name = info.get("server_name", "redis")
+    durability = f"appendonly {settings['appendonly']}, appendfsync {settings['appendfsync']}"
+    return f"{name} {info.get(f'{name}_version', info['redis_version'])}, {durability}"
+
+
+async def _postgres(servers: Servers) -> str:
+    connection = await asyncpg.connect(servers.database_url("postgres"))
+    try:
+        shown = {
+            name: await connection.fetchval(f"SHOW {name}")
+            for name in ("server_version", "fsync", "synchronous_commit", "shared_buffers")
+        }
+    finally:
+        await connection.close()
+    number = shown.pop("server_version")
+    return f"{number}, " + ", ".join(f"{name} {value}" for name, value in shown.items())
+
+
+def _fsync_us(folder: Path) -> float:
+    sync = getattr(os, "fdatasync", os.fsync)
+    times = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(FSYNC_TIMES):
+            file.write(bytes(FSYNC_BYTES))
+            file.flush()
+            begun = time.perf_counter()
+            sync(file.fileno())
+            times.append(time.perf_counter() - begun)
+    return statistics.median(times) * 1e6

@@ -1,0 +1,118 @@
+"""The result of a run: a table for people, JSON to compare. Neither without command, date and machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tests.bench.measured import QUANTILES, Measured
+
+PROCESSES = ("gateway", "redis", "postgres", "generator")
+NO_FIGURE = "–"
+UNEXPECTED_CHARACTERS_MAX = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a scenario came to in one round (from 1). `expected` is the status of each of its answers, None
+    where nothing is asked over HTTP; `unit` says what was counted."""
+
+    name: str
+    unit: str
+    round: int
+    expected: int | None
+    measured: Measured
+
+    @property
+    def failed(self) -> bool:
+        return self.measured.unexpected is not None or not self.measured.count
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A whole run. `date` is RFC 3339; `settings` are what was set otherwise than by default."""
+
+    command: str
+    date: str
+    machine: dict[str, str]
+    settings: dict[str, str]
+    rows: list[Row]
+
+    @property
+    def failed(self) -> bool:
+        return any(row.failed for row in self.rows)
+
+
+def write_json(report: Report, path: Path) -> None:
+    """Every row of every round, in the order in which they were measured."""
+    rows = [_flat(row) for row in report.rows]
+    path.write_text(json.dumps({**asdict(report), "rows": rows}, indent=1, ensure_ascii=False) + "\n")
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    told = {name: value for name, value in asdict(row).items() if name != "measured"}
+    return {**told, "per_s": row.measured.per_s, **asdict(row.measured)}
+
+
+def show(report: Report, console: Console) -> None:
+    """Of several rounds, the one with the median rate, and how far they lie apart."""
+    console.print(Text(report.command, "bold"), report.date)
+    for name, value in {**report.machine, **report.settings}.items():
+        console.print(Text(f"{name}: {value}"))
+    names = list(dict.fromkeys(row.name for row in report.rows))
+    rounds = {name: [row for row in report.rows if row.name == name] for name in names}
+    console.print(_table(rounds.values()))
+    console.print("Latencies in ms, of a request (floor/sequence, floor/commit: of a call). Closed loop.")
+    console.print("CPU in µs a unit, children included; the generator runs on the same machine.")
+    for row in report.rows:
+        if row.failed:
+            _tell_failure(row, console)
+
+
+def _table(rounds: Iterable[Sequence[Row]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("scenario", no_wrap=True)
+    for name in ("rate/s", "±%", *QUANTILES, *(f"{name} µs" for name in PROCESSES)):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("errors", style="bold red", no_wrap=True)
+    for rows in rounds:
+        table.add_row(*_cells(rows))
+    return table
+
+
+def _cells(rows: Sequence[Row]) -> list[str]:
+    ranked = sorted(rows, key=lambda row: row.measured.per_s)
+    median = ranked[len(ranked) // 2]
+    measured = median.measured
+    rates = [row.measured.per_s for row in ranked]
+    spread = (rates[-1] - rates[0]) / 2 / measured.per_s * 100 if len(rates) > 1 and measured.per_s else None
+    return [
+        median.name,
+        f"{measured.per_s:,.0f}",
+        _figure(spread, 0),
+        *(_figure(measured.latency_ms.get(name), 2) for name in QUANTILES),
+        *(_figure(measured.cpu_us.get(name), 1) for name in PROCESSES),
+        "; ".join(filter(None, map(_errors, rows))),
+    ]
+
+
+def _figure(value: float | None, digits: int) -> str:
+    return NO_FIGURE if value is None else f"{value:.{digits}f}"
+
+
+def _errors(row: Row) -> str:
+    wrong = {status: count for status, count in row.measured.answers.items() if status != str(row.expected)}
+    told = " ".join(f"{status}×{count}" for status, count in wrong.items())
+    return told or ("nothing done" if row.failed else "")
+
+
+def _tell_failure(row: Row, console: Console) -> None:
+    why = (row.measured.unexpected or "nothing was completed")[:UNEXPECTED_CHARACTERS_MAX]
+    console.print(Text(f"{row.name}, round {row.round}, first of them: {why}", "red"))

@@ -1,0 +1,175 @@
+"""The test stand: servers of its own, and a fresh gateway on a fresh database for each scenario.
+
+So every scenario begins with empty tables and an empty Redis, whatever ran before it. Unlike in the tests,
+Postgres is durable: what a commit costs is what is measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import asyncpg
+from redis.asyncio import Redis
+
+from gateway.catalog.bootstrap import bootstrap
+from gateway.catalog.migrate import migrate
+from gateway.config import Config
+from gateway.dev.gateway_process import COMMAND, GatewayProcess, answers
+from gateway.dev.keeper import Keeper
+from gateway.dev.listen import listen
+from gateway.dev.prepare import bundled_spec
+from tests.bench.cpu import CpuMeter
+from tests.servers import Servers, open_folder, servers_in
+
+TENANT = "bench"
+TEMPLATE = "bench_template"
+HOST = "127.0.0.1"
+START_S = 30.0
+PROBES_A_WORKER = 8
+"""The kernel picks the gateway for each connection: so many miss one of several once in 3000 starts."""
+POLL_S = 0.02
+BARE = (sys.executable, "-m", "tests.bench.bare")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An HTTP server that is ready, and a meter of the CPU time of all that works for it."""
+
+    host: str
+    port: int
+    cpu: CpuMeter
+
+
+class Stand:
+    """`key` is an admin key of the one tenant, whose spec is the bundled example."""
+
+    def __init__(self, servers: Servers, workers: int, key: str) -> None:
+        self.servers = servers
+        self.key = key
+        self._workers = workers
+        self._numbers = itertools.count(1)
+
+    @asynccontextmanager
+    async def gateway(self) -> AsyncIterator[Served]:
+        """The gateway, on nothing but a tenant, its key and its spec."""
+        async with self.database() as postgres_url:
+            settings = {
+                **_inherited(),
+                "SLUICE_REDIS_URL": self.servers.redis_url,
+                "SLUICE_POSTGRES_URL": postgres_url,
+                "SLUICE_HOST": HOST,
+                "SLUICE_LOG_LEVEL": "error",
+            }
+            with self._serving(COMMAND, settings) as served:
+                yield served
+
+    @contextmanager
+    def bare(self) -> Iterator[Served]:
+        """An HTTP server that does nothing (bare.py)."""
+        with self._serving(BARE, dict(os.environ)) as served:
+            yield served
+
+    @asynccontextmanager
+    async def database(self) -> AsyncIterator[str]:
+        """The URL of a database that nothing was appended to; Redis is emptied too."""
+        name = f"bench_{next(self._numbers)}"
+        async with Redis.from_url(self.servers.redis_url) as redis:
+            await redis.flushall()
+        await self._execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
+        try:
+            yield self.servers.database_url(name)
+        finally:
+            await self._execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def cpu(self, gateways: list[int]) -> CpuMeter:
+        pids = {"redis": self.servers.redis.pid, "postgres": self.servers.postgres.pid}
+        return CpuMeter({"gateway": gateways} | {name: [pid] for name, pid in pids.items() if pid})
+
+    @contextmanager
+    def _serving(self, argv: tuple[str, ...], settings: dict[str, str]) -> Iterator[Served]:
+        sockets = listen(HOST, 0, self._workers)
+        port = sockets[0].getsockname()[1]
+        keepers = [
+            Keeper(GatewayProcess(argv, settings, self.servers.folder, sock.fileno(), number), _say)
+            for number, sock in enumerate(sockets, 1)
+        ]
+        try:
+            _await_ready(keepers, f"http://{HOST}:{port}")
+            yield Served(HOST, port, self.cpu([keeper.pid for keeper in keepers if keeper.pid]))
+        finally:
+            for keeper in keepers:
+                keeper.begin_stop()
+            for keeper in keepers:
+                keeper.stop()
+            for sock in sockets:
+                sock.close()
+
+    async def _execute(self, statement: str) -> None:
+        connection = await asyncpg.connect(self.servers.database_url("postgres"))
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+
+@asynccontextmanager
+async def open_stand(workers: int) -> AsyncIterator[Stand]:
+    """Servers in a temporary folder, gone with it at the end."""
+    with open_folder() as folder:
+        servers = _durable_servers(folder)
+        try:
+            await servers.start()
+            connection = await asyncpg.connect(servers.database_url("postgres"))
+            await connection.execute(f"CREATE DATABASE {TEMPLATE}")
+            await connection.close()
+            url = servers.database_url(TEMPLATE)
+            await migrate(url, int(os.environ.get("SLUICE_PARTITIONS", Config.partitions)))
+            prepared = await bootstrap(
+                url, tenant=TENANT, spec_document=bundled_spec(), replace_spec=False, have_key=None
+            )
+            yield Stand(servers, workers, prepared.key)
+        finally:
+            servers.close()
+
+
+def _durable_servers(folder: Path) -> Servers:
+    servers = servers_in(folder)
+    servers.postgres_server = replace(servers.postgres_server, durable=True)
+    servers.postgres.keeper.service = servers.postgres_server
+    return servers
+
+
+def _inherited() -> dict[str, str]:
+    """Our environment, SLUICE_* settings to be tried out included, without what contradicts our servers."""
+    overruled = ("SLUICE_REDIS_URL_FILE", "SLUICE_POSTGRES_URL_FILE")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in overruled and not name.startswith("PG")
+    }
+
+
+def _await_ready(keepers: list[Keeper], url: str) -> None:
+    """Raises RuntimeError when one ends, or they are not all ready in time."""
+    deadline = time.monotonic() + START_S
+    for keeper in keepers:
+        keeper.tick()
+    while (unready := answers(url, PROBES_A_WORKER * len(keepers))) is not None:
+        for keeper in keepers:
+            keeper.tick()
+            if keeper.failures:
+                raise RuntimeError(f"{keeper.name} does not start; it says above why")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no gateway is ready after {START_S:g} s: {unready}")
+        time.sleep(POLL_S)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

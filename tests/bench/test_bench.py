@@ -1,0 +1,142 @@
+"""The benchmark itself: it runs, every answer is the expected one, and its JSON says what was measured."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.generator import generate
+from tests.bench.load import BEGIN, END, LENGTH, SERIAL, Traffic
+from tests.bench.measured import Measured, quantiles_ms
+from tests.bench.report import PROCESSES
+
+ROOT = Path(__file__).parents[2]
+CONNECTIONS = 8
+SCENARIOS = ("append/streams", "append/previous_length", "read/events", "floor/")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Of a run of about a second in all, but for what it takes to start the servers."""
+    path = tmp_path_factory.mktemp("bench") / "report.json"
+    options = f"--seconds 0.15 --streams 20 --connections {CONNECTIONS} --json {path}".split()
+    options += [word for name in SCENARIOS for word in ("--only", name)]
+    argv = [sys.executable, "-m", "tests.bench.append", *options]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return dict(json.loads(path.read_text()))
+
+
+@pytest.mark.slow
+def test_every_scenario_that_was_asked_for_has_a_row(report: dict[str, Any]) -> None:
+    assert [row["name"] for row in report["rows"]] == [
+        f"append/streams/{CONNECTIONS}",
+        f"append/previous_length/{CONNECTIONS}",
+        f"read/events/{CONNECTIONS}",
+        f"floor/http/{CONNECTIONS}",
+        "floor/sequence",
+        "floor/commit",
+    ]
+
+
+@pytest.mark.slow
+def test_every_answer_is_the_expected_one(report: dict[str, Any]) -> None:
+    for row in report["rows"]:
+        assert row["unexpected"] is None
+        assert set(row["answers"]) == ({str(row["expected"])} if row["expected"] else set())
+
+
+@pytest.mark.slow
+def test_every_row_has_its_rate_its_latencies_and_its_cpu_time(report: dict[str, Any]) -> None:
+    for row in report["rows"]:
+        assert row["count"] > 0
+        assert row["per_s"] == pytest.approx(row["count"] / row["seconds"])
+        assert 0 < row["latency_ms"]["p50"] <= row["latency_ms"]["p99"] <= row["latency_ms"]["max"]
+        assert set(row["cpu_us"]) <= set(PROCESSES)
+        assert row["cpu_us"]["generator"] > 0
+
+
+@pytest.mark.slow
+def test_the_report_says_how_when_and_where_it_was_measured(report: dict[str, Any]) -> None:
+    assert report["command"].startswith("python -m tests.bench.append --seconds 0.15 ")
+    assert report["date"]
+    assert {"cpu", "python", "redis", "postgres"} <= set(report["machine"])
+
+
+async def test_an_answer_other_than_the_expected_one_is_counted_and_the_first_is_kept() -> None:
+    measured = await measured_against(b"HTTP/1.1 503 Busy\r\ncontent-length: 4\r\n\r\n", b"full")
+    assert set(measured.answers) == {"503"}
+    assert measured.unexpected is not None
+    assert measured.unexpected.endswith("full")
+
+
+async def test_an_answer_in_pieces_is_one_answer() -> None:
+    measured = await measured_against(b"HTTP/1.1 201 Created\r\nConte", b"nt-Length: 6\r\n\r\nwh", b"ole!")
+    assert set(measured.answers) == {"201"}
+    assert measured.unexpected is None
+
+
+async def test_a_connection_that_ends_before_its_answer_is_lost() -> None:
+    measured = await measured_against(b"")
+    assert measured.answers == {"lost": 2}
+    assert measured.count == 0
+
+
+def test_each_connection_counts_the_appends_to_its_own_streams() -> None:
+    traffic = Traffic(
+        host="h", port=1, connections=2, seconds=1, warm_up_s=0, paths=["/a", "/b", "/c"], expected=201,
+        method="POST", headers={"Idempotency-Key": SERIAL}, body=f'{{"previous_length":{LENGTH}}}',
+    )  # fmt: skip
+    sent = [request.decode() for request in itertools.islice(traffic.requests(0), 4)]
+    assert [request.split()[1] for request in sent] == ["/a", "/c", "/a", "/c"]
+    assert [json.loads(request.partition("\r\n\r\n")[2])["previous_length"] for request in sent] == [
+        0,
+        0,
+        1,
+        1,
+    ]
+    other = [request.decode() for request in itertools.islice(traffic.requests(1), 4)]
+    keys = re.findall("Idempotency-Key: ([0-9]+)", "".join(sent + other))
+    assert len(set(keys)) == 8
+
+
+def test_quantiles_are_latencies_that_did_occur() -> None:
+    assert quantiles_ms([n / 1000 for n in range(1, 1001)]) == {
+        "p50": pytest.approx(501), "p99": pytest.approx(991), "p99.9": pytest.approx(1000), "max": 1000,
+    }  # fmt: skip
+    assert quantiles_ms([]) == {}
+
+
+async def measured_against(*pieces: bytes) -> Measured:
+    """What two connections measure of a server that answers each request so; by nothing: it hangs up."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                for piece in filter(None, pieces):
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0)  # so that the pieces are sent apart
+                if not any(pieces):
+                    break
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        traffic = Traffic(
+            host=host, port=port, connections=2, seconds=0.05, warm_up_s=0, paths=["/"], expected=201
+        )
+        said: list[str] = []
+        measured = await generate(traffic, said.append)
+        assert said == [BEGIN, END]
+        return measured

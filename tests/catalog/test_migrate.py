@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from gateway.catalog import migrate as module
+from gateway.catalog.migrate import Migration, NotPrepared, migrate, released, require_prepared
+from gateway.catalog.model import CatalogError
+from gateway.log import partition
+
+
+async def test_a_first_run_makes_the_instance_and_its_partitions(empty_postgres_url: str) -> None:
+    assert await migrate(empty_postgres_url, 4) == [migration.name for migration in released()]
+    conn = await asyncpg.connect(empty_postgres_url)
+    (instance,) = await conn.fetch("SELECT * FROM instance")
+    rows = await conn.fetch("SELECT p, epoch, seq, chain, mode, owner FROM partition_log ORDER BY p")
+    await require_prepared(conn)
+    await conn.close()
+    assert (instance["partitions"], instance["partition_rule"], instance["id"].version) == (
+        4,
+        "sha256-8/1",
+        4,
+    )
+    assert [tuple(row) for row in rows] == [(p, 1, 0, "", "redis", "") for p in range(4)]
+
+
+async def test_the_partition_rule_is_the_one_of_the_log() -> None:
+    assert module.PARTITION_RULE == partition.PARTITION_RULE
+
+
+async def test_a_second_run_changes_nothing(empty_postgres_url: str) -> None:
+    await migrate(empty_postgres_url, 4)
+    conn = await asyncpg.connect(empty_postgres_url)
+    before = await conn.fetch("SELECT * FROM instance")
+    assert await migrate(empty_postgres_url, 4) == []
+    assert await conn.fetch("SELECT * FROM instance") == before
+    assert await conn.fetchval("SELECT count(*) FROM partition_log") == 4
+    await conn.close()
+
+
+async def test_runs_at_once_wait_for_each_other(empty_postgres_url: str) -> None:
+    runs = await asyncio.gather(*(migrate(empty_postgres_url, 3) for _ in range(4)))
+    assert sorted(map(len, runs)) == [0, 0, 0, len(released())]
+
+
+async def test_another_partition_count_is_refused_with_the_one_that_holds(empty_postgres_url: str) -> None:
+    await migrate(empty_postgres_url, 4)
+    with pytest.raises(CatalogError, match=r"prepared for 4 partitions, not 8.*set SLUICE_PARTITIONS=4"):
+        await migrate(empty_postgres_url, 8)
+
+
+async def test_an_edited_file_is_refused(empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await migrate(empty_postgres_url, 4)
+    first, *others = released()
+    edited = (Migration(1, first.name, first.sql + "-- mended\n"), *others)
+    monkeypatch.setattr(module, "released", lambda: edited)
+    with pytest.raises(CatalogError, match=r"0001_log differs from 0001_log as it was applied"):
+        await migrate(empty_postgres_url, 4)
+
+
+async def test_a_file_that_fails_leaves_nothing_of_itself(
+    empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Migration(len(released()) + 1, "0099_broken", "CREATE TABLE half (); SELECT 1 / 0")
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "released", lambda: (*released(), broken))
+        with pytest.raises(CatalogError, match="can't be prepared: division by zero"):
+            await migrate(empty_postgres_url, 4)
+    conn = await asyncpg.connect(empty_postgres_url)
+    assert await conn.fetchval("SELECT to_regclass('half')") is None
+    assert await conn.fetchval("SELECT max(version) FROM schema_version") == len(released())
+    await conn.close()
+    assert await migrate(empty_postgres_url, 4) == []
+
+
+async def test_a_newer_database_is_refused_by_both(postgres_url: str) -> None:
+    conn = await asyncpg.connect(postgres_url)
+    await conn.execute("INSERT INTO schema_version VALUES (99, '0099_later', '')")
+    with pytest.raises(NotPrepared, match="is at version 99"):
+        await require_prepared(conn)
+    await conn.close()
+    with pytest.raises(CatalogError, match="is at version 99"):
+        await migrate(postgres_url, 4)
+
+
+async def test_an_unprepared_database_is_refused_with_what_to_run(empty_postgres_url: str) -> None:
+    conn = await asyncpg.connect(empty_postgres_url)
+    with pytest.raises(NotPrepared, match="run `sluice migrate`"):
+        await require_prepared(conn)
+    await conn.close()
+
+
+async def test_an_older_database_is_refused_with_what_to_run(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = Migration(len(released()) + 1, "0099_later", "SELECT 1")
+    monkeypatch.setattr(module, "released", lambda: (*released(), later))
+    conn = await asyncpg.connect(postgres_url)
+    with pytest.raises(NotPrepared, match="run `sluice migrate`"):
+        await require_prepared(conn)
+    await conn.close()
+
+
+async def test_another_partition_rule_is_refused(postgres_url: str) -> None:
+    conn = await asyncpg.connect(postgres_url)
+    await conn.execute("UPDATE instance SET partition_rule = 'md5/9'")
+    with pytest.raises(NotPrepared, match="by the rule md5/9, this release by sha256-8/1"):
+        await require_prepared(conn)
+    await conn.close()
+
+
+async def test_a_postgres_that_is_not_there_is_named_without_its_password() -> None:
+    with pytest.raises(CatalogError) as refused:
+        await migrate("postgresql://sluice:s3cret@127.0.0.1:9/events", 4)
+    assert "postgresql://sluice:***@127.0.0.1:9/events" in str(refused.value)
+    assert "s3cret" not in str(refused.value)

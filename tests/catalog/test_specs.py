@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+import asyncpg
+import pytest
+
+from gateway.catalog import specs, tenants
+from gateway.catalog.model import Tenant
+from gateway.catalog.specs import Accepted, Conflict, Conflicts, RevisionMismatch
+from spec.errors import Faults
+from spec.parse import parse
+from tests.catalog.documents import ORDERS, accepted, document, store
+
+KEY = "a0000000-0000-4000-a000-000000000001"
+
+
+async def revisions(conn: asyncpg.Connection) -> list[int]:
+    return [
+        row["revision"] for row in await conn.fetch("SELECT revision FROM spec_revision ORDER BY revision")
+    ]
+
+
+async def test_a_first_spec_is_revision_one(conn: asyncpg.Connection, tenant: Tenant) -> None:
+    assert await specs.current_revision(conn, tenant.id) == 0
+    assert await specs.deploy(conn, tenant.id, ORDERS, {}) == Accepted(1, changed=True)
+    stored = await specs.stored(conn, tenant.id)
+    assert stored is not None
+    assert (stored.revision, stored.document) == (1, ORDERS)
+
+
+async def test_the_same_document_again_writes_nothing(conn: asyncpg.Connection, tenant: Tenant) -> None:
+    await accepted(conn, tenant.id, ORDERS)
+    clock = await conn.fetchval("SELECT revision FROM catalog_clock")
+    spaced = json.dumps(json.loads(ORDERS), indent=4).encode()
+    for same in (ORDERS, spaced):
+        assert await specs.deploy(conn, tenant.id, same, {}) == Accepted(1, changed=False)
+    assert await conn.fetchval("SELECT revision FROM catalog_clock") == clock
+    assert await revisions(conn) == [1]
+
+
+async def test_another_document_is_the_next_revision_and_moves_the_clock(
+    conn: asyncpg.Connection, tenant: Tenant
+) -> None:
+    await accepted(conn, tenant.id, ORDERS)
+    clock = await conn.fetchval("SELECT revision FROM catalog_clock")
+    more = document(
+        {"order": ["was_placed", "was_shipped", "was_lost"], "invoice": ["was_sent"]}, ("stripe_webhook",)
+    )
+    assert await accepted(conn, tenant.id, more) == 2
+    assert await conn.fetchval("SELECT revision FROM catalog_clock") == clock + 1
+
+
+async def test_faults_are_returned_and_nothing_is_written(conn: asyncpg.Connection, tenant: Tenant) -> None:
+    faults = await specs.deploy(conn, tenant.id, b'{"agent_types": 1}', {})
+    assert isinstance(faults, Faults)
+    assert {fault.code for fault in faults} == {"missing_key", "wrong_type"}
+    assert await revisions(conn) == []
+
+
+async def test_an_expected_revision_must_be_the_deployed_one(
+    conn: asyncpg.Connection, tenant: Tenant
+) -> None:
+    assert await specs.deploy(conn, tenant.id, ORDERS, {}, expect_revision=1) == RevisionMismatch(0)
+    assert await accepted(conn, tenant.id, ORDERS, expect_revision=0) == 1
+    assert await specs.deploy(conn, tenant.id, ORDERS, {}, expect_revision=0) == RevisionMismatch(1)
+    assert await revisions(conn) == [1]
+
+
+async def test_of_two_deployments_that_expect_the_same_one_wins(pool: asyncpg.Pool, tenant: Tenant) -> None:
+    await accepted(pool, tenant.id, ORDERS)
+    others = [
+        document({"order": ["was_placed", "was_shipped"], "invoice": ["was_sent"], name: []})
+        for name in "abc"
+    ]
+    outcomes = await asyncio.gather(
+        *(specs.deploy(pool, tenant.id, other, {}, force=True, expect_revision=1) for other in others)
+    )
+    assert sorted(map(str, outcomes)) == [
+        "Accepted(revision=2, changed=True)",
+        "RevisionMismatch(current=2)",
+        "RevisionMismatch(current=2)",
+    ]
+
+
+async def test_what_nothing_is_stored_of_is_removed(conn: asyncpg.Connection, tenant: Tenant) -> None:
+    await accepted(conn, tenant.id, ORDERS)
+    await store(conn, tenant.id, "order", KEY, "was_placed")
+    assert await accepted(conn, tenant.id, document({"order": ["was_placed"]})) == 2
+    assert await conn.fetchval("SELECT count(*) FROM spec_closing") == 0
+
+
+async def test_everything_in_the_way_is_listed_and_nothing_changes(
+    conn: asyncpg.Connection, tenant: Tenant
+) -> None:
+    await accepted(conn, tenant.id, ORDERS)
+    await store(conn, tenant.id, "order", KEY, "was_shipped")
+    await store(conn, tenant.id, "invoice", KEY, "was_sent")
+    await store(conn, tenant.id, "order", "stripe_webhook", "was_placed")
+    assert await specs.deploy(conn, tenant.id, document({"order": ["was_placed"]}), {}) == Conflicts(
+        1,
+        (
+            Conflict(
+                "/aggregate_types/order/events/was_shipped", "Aggregate type order has was_shipped events."
+            ),
+            Conflict("/aggregate_types/invoice", "Aggregate type invoice has events."),
+            Conflict("/singletons/0", "Singleton stripe_webhook has a stream."),
+        ),
+    )
+    assert await revisions(conn) == [1]
+    assert await conn.fetchval("SELECT count(*) FROM spec_closing") == 0
+
+
+async def test_force_removes_what_is_stored_all_the_same(conn: asyncpg.Connection, tenant: Tenant) -> None:
+    await accepted(conn, tenant.id, ORDERS)
+    await store(conn, tenant.id, "invoice", KEY, "was_sent")
+    assert await accepted(conn, tenant.id, document({"order": ["was_placed"]}), force=True) == 2
+
+
+async def test_a_singleton_of_a_type_that_is_no_longer_declared_is_in_the_way_too(
+    conn: asyncpg.Connection, tenant: Tenant
+) -> None:
+    await accepted(conn, tenant.id, ORDERS)
+    await store(conn, tenant.id, "invoice", "stripe_webhook", "was_sent")
+    without_type = document({"order": ["was_placed", "was_shipped"]}, ("stripe_webhook",))
+    await accepted(conn, tenant.id, without_type, force=True)
+    outcome = await specs.deploy(conn, tenant.id, document({"order": ["was_placed", "was_shipped"]}), {})
+    assert outcome == Conflicts(2, (Conflict("/singletons/0", "Singleton stripe_webhook has a stream."),))
+
+
+async def test_what_another_tenant_stored_is_not_in_the_way(conn: asyncpg.Connection, tenant: Tenant) -> None:
+    other = await tenants.create(conn, "other")
+    for owner in (tenant, other):
+        await accepted(conn, owner.id, ORDERS)
+    await store(conn, other.id, "invoice", KEY, "was_sent")
+    await store(conn, other.id, "order", "stripe_webhook", "was_shipped")
+    assert await accepted(conn, tenant.id, document({"order": ["was_placed"]})) == 2
+
+
+async def test_a_deployed_document_that_can_not_be_read_here_needs_force(
+    conn: asyncpg.Connection, tenant: Tenant
+) -> None:
+    await accepted(conn, tenant.id, ORDERS)
+    await conn.execute("""UPDATE spec_revision SET document = '{"agent_types": []}'""")
+    outcome = await specs.deploy(conn, tenant.id, document({}), {})
+    assert isinstance(outcome, Conflicts)
+    assert "Revision 1, which is deployed, can't be read here" in outcome.conflicts[0].error
+    assert await accepted(conn, tenant.id, document({}), force=True) == 2
+
+
+async def test_a_failed_removal_leaves_nothing_closed_and_the_lock_free(
+    pool: asyncpg.Pool, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await accepted(pool, tenant.id, ORDERS)
+    async with pool.acquire() as conn:
+        # A gateway that reported at the beginning of time and is seen from now on for ever: never followed.
+        await conn.execute("INSERT INTO catalog_reader VALUES (gen_random_uuid(), 0, 'infinity')")
+    deploying = asyncio.create_task(specs.deploy(pool, tenant.id, document({}), {}))
+    async with asyncio.timeout(5), pool.acquire() as conn:
+        while not await conn.fetchval("SELECT count(*) FROM spec_closing"):
+            await asyncio.sleep(0)
+    deploying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await deploying
+    assert await pool.fetchval("SELECT count(*) FROM spec_closing") == 0
+    assert await accepted(pool, tenant.id, document({}), force=True) == 2
+
+
+async def test_the_closing_spec_is_the_old_one_without_what_the_new_one_drops() -> None:
+    old, new = parse(ORDERS), parse(document({"order": ["was_placed", "was_new"], "extra": []}))
+    assert not isinstance(old, Faults)
+    assert not isinstance(new, Faults)
+    closed = specs.closed(old, new)
+    assert list(closed.aggregate_types) == ["order"]
+    assert list(closed.aggregate_types["order"].events) == ["was_placed"]
+    assert (closed.singletons, closed.singleton_list, closed.agent_types) == (
+        frozenset(),
+        (),
+        old.agent_types,
+    )
+
+
+async def test_a_wrapped_document_is_unwrapped_token_by_token() -> None:
+    assert specs.bare(b'{"spec": {"a": 1.00, "b": [ 1e3 ]}}') == b'{"a":1.00,"b":[1e3]}'
+    assert specs.bare(b'{"aggregate_types": {}}') == b'{"aggregate_types":{}}'

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Sluice
+
+NOWHERE = "postgresql://sluice:s3cret@127.0.0.1:9/events"
+
+
+def test_help_names_every_command(unset: Sluice) -> None:
+    ran = unset("--help")
+    assert ran.code == 0
+    for command in ("dev", "serve", "migrate", "spec", "keys", "tenants"):
+        assert f" {command} " in ran.out
+
+
+@pytest.mark.parametrize("command", ["dev", "serve", "migrate", "spec deploy", "keys create", "tenants list"])
+def test_each_command_explains_itself(unset: Sluice, command: str) -> None:
+    ran = unset(*command.split(), "--help")
+    assert ran.code == 0
+    assert f"Usage: sluice {command}" in ran.out
+
+
+def test_the_installed_command_is_the_module() -> None:
+    command = Path(sys.executable).with_name("sluice")
+    ran = subprocess.run([command, "keys", "--help"], capture_output=True, check=True)
+    assert b"Usage: sluice keys" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nonsense"],
+        ["keys", "create"],
+        ["keys", "create", "--tenant", "a", "--scope", "root"],
+        ["spec", "check"],
+    ],
+)
+def test_wrong_usage_exits_2_and_says_so_on_stderr(unset: Sluice, words: list[str]) -> None:
+    ran = unset(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert "Usage: sluice" in ran.err
+
+
+def test_help_starts_without_what_only_running_needs() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "gateway", "keys", "--help"],
+        capture_output=True,
+        check=True,
+    )
+    for heavy in (b"asyncpg", b"httpx", b"jsonschema_rs", b"redis", b"starlette", b"uvicorn"):
+        assert b" " + heavy + b"\n" not in ran.stderr
+
+
+def test_serve_reports_all_faults_of_the_settings_at_once(unset: Sluice) -> None:
+    ran = unset("serve", SLUICE_PORT="x", SLUICE_PARTITION="3")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.splitlines() == [
+        "SLUICE_PARTITION is no setting: did you mean SLUICE_PARTITIONS?",
+        "SLUICE_REDIS_URL (or SLUICE_REDIS_URL_FILE) is not set: "
+        "redis://… or rediss://… or unix://…, its password percent-encoded.",
+        "SLUICE_POSTGRES_URL (or SLUICE_POSTGRES_URL_FILE) is not set: "
+        "postgresql://… or postgres://…, its password percent-encoded.",
+        "SLUICE_PORT must be a whole number from 0 to 65535, not 'x'.",
+    ]
+
+
+def test_migrate_prepares_once_and_then_has_nothing_to_do(unset: Sluice, empty_postgres_url: str) -> None:
+    first = unset("migrate", SLUICE_POSTGRES_URL=empty_postgres_url, SLUICE_PARTITIONS="3")
+    assert first.code == 0
+    assert "applied 0001_log\napplied 0002_catalog\n" in first.out
+    again = unset("migrate", "--postgres", empty_postgres_url, SLUICE_PARTITIONS="3")
+    assert (again.code, again.out) == (0, "nothing to apply: the database is at this release's version\n")
+    other = unset("migrate", "--postgres", empty_postgres_url)
+    assert (other.code, other.out) == (1, "")
+    assert "prepared for 3 partitions, not 16" in other.err
+
+
+def test_a_command_on_an_unprepared_database_says_what_to_run(unset: Sluice, empty_postgres_url: str) -> None:
+    ran = unset("tenants", "list", "--postgres", empty_postgres_url)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "the database is not prepared for this release: run `sluice migrate`\n"
+
+
+def test_a_command_without_a_database_is_wrong_usage(unset: Sluice) -> None:
+    ran = unset("tenants", "list")
+    assert ran.code == 2
+    assert ran.err.startswith("SLUICE_POSTGRES_URL (or SLUICE_POSTGRES_URL_FILE) is not set")
+
+
+@pytest.mark.parametrize("words", [["migrate"], ["keys", "list"]])
+def test_a_postgres_that_is_not_there_is_a_sentence_without_the_password(
+    unset: Sluice, words: list[str]
+) -> None:
+    ran = unset(*words, SLUICE_POSTGRES_URL=NOWHERE)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("Postgres at postgresql://sluice:***@127.0.0.1:9/events can't be used: ")
+    assert "s3cret" not in ran.err
+
+
+def test_what_postgres_refuses_is_a_sentence(unset: Sluice, postgres_url: str) -> None:
+    read_only = f"{postgres_url}&default_transaction_read_only=on"
+    ran = unset("tenants", "create", "acme", "--postgres", read_only)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "Postgres refused: cannot execute UPDATE in a read-only transaction\n"
+    ran = unset("migrate", "--postgres", read_only)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("the database can't be prepared: cannot execute ")
+
+
+def test_the_url_may_stand_in_a_file(unset: Sluice, postgres_url: str, tmp_path: Path) -> None:
+    path = tmp_path / "postgres_url"
+    path.write_text(postgres_url + os.linesep)
+    assert unset("tenants", "list", "--json", SLUICE_POSTGRES_URL_FILE=str(path)).json == []

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import uuid
+
+from gateway.names import tokens
+from tests.cli.conftest import Sluice
+
+
+def test_a_tenant_is_created_and_listed(sluice: Sluice) -> None:
+    created = sluice("tenants", "create", "acme", "--json").json
+    assert created["name"] == "acme"
+    assert uuid.UUID(created["id"]).version == 7
+    assert sluice("tenants", "list", "--json").json == [created]
+    told = sluice("tenants", "create", "beta")
+    assert told.code == 0
+    assert told.out.startswith("tenant beta created: id ")
+    table = sluice("tenants", "list").out
+    assert created["id"] in table
+    assert "beta" in table
+
+
+def test_a_tenant_that_can_not_be_is_refused_with_1(sluice: Sluice) -> None:
+    assert sluice("tenants", "create", "acme").code == 0
+    taken = sluice("tenants", "create", "acme")
+    assert (taken.code, taken.out, taken.err) == (1, "", "there is a tenant 'acme' already\n")
+    assert sluice("tenants", "create", "Acme").code == 1
+
+
+def test_a_key_is_shown_once_when_it_is_made(sluice: Sluice) -> None:
+    sluice("tenants", "create", "acme")
+    words = [
+        "keys",
+        "create",
+        "--tenant",
+        "acme",
+        "--scope",
+        "write",
+        "--name",
+        "importer",
+        "--expires-in",
+        "30",
+    ]
+    told = sluice(*words)
+    assert told.code == 0
+    key = told.out.strip()
+    assert tokens.parse(key) is not None
+    assert key not in told.err
+    made = sluice(*words, "--json").json
+    assert tokens.parse(made["key"]) is not None
+    assert (made["tenant"], made["scope"], made["name"]) == ("acme", "write", "importer")
+    listed = sluice("keys", "list", "--tenant", "acme", "--json")
+    assert [row["status"] for row in listed.json] == ["live", "live"]
+    assert listed.json[1]["handle"] == made["handle"]
+    assert listed.json[1]["expires_at"] == made["expires_at"]
+    for secret in (key, made["key"]):
+        assert secret not in listed.out
+        assert secret not in sluice("keys", "list").out
+
+
+def test_a_key_is_rotated_and_then_revoked(sluice: Sluice) -> None:
+    sluice("tenants", "create", "acme")
+    old = sluice("keys", "create", "--tenant", "acme", "--scope", "admin", "--json").json
+    new = sluice("keys", "rotate", old["handle"], "--grace", "24", "--json").json
+    assert new["scope"] == "admin"
+    assert new["key"] != old["key"]
+    third = sluice("keys", "rotate", new["handle"])
+    assert (third.code, third.out) == (1, "")
+    assert f"keys {new['handle']} and {old['handle']} are both live" in third.err
+    revoked = sluice("keys", "revoke", old["handle"])
+    assert (revoked.code, revoked.out) == (0, f"key {old['handle']} is revoked\n")
+    states = {row["handle"]: row["status"] for row in sluice("keys", "list", "--json").json}
+    assert states == {old["handle"]: "revoked", new["handle"]: "live"}
+    assert "revoked" in sluice("keys", "list").out
+
+
+def test_what_is_not_there_is_refused_with_where_to_look(sluice: Sluice) -> None:
+    no_tenant = sluice("keys", "create", "--tenant", "nobody", "--scope", "read")
+    assert (no_tenant.code, no_tenant.out) == (1, "")
+    assert no_tenant.err == "there is no tenant 'nobody': `sluice tenants list` shows them\n"
+    no_key = sluice("keys", "revoke", "nothing")
+    assert (no_key.code, no_key.err) == (
+        1,
+        "there is no key 'nothing': `sluice keys list` shows their handles\n",
+    )

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.catalog.documents import ORDERS, document, store
+from tests.cli.conftest import Sluice
+
+FAULTY = b'{"agent_types": "user", "aggregate_types": {"Order": {"events": {}}}}'
+KEY = "a0000000-0000-4000-a000-000000000001"
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> str:
+    path = tmp_path / "orders.json"
+    path.write_bytes(ORDERS)
+    return str(path)
+
+
+@pytest.fixture
+def main(sluice: Sluice) -> Sluice:
+    sluice("tenants", "create", "main")
+    return sluice
+
+
+def test_a_good_spec_is_checked_without_any_server(unset: Sluice, orders: str) -> None:
+    ran = unset("spec", "check", orders)
+    assert (ran.code, ran.out, ran.err) == (0, f"{orders}: no faults\n", "")
+    assert unset("spec", "check", "-", "--json", stdin=ORDERS).json == {"ok": True, "faults": []}
+
+
+def test_every_fault_is_printed_with_its_code_pointer_and_sentence(unset: Sluice, tmp_path: Path) -> None:
+    path = tmp_path / "faulty.json"
+    path.write_bytes(FAULTY)
+    as_json = unset("spec", "check", str(path), "--json")
+    assert as_json.code == 1
+    told = json.loads(as_json.out)
+    assert told["ok"] is False
+    places = [(fault["code"], fault["pointer"]) for fault in told["faults"]]
+    assert places == [("wrong_type", "/agent_types"), ("invalid_name", "/aggregate_types/Order")]
+    ran = unset("spec", "check", str(path))
+    assert ran.code == 1
+    assert ran.out.splitlines() == [
+        f"{fault['pointer']}  {fault['code']}  {fault['error']}" for fault in told["faults"]
+    ]
+    assert ran.err == f"{path}: 2 faults\n"
+
+
+def test_what_is_no_json_is_a_fault_and_no_file_is_wrong_usage(unset: Sluice, tmp_path: Path) -> None:
+    ran = unset("spec", "check", "-", stdin=b"\xff{")
+    assert ran.code == 1
+    assert "invalid_json" in ran.out
+    assert unset("spec", "check", str(tmp_path / "absent.json")).code == 2
+
+
+def test_a_spec_is_deployed_and_shown(main: Sluice, orders: str) -> None:
+    none = main("spec", "show")
+    assert (none.code, none.err) == (1, "tenant main has no spec yet: `sluice spec deploy FILE`\n")
+    assert main("spec", "deploy", orders, "--json").json == {"ok": True, "revision": 1, "changed": True}
+    again = main("spec", "deploy", orders)
+    assert (again.code, again.out) == (0, "revision 1 is deployed\n")
+    shown = main("spec", "show")
+    assert json.loads(shown.out) == json.loads(ORDERS)
+    assert shown.err == "revision 1\n"
+    wrapped = main("spec", "deploy", "-", stdin=b'{"spec": ' + ORDERS + b"}")
+    assert wrapped.out == "revision 2 is deployed\n"
+    assert main("spec", "show", "--json").json == {"ok": True, "revision": 2, "spec": json.loads(ORDERS)}
+
+
+def test_a_faulty_spec_is_not_deployed(main: Sluice) -> None:
+    ran = main("spec", "deploy", "-", stdin=FAULTY)
+    assert (ran.code, ran.out) == (1, "")
+    assert "/aggregate_types/Order  invalid_name  " in ran.err
+    as_json = main("spec", "deploy", "-", "--json", stdin=FAULTY)
+    assert as_json.code == 1
+    assert json.loads(as_json.out)["code"] == "invalid_spec"
+    assert main("spec", "show").code == 1
+
+
+async def store_one(url: str) -> None:
+    conn = await asyncpg.connect(url)
+    tenant = await conn.fetchval("SELECT id FROM tenant")
+    await store(conn, tenant, "invoice", KEY, "was_sent")
+    await conn.close()
+
+
+async def test_what_is_stored_is_in_the_way_unless_forced(main: Sluice, postgres_url: str) -> None:
+    await asyncio.to_thread(main, "spec", "deploy", "-", stdin=ORDERS)
+    await store_one(postgres_url)
+    fewer = document({"order": ["was_placed"]})
+    refused = await asyncio.to_thread(main, "spec", "deploy", "-", stdin=fewer)
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.splitlines() == [
+        "The spec would refuse or reinterpret what is already stored.",
+        "/aggregate_types/invoice  Aggregate type invoice has events.",
+    ]
+    as_json = await asyncio.to_thread(main, "spec", "deploy", "-", "--json", stdin=fewer)
+    assert json.loads(as_json.out)["conflicts"] == [
+        {"pointer": "/aggregate_types/invoice", "error": "Aggregate type invoice has events."}
+    ]
+    forced = await asyncio.to_thread(main, "spec", "deploy", "-", "--force", stdin=fewer)
+    assert forced.out == "revision 2 is deployed\n"
+
+
+def test_a_tenant_that_is_not_there_is_named(main: Sluice, orders: str) -> None:
+    ran = main("spec", "deploy", orders, "--tenant", "nobody")
+    assert (ran.code, ran.out) == (1, "")
+    assert "no tenant 'nobody'" in ran.err
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Answers as a gateway would, and keeps what it was asked."""
+
+    asked: list[tuple[str, str, str | None, bytes]]
+    answer: tuple[int, bytes]
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.asked.append((self.command, self.path, self.headers["Authorization"], body))
+        status, text = self.answer
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_GET = do_PUT
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on the test's stderr."""
+
+
+@pytest.fixture
+def gateway() -> Iterator[tuple[str, type[Answering]]]:
+    handler = type("Handler", (Answering,), {"asked": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", handler
+        server.shutdown()
+        thread.join()
+
+
+def test_a_running_gateway_is_deployed_to_over_http(
+    unset: Sluice, orders: str, gateway: tuple[str, type[Answering]]
+) -> None:
+    url, handler = gateway
+    handler.answer = (200, b'{"ok": true, "revision": 7}')
+    ran = unset("spec", "deploy", orders, "--url", url, "--key", "k1", "--force")
+    assert (ran.code, ran.out) == (0, "revision 7 is deployed\n")
+    assert handler.asked == [("PUT", "/_/spec?force=true", "Bearer k1", ORDERS)]
+    handler.answer = (200, b'{"ok": true, "revision": 7, "spec": {"agent_types": []}}')
+    shown = unset("spec", "show", SLUICE_URL=url + "/", SLUICE_KEY="k2")
+    assert json.loads(shown.out) == {"agent_types": []}
+    assert handler.asked[1] == ("GET", "/_/spec", "Bearer k2", b"")
+
+
+def test_what_a_gateway_refuses_is_explained_the_same_way(
+    unset: Sluice, orders: str, gateway: tuple[str, type[Answering]]
+) -> None:
+    url, handler = gateway
+    conflict = {"pointer": "/singletons/0", "error": "Singleton x has a stream."}
+    answer = {"ok": False, "code": "spec_conflict", "error": "In the way.", "conflicts": [conflict]}
+    handler.answer = (409, json.dumps(answer).encode())
+    ran = unset("spec", "deploy", orders, "--url", url, SLUICE_KEY="k")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "In the way.\n/singletons/0  Singleton x has a stream.\n"
+
+
+@pytest.mark.parametrize("text", [b"<html>", b"[]", b"{}", b"\xff", b'{"ok": true}'])
+def test_what_is_no_gateway_is_told_apart(
+    unset: Sluice, gateway: tuple[str, type[Answering]], text: bytes
+) -> None:
+    url, handler = gateway
+    handler.answer = (200, text)
+    ran = unset("spec", "show", "--url", url, "--key", "k")
+    assert (ran.code, ran.err) == (1, f"what answers at {url} is no Sluice gateway: status 200\n")
+
+
+def test_a_gateway_that_is_not_there_or_a_missing_key_is_a_sentence(unset: Sluice, orders: str) -> None:
+    absent = unset("spec", "deploy", orders, "--url", "http://127.0.0.1:9", "--key", "k")
+    assert absent.code == 1
+    assert absent.err.startswith("the gateway at http://127.0.0.1:9 can't be asked: ")
+    keyless = unset("spec", "deploy", orders, "--url", "http://127.0.0.1:9")
+    assert (keyless.code, keyless.err) == (2, "a key is needed for --url: set SLUICE_KEY, or give --key\n")
+    both = unset("spec", "show", "--url", "http://x", "--postgres", "postgresql://x")
+    assert (both.code, both.err) == (2, "--url and --postgres say two places: give one of them\n")

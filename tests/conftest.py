@@ -1,0 +1,93 @@
+"""Servers for the whole suite: started once, a database of its own for each test, gone with the test process.
+
+`servers`, `redis_url`: shared by all tests of a run; nobody stops these. `postgres_url`: a migrated database
+of the test's own, an instance of its own too, so that its keys in Redis are nobody else's. `start_servers`:
+starts pairs that belong to one test, to be killed, paused and wiped at will.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import asyncpg
+import pytest
+
+from tests.servers import Servers, open_folder, servers_in
+
+TEMPLATE = "template_migrated"
+PARTITIONS = 16
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+async def servers() -> AsyncIterator[Servers]:
+    with open_folder() as folder:
+        pair = servers_in(folder)
+        try:
+            await pair.start()
+            yield pair
+        finally:
+            pair.close()
+
+
+@pytest.fixture(scope="session")
+def redis_url(servers: Servers) -> str:
+    return servers.redis_url
+
+
+@pytest.fixture(scope="session")
+async def template(servers: Servers) -> str:
+    """The name of a migrated database that nobody connects to, so that it can be cloned."""
+    from gateway.catalog.migrate import migrate
+
+    await _execute(servers, f"CREATE DATABASE {TEMPLATE}")
+    await migrate(servers.database_url(TEMPLATE), PARTITIONS)
+    return TEMPLATE
+
+
+@pytest.fixture
+async def postgres_url(servers: Servers, template: str) -> AsyncIterator[str]:
+    name = f"test_{next(_numbers)}"
+    await _execute(servers, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+    url = servers.database_url(name)
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("UPDATE instance SET id = $1", uuid.uuid4())
+    finally:
+        await connection.close()
+    yield url
+    await _execute(servers, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def empty_postgres_url(servers: Servers) -> AsyncIterator[str]:
+    """A database with nothing in it."""
+    name = f"test_{next(_numbers)}"
+    await _execute(servers, f"CREATE DATABASE {name}")
+    yield servers.database_url(name)
+    await _execute(servers, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def start_servers() -> AsyncIterator[Callable[..., Awaitable[Servers]]]:
+    """Starts a pair of the test's own at each call: `await start_servers()`. Its database is empty."""
+    with contextlib.ExitStack() as ending:
+
+        async def start(*, durable: bool = False) -> Servers:
+            pair = servers_in(ending.enter_context(open_folder()), durable=durable)
+            ending.callback(pair.close)
+            await pair.start()
+            return pair
+
+        yield start
+
+
+async def _execute(servers: Servers, statement: str) -> None:
+    connection = await asyncpg.connect(servers.database_url("postgres"))
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()

@@ -1,0 +1,48 @@
+"""What a new spec takes away."""
+
+from __future__ import annotations
+
+from spec.changes import Removal, removals
+from spec.model import Spec
+from spec.parse import parse
+
+
+def made(types: dict[str, list[str]], singletons: list[str], agents: list[str]) -> Spec:
+    aggregate_types: object = {
+        name: {"events": {event: {"schema": {}} for event in events}} for name, events in types.items()
+    }
+    spec = parse({"aggregate_types": aggregate_types, "agent_types": agents, "singletons": singletons})
+    assert isinstance(spec, Spec)
+    return spec
+
+
+OLD = made({"order": ["was_placed", "was_shipped"], "cart": ["was_filled"]}, ["all", "the_clock"], ["user"])
+
+
+def test_nothing_is_taken_away_by_the_same_spec_or_by_more() -> None:
+    more = made(
+        {"user": [], "cart": ["was_filled", "was_left"], "order": ["was_shipped", "was_placed"]},
+        ["every_one", "the_clock", "all"],
+        [],
+    )
+    assert removals(OLD, OLD) == ()
+    assert removals(OLD, more) == ()
+
+
+def test_types_events_and_singletons_are_named_with_their_places_in_the_old_spec() -> None:
+    assert removals(OLD, made({"order": ["was_placed"]}, ["all"], ["user"])) == (
+        Removal("event_type", ("order", "was_shipped"), "/aggregate_types/order/events/was_shipped"),
+        Removal("aggregate_type", ("cart",), "/aggregate_types/cart"),
+        Removal("singleton", ("the_clock",), "/singletons/1"),
+    )
+
+
+def test_another_schema_or_handler_takes_nothing_away() -> None:
+    other = parse(
+        {
+            "aggregate_types": {"a": {"mint": "humane", "events": {"b": {"schema": False, "handler": []}}}},
+            "agent_types": [],
+        }
+    )
+    assert isinstance(other, Spec)
+    assert removals(made({"a": ["b"]}, [], []), other) == ()

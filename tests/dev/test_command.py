@@ -1,0 +1,121 @@
+"""`sluice dev` as a person starts it, with the real gateway."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.dev.conftest import DEADLINE_S, ROOT, Dev
+
+OTHER_SPEC = {
+    "aggregate_types": {"note": {"events": {"was_taken": {"schema": {"type": "object"}}}}},
+    "agent_types": ["person"],
+}
+
+
+Start = Callable[..., Dev]
+
+
+@pytest.fixture
+def sluice_dev(folder: Path) -> Iterator[Start]:
+    """Starts `sluice dev` at each call, always in the same data folder."""
+    with contextlib.ExitStack() as ending:
+
+        def start(*options: str, **environ: str) -> Dev:
+            errors = folder / "errors"
+            with errors.open("wb") as file:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "gateway", "dev", "--data", "data", "--port", "0", *options],
+                    cwd=folder,
+                    env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+                    stdout=subprocess.PIPE,
+                    stderr=file,
+                )
+            ending.callback(process.communicate)
+            ending.callback(process.kill)
+            return Dev(process, folder / "data", errors)
+
+        yield start
+
+
+def refused(found: Dev) -> str:
+    """What it says when it ends with status 1."""
+    output, _ = found.process.communicate(timeout=DEADLINE_S)
+    assert (found.process.returncode, output) == (1, b"")
+    return found.said
+
+
+def pasted(command: str) -> tuple[int, dict[str, object]]:
+    """Do what the curl command says. Status and body."""
+    words = shlex.split(command)
+    assert words[0] == "curl"
+    headers = dict(words[index + 1].split(": ", 1) for index, word in enumerate(words) if word == "-H")
+    url = next(word for word in words if word.startswith("http://"))
+    request = Request(url, words[-1].encode(), headers, method="POST")
+    with urlopen(request, timeout=DEADLINE_S) as answer:
+        return answer.status, json.loads(answer.read())
+
+
+def test_the_command_that_it_prints_appends_an_event(sluice_dev: Start) -> None:
+    dev = sluice_dev().wait_ready()
+    status, answer = pasted(dev.lines[1])
+    assert (status, answer["ok"], answer["length"]) == (201, True, 1)
+    assert (dev.data / "run/key").read_text().strip() in dev.lines[1]
+    assert dev.stop() == 0
+
+
+def test_a_spec_of_ones_own_is_deployed_and_greeted_with(sluice_dev: Start, folder: Path) -> None:
+    (folder / "spec.json").write_text(json.dumps(OTHER_SPEC))
+    dev = sluice_dev("--spec", "spec.json", "--workers", "2").wait_ready()
+    assert "/note/" in dev.lines[1]
+    assert pasted(dev.lines[1])[0] == 201
+    assert len(dev.pids("gateway")) == 2
+    assert dev.stop() == 0
+
+
+def test_what_was_acknowledged_is_there_after_everything_was_killed(sluice_dev: Start) -> None:
+    first = sluice_dev().wait_ready()
+    status, answer = pasted(first.lines[1])
+    assert status == 201
+    for name in ("redis", "postgres", "gateway", "dev"):
+        os.kill(first.pids(name)[0], signal.SIGKILL)
+    first.process.wait(DEADLINE_S)
+    second = sluice_dev().wait_ready()
+    key = (second.data / "run/key").read_text().strip()
+    read = Request(f"{second.url}/order/{answer['key']}/length", headers={"Authorization": f"Bearer {key}"})
+    with urlopen(read, timeout=DEADLINE_S) as found:
+        assert json.loads(found.read())["length"] == 1
+    assert second.stop() == 0
+
+
+def test_a_spec_that_can_not_be_read_is_named(sluice_dev: Start) -> None:
+    assert "none.json: No such file" in refused(sluice_dev("--spec", "none.json"))
+
+
+def test_a_spec_with_faults_is_refused_with_all_of_them(sluice_dev: Start, folder: Path) -> None:
+    (folder / "spec.json").write_text(
+        json.dumps(OTHER_SPEC | {"agent_types": ["system_x"], "singletons": ["global"]})
+    )
+    said = refused(sluice_dev("--spec", "spec.json"))
+    assert "/agent_types/0" in said
+    assert "/singletons/0" in said
+
+
+def test_settings_that_make_no_sense_are_refused_at_once(sluice_dev: Start, folder: Path) -> None:
+    assert "SLUICE_PARTITIONS must be" in refused(sluice_dev(SLUICE_PARTITIONS="many"))
+    assert not (folder / "data").exists()
+
+
+def test_a_data_folder_that_is_a_file_is_refused(sluice_dev: Start, folder: Path) -> None:
+    (folder / "data").touch()
+    assert "data" in refused(sluice_dev())

@@ -1,0 +1,283 @@
+"""Appends: their order, their versions, all of an append or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.events import AT_LEAST_ONE, Append, Appended, Conflict, NotCommitted, Outcome, Stream
+from gateway.log.log import Log
+from gateway.log.reader import Range
+from tests.log.conftest import OpenLog
+from tests.log.drive import (
+    Place,
+    append,
+    appended,
+    hold_commits,
+    ids,
+    lane,
+    new_stream,
+    new_tenant,
+    opened,
+    tally,
+    until,
+)
+from tests.log.invariants import check_invariants
+
+WRITERS = 64
+
+
+async def test_the_first_event_of_a_stream_has_version_1(log: Log, place: Place) -> None:
+    one = append(new_stream())
+    (outcome,) = await appended(log, one)
+    assert (outcome.first_version, outcome.length, outcome.event_ids) == (1, 1, ids(one))
+    assert not outcome.replayed
+    await check_invariants(place)
+
+
+async def test_concurrent_writers_of_any_length_are_all_accepted_in_one_order(
+    log: Log, place: Place
+) -> None:
+    stream = new_stream()
+    outcomes = await appended(log, *(append(stream) for _ in range(WRITERS)))
+    assert sorted(each.first_version for each in outcomes) == list(range(1, WRITERS + 1))
+    await check_invariants(place)
+
+
+async def test_concurrent_writers_through_two_gateways_share_one_order(
+    open_log: OpenLog, place: Place
+) -> None:
+    logs = [await open_log(), await open_log()]
+    stream = new_stream()
+    outcomes: list[Appended] = []
+
+    async def write(n: int) -> None:
+        for _ in range(4):
+            outcomes.extend(await appended(logs[n % 2], append(stream)))
+
+    await asyncio.gather(*(write(n) for n in range(WRITERS)))
+    assert sorted(each.first_version for each in outcomes) == list(range(1, 4 * WRITERS + 1))
+    await check_invariants(place)
+
+
+async def test_an_append_is_at_the_version_that_its_receipt_names(open_log: OpenLog, place: Place) -> None:
+    logs = [await open_log(), await open_log()]
+    stream = new_stream()
+    appends = [append(stream, 1 + n % 3) for n in range(20)]
+    outcomes = await asyncio.gather(
+        *(logs[n % 2].append(each) for n, each in enumerate(appends)),
+    )
+    page = await logs[0].page(Range(stream))
+    by_version = {each.version: each.event for each in page.events}
+    for one, outcome in zip(appends, outcomes, strict=True):
+        assert isinstance(outcome, Appended)
+        there = tuple(by_version[outcome.first_version + n] for n in range(len(one.events)))
+        assert there == one.events
+    await check_invariants(place)
+
+
+@pytest.mark.parametrize("gateways", [1, 2])
+async def test_an_expected_length_has_one_winner_a_version(
+    open_log: OpenLog, place: Place, gateways: int
+) -> None:
+    logs = [await open_log() for _ in range(gateways)]
+    stream = new_stream()
+    for length in range(3):
+        outcomes: list[Outcome] = await asyncio.gather(
+            *(logs[n % gateways].append(append(stream, expected=length)) for n in range(WRITERS))
+        )
+        assert tally(outcomes) == {"Appended": 1, "Conflict": WRITERS - 1}
+        assert {each.length for each in outcomes if isinstance(each, Conflict)} == {length + 1}
+    await check_invariants(place)
+
+
+async def test_a_conflict_names_the_length_of_a_stream_that_is_shorter_or_longer(
+    log: Log, place: Place
+) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, 3))
+    assert await log.append(append(stream, expected=0)) == Conflict(3)
+    assert await log.append(append(stream, expected=2)) == Conflict(3)
+    assert await log.append(append(stream, expected=4)) == Conflict(3)
+    assert await log.append(append(new_stream(stream.tenant), expected=1)) == Conflict(0)
+    await check_invariants(place)
+
+
+async def test_a_conflict_is_answered_once_its_winner_is_committed(log: Log, place: Place) -> None:
+    stream = new_stream()
+    await opened(log, stream)
+    gate = hold_commits(log, stream)
+    winner = log.append(append(stream, expected=0))
+    loser = log.append(append(stream, expected=0))
+    await gate.arrived()
+    assert not winner.done()
+    assert not loser.done()
+    gate.open()
+    assert isinstance(await winner, Appended)
+    assert await loser == Conflict(1)
+    await check_invariants(place)
+
+
+async def test_at_least_one_event_is_a_condition_that_an_empty_stream_fails(log: Log, place: Place) -> None:
+    stream = new_stream()
+    assert await log.append(append(stream, expected=AT_LEAST_ONE)) == Conflict(0)
+    await appended(log, append(stream, expected=0))
+    (outcome,) = await appended(log, append(stream, expected=AT_LEAST_ONE))
+    assert outcome.first_version == 2
+    await check_invariants(place)
+
+
+async def test_conditions_hold_among_appends_that_one_script_call_carries(log: Log, place: Place) -> None:
+    """Each is judged on what the ones before it leave, not on what Redis held before the call."""
+    stream = new_stream()
+    outcomes = await asyncio.gather(
+        log.append(append(stream, expected=AT_LEAST_ONE)),
+        log.append(append(stream, 2, expected=0)),
+        log.append(append(stream, expected=0)),
+        log.append(append(stream, expected=2)),
+        log.append(append(stream, expected=AT_LEAST_ONE)),
+    )
+    match outcomes:
+        case (Conflict(4), Appended(first_version=1), Conflict(4), Appended(first_version=3), last):
+            assert isinstance(last, Appended)
+            assert last.first_version == 4
+        case _:
+            # The head that a conflict names is the one that it was decided on.
+            assert isinstance(outcomes[0], Conflict)
+            assert outcomes[0].length == 0
+            assert isinstance(outcomes[2], Conflict)
+            assert outcomes[2].length == 2
+            assert [each.first_version for each in outcomes if isinstance(each, Appended)] == [1, 3, 4]
+    await check_invariants(place)
+
+
+async def test_a_batch_is_contiguous_whatever_is_written_beside_it(open_log: OpenLog, place: Place) -> None:
+    logs = [await open_log(), await open_log()]
+    tenant = new_tenant()
+    streams = [new_stream(tenant) for _ in range(3)]
+    appends = [append(streams[n % 3], 1 + n % 7) for n in range(48)]
+    outcomes = await asyncio.gather(*(logs[n % 2].append(each) for n, each in enumerate(appends)))
+    taken: dict[Stream, list[int]] = {stream: [] for stream in streams}
+    for one, outcome in zip(appends, outcomes, strict=True):
+        assert isinstance(outcome, Appended)
+        taken[one.stream].extend(range(outcome.first_version, outcome.length + 1))
+    for versions in taken.values():
+        assert sorted(versions) == list(range(1, len(versions) + 1))
+    await check_invariants(place)
+
+
+async def test_a_refused_batch_leaves_nothing_of_itself(log: Log, place: Place) -> None:
+    stream = new_stream()
+    await appended(log, append(stream))
+    assert await log.append(append(stream, 5, expected=0)) == Conflict(1)
+    assert await log.length(stream) == 1
+    assert len(await place.fetch("SELECT FROM outbox")) == 1
+    await check_invariants(place)
+
+
+async def test_a_batch_of_a_thousand_events_is_one_append(log: Log, place: Place) -> None:
+    stream = new_stream()
+    (outcome,) = await appended(log, append(stream, 1000, expected=0))
+    assert (outcome.first_version, outcome.length) == (1, 1000)
+    assert (await appended(log, append(stream)))[0].first_version == 1001
+    await check_invariants(place)
+
+
+async def test_an_append_larger_than_the_window_is_admitted_when_nothing_is_uncommitted(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log(inflight_events_max=10)
+    stream = new_stream()
+    outcomes = await appended(log, *(append(stream, 25) for _ in range(4)))
+    assert sorted(each.first_version for each in outcomes) == [1, 26, 51, 76]
+    await check_invariants(place)
+
+
+async def test_a_full_window_makes_appends_wait_and_none_is_lost(open_log: OpenLog, place: Place) -> None:
+    log = await open_log(inflight_events_max=4)
+    tenant = new_tenant()
+    streams = [new_stream(tenant) for _ in range(8)]
+    outcomes = await appended(log, *(append(streams[n % 8], 1 + n % 3) for n in range(80)))
+    assert len(outcomes) == 80
+    await check_invariants(place)
+
+
+async def test_small_calls_and_small_commits_change_nothing_but_speed(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log(sequence_appends_max=3, sequence_bytes_max=400, commit_rows_max=2)
+    stream = new_stream()
+    outcomes = await appended(log, *(append(stream, 1 + n % 4) for n in range(30)))
+    assert [each.first_version for each in outcomes] == sorted(each.first_version for each in outcomes)
+    await check_invariants(place)
+
+
+async def test_one_gateway_keeps_the_order_in_which_appends_to_a_stream_were_handed_over(
+    log: Log, place: Place
+) -> None:
+    stream = new_stream()
+    outcomes = await appended(log, *(append(stream) for _ in range(200)))
+    assert [each.first_version for each in outcomes] == list(range(1, 201))
+    await check_invariants(place)
+
+
+async def test_a_queue_that_is_full_refuses_and_says_that_nothing_was_written(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log(queue_bytes_max=1000)
+    stream = new_stream()
+    outcomes = await asyncio.gather(*(log.append(append(stream)) for _ in range(50)))
+    refused = sum(isinstance(each, NotCommitted) for each in outcomes)
+    assert 0 < refused < 50
+    assert await log.length(stream) == 50 - refused
+    await check_invariants(place)
+
+
+async def test_an_append_whose_request_was_cancelled_disturbs_no_other(log: Log, place: Place) -> None:
+    stream = new_stream()
+    await opened(log, stream)
+    gate = hold_commits(log, stream)
+    sequenced = log.append(append(stream))
+    await gate.arrived()
+    queued = log.append(append(stream))
+    sequenced.cancel()
+    queued.cancel()
+    gate.open()
+    (outcome,) = await appended(log, append(stream))
+    assert outcome.first_version in (2, 3)
+    assert await log.length(stream) == outcome.first_version
+    await check_invariants(place)
+
+
+async def test_tenants_share_nothing_but_the_partition(open_log: OpenLog, place: Place) -> None:
+    log = await open_log()
+    streams = [Stream(new_tenant(), "order", "global") for _ in range(40)]
+    appends: list[Append] = [append(stream, key=b"same") for stream in streams]
+    outcomes = await appended(log, *appends)
+    assert {each.first_version for each in outcomes} == {1}
+    assert not any(each.replayed for each in outcomes)
+    used = await place.fetch("SELECT p, seq FROM partition_log WHERE seq > 0")
+    assert sum(each["seq"] for each in used) == 40
+    await check_invariants(place)
+
+
+async def test_stopping_settles_what_was_accepted(open_log: OpenLog, place: Place) -> None:
+    log = await open_log()
+    stream = new_stream()
+    pending = [log.append(append(stream)) for _ in range(100)]
+    await log.stop(5)
+    assert all(each.done() for each in pending)
+    assert len(await place.fetch("SELECT FROM outbox")) == 100
+    await check_invariants(place, settles=False)
+
+
+async def test_ready_says_when_an_append_could_commit(open_log: OpenLog) -> None:
+    log = await open_log()
+    assert "not open" in (await log.ready() or "")
+
+    async def ready() -> bool:
+        return await log.ready() is None
+
+    await until(ready)
+    assert all(each.partition.open for each in [lane(log, new_stream())])

@@ -1,0 +1,137 @@
+"""Real servers for the tests: what `sluice dev` starts, under the control of a test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.dev.binaries import find_redis
+from gateway.dev.keeper import Keeper
+from gateway.dev.place import postgres_place, socket_folder
+from gateway.dev.postgres_server import DATABASE, SOCKET_NAME, PostgresServer, create_database
+from gateway.dev.process import POLL_S, find_titled
+from gateway.dev.redis_server import SOCKET_NAME as REDIS_SOCKET
+from gateway.dev.redis_server import RedisServer
+
+START_S = 30.0
+
+
+@dataclass(slots=True)
+class Server:
+    """One server. It is down after `kill` and `stop` until `start`; tests decide, nothing restarts it."""
+
+    keeper: Keeper
+    children: Callable[[], list[int]] = list
+    """The pids of processes that work for it."""
+
+    @property
+    def pid(self) -> int | None:
+        return self.keeper.pid
+
+    async def start(self) -> None:
+        """Return once it answers. Nothing happens when it already does."""
+        deadline = time.monotonic() + START_S
+        self.keeper.tick()
+        while not self.keeper.ready:
+            assert time.monotonic() < deadline, f"{self.keeper.name} does not start{self.keeper.last_words()}"
+            await asyncio.sleep(POLL_S)
+            self.keeper.tick()
+
+    def kill(self) -> None:
+        """SIGKILL, and gone on return."""
+        self.keeper.kill()
+
+    def stop(self) -> None:
+        """In order, and gone on return."""
+        self.keeper.stop()
+
+    async def restart(self) -> None:
+        """Kill it and start it on the same data."""
+        self.kill()
+        await self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        self.keeper.signal(number)
+        for pid in self.children():
+            os.kill(pid, number)
+
+
+@dataclass(slots=True)
+class Servers:
+    """A Redis and a Postgres, each with a URL that stays the same over restarts."""
+
+    folder: Path
+    redis: Server
+    redis_url: str
+    postgres: Server
+    postgres_url: str
+    """Of the database `sluice`, which `start` makes; empty, not migrated."""
+    postgres_server: PostgresServer
+
+    def database_url(self, name: str) -> str:
+        return self.postgres_server.url(name)
+
+    async def start(self) -> None:
+        await self.redis.start()
+        await self.postgres.start()
+        await create_database(self.database_url("postgres"), DATABASE)
+
+    def wipe_redis(self) -> None:
+        """Down, and its data gone: what a machine that was lost leaves of a Redis."""
+        self.redis.kill()
+        shutil.rmtree(self.folder / "redis")
+
+    def close(self) -> None:
+        """End both at once: nothing in the folder is needed any more."""
+        for server in (self.redis, self.postgres):
+            server.resume()
+            server.keeper.stop(hurried=lambda: True)
+
+
+def servers_in(folder: Path, *, durable: bool = False) -> Servers:
+    """A pair that keeps its data in `folder`. Neither runs yet. `durable` has Postgres call fsync."""
+    home = folder / "run"
+    home.mkdir(mode=0o700, exist_ok=True)
+    socket = socket_folder(home, None, REDIS_SOCKET) / REDIS_SOCKET
+    redis = RedisServer(find_redis(), folder / "redis", socket, folder / "redis.log")
+    place = postgres_place(folder, print)
+    sockets = socket_folder(place.home, place.account, SOCKET_NAME)
+    log = folder / "postgres.log"
+    postgres = PostgresServer(place.binaries, place.home, sockets, place.account, log, durable=durable)
+    return Servers(
+        folder,
+        Server(Keeper(redis, print)),
+        redis.url,
+        Server(Keeper(postgres, print), lambda: find_titled("postgres:", postgres.data)),
+        postgres.url(),
+        postgres,
+    )
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A temporary folder with a short path which other accounts can pass through, as Postgres' has to."""
+    folder = Path(tempfile.mkdtemp(prefix="sluice-test-", dir="/tmp"))
+    folder.chmod(0o711)
+    try:
+        yield folder
+    finally:
+        link = folder / "postgres"
+        if link.is_symlink():
+            shutil.rmtree(link.readlink().parent, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
