@@ -131,6 +131,8 @@ def _read_where(arguments: Arguments, pointer: str, scope: Scope, report: Report
 
 
 def _read_predicate(value: object, pointer: str, scope: Scope, report: Report) -> Predicate:
+    if isinstance(value, dict) and value and all(_is_field_of_item(*entry) for entry in value.items()):
+        return _read_fields(value, pointer, scope, report)
     if not isinstance(value, dict) or len(value) != 1:
         why = 'A test is an object of one key, as in {"equals": ["@.sku", "$.data.sku"]}.'
         report.add("invalid_operation", pointer, why)
@@ -151,6 +153,22 @@ def _read_predicate(value: object, pointer: str, scope: Scope, report: Report) -
         return _NEVER
     parts = tuple(_read_predicate(part, below(place, i), scope, report) for i, part in enumerate(operand))
     return handlers.All(parts) if name == "and" else handlers.Any(parts)
+
+
+def _is_field_of_item(name: str, operand: object) -> bool:
+    """Whether the entry reads as `field of the item: value it must have` rather than as a named test."""
+    return name.startswith("@.") or (name not in _PREDICATES and not isinstance(operand, list | dict))
+
+
+def _read_fields(value: Arguments, pointer: str, scope: Scope, report: Report) -> Predicate:
+    """`{"@.sku": "$.data.sku"}`, the `@.` optional: every field named equals its value."""
+    parts = []
+    for name, operand in value.items():
+        place = below(pointer, name)
+        field = read_path(name if name.startswith("@.") else f"@.{name}", place, scope, report)
+        wanted = read_template(operand, place, scope, report)
+        parts.append(handlers.Compare(Comparison.EQUALS, field, wanted))
+    return parts[0] if len(parts) == 1 else handlers.All(tuple(parts))
 
 
 def _read_comparison(

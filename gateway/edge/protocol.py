@@ -78,12 +78,12 @@ class StrictProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._trailers: list[tuple[bytes, bytes]] = []  # is `self.headers` except while reading a header
+        self._trailers = _Nowhere()  # is `self.headers` except while a header is being read
         self.headers = self._trailers
         self._bytes_most = 0  # upper bound of the header's bytes: all chunks since the one it began in
         self._bytes_least = 0  # lower bound: the chunks that held nothing else
-        self._body: tuple[bytearray, int] | None = None  # where the last chunk left an unfinished body
-        self._empty_bytes = 0  # bytes received since that body last grew
+        self._mid_body = False  # the last chunk but those of whole requests ended within a body
+        self._empty_bytes = 0  # bytes received since a body last grew
         self._timer: asyncio.TimerHandle | None = None
         self._over = False  # nothing more is read from this connection
 
@@ -111,26 +111,32 @@ class StrictProtocol(HttpToolsProtocol):
         if self._over:
             return
         self._unset_keepalive_if_required()
-        headers = self.headers
+        headers, cycle = self.headers, self.cycle
         self._bytes_most = len(data) if headers is self._trailers else self._bytes_most + len(data)
+        held = len(cycle.body) if self._mid_body and cycle is not None else 0
+        upgrade_at = None
         try:
-            self._feed(data)
+            self.parser.feed_data(data)
         except httptools.HttpParserError as fault:
             self._refuse(*_blame(fault))
             return
-        cycle = self.cycle
+        except httptools.HttpParserUpgrade as stop:
+            upgrade_at = stop.args[0]
+        if upgrade_at is not None and not self._pass_upgrade(memoryview(data)[upgrade_at:]):
+            return
+        newest = self.cycle
         if self.headers is not self._trailers:
             self._amid_header(len(data), began_before=self.headers is headers)
-        elif cycle is None or cycle.response_complete:
+        elif newest is None or newest.response_complete:
             self._amid_nothing(len(data))
-        elif cycle.more_body:
-            self._amid_body(len(data), cycle.body)
+        elif newest.more_body:
+            self._amid_body(len(data), grown=newest is not cycle or len(newest.body) > held)
 
     def _amid_header(self, chunk_bytes: int, *, began_before: bool) -> None:
         self._bytes_least = self._bytes_least + chunk_bytes if began_before else 0
         if self._bytes_least > self.header_bytes_max:
             self._refuse(431, f"Request line and headers exceed {self.header_bytes_max} bytes.")
-        elif self._timer is None:
+        elif not began_before or self._timer is None:
             self._arm(self.header_timeout_s, self._give_up)
 
     def _amid_nothing(self, chunk_bytes: int) -> None:
@@ -141,11 +147,10 @@ class StrictProtocol(HttpToolsProtocol):
         elif self._timer is None:
             self._arm(self.header_timeout_s, self._give_up)
 
-    def _amid_body(self, chunk_bytes: int, body: bytearray) -> None:
+    def _amid_body(self, chunk_bytes: int, *, grown: bool) -> None:
         """Chunk extensions and trailers are nobody's: a body must grow from time to time."""
-        before, self._body = self._body, (body, len(body))
-        same = before is not None and before[0] is body and before[1] == len(body)
-        self._empty_bytes = self._empty_bytes + chunk_bytes if same else 0
+        self._mid_body = True
+        self._empty_bytes = 0 if grown else self._empty_bytes + chunk_bytes
         if self._empty_bytes > self.header_bytes_max:
             self._refuse(400, "The chunk extensions or trailers of the body have no end.")
 
@@ -159,18 +164,22 @@ class StrictProtocol(HttpToolsProtocol):
 
     # ---- the parser and its callbacks ----
 
-    def _feed(self, data: bytes | memoryview) -> None:
-        while True:
-            try:
-                self.parser.feed_data(data)
-                return
-            except httptools.HttpParserUpgrade as stop:
-                rest = memoryview(data)[stop.args[0] :]
-            header = self._header_without_upgrade()
-            self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
-            self.parser.feed_data(header)
-            data = rest
+    def _pass_upgrade(self, rest: memoryview) -> bool:
+        """Reads on where llhttp has stopped at an `Upgrade`, in `rest`. False if that was refused."""
+        try:
+            while True:
+                header = self._header_without_upgrade()
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+                self.parser.feed_data(header)
+                try:
+                    self.parser.feed_data(rest)
+                    return True
+                except httptools.HttpParserUpgrade as stop:
+                    rest = rest[stop.args[0] :]
+        except httptools.HttpParserError as fault:
+            self._refuse(*_blame(fault))
+            return False
 
     def _should_upgrade(self) -> bool:
         """Asked by uvicorn only where llhttp stops at an `Upgrade`. True makes it pass over the end of the
@@ -192,7 +201,7 @@ class StrictProtocol(HttpToolsProtocol):
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """Replaces uvicorn's, which parses more than an origin-form target needs: that pays for the checks."""
+        """In place of uvicorn's, which parses more than an origin form needs: that pays for the checks."""
         headers = self.headers
         found = dict(headers)
         keep_alive = self.parser.should_keep_alive()  # where no `Connection` is sent, true of 1.1 alone
@@ -278,11 +287,14 @@ class StrictProtocol(HttpToolsProtocol):
         self.logger.debug("%s: refused with %d: %s", self.client, status, sentence)
         words = self._refusal(status, sentence)
         cycle = self.cycle
-        if cycle is None or cycle.response_complete:
+        in_header = self.headers is not self._trailers
+        if cycle is None or (cycle.response_complete and in_header):
             self._say(words)
-        elif self.headers is not self._trailers:
+        elif in_header:
             self._say_after_the_others(words)
         # else the fault is in the body of the newest request, which so will never be complete
+        elif cycle.response_complete:
+            self._linger()
         elif self.pipeline:
             self.pipeline.popleft()
             self._say_after_the_others(words)
@@ -338,6 +350,13 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
+class _Nowhere(list[tuple[bytes, bytes]]):
+    """Takes the trailers: they come too late to mean anything."""
+
+    def append(self, header: tuple[bytes, bytes], /) -> None:
+        pass
+
+
 class _LastWords:
     """Stands in the line of requests for a refusal."""
 
@@ -366,18 +385,16 @@ def _origin_form(method: bytes, target: bytes) -> bytes:
     if target[0] == _SLASH or (target == b"*" and method == b"OPTIONS"):
         return target
     url = httptools.parse_url(target)
-    if url.schema is None or url.schema.lower() not in (b"http", b"https") or url.userinfo is not None:
+    if not url.schema or url.schema.lower() not in (b"http", b"https") or url.userinfo:
         raise Untrusted(400, "The request target must be a path, or an http URL without user and password.")
-    return (url.path or b"/") + (b"" if url.query is None else b"?" + url.query)
+    return (url.path or b"/") + (b"?" + url.query if url.query else b"")
 
 
 def _blame(fault: httptools.HttpParserError) -> tuple[int, str]:
     """Status and sentence for what stopped the parser. Raises what was no fault of the client's."""
-    cause: BaseException | None = (
-        fault.__context__ if isinstance(fault, httptools.HttpParserCallbackError) else fault
-    )
+    cause = fault.__context__ if isinstance(fault, httptools.HttpParserCallbackError) else fault
     if isinstance(cause, Untrusted):
         return cause.status, cause.sentence
-    if isinstance(cause, httptools.HttpParserError):
-        return 400, f"The request is not valid HTTP/1.1: {cause}."
-    raise fault
+    if not isinstance(cause, httptools.HttpParserError):
+        raise fault
+    return 400, f"The request is not valid HTTP/1.1: {cause}."

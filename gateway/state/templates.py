@@ -1,7 +1,7 @@
 """Value templates of the handler language, evaluated against one event and the state so far.
 
-Where spec/handlers.py leaves a choice: what an event does not have in `$.metadata` is absent, though a read
-shows it as null; and lists and texts have no fields.
+Where spec/handlers.py leaves a choice: `$.metadata` is the object that a read shows, with null for what the
+event does not have; but a path to that, such as `$.metadata.target?`, finds it absent. Lists have no fields.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final, assert_never
+from uuid import UUID
 
 from msgspec import Raw
 
@@ -98,18 +99,19 @@ def _merged(parts: tuple[Template, ...], view: View) -> Fields:
 
 def found_at(path: Path, view: View) -> Raw | None:
     """What stands at the path, if anything does."""
-    node = _root(path.root, view)
+    node = _root(path, view)
     if path.root is Root.DATA and not path.fields:
         payload = view.recorded.event.payload
-        return None if payload is None else decode_raw(payload)
+        assert payload is not None  # an erased event is not folded
+        return decode_raw(payload)
     for name in path.fields:
         fields = None if node is None else fields_of(node)
         node = None if fields is None else fields.get(name)
     return None if node is None else raw(node)
 
 
-def _root(root: Root, view: View) -> Node | None:
-    match root:
+def _root(path: Path, view: View) -> Node | None:
+    match path.root:
         case Root.DATA:
             return view.data
         case Root.STATE:
@@ -121,33 +123,29 @@ def _root(root: Root, view: View) -> Node | None:
         case Root.TYPE:
             return Raw(encode(view.recorded.event.type))
         case Root.METADATA:
-            return _metadata(view.recorded.event)
+            return _metadata(view.recorded.event, whole=not path.fields)
         case _:
-            assert_never(root)
+            assert_never(path.root)
 
 
-def _metadata(event: Event) -> Fields:
-    """As in an event that is read (docs/http-api.md), without what it does not have."""
-    ms = event.recorded_at_ms
-    found: Fields = {
-        "timestamp": Raw(b"%d.%03d" % divmod(ms, 1000)),
+def _metadata(event: Event, whole: bool) -> Fields:
+    """As a read shows it (docs/http-api.md); what the event does not have is null if `whole`, else absent."""
+    fields = {
         "actor": _party(event.actor_type, event.actor_id),
+        "target": _party(event.target_type, event.target_id),
+        "timestamp": Raw(b"%d.%03d" % divmod(event.recorded_at_ms, 1000)),
         "correlation_id": _uuid(event.correlation_id),
+        "causation_id": _uuid(event.causation_id),
+        "extra": None if event.extra is None or read(event.extra) is None else decode_raw(event.extra),
     }
-    if event.target_type is not None:
-        found["target"] = _party(event.target_type, event.target_id)
-    if event.causation_id is not None:
-        found["causation_id"] = _uuid(event.causation_id)
-    if event.extra is not None and (extra := read(event.extra)) is not None:
-        found["extra"] = extra
-    return found
+    if whole:
+        return {name: _NULL if node is None else node for name, node in fields.items()}
+    return {name: node for name, node in fields.items() if node is not None}
 
 
-def _party(kind: str, identifier: str | None) -> Fields:
-    return {"type": Raw(encode(kind)), "id": Raw(encode(identifier))}
+def _party(party_type: str | None, identifier: str | None) -> Raw | None:
+    return None if party_type is None else Raw(encode({"type": party_type, "id": identifier}))
 
 
-def _uuid(value: bytes) -> Raw:
-    digits = value.hex()
-    parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
-    return Raw(f'"{"-".join(parts)}"'.encode())
+def _uuid(value: bytes | None) -> Raw | None:
+    return None if value is None else Raw(encode(UUID(bytes=value)))

@@ -48,10 +48,11 @@ def read(text: bytes) -> Node | None:
     try:
         if not text.isascii():
             text.decode()  # msgspec does not look into the texts of a Raw
-        return decode_fields(text)
-    except msgspec.ValidationError:  # something else than an object
-        return decode_raw(text)
-    except ValueError:  # no JSON, or no UTF-8
+        try:
+            return decode_fields(text)
+        except msgspec.ValidationError:  # something else than an object
+            return decode_raw(text)
+    except ValueError:  # no UTF-8, or no JSON
         return None
 
 

@@ -24,7 +24,7 @@ def _main(argv: list[str]) -> int:
     def scenarios(options: Options) -> list[Scenario]:
         return [each for name in names or SUITES for each in SUITES[name](options)]
 
-    return main(" ".join(["tests.bench", *names]), scenarios, argv[len(names) :])
+    return main(["tests.bench", *names], scenarios, argv[len(names) :])
 
 
 if __name__ == "__main__":

@@ -110,4 +110,4 @@ def _headers(stand: Stand) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main("tests.bench.append", scenarios, sys.argv[1:]))
+    sys.exit(main(["tests.bench.append"], scenarios, sys.argv[1:]))

@@ -71,6 +71,10 @@ def show(report: Report, console: Console) -> None:
     console.print(_table(rounds.values()))
     console.print("Latencies in ms, of a request (floor/sequence, floor/commit: of a call). Closed loop.")
     console.print("CPU in µs a unit, children included; the generator runs on the same machine.")
+    if limit := _generator_limit(report.rows):
+        console.print(
+            f"A rate beyond {limit:,.0f} requests/s would be the generator's limit, not the server's."
+        )
     for row in report.rows:
         if row.failed:
             _tell_failure(row, console)
@@ -101,6 +105,13 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         *(_figure(measured.cpu_us.get(name), 1) for name in PROCESSES),
         "; ".join(filter(None, map(_errors, rows))),
     ]
+
+
+def _generator_limit(rows: Iterable[Row]) -> float | None:
+    """Requests/s at which one core does nothing but generate, by the cheapest request of the run."""
+    asked = [row.measured.cpu_us.get("generator") for row in rows if row.expected is not None]
+    cheapest = min(filter(None, asked), default=None)
+    return cheapest and 1e6 / cheapest
 
 
 def _figure(value: float | None, digits: int) -> str:

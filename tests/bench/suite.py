@@ -20,12 +20,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from gateway.config import SETTINGS
 from gateway.dev.failure import CannotStart
 from tests.bench.machine import describe
 from tests.bench.measured import Measured
 from tests.bench.report import Report, Row, show, write_json
 from tests.bench.stand import Stand, open_stand
 
+ABOUT = "Measures on servers of its own, each scenario on a fresh database. Nothing is left behind."
 WARM_UP_MOST_S = 1.0
 TABLE_WIDTH = 140
 """Where the output is no terminal."""
@@ -66,17 +68,22 @@ class Scenario:
 Scenarios = Callable[[Options], Sequence[Scenario]]
 
 
-def main(module: str, scenarios: Scenarios, argv: Sequence[str]) -> int:
-    """Run, show, write. The exit status: 1 when something failed, be it a single answer."""
-    options = _options(module, argv)
+def main(command: Sequence[str], scenarios: Scenarios, argv: Sequence[str]) -> int:
+    """Run, show, write. `command` is what stands between `python -m` and the options.
+
+    Returns the exit status: 1 when something failed, be it a single answer.
+    """
+    options = _options(" ".join(command), argv)
     chosen = [each for each in scenarios(options) if _wanted(each.name, options.only)]
     if not chosen:
         names = "\n  ".join(each.name for each in scenarios(options))
         print(f"no scenario has such a name; there are:\n  {names}", file=sys.stderr)
         return 2
-    command = shlex.join(["python", "-m", module, *argv])
     try:
-        report = asyncio.run(_run(command, options, chosen))
+        report = asyncio.run(_run(shlex.join(["python", "-m", *command, *argv]), options, chosen))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("stopped: nothing is reported", file=sys.stderr)
+        return 1
     except (CannotStart, RuntimeError) as fault:
         print(f"not measured: {fault}", file=sys.stderr)
         return 1
@@ -103,16 +110,17 @@ async def _run(command: str, options: Options, scenarios: Sequence[Scenario]) ->
 
 
 def _settings() -> dict[str, str]:
-    """Those of the gateway that the environment changes."""
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith("SLUICE_")}
+    """Those of the gateway that the environment changes; nothing that is secret."""
+    names = [row.name for row in SETTINGS if not row.secret]
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _wanted(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name, f"{pattern}*") for pattern in patterns)
 
 
-def _options(module: str, argv: Sequence[str]) -> Options:
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description="Measure.")
+def _options(command: str, argv: Sequence[str]) -> Options:
+    parser = argparse.ArgumentParser(prog=f"python -m {command}", description=ABOUT)
     parser.add_argument("--seconds", type=float, default=5.0, help="for each scenario (default: 5)")
     parser.add_argument(
         "--connections", type=_counts, default=(1, 64, 256), metavar="N,N,…", help="default: 1,64,256"

@@ -8,13 +8,15 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from spec.document import DOCUMENT_BYTES_MAX, DOCUMENT_DEPTH_MAX
 from spec.errors import CODES, FAULTS_MAX, Fault, Faults
 from spec.model import DEFAULT_HANDLER, Spec
 from spec.parse import parse
+
+calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
 
 ORDERS = json.loads((files("spec") / "examples" / "orders.json").read_bytes())
 
@@ -128,11 +130,13 @@ def check_outcome(outcome: Spec | Faults) -> None:
         assert all(len(fault.error) < 500 for fault in outcome)
 
 
+@calm
 @given(documents)
 def test_any_value_is_a_spec_or_faults(document: object) -> None:
     check_outcome(parse(document))
 
 
+@calm
 @given(documents)
 def test_a_value_and_its_text_are_parsed_alike(document: object) -> None:
     assume(not isinstance(document, str))  # a str is text already
@@ -143,6 +147,7 @@ def test_a_value_and_its_text_are_parsed_alike(document: object) -> None:
     assert parse(text) == parse(text.encode()) == parse(json.loads(text))
 
 
+@calm
 @given(st.one_of(st.binary(), st.text()))
 @example(b"")
 @example("\ud800")
@@ -249,6 +254,7 @@ def put(document: Any, way: tuple[str | int, ...], value: object) -> None:
     document[way[-1]] = value
 
 
+@calm
 @given(st.sets(st.integers(0, len(MISTAKES) - 1)))
 def test_every_mistake_is_reported_whatever_else_is_wrong(chosen: set[int]) -> None:
     document = json.loads(json.dumps(ORDERS))

@@ -8,13 +8,15 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from spec.errors import Faults
 from spec.model import EventType, SchemaViolation, Spec
 from spec.parse import parse
 from spec.subschemas import places
+
+calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
 
 
 def event(schema: object) -> EventType:
@@ -282,6 +284,7 @@ def parents(where: str) -> set[str]:
     return {"".join(steps[:n]) for n in range(len(steps) + 1)}
 
 
+@calm
 @given(schemas, schemas, instances)
 def test_a_violation_is_found_exactly_when_the_validator_refuses(
     schema: Any, shared: Any, data: object
@@ -298,6 +301,7 @@ def test_a_violation_is_found_exactly_when_the_validator_refuses(
         assert violation.message.endswith(".")
 
 
+@calm
 @given(schemas)
 def test_every_place_of_a_schema_can_be_asked(schema: Any) -> None:
     found = places(schema)

@@ -1,0 +1,212 @@
+"""A second fold, slow and plain, written from spec/handlers.py alone: what `gateway.state` must agree with.
+
+Values are what `json` reads, but that a number is a Number, which keeps its digits. Every operation copies
+the whole state. Knows no limits: its tests stay far below them.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any
+from uuid import UUID
+
+from gateway.events import Event, Recorded
+from spec import handlers as h
+
+ABSENT = object()
+CONTEXT = Context(prec=5000)
+
+
+@dataclass(frozen=True)
+class Number:
+    digits: str
+
+    @property
+    def value(self) -> Decimal:
+        return Decimal(self.digits)
+
+
+class DoesNotFit(Exception):
+    pass
+
+
+def parse(text: bytes | str) -> Any:
+    return json.loads(text, parse_int=Number, parse_float=Number)
+
+
+def reference(events: Iterable[Recorded], handler_of: Callable[[str], h.Handler]) -> tuple[Any, list[Any]]:
+    """The state, and for each operation that did not fit its event's version and its index."""
+    state: Any = {}
+    errors = []
+    for recorded in events:
+        if recorded.event.payload is None:
+            continue
+        scene = {
+            h.Root.DATA: parse(recorded.event.payload),
+            h.Root.KEY: recorded.stream.key,
+            h.Root.TYPE: recorded.event.type,
+            h.Root.METADATA: metadata(recorded.event),
+        }
+        for index, operation in enumerate(handler_of(recorded.event.type)):
+            changed = copy.deepcopy(state)
+            try:
+                state = apply(operation, changed, {**scene, h.Root.STATE: changed})
+            except DoesNotFit:
+                errors.append((recorded.version, index))
+    return state, errors
+
+
+def metadata(event: Event) -> Any:
+    def party(kind: str | None, identifier: str | None) -> Any:
+        return None if kind is None else {"type": kind, "id": identifier}
+
+    return {
+        "actor": party(event.actor_type, event.actor_id),
+        "target": party(event.target_type, event.target_id),
+        "timestamp": Number(f"{event.recorded_at_ms / 1000:.3f}"),
+        "correlation_id": str(UUID(bytes=event.correlation_id)),
+        "causation_id": event.causation_id and str(UUID(bytes=event.causation_id)),
+        "extra": event.extra and parse(event.extra),
+    }
+
+
+def apply(operation: h.Operation, state: Any, scene: Any) -> Any:
+    """The next state; `state` may be used up."""
+    if isinstance(operation, h.Remove):
+        return remove(operation, state, scene)
+    value = evaluate(
+        operation.by if isinstance(operation, h.Increment | h.Decrement) else operation.value, scene
+    )
+    if value is ABSENT:
+        return state
+    value = copy.deepcopy(value)
+    box = {"state": state}
+    holder: Any = box
+    *way, last = ("state", *operation.target)
+    for name in way:
+        holder = holder.setdefault(name, {})
+        if not isinstance(holder, dict):
+            raise DoesNotFit
+    holder[last] = changed(operation, holder.get(last, ABSENT), value)
+    if not isinstance(box["state"], dict):
+        raise DoesNotFit
+    return box["state"]
+
+
+def changed(operation: h.Operation, there: Any, value: Any) -> Any:
+    match operation:
+        case h.Set():
+            return value
+        case h.Merge():
+            there = {} if there is ABSENT else there
+            if not isinstance(there, dict) or not isinstance(value, dict):
+                raise DoesNotFit
+            return {**there, **value}
+        case h.Append() | h.AppendUnique():
+            there = [] if there is ABSENT else there
+            if not isinstance(there, list):
+                raise DoesNotFit
+            unique = isinstance(operation, h.AppendUnique)
+            return there if unique and any(same(item, value) for item in there) else [*there, value]
+    there = Number("0") if there is ABSENT else there
+    if not isinstance(there, Number) or not isinstance(value, Number):
+        raise DoesNotFit
+    plus = isinstance(operation, h.Increment)
+    total = (CONTEXT.add if plus else CONTEXT.subtract)(there.value, value.value)
+    return Number(str(total))
+
+
+def remove(operation: h.Remove, state: Any, scene: Any) -> Any:
+    if not operation.target:
+        if operation.where is not None:
+            raise DoesNotFit
+        return {}
+    holder = state
+    for name in operation.target[:-1]:
+        if name not in holder:
+            return state
+        holder = holder[name]
+        if not isinstance(holder, dict):
+            raise DoesNotFit
+    last = operation.target[-1]
+    if last not in holder:
+        return state
+    if operation.where is None:
+        del holder[last]
+    elif not isinstance(holder[last], list):
+        raise DoesNotFit
+    else:
+        where = operation.where
+        holder[last] = [item for item in holder[last] if not true(where, {**scene, h.Root.ITEM: item})]
+    return state
+
+
+def find(path: h.Path, scene: Any) -> Any:
+    value = scene.get(path.root, ABSENT)
+    if path.root == "$.metadata" and path.fields:
+        value = {name: part for name, part in value.items() if part is not None}
+    for name in path.fields:
+        value = value.get(name, ABSENT) if isinstance(value, dict) else ABSENT
+    return value
+
+
+def evaluate(template: h.Template, scene: Any) -> Any:
+    match template:
+        case h.Path():
+            found = find(template, scene)
+            return None if found is ABSENT and not template.optional else found
+        case h.Constant(value):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            return Number(repr(value)) if number else value
+        case h.ObjectTemplate(fields):
+            made = {name: evaluate(part, scene) for name, part in fields}
+            return {name: part for name, part in made.items() if part is not ABSENT}
+        case h.ListTemplate(items):
+            return [part for item in items if (part := evaluate(item, scene)) is not ABSENT]
+    merged: dict[str, Any] = {}
+    for part in template.parts:
+        value = evaluate(part, scene)
+        merged.update(value if isinstance(value, dict) else {})
+    return merged
+
+
+def same(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one.value == other.value if isinstance(one, Number) else one == other)
+
+
+def true(predicate: h.Predicate, scene: Any) -> bool:
+    match predicate:
+        case h.Exists(path):
+            return find(path, scene) is not ABSENT
+        case h.All(parts):
+            return all(true(part, scene) for part in parts)
+        case h.Any(parts):
+            return any(true(part, scene) for part in parts)
+        case h.Not(part):
+            return not true(part, scene)
+    one, other = evaluate(predicate.left, scene), evaluate(predicate.right, scene)
+    return one is not ABSENT and other is not ABSENT and compares(predicate.by, one, other)
+
+
+def compares(by: h.Comparison, one: Any, other: Any) -> bool:
+    if by.startswith("not_"):
+        return not compares(h.Comparison(by.removeprefix("not_")), one, other)
+    if by == "equals":
+        return same(one, other)
+    if by == "in":
+        return isinstance(other, list) and any(same(one, item) for item in other)
+    if type(one) is not type(other) or not isinstance(one, str | Number):
+        return False
+    if isinstance(one, Number):
+        one, other = one.value, other.value
+    return bool({"gt": one > other, "gte": one >= other, "lt": one < other, "lte": one <= other}[by])

@@ -1,0 +1,143 @@
+"""The fold against a naive one, on random handlers and events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.events import Recorded
+from gateway.state import EMPTY, Folded, fold
+from spec import handlers as h
+from tests.core.state_reference import parse, reference
+from tests.core.state_samples import NUMBERS, recorded
+
+# Few names and values, so that operations meet.
+names = st.sampled_from(["a", "b", "c\u00e9"])
+targets = st.lists(names, max_size=3).map(tuple)
+scalars = st.sampled_from(['"a"', '"\\u0061"', '"b"', '""', "true", "false", "null", *NUMBERS])
+
+
+def _object(pairs: dict[str, str]) -> str:
+    return "{ " + " ,".join(f'"{name}": {value}' for name, value in pairs.items()) + "}"
+
+
+texts = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda items: "[" + ", ".join(items) + " ]"),
+        st.dictionaries(names, inner, max_size=3).map(_object),
+    ),
+    max_leaves=8,
+)
+objects = st.dictionaries(names, texts, max_size=3).map(_object)
+paths = st.builds(
+    h.Path,
+    st.sampled_from([*h.Root, h.Root.DATA, h.Root.DATA, h.Root.STATE]),
+    st.lists(st.sampled_from(["a", "b", "c\u00e9", "actor", "target", "extra", "type"]), max_size=2).map(
+        tuple
+    ),
+    st.booleans(),
+)
+constants = st.builds(h.Constant, st.sampled_from(["a", "b", 0, 1, -3, 0.1, 2.5, 2**70, True, False, None]))
+templates: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(paths, paths, constants),
+    lambda inner: st.one_of(
+        st.dictionaries(names, inner, max_size=3).map(lambda made: h.ObjectTemplate(tuple(made.items()))),
+        st.lists(inner, max_size=3).map(lambda made: h.ListTemplate(tuple(made))),
+        st.lists(inner, max_size=3).map(lambda made: h.MergeTemplate(tuple(made))),
+    ),
+    max_leaves=4,
+)
+predicates: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(
+        st.builds(h.Compare, st.sampled_from(h.Comparison), templates, templates),
+        st.builds(h.Exists, paths),
+    ),
+    lambda inner: st.one_of(
+        st.builds(h.All, st.lists(inner, max_size=3).map(tuple)),
+        st.builds(h.Any, st.lists(inner, max_size=3).map(tuple)),
+        st.builds(h.Not, inner),
+    ),
+    max_leaves=3,
+)
+operations = st.one_of(
+    *[
+        st.builds(each, targets, templates)
+        for each in (h.Set, h.Merge, h.Append, h.AppendUnique, h.Increment, h.Decrement)
+    ],
+    st.builds(h.Remove, targets, st.none() | predicates),
+)
+handlers = st.one_of(
+    st.lists(operations, max_size=4).map(tuple),
+    st.just(h.DEFAULT_HANDLER),
+)
+payloads = st.one_of(objects, objects, texts).map(str.encode)
+streams = st.lists(
+    st.tuples(st.sampled_from(["one", "two", "three"]), st.none() | payloads | payloads, st.booleans()),
+    max_size=8,
+).map(
+    lambda made: [
+        recorded(version, payload, event_type, with_all=with_all)
+        for version, (event_type, payload, with_all) in enumerate(made, 1)
+    ]
+)
+handlings = st.fixed_dictionaries({"one": handlers, "two": handlers, "three": handlers})
+
+
+def _fold(before: Folded, events: list[Recorded], handling: dict[str, h.Handler]) -> Folded:
+    return fold(before, events, handling.__getitem__)
+
+
+@settings(max_examples=5000, deadline=None)
+@given(streams, handlings)
+def test_agrees_with_the_naive_fold(events: list[Recorded], handling: dict[str, h.Handler]) -> None:
+    folded = _fold(EMPTY, events, handling)
+    state, errors = reference(events, handling.__getitem__)
+    assert repr(parse(folded.data_json)) == repr(state)  # the order of fields and every digit
+    assert [(each.version, each.operation) for each in folded.errors] == errors[-20:]
+    assert folded.errors_total == len(errors)
+    assert folded.length == len(events)
+    assert folded.created_at_ms == (events[0].event.recorded_at_ms if events else None)
+    assert folded.updated_at_ms == (events[-1].event.recorded_at_ms if events else None)
+
+
+@settings(max_examples=300, deadline=None)
+@given(streams, handlings)
+def test_a_suffix_folds_on_to_what_the_whole_folds_to(
+    events: list[Recorded], handling: dict[str, h.Handler]
+) -> None:
+    whole = _fold(EMPTY, events, handling)
+    one_by_one = EMPTY
+    for cut in range(len(events) + 1):
+        before = _fold(EMPTY, events[:cut], handling)
+        kept = repr(before)
+        assert before == one_by_one
+        assert _fold(before, events[cut:], handling) == whole
+        assert repr(before) == kept
+        one_by_one = _fold(one_by_one, events[cut : cut + 1], handling)
+
+
+# Anything at all where stored bytes are expected.
+bytes_stored = st.one_of(
+    st.binary(max_size=20),
+    st.text('[]{}"\\,:u0d81.-+eE \n', max_size=20).map(str.encode),
+    st.sampled_from(
+        [b"[" * 100_000, b'{"a":' * 65 + b"1" + b"}" * 65, b'"\xff"', b'{"\xff":1}', b'{"a":"\xff"}']
+    ),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(bytes_stored, max_size=4), bytes_stored, handlings)
+def test_folds_whatever_bytes_are_stored(
+    stored: list[bytes], extra: bytes, handling: dict[str, h.Handler]
+) -> None:
+    events = [
+        recorded(version, payload, ("one", "two", "three")[version % 3], extra=extra)
+        for version, payload in enumerate(stored, 1)
+    ]
+    folded = _fold(EMPTY, events, handling)
+    assert isinstance(parse(folded.data_json.decode()), dict)
+    assert folded.length == len(stored)
