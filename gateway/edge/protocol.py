@@ -207,6 +207,7 @@ class StrictProtocol(HttpToolsProtocol):
         keep_alive = self.parser.should_keep_alive()  # where no `Connection` is sent, true of 1.1 alone
         if (
             not keep_alive
+            or self.parser.should_upgrade()
             or len(found) != len(headers)  # a name is given twice
             or b"host" not in found
             or not _UNUSUAL.isdisjoint(found)
@@ -369,7 +370,7 @@ class _LastWords:
 
 _SLASH: Final = ord("/")
 _HASH: Final = ord("#")
-_UNUSUAL: Final = frozenset((b"connection", b"expect", b"transfer-encoding", b"upgrade"))
+_UNUSUAL: Final = frozenset((b"connection", b"expect", b"transfer-encoding"))
 
 
 def _token(value: bytes) -> bytes:

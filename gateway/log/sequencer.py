@@ -270,18 +270,21 @@ class Sequencer:
         partition = self._partition
         keys = partition.keys
         names = [keys.meta, keys.journal, *keys.identities, keys.calls]
-        args: list[str | bytes | int] = [
-            partition.epoch, self._limits.inflight_events_max, partition.committed_seq,
-            partition.committed_chain, partition.journal_trim(self._loop.time()), looked_up,
-            self._scripts.caller, next(self._calls), len(batch),
-        ]  # fmt: skip
+        identities: list[bytes] = []
+        args: list[str | bytes | int] = []
         doubts = [pending.in_doubt for pending in batch]
         for pending in batch:
             append = pending.append
             names.append(keys.stream(append.stream))
-            args += (append.expected, pending.hint, len(append.identities), *append.identities)
-            args += (append.request_digest, len(append.packed), append.digests, append.header, *append.packed)
+            identities += append.identities
+            args += (append.expected, pending.hint, len(append.identities), append.request_digest)
+            args += (len(append.packed), append.digests, append.header, *append.packed)
             pending.in_doubt = pending.sent = True
+        args[:0] = (
+            partition.epoch, self._limits.inflight_events_max, partition.committed_seq,
+            partition.committed_chain, partition.journal_trim(self._loop.time()), looked_up,
+            self._scripts.caller, next(self._calls), len(batch), len(identities), *identities,
+        )  # fmt: skip
         try:
             reply = await self._scripts.run("sequence", names, args)
         except RedisTrouble as trouble:

@@ -62,6 +62,10 @@ class Inspection:
             chain_at_seq=chain_at_seq,
         )
 
+    def ahead_of(self, row: PartitionRow) -> bool:
+        """Whether this Redis saw more committed than the row tells: then read the row again."""
+        return self.epoch > row.epoch or self.c > row.seq
+
     def continues(self, row: PartitionRow) -> bool:
         """Whether this Redis' history contains all that Postgres committed, in the same epoch."""
         if self.epoch != row.epoch or self.torn or self.q < row.seq:
@@ -87,7 +91,14 @@ class Verifier:
         patient = True
         for _ in range(_ATTEMPTS):
             row, seen = await self._look(partition)
-            self._check_nothing_lost(partition, row, seen)
+            if seen.ahead_of(row):
+                row = await self._row(partition)
+                if seen.ahead_of(row):
+                    raise PostgresLostCommits(
+                        f"partition {partition.number}: Postgres stands at epoch {row.epoch}, seq {row.seq}, "
+                        f"but Redis saw epoch {seen.epoch}, seq {seen.c} committed"
+                    )
+                continue  # another gateway went on between the two looks
             if not seen.master:
                 raise CannotVerify(f"partition {partition.number}: this Redis is a replica")
             if seen.continues(row):
@@ -101,26 +112,28 @@ class Verifier:
         raise CannotVerify(f"partition {partition.number}: other gateways keep changing it")
 
     async def _look(self, partition: Partition) -> tuple[PartitionRow, Inspection]:
+        """Postgres first, then Redis, which may have gone on meanwhile."""
+        row = await self._row(partition)
+        keys = partition.keys_in(row.epoch)
         try:
-            row = await self._postgres.partition(partition.number)
-            keys = partition.keys_in(row.epoch)
             reply = await self._scripts.run("inspect", (keys.meta, keys.journal), (row.epoch, row.seq))
-        except (PostgresTrouble, RedisTrouble) as error:
+        except RedisTrouble as error:
             raise CannotVerify(f"partition {partition.number}: {error}") from error
         return row, Inspection.from_reply(reply)
 
-    def _check_nothing_lost(self, partition: Partition, row: PartitionRow, seen: Inspection) -> None:
-        mine = partition.committed_seq
-        if row.seq < mine or (row.seq == mine and mine and row.chain != partition.committed_chain):
+    async def _row(self, partition: Partition) -> PartitionRow:
+        """Raises PostgresLostCommits where it stands before what this gateway saw committed."""
+        seq, chain = partition.committed_seq, partition.committed_chain
+        try:
+            row = await self._postgres.partition(partition.number)
+        except PostgresTrouble as error:
+            raise CannotVerify(f"partition {partition.number}: {error}") from error
+        if row.seq < seq or (row.seq == seq and seq and row.chain != chain):
             raise PostgresLostCommits(
                 f"partition {partition.number}: Postgres stands at seq {row.seq}, but this gateway saw "
-                f"seq {mine} committed"
+                f"seq {seq} committed, and not with this chain"
             )
-        if seen.epoch > row.epoch or seen.c > row.seq:
-            raise PostgresLostCommits(
-                f"partition {partition.number}: Postgres stands at epoch {row.epoch}, seq {row.seq}, but "
-                f"Redis saw epoch {seen.epoch}, seq {seen.c} committed"
-            )
+        return row
 
     async def _believe(self, partition: Partition, row: PartitionRow, seen: Inspection) -> bool:
         if seen.fence != seen.replid:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, assert_never
+from typing import Final
 
 from gateway.state.predicates import holds
 from gateway.state.templates import STATE_BYTES_MAX, Misfit, View, name_size, value_of
@@ -73,22 +73,22 @@ class _Items(list[Node]):
 def apply(operation: Operation, draft: Draft, view: View) -> None:
     """Raises Misfit; the draft is unchanged then."""
     match operation:
-        case Remove(target, where):
-            _remove(draft, target, where, view)
-        case Set(target, template):
-            if (value := value_of(template, view)) is not None:
-                _set(draft, target, value, view.size)
-        case Merge(target, template):
-            if (value := value_of(template, view)) is not None:
-                _merge(draft, target, value, view.size)
-        case Append(target, template) | AppendUnique(target, template):
-            if (value := value_of(template, view)) is not None:
-                _append(draft, target, value, view.size, isinstance(operation, AppendUnique))
-        case Increment(target, template) | Decrement(target, template):
-            if (value := value_of(template, view)) is not None:
-                _add(draft, target, value, isinstance(operation, Decrement))
+        case Remove():
+            return _remove(draft, operation, view)
+        case Increment() | Decrement():
+            value = value_of(operation.by, view)
         case _:
-            assert_never(operation)
+            value = value_of(operation.value, view)
+    if value is None:
+        return None
+    match operation:
+        case Set():
+            return _set(draft, operation.target, value, view.size)
+        case Merge():
+            return _merge(draft, operation.target, value, view.size)
+        case Append() | AppendUnique():
+            return _append(draft, operation, value, view.size)
+    return _add(draft, operation, value)
 
 
 @dataclass(slots=True)
@@ -175,7 +175,8 @@ def _as_fields(value: Node) -> Fields:
     return fields
 
 
-def _append(draft: Draft, target: tuple[str, ...], value: Node, size: int, unique: bool) -> None:
+def _append(draft: Draft, operation: Append | AppendUnique, value: Node, size: int) -> None:
+    target, unique = operation.target, isinstance(operation, AppendUnique)
     place = _list_place(draft, target)
     found = place.found
     items = [] if found is None else items_of(found)
@@ -210,15 +211,15 @@ def _known(items: list[Node]) -> _Items:
     return known
 
 
-def _remove(draft: Draft, target: tuple[str, ...], where: Predicate | None, view: View) -> None:
-    if where is not None:
-        _remove_items(draft, target, where, view)
-    elif not target:
-        draft.fields.clear()
-    else:
-        place = _place(draft, target)
+def _remove(draft: Draft, operation: Remove, view: View) -> None:
+    if operation.where is not None:
+        _remove_items(draft, operation.target, operation.where, view)
+    elif operation.target:
+        place = _place(draft, operation.target)
         if place.found is not None:
             place.remove()
+    else:
+        draft.fields.clear()
 
 
 def _remove_items(draft: Draft, target: tuple[str, ...], where: Predicate, view: View) -> None:
@@ -238,7 +239,8 @@ def _remove_items(draft: Draft, target: tuple[str, ...], where: Predicate, view:
         place.put(kept)
 
 
-def _add(draft: Draft, target: tuple[str, ...], value: Node, negative: bool) -> None:
+def _add(draft: Draft, operation: Increment | Decrement, value: Node) -> None:
+    target = operation.target
     if not target:
         raise Misfit("The whole state is an object, not a number; name a field of it.")
     place = _place(draft, target)
@@ -250,7 +252,7 @@ def _add(draft: Draft, target: tuple[str, ...], value: Node, negative: bool) -> 
     by = number_of(value)
     if by is None:
         raise Misfit(f"The value to add is {kind(value)}, not a number.")
-    total = sum_of(number, by.copy_negate() if negative else by)
+    total = sum_of(number, by if isinstance(operation, Increment) else by.copy_negate())
     if total is None:
         raise Misfit(f"The sum has more than {NUMBER_DIGITS_MAX} digits.")
     _check(draft, target, total, length(total))

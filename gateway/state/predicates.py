@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from decimal import Decimal
 from operator import eq, ge, gt, le, lt, ne
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from gateway.state.templates import View, found_at, value_of
 from gateway.state.values import canonical
 from spec import handlers
-from spec.handlers import Compare, Comparison, Exists, Not, Path, Predicate, Root, Template
+from spec.handlers import Compare, Comparison, Exists, Path, Predicate, Root, Template
 
 
 def holds(predicate: Predicate, view: View) -> bool:
@@ -29,10 +29,7 @@ def holds(predicate: Predicate, view: View) -> bool:
             return all(holds(part, view) for part in parts)
         case handlers.Any(parts):
             return any(holds(part, view) for part in parts)
-        case Not(part):
-            return not holds(part, view)
-        case _:
-            assert_never(predicate)
+    return not holds(predicate.part, view)
 
 
 _ABSENT: Final[Hashable] = object()

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Final, assert_never
+from typing import Final
 from uuid import UUID
 
 from msgspec import Raw
 
 from gateway.events import Event, Recorded
 from gateway.state.values import Fields, Node, decode_raw, encode, fields_of, length, raw, read
-from spec.handlers import Constant, ListTemplate, MergeTemplate, ObjectTemplate, Path, Root, Template
+from spec.handlers import Constant, ListTemplate, ObjectTemplate, Path, Root, Template
 
 STATE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Longest state, as JSON: 64 times the longest data of an event. A handler that sets two fields to `@`
@@ -61,10 +61,7 @@ def value_of(template: Template, view: View) -> Node | None:
             view.size += len(items) + 2
             made = (value_of(item, view) for item in items)
             return [item for item in made if item is not None]
-        case MergeTemplate(parts):
-            return _merged(parts, view)
-        case _:
-            assert_never(template)
+    return _merged(template.parts, view)
 
 
 _NULL: Final = Raw(b"null")
@@ -122,10 +119,7 @@ def _root(path: Path, view: View) -> Node | None:
             return Raw(encode(view.recorded.stream.key))
         case Root.TYPE:
             return Raw(encode(view.recorded.event.type))
-        case Root.METADATA:
-            return _metadata(view.recorded.event, whole=not path.fields)
-        case _:
-            assert_never(path.root)
+    return _metadata(view.recorded.event, whole=not path.fields)
 
 
 def _metadata(event: Event, whole: bool) -> Fields:

@@ -146,5 +146,4 @@ def start_dev(folder: Path) -> Iterator[StartDev]:
     for dev in started:
         dev.process.kill()
         dev.process.communicate()
-    for dev in started:
-        eventually(lambda dev=dev: gone(*dev.all_pids()))
+    eventually(lambda: gone(*(pid for dev in started for pid in dev.all_pids())))

@@ -95,7 +95,7 @@ def test_an_interpreter_can_be_named(tmp_path: Path) -> None:
 
 
 def check(root: Path, mode: str) -> int:
-    words = [sys.executable, "-I", root / "deploy/environment.py", root, mode, "--check"]
+    words: list[str | Path] = [sys.executable, "-I", root / "deploy/environment.py", root, mode, "--check"]
     return subprocess.run(words).returncode
 
 
@@ -108,7 +108,7 @@ def test_an_environment_is_brought_up_to_date_only_when_something_changed(tmp_pa
     assert check(tmp_path, "run") == 1
     digest = "import sys; sys.path.insert(0, sys.argv[1]); import environment; from pathlib import Path; "
     digest += "print(environment.digest(Path(sys.argv[2])))"
-    words = [sys.executable, "-c", digest, tmp_path / "deploy", tmp_path]
+    words: list[str | Path] = [sys.executable, "-c", digest, tmp_path / "deploy", tmp_path]
     found = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     state = {"root": str(tmp_path), "mode": "run", "digest": found}
     (tmp_path / ".venv/sluice.json").write_text(json.dumps(state))

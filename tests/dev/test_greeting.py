@@ -59,7 +59,7 @@ def test_it_posts_the_first_event_of_the_spec(wrapped: bool) -> None:
         {"type": "number", "maximum": 7},
     ],
 )
-def test_a_simple_schema_accepts_its_sample(schema: object) -> None:
+def test_a_simple_schema_accepts_its_sample(schema: Any) -> None:
     assert jsonschema_rs.is_valid(schema, sample(schema))
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,10 +55,11 @@ def test_where_its_account_can_not_pass_it_lives_under_a_system_folder_with_a_li
 
 
 def test_it_stays_where_it_was_put(closed: Path) -> None:
-    first = postgres_place(closed, print)
     said: list[str] = []
-    assert postgres_place(closed, said.append) == first
-    assert said == []
+    first = postgres_place(closed, said.append)
+    again: list[str] = []
+    assert postgres_place(closed, again.append) == first
+    assert again == said
 
 
 def test_a_link_to_a_home_that_is_gone_is_said(folder: Path) -> None:
@@ -77,20 +79,29 @@ def test_data_out_of_reach_is_not_abandoned(closed: Path) -> None:
 
 
 def test_binaries_out_of_reach_are_copied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = find_postgres()
     (folder / "closed").mkdir(mode=0o700)
-    kept = folder / "closed/installation"
-    kept.mkdir()
-    for part in ("bin", "lib", "share"):
-        (kept / part).symlink_to(original.postgres.parent.parent / part)
-    hidden = PostgresBinaries(kept / "bin/postgres", kept / "bin/initdb", original.version)
+    bin_folder = folder / "closed/bin"
+    hidden = replace(find_postgres(), postgres=bin_folder / "postgres", initdb=bin_folder / "initdb")
     monkeypatch.setattr(place, "find_postgres", lambda _major: hidden)
     found = postgres_place(folder, print)
     if AS_ROOT:
-        assert found.binaries.postgres.parent.parent.parent == folder
+        assert folder in found.binaries.postgres.parents
         assert postgres_place(folder, print) == found
     else:
         assert found.binaries == hidden
+
+
+def test_a_system_installation_out_of_reach_is_not_copied(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "closed").mkdir(mode=0o700)
+    hidden = PostgresBinaries(folder / "closed/postgres", folder / "closed/initdb", (18, 1))
+    monkeypatch.setattr(place, "find_postgres", lambda _major: hidden)
+    if AS_ROOT:
+        with pytest.raises(CannotStart, match="install PostgreSQL where every account can reach it"):
+            postgres_place(folder, print)
+    else:
+        assert postgres_place(folder, print).binaries == hidden
 
 
 def test_a_short_folder_holds_the_socket_itself(folder: Path) -> None:

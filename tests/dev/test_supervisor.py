@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -110,7 +111,7 @@ def test_servers_that_were_killed_serve_again_with_their_data(start_dev: StartDe
     for name in ("redis", "postgres", "redis", "postgres"):
         (pid,) = dev.pids(name)
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda name=name, pid=pid: restarted(dev, name, pid))
+        eventually(functools.partial(restarted, dev, name, pid))
     eventually(lambda: connects(dev) == "sluice True\n")
 
 
@@ -222,7 +223,9 @@ def test_each_worker_serves_and_no_connection_is_refused_while_one_restarts(star
     dev = start_dev(**NO_POSTGRES, workers=3).wait_ready()
     before = dev.pids("gateway")
     assert len(before) == 3
-    eventually(lambda seen=set(): seen.add(dev.get()["pid"]) or seen == set(before))  # type: ignore[misc]
+    seen: set[int] = set()
+    while seen != set(before):
+        seen.add(dev.get()["pid"])
     os.kill(before[1], signal.SIGKILL)
     answered = {dev.get()["pid"] for _ in range(100)}
     assert before[1] not in answered

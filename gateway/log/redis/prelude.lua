@@ -4,8 +4,10 @@
 local META = KEYS[1]
 local NONCE = ARGV[1]
 
--- Lua numbers are doubles: '%.0f' prints one without an exponent.
+-- Lua numbers are doubles, and from 1e14 on `..` and tostring write them with an exponent. Below, a number
+-- may stand as it is, which is several times cheaper than formatting it.
 local function whole(number)
+  if number < 1e14 then return number end
   return string.format('%.0f', number)
 end
 

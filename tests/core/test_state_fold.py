@@ -1,0 +1,187 @@
+"""Events to state: what counts, what comes back as it was sent, and what is reported."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import pytest
+
+from gateway.state import EMPTY, HandlerError, fold
+from gateway.state.fold import ERRORS_KEPT_MAX
+from spec.handlers import (
+    DEFAULT_HANDLER,
+    Append,
+    Constant,
+    Handler,
+    Increment,
+    Merge,
+    Operation,
+    Path,
+    Root,
+    Set,
+)
+from tests.core.state_samples import NUMBERS, folded, recorded
+
+DATA = Path(Root.DATA)
+
+
+def data(*payloads: bytes | None, by: Handler | Operation = DEFAULT_HANDLER) -> bytes:
+    return folded(*payloads, by=by).data_json
+
+
+def test_no_events_are_the_empty_state() -> None:
+    assert fold(EMPTY, (), lambda _: ()) == EMPTY
+    assert (EMPTY.length, EMPTY.created_at_ms, EMPTY.updated_at_ms, EMPTY.data_json) == (0, None, None, b"{}")
+    assert EMPTY.errors == ()
+    assert EMPTY.errors_total == 0
+
+
+def test_the_default_handler_merges_one_level_deep_and_later_events_win() -> None:
+    assert data(b'{"a":1,"b":{"x":1}}', b'{"c":3,"b":{"y":2}}') == b'{"a":1,"b":{"y":2},"c":3}'
+
+
+def test_length_and_times_are_those_of_the_events() -> None:
+    two = folded(b"{}", b"{}", by=DEFAULT_HANDLER)
+    assert (two.length, two.created_at_ms, two.updated_at_ms) == (2, 1_700_000_001_123, 1_700_000_002_123)
+    three = folded(b"{}", by=DEFAULT_HANDLER, on=two)
+    assert (three.length, three.created_at_ms, three.updated_at_ms) == (
+        3,
+        1_700_000_001_123,
+        1_700_000_003_123,
+    )
+
+
+def test_an_erased_event_counts_and_changes_nothing() -> None:
+    one = folded(b'{"a":1}', None, by=(Set(("type",), Path(Root.TYPE)), Merge((), DATA)))
+    assert (one.length, one.data_json, one.errors_total) == (2, b'{"type":"was_placed","a":1}', 0)
+    first = folded(None, by=DEFAULT_HANDLER)
+    assert (first.length, first.created_at_ms, first.data_json) == (1, 1_700_000_001_123, b"{}")
+
+
+def test_an_empty_handler_changes_nothing_even_by_data_that_is_unreadable() -> None:
+    assert folded(b'{"a":1}', b"{", by=()) == dataclasses.replace(
+        EMPTY, length=2, created_at_ms=1_700_000_001_123, updated_at_ms=1_700_000_002_123
+    )
+
+
+def test_each_event_goes_by_the_handler_of_its_type() -> None:
+    handlers: dict[str, Handler] = {
+        "a": (Set(("by",), Constant("a")),),
+        "b": (Append(("seen",), Path(Root.TYPE)),),
+    }
+    events = [recorded(version, b"{}", event_type) for version, event_type in enumerate("abba", 1)]
+    assert fold(EMPTY, events, handlers.__getitem__).data_json == b'{"by":"a","seen":["b","b"]}'
+
+
+@pytest.mark.parametrize(
+    "digits", [*NUMBERS, "9" * 10_000, "1e99999999999999999999", "1" + "0" * 5000 + ".0"]
+)
+def test_numbers_come_back_digit_for_digit(digits: str) -> None:
+    sent = f'{{"n":{digits},"in":[{digits},{{"n":{digits}}}]}}'.encode()
+    assert data(sent) == sent
+    beside = folded(sent, by=(Set(("a",), DATA), Set(("a", "b"), Constant(True))))
+    assert beside.data_json == b'{"a":%b,"b":true}}' % sent[:-1]
+
+
+def test_texts_come_back_in_the_spelling_in_which_they_were_sent() -> None:
+    sent = r'{"t":"\u0041\/\ud83d\ude00 \u00e9 é \b","list":["\u0061"]}'.encode()
+    assert data(sent) == sent
+
+
+def test_values_keep_their_blanks_and_the_order_of_their_fields() -> None:
+    assert data(b' {"z" : {"b": 1,\n "a":[1 , 2]} , "y":1}\n') == b'{"z":{"b": 1,\n "a":[1 , 2]},"y":1}'
+    assert data(b"{}", by=Set(("all",), DATA)) == b'{"all":{}}'
+    assert data(b' {"z" : 1 } ', by=Set(("all",), DATA)) == b'{"all":{"z" : 1 }}'
+
+
+def test_one_field_in_two_spellings_is_one_field() -> None:
+    assert data(rb'{"caf\u00e9":1}', '{"café":2}'.encode()) == '{"café":2}'.encode()
+
+
+def test_an_operation_that_does_not_fit_is_reported_and_the_others_apply() -> None:
+    handler = (
+        Set(("a",), Constant("text")),
+        Increment(("a",), Constant(1)),
+        Append(("a",), Constant(1)),
+        Set(("b",), Constant(2)),
+    )
+    result = folded(b"{}", by=handler)
+    assert result.data_json == b'{"a":"text","b":2}'
+    assert result.errors == (
+        HandlerError(1, "was_placed", 1, "`a` is a text, not a number."),
+        HandlerError(1, "was_placed", 2, "`a` is a text, not a list."),
+    )
+    assert result.errors_total == 2
+
+
+def test_the_last_errors_are_kept_and_all_are_counted() -> None:
+    many = folded(*[b"5"] * 30, by=DEFAULT_HANDLER)
+    assert many.errors_total == 30
+    assert [each.version for each in many.errors] == list(range(11, 31))
+    more = folded(b"[]", b"{}", by=DEFAULT_HANDLER, on=many)
+    assert more.errors_total == 31
+    assert [each.version for each in more.errors] == list(range(12, 32))
+    assert len(more.errors) == ERRORS_KEPT_MAX
+
+
+UNREADABLE = "The event's data can't be read; compare it with the backup."
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b"",
+        b"{",
+        b"{} {}",
+        b'{"a":NaN}',
+        b'{"a":"\xff"}',
+        b'{"\xff":1}',
+        b'"\xed\xa0\x80"',
+        rb'{"a":"\ud800"}',
+        b"[" * 65 + b"]" * 65,
+        b'{"a":' * 65 + b"1" + b"}" * 65,
+        b"[" * 1_000_000,
+        b'{"a":' * 100_000,
+    ],
+)
+def test_data_that_is_unreadable_is_reported_for_each_operation(stored: bytes) -> None:
+    result = folded(b'{"a":1}', stored, by=(*DEFAULT_HANDLER, Set(("b",), Constant(2))))
+    assert result.data_json == b'{"a":1,"b":2}'
+    assert [(each.version, each.operation, each.error) for each in result.errors] == [
+        (2, 0, UNREADABLE),
+        (2, 1, UNREADABLE),
+    ]
+
+
+def test_data_of_the_greatest_depth_is_folded_and_brackets_in_texts_are_no_depth() -> None:
+    deep = b'{"a":' * 64 + b"1" + b"}" * 64
+    assert data(deep) == deep
+    texts = b'{"a":"' + b'[{\\"' * 100 + b'","b":[[]]}'
+    assert data(texts) == texts
+
+
+def test_folding_on_leaves_what_was_folded_as_it_was() -> None:
+    before = folded(b'{"a":{"b":[1]}}', b"5", by=DEFAULT_HANDLER)
+    kept = repr(before)
+    after = folded(b"7", by=(Append(("a", "b"), DATA), Set(("c",), DATA)), on=before)
+    assert after.data_json == b'{"a":{"b":[1,7]},"c":7}'
+    assert repr(before) == kept
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        before.length = 9  # type: ignore[misc]
+
+
+def test_the_size_of_a_state_is_about_the_memory_that_it_takes() -> None:
+    small, large = (
+        folded(b"{}", by=DEFAULT_HANDLER),
+        folded(b'{"a":"%b"}' % (b"x" * 9999), by=DEFAULT_HANDLER),
+    )
+    assert large.size_bytes - small.size_bytes == len(large.data_json) - len(small.data_json)
+    assert small.size_bytes >= sys.getsizeof(small) + sys.getsizeof(small.data_json)
+    assert folded(b"5", by=DEFAULT_HANDLER).size_bytes > small.size_bytes
+
+
+def test_a_field_left_behind_does_not_keep_the_data_it_came_with() -> None:
+    state = folded(b'{"a":1,"b":"%b"}' % (b"x" * 200_000), b'{"b":2}', by=DEFAULT_HANDLER)
+    assert state.data_json == b'{"a":1,"b":2}'
+    assert state.size_bytes < 1000

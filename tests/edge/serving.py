@@ -1,0 +1,152 @@
+"""Real gateways for the tests of the HTTP contract: in this process, or as a process of its own.
+
+Both serve on a loopback port what `gateway.app` composes; the process is for what takes signals, a log to
+look into, or a loop that tests don't share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import uvicorn
+
+from gateway.app import gateway
+from gateway.config import Config
+from gateway.edge.protocol import make_protocol
+
+START_S = 30.0
+STOP_S = 30.0
+POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A gateway that is ready, and the database it keeps its events in."""
+
+    port: int
+    postgres_url: str
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@asynccontextmanager
+async def serving(config: Config) -> AsyncIterator[Served]:
+    """A gateway in this process, as `sluice serve` starts one; leaving it stops it in order."""
+    stopping = asyncio.Event()
+    with _listening() as listening:
+        async with gateway(config, stopping) as application:
+            server = _Server(
+                uvicorn.Config(
+                    application,
+                    http=make_protocol(config.headers_max, config.header_bytes_max, config.body_timeout_s),
+                    ws="none",
+                    lifespan="off",
+                    interface="asgi3",
+                    access_log=False,
+                    log_config=None,
+                    server_header=False,
+                    date_header=False,
+                    proxy_headers=False,
+                    timeout_graceful_shutdown=int(config.shutdown_s),
+                ),
+            )
+            task = asyncio.create_task(server.serve(sockets=[listening]))
+            served = Served(listening.getsockname()[1], config.postgres_url)
+            try:
+                await until_ready(served.url)
+                yield served
+            finally:
+                stopping.set()
+                server.should_exit = True
+                await asyncio.wait_for(task, STOP_S)
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the test runner's."""
+        yield
+
+
+@contextmanager
+def _listening() -> Iterator[socket.socket]:
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(128)
+        yield listening
+
+
+async def until_ready(url: str) -> None:
+    async with asyncio.timeout(START_S), httpx.AsyncClient(base_url=url) as client:
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                if (await client.get("/_/health/ready")).status_code == 200:
+                    return
+            await asyncio.sleep(POLL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A gateway as a process. `log` is what it wrote to stderr so far."""
+
+    process: asyncio.subprocess.Process
+    served: Served
+    log_file: Path
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    @property
+    def alive(self) -> bool:
+        return self.process.returncode is None
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    async def ended(self) -> int:
+        """The exit code; waits for it."""
+        return await asyncio.wait_for(self.process.wait(), STOP_S)
+
+
+@asynccontextmanager
+async def child_serving(postgres_url: str, redis_url: str, folder: Path, **more: str) -> AsyncIterator[Child]:
+    """`python -m gateway serve` with these settings beside its URLs, ready; killed at the end if it still
+    runs."""
+    log_file = folder / "gateway.log"
+    settings = {
+        "SLUICE_POSTGRES_URL": postgres_url,
+        "SLUICE_REDIS_URL": redis_url,
+        "SLUICE_HOST": "127.0.0.1",
+    }
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
+    with _listening() as listening, log_file.open("wb") as log:
+        port = listening.getsockname()[1]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway", "serve",
+            env={**inherited, **settings, **more, "SLUICE_LISTEN_FD": str(listening.fileno())},
+            pass_fds=(listening.fileno(),),
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=log,
+        )  # fmt: skip
+    child = Child(process, Served(port, postgres_url), log_file)
+    try:
+        await until_ready(child.served.url)
+        yield child
+    finally:
+        if child.alive:
+            process.kill()
+        await process.wait()
