@@ -35,11 +35,13 @@ class Config:
     host: str = "127.0.0.1"
     port: int = 8017
     listen_fd: int | None = None
+    ops_host: str = "127.0.0.1"
     ops_port: int | None = None
     metrics_token: str | None = None
     dev: bool = False
     allow_private_targets: bool = False
     log_level: str = "info"
+    otel: bool | None = None
     partitions: int = 16
     event_bytes_max: int = 256 * KIB
     body_bytes_max: int = MIB
@@ -202,6 +204,7 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
     ("host", _word("an address"), "Loopback, so that nothing is open to the network unasked."),
     ("port", _integer(0, 65535), "Where clients connect; 0 takes a free one."),
     ("listen_fd", _integer(3, 65535), "A listening socket handed down by the process that started this one."),
+    ("ops_host", _word("an address"), "Loopback too: what is served there asks for no key."),
     ("ops_port", _integer(1, 65535), "Metrics and health on a port of their own: they show all tenants."),
     ("metrics_token", _word("a bearer token"), "Opens /_/metrics on the main port to whoever sends it."),
     ("dev", _SWITCH, "Set by `sluice dev`: metrics are open to its own key."),
@@ -211,6 +214,7 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "Subscriptions to http and private addresses: a way into your network.",
     ),
     ("log_level", _LEVEL, "The least severe line that is logged."),
+    ("otel", _SWITCH, "Sends traces; if unset, only where OTEL_EXPORTER_OTLP_ENDPOINT says where to."),
     ("partitions", _integer(1, 1024), "Units of order, fixed for ever by the first `sluice migrate`."),
     ("event_bytes_max", _integer(1, 16 * MIB), "The data of one event; larger things belong beside events."),
     ("body_bytes_max", _integer(1, 64 * MIB), "A request is held in memory whole, times the connections."),

@@ -9,11 +9,14 @@ body and metadata.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from gateway.admit.envelope import Envelope, read_batch, read_single
 from gateway.admit.preconditions import Asked, agreed_length
+from gateway.admit.strict_json import Malformed, decode
 from gateway.errors import Refusal
 from gateway.events import (
     ANY_LENGTH,
@@ -40,6 +43,8 @@ SPEC_REFUSALS = frozenset(
         "schema_violation",
     )
 )
+
+_RESERVED = "Event types that start with an underscore are the system's own; they can't be posted."
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +83,7 @@ def address(spec: Spec | None, aggregate: str, key: str | None, event: str | Non
     """The first half. `key` is None where the path's segment could not be decoded; `event` is None where
     the path has none."""
     if event is not None and event.startswith("_"):
-        return Refusal(
-            "reserved_event_type",
-            "Event types that start with an underscore are the system's own; they can't be posted.",
-            "event_type",
-        )
+        return Refusal("reserved_event_type", _RESERVED, "event_type")
     found = _aggregate_type(spec, aggregate)
     if isinstance(found, Refusal):
         return found
@@ -135,21 +136,72 @@ def compose(spec: Spec, place: Address, asked: Asked, body: bytes, minting: Mint
     single = place.event_type is not None
     envelope = read_single(body) if single else read_batch(body)
     if isinstance(envelope, Refusal):
-        return Fault(envelope, None)
+        return Fault(_before_the_envelope(place, envelope, body, minting.event_bytes_max), None)
+    retry = _retry(minting.tenant, asked, envelope, place.path, body)
+    types = (place.event_type,) if place.event_type is not None else _types(place, envelope)
+    if isinstance(types, Refusal):
+        return Fault(types, retry)
+    refusal = _sizes([len(event.data_raw) for event in envelope.events], minting.event_bytes_max, single)
+    if refusal is not None:
+        return Fault(refusal, None)
     expected = agreed_length(asked, envelope.previous_length, skip_occ=envelope.skip_occ)
     if place.minted and not isinstance(expected, Refusal):
         expected = _of_a_new_aggregate(expected, asked)
     if isinstance(expected, Refusal):
         return Fault(expected, None)
-    retry = _retry(minting.tenant, asked, envelope, place.path, body)
-    refusal = _sizes(envelope, minting.event_bytes_max, single=single)
-    types = (place.event_type,) if place.event_type is not None else _types(place, envelope)
-    if isinstance(types, Refusal):
-        return Fault(refusal or types, retry)
-    refusal = refusal or _references(spec, envelope) or _schemas(types, envelope, single=single)
+    refusal = _references(spec, envelope) or _schemas(types, envelope, single=single)
     if refusal is not None:
         return Fault(refusal, retry)
     return _append(spec, place, types, envelope, retry, expected, minting)
+
+
+def before_the_head(spec: Spec | None, aggregate: str, body: bytes, refusal: Refusal) -> Refusal:
+    """What answers a batch whose path or headers are refused: the event types stand in its body, but the
+    table looks at reserved ones before the spec, and at unknown ones before the key and the headers."""
+    names = _names_sent(decode(body))
+    if refusal.code == "unknown_aggregate_type" or spec is None:
+        return _reserved(names) or refusal
+    return _reserved(names) or _unknown(names, spec.aggregate_types[aggregate]) or refusal
+
+
+def _before_the_envelope(place: Address, refusal: Refusal, body: bytes, most: int) -> Refusal:
+    """What answers where the envelope is refused: event types and sizes come first, as far as they can be
+    read."""
+    value = decode(body)
+    single = place.event_type is not None
+    names = [] if single else _names_sent(value)
+    earlier = _reserved(names) or _unknown(names, place.aggregate_type)
+    if earlier is None and len(body) > most and not isinstance(value, Malformed):
+        earlier = _sizes(_sizes_sent(body, single), most, single)
+    return earlier or refusal
+
+
+def _names_sent(value: object) -> list[object]:
+    events = value.get("events") if isinstance(value, dict) else None
+    if not isinstance(events, list):
+        return []
+    return [event.get("type") if isinstance(event, dict) else None for event in events]
+
+
+def _sizes_sent(body: bytes, single: bool) -> list[int]:
+    try:
+        if single:
+            return [len(bytes(_decode_data(body).data))]
+        return [len(bytes(event.data)) for event in _decode_datas(body).events]
+    except msgspec.MsgspecError:  # not where data should be
+        return []
+
+
+class _Data(msgspec.Struct):
+    data: msgspec.Raw = msgspec.Raw()
+
+
+class _Datas(msgspec.Struct):
+    events: list[_Data] = []
+
+
+_decode_data = msgspec.json.Decoder(_Data).decode
+_decode_datas = msgspec.json.Decoder(_Datas).decode
 
 
 def _of_a_new_aggregate(expected: int, asked: Asked) -> int | Refusal:
@@ -190,37 +242,39 @@ def _retry(tenant: bytes, asked: Asked, envelope: Envelope | None, path: str, bo
     return make_retry(tenant, None if key is None else key.encode(), chosen, digest)
 
 
-def _sizes(envelope: Envelope, most: int, *, single: bool) -> Refusal | None:
-    for n, event in enumerate(envelope.events):
-        if len(event.data_raw) > most:
+def _sizes(sizes: list[int], most: int, single: bool) -> Refusal | None:
+    for n, size in enumerate(sizes):
+        if size > most:
             path = "data" if single else f"events[{n}].data"
-            return Refusal(
-                "too_large",
-                f"The data has {len(event.data_raw)} bytes; at most {most} are kept.",
-                path,
-            )
+            return Refusal("too_large", f"The data has {size} bytes; at most {most} are kept.", path)
     return None
 
 
 def _types(place: Address, envelope: Envelope) -> tuple[EventType, ...] | Refusal:
     """The types that a batch names, in the order of the checks: reserved names first."""
+    declared = place.aggregate_type.events
     names = [event.type or "" for event in envelope.events]
+    refusal = _reserved(names) or _unknown(names, place.aggregate_type)
+    return tuple([declared[name] for name in names]) if refusal is None else refusal
+
+
+def _reserved(names: Sequence[object]) -> Refusal | None:
     for n, name in enumerate(names):
-        if name.startswith("_"):
-            return Refusal(
-                "reserved_event_type",
-                "Event types that start with an underscore are the system's own; they can't be posted.",
-                f"events[{n}].type",
-            )
+        if isinstance(name, str) and name.startswith("_"):
+            return Refusal("reserved_event_type", _RESERVED, f"events[{n}].type")
+    return None
+
+
+def _unknown(names: Sequence[object], aggregate_type: AggregateType) -> Refusal | None:
     for n, name in enumerate(names):
-        if name not in place.aggregate_type.events:
+        if isinstance(name, str) and name not in aggregate_type.events:
             return Refusal(
                 "unknown_event_type",
-                f"The spec declares no event {name[:64]!r} for {place.aggregate_type.name!r}.",
+                f"The spec declares no event {name[:64]!r} for {aggregate_type.name!r}.",
                 f"events[{n}].type",
                 status=422,
             )
-    return tuple(place.aggregate_type.events[name] for name in names)
+    return None
 
 
 def _references(spec: Spec, envelope: Envelope) -> Refusal | None:

@@ -7,11 +7,11 @@ import re
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.admit.append import Address, Fault, Minting, address, compose
+from gateway.admit.append import Address, Fault, Minting, address, compose, retry_of
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
 from gateway.admit.strict_json import Malformed, decode
 from gateway.errors import Refusal
-from gateway.events import Append
+from gateway.events import Append, Retry
 from spec.model import Spec
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -36,24 +36,49 @@ def judge_line(spec: Spec | None, line: bytes, minting: Minting) -> Append | Fau
     if isinstance(value, Malformed):
         return Fault(Refusal("invalid_json", value.reason), None)
     shape = _shape_fault(value)
+    names = _names(value)
+    place = None if names is None else address(spec, *names)
+    if isinstance(place, Refusal):
+        # The spec of today refuses it, but it may repeat a line of yesterday.
+        retry = None if shape is not None else _retry_of(spec, _decode_line(line), minting.tenant)
+        return Fault(_renamed(place), retry)
     if shape is not None:
         return Fault(shape, None)
+    assert place is not None
     sent = _decode_line(line)
-    place = address(spec, sent.aggregate_type, sent.key, sent.type)
     asked = _asked(sent.idempotency_key)
-    if isinstance(place, Refusal):
-        return Fault(_renamed(place), None)
     if isinstance(asked, Refusal):
         return Fault(asked, None)
     return _composed(spec, place, asked, sent, minting)
+
+
+def _names(value: object) -> tuple[str, str, str] | None:
+    """Aggregate type, key and event type, where the line has them."""
+    if not isinstance(value, dict):
+        return None
+    aggregate_type, key, event_type = value.get("aggregate_type"), value.get("key"), value.get("type")
+    if isinstance(aggregate_type, str) and isinstance(key, str) and isinstance(event_type, str):
+        return aggregate_type, key, event_type
+    return None
+
+
+def _retry_of(spec: Spec | None, sent: _Line, tenant: bytes) -> Retry | None:
+    asked = _asked(sent.idempotency_key)
+    if isinstance(asked, Refusal):
+        return None
+    return retry_of(spec, tenant, sent.aggregate_type, sent.key, sent.type, asked, _body(sent))
 
 
 def _composed(
     spec: Spec | None, place: Address, asked: Asked, sent: _Line, minting: Minting
 ) -> Append | Fault:
     assert spec is not None
-    body = b'{"data":%b,"metadata":%b}' % (bytes(sent.data), bytes(sent.metadata))
-    return compose(spec, place, asked, body, minting)
+    return compose(spec, place, asked, _body(sent), minting)
+
+
+def _body(sent: _Line) -> bytes:
+    """Of the single request that the line stands for."""
+    return b'{"data":%b,"metadata":%b}' % (bytes(sent.data), bytes(sent.metadata))
 
 
 def _shape_fault(value: object) -> Refusal | None:

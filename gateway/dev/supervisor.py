@@ -28,7 +28,7 @@ from gateway.dev.listen import listen, url
 from gateway.dev.place import postgres_place, socket_folder
 from gateway.dev.postgres_server import DATABASE, SOCKET_NAME, PostgresServer, create_database
 from gateway.dev.prepare import Wanted, bundled_spec, prepare
-from gateway.dev.process import LEFTOVER_GRACE_S, end_all
+from gateway.dev.process import LEFTOVER_GRACE_S, Account, end_all
 from gateway.dev.redis_server import SOCKET_NAME as REDIS_SOCKET
 from gateway.dev.redis_server import RedisServer
 from gateway.dev.run_folder import RunFolder, held
@@ -96,6 +96,8 @@ class Supervisor:
         self._argv = argv
         self._preparing = preparing
         self._sockets: list[socket.socket] = []
+        self._borrowed: list[Path] = []
+        """Folders for sockets outside of the data folder."""
         self._servers: list[Keeper] = []
         self._gateways: list[Keeper] = []
         self._pids: dict[str, list[int]] = {}
@@ -140,12 +142,17 @@ class Supervisor:
             keeper.stop(hurried=lambda: self._asked_to_stop > asked_before)
         for sock in self._sockets:
             sock.close()
+        for folder in self._borrowed:
+            with contextlib.suppress(OSError):  # what is still in there is for the next start to clear
+                folder.rmdir()
         self._folder.clear_pids()
 
     @contextlib.contextmanager
     def signals_caught(self) -> Iterator[None]:
-        """SIGTERM, SIGHUP and SIGINT ask to stop, as long as this lasts."""
-        numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+        """SIGTERM, SIGINT and SIGHUP (unless under nohup) ask to stop, as long as this lasts."""
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
         before = {number: signal.signal(number, self._caught) for number in numbers}
         try:
             yield
@@ -175,7 +182,7 @@ class Supervisor:
         for name in [name for name in os.environ if name.startswith("PG")]:
             del os.environ[name]  # PGPORT and the like speak of other servers, to us and to the gateways
         place = postgres_place(self._settings.data, self._say)
-        folder = socket_folder(place.home, place.account, SOCKET_NAME)
+        folder = self._socket_folder(place.home, place.account, SOCKET_NAME)
         log = self._log("postgres")
         server = PostgresServer(place.binaries, place.home, folder, place.account, log)
         self._start_server(server, POSTGRES_START_S)
@@ -183,11 +190,17 @@ class Supervisor:
         return server.url()
 
     def _start_redis(self) -> str:
-        folder = socket_folder(self._folder.path, None, REDIS_SOCKET)
+        folder = self._socket_folder(self._folder.path, None, REDIS_SOCKET)
         home = self._settings.data / "redis"
         server = RedisServer(find_redis(), home, folder / REDIS_SOCKET, self._log("redis"))
         self._start_server(server, REDIS_START_S)
         return server.url
+
+    def _socket_folder(self, preferred: Path, account: Account | None, name: str) -> Path:
+        folder = socket_folder(preferred, account, name)
+        if folder != preferred:
+            self._borrowed.append(folder)
+        return folder
 
     def _start_server(self, service: Service, timeout_s: float) -> None:
         keeper = Keeper(service, self._say)

@@ -17,6 +17,7 @@ from gateway.admit.append import (
     Fault,
     Minting,
     address,
+    before_the_head,
     compose,
     minting_address,
     retry_of,
@@ -27,7 +28,7 @@ from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.edge import respond
 from gateway.edge.outcomes import Answer, Outcomes, appended, refused
-from gateway.edge.request import Head, Receive, Send, check_json_body, read_body
+from gateway.edge.request import Head, Receive, Refused, Send, check_json_body, read_body
 from gateway.errors import Refusal
 from gateway.events import Appended
 from gateway.log.log import Log
@@ -85,12 +86,14 @@ class Appends:
         asked = NOTHING_ASKED if isinstance(read, Refusal) else read
         correlation_id = asked.correlation_id or str(uuid7())
         call = Call(principal, head, names, asked, correlation_id)
-        if isinstance(place, Refusal):
-            await self._refuse_but_replay(call, place, receive, send)
+        if isinstance(place, Refusal) or isinstance(read, Refusal):
+            refusal = place if isinstance(place, Refusal) else read
+            assert isinstance(refusal, Refusal)
+            await self._refuse_by_head(call, refusal, receive, send)
             return
-        refusal = read if isinstance(read, Refusal) else check_json_body(head, self._body_bytes_max)
-        if refusal is not None:
-            await _send(send, call, refused(refusal))
+        unreadable = check_json_body(head, self._body_bytes_max)
+        if unreadable is not None:
+            await _send(send, call, refused(unreadable))
             return
         body = await read_body(receive, self._body_bytes_max)
         assert deployed is not None
@@ -114,21 +117,31 @@ class Appends:
                 answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
         await _send(send, call, answer)
 
-    async def _refuse_but_replay(self, call: Call, refusal: Refusal, receive: Receive, send: Send) -> None:
-        """The path is refused by the spec of today, but the request may repeat one of yesterday: its body is
-        read to find out."""
-        names, retry = call.names, None
-        repeatable = refusal.code in SPEC_REFUSALS and (names.minting or names.key is not None)
-        if repeatable and check_json_body(call.head, self._body_bytes_max) is None:
-            body = await read_body(receive, self._body_bytes_max)
-            tenant = call.principal.tenant.id
+    async def _refuse_by_head(self, call: Call, refusal: Refusal, receive: Receive, send: Send) -> None:
+        """Path or headers are refused. The body is read where it can change the answer: the request may
+        repeat one that an earlier spec accepted, or a batch may name event types that are looked at first."""
+        names, tenant, retry = call.names, call.principal.tenant.id, None
+        batch = names.event_type is None
+        body = None
+        if batch or refusal.code in SPEC_REFUSALS:
+            body = await self._readable_body(call.head, receive)
+        if body is not None:
             deployed = self._catalog.deployed(tenant)
             spec = None if deployed is None else deployed.spec
-            retry = retry_of(
-                spec, tenant.bytes, names.aggregate_type, names.key, names.event_type, call.asked, body
-            )
-        answer = await self._outcomes.of_fault(Fault(refusal, retry), batch=names.event_type is None)
-        await _send(send, call, answer)
+            if batch:
+                refusal = before_the_head(spec, names.aggregate_type, body, refusal)
+            if names.minting or names.key is not None:
+                path = (names.aggregate_type, names.key, names.event_type)
+                retry = retry_of(spec, tenant.bytes, *path, call.asked, body)
+        await _send(send, call, await self._outcomes.of_fault(Fault(refusal, retry), batch=batch))
+
+    async def _readable_body(self, head: Head, receive: Receive) -> bytes | None:
+        if check_json_body(head, self._body_bytes_max) is not None:
+            return None
+        try:
+            return await read_body(receive, self._body_bytes_max)
+        except Refused:
+            return None
 
 
 async def _send(send: Send, call: Call, answer: Answer) -> None:

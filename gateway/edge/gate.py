@@ -66,15 +66,14 @@ class Gate:
         method: str = scope["method"]
         count = 0 if segments is None else len(segments)
         if segments is None or count == 0 or count > 4:
-            raise Refused(respond.no_such_route())
+            await _no_path_of_ours(method, raw_path, send)
+            return
         if method == "POST":
             await self._post(scope, principal, head, segments, receive, send)
         elif method in _READS:
             await self._get(scope, principal, head, segments, receive, send)
-        elif method == "OPTIONS":
-            await _options(send, _allowed(segments))
         else:
-            await _not_allowed(send, segments)
+            await _another_method(method, segments, send)
 
     async def _post(
         self,
@@ -87,7 +86,7 @@ class Gate:
     ) -> None:
         count = len(segments)
         if count > 3 or (count == 3 and segments[2] in _READ_SUBRESOURCES):
-            await _not_allowed(send, segments)
+            await _another_method("POST", segments, send)
             return
         require(principal, Scope.WRITE)
         names = Names(
@@ -110,7 +109,7 @@ class Gate:
         count = len(segments)
         known = count == 2 or (count == 3 and segments[2] in _READ_SUBRESOURCES)
         if not known and not (count == 4 and segments[2] == "events"):
-            await _not_allowed(send, segments)
+            await _another_method(scope["method"], segments, send)
             return
         require(principal, Scope.READ)
         head_only = scope["method"] == "HEAD"
@@ -138,7 +137,16 @@ class Gate:
             await self._reads.events(subject, query, send, head_only)
 
 
-def _allowed(segments: Segments) -> str:
+async def _another_method(method: str, segments: Segments, send: Send) -> None:
+    """A method that the path does not have: 405; to OPTIONS, the ones that it has."""
+    allowed = _allowed(segments)
+    if allowed is None:
+        raise Refused(respond.no_such_route())
+    await respond.allowed_only(send, method, allowed)
+
+
+def _allowed(segments: Segments) -> str | None:
+    """The methods of a path, as `Allow` lists them; None where there is no such path."""
     match len(segments):
         case 1:
             return "POST, OPTIONS"
@@ -146,23 +154,16 @@ def _allowed(segments: Segments) -> str:
             return "GET, HEAD, POST, OPTIONS"
         case 3 if segments[2] not in _READ_SUBRESOURCES:
             return "POST, OPTIONS"
+        case 4 if segments[2] != "events":
+            return None
         case _:
             return "GET, HEAD, OPTIONS"
 
 
-async def _options(send: Send, allowed: str) -> None:
-    headers = [(b"allow", allowed.encode()), respond.API_VERSION]
-    await send({"type": "http.response.start", "status": 204, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _not_allowed(send: Send, segments: Segments) -> None:
-    if len(segments) == 4 and segments[2] != "events":
-        await respond.refuse(send, respond.no_such_route())
-        return
-    allowed = _allowed(segments)
-    refusal = Refusal("method_not_allowed", f"This path answers {allowed} alone.")
-    await respond.refuse(send, refusal, [(b"allow", allowed.encode())])
+async def _no_path_of_ours(method: str, raw_path: bytes, send: Send) -> None:
+    if method != "OPTIONS" or raw_path != b"*":
+        raise Refused(respond.no_such_route())
+    await respond.allowed_only(send, method, "GET, HEAD, POST, PUT, OPTIONS")  # of the server as a whole
 
 
 def _no_catalog(method: str) -> Refusal:

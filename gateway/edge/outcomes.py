@@ -8,7 +8,6 @@ from typing import assert_never
 
 from gateway.admit.append import SPEC_REFUSALS, Fault
 from gateway.edge import render
-from gateway.edge.request import Refused
 from gateway.errors import Refusal
 from gateway.events import (
     Append,
@@ -19,7 +18,6 @@ from gateway.events import (
     Outcome,
     OutcomeUnknown,
     Quarantined,
-    Retry,
     Stream,
 )
 from gateway.log.log import Log
@@ -80,23 +78,16 @@ class Outcomes:
     async def of_fault(self, fault: Fault, *, batch: bool = False) -> Answer:
         """The refusal, unless the request repeats one that is committed: that is answered with its receipt,
         whatever the spec says by now."""
-        found = None
-        if fault.retry is not None and fault.retry.chosen and fault.refusal.code in SPEC_REFUSALS:
-            found = await self._settled(fault.retry)
-        match found:
-            case None:
-                return refused(fault.refusal)
-            case Mismatch():
-                return refused(_MISMATCH)
-            case Appended():
-                return appended(found, batch=batch)
-
-    async def _settled(self, retry: Retry) -> Appended | Mismatch | None:
+        retry = fault.retry
+        if retry is None or not retry.chosen or fault.refusal.code not in SPEC_REFUSALS:
+            return refused(fault.refusal)
         try:
-            return await self._log.settled(retry)
-        except PostgresTrouble as trouble:
+            found = await self._log.settled(retry)
+        except PostgresTrouble:
             why = "The event will never appear by this request: Postgres does not answer."
-            raise Refused(Refusal("not_committed", why)) from trouble
+            return refused(Refusal("not_committed", why), 1)
+        # An identity that belongs to another request is the later fault of the two.
+        return appended(found, batch=batch) if isinstance(found, Appended) else refused(fault.refusal)
 
     async def _conflict(self, append: Append, length: int, *, minimal: bool) -> Answer:
         expected = append.expected
@@ -121,8 +112,8 @@ class Outcomes:
         size = 0
         for recorded in page.events:
             part = render.event_json(recorded)
-            size += len(part)
-            if parts and size > MISSED_BYTES_MAX:
+            size += len(part) + 1  # and a comma
+            if size > MISSED_BYTES_MAX:
                 break
             parts.append(render.raw(part))
         seen = known + len(parts)

@@ -289,22 +289,18 @@ class StrictProtocol(HttpToolsProtocol):
         words = self._refusal(status, sentence)
         cycle = self.cycle
         in_header = self.headers is not self._trailers
-        if cycle is None or (cycle.response_complete and in_header):
+        if cycle is None or (in_header and cycle.response_complete):
             self._say(words)
         elif in_header:
             self._say_after_the_others(words)
         # else the fault is in the body of the newest request, which so will never be complete
-        elif cycle.response_complete:
-            self._linger()
         elif self.pipeline:
             self.pipeline.popleft()
             self._say_after_the_others(words)
-        elif cycle.response_started:
-            self.transport.close()
         else:
             cycle.disconnected = True
             cycle.message_event.set()
-            self._say(words)
+            self._linger() if cycle.response_started else self._say(words)
 
     def _say_after_the_others(self, words: bytes) -> None:
         last: Any = _LastWords(lambda: self._say(words))
@@ -330,12 +326,10 @@ class StrictProtocol(HttpToolsProtocol):
         """Ends our side of the connection, and the other after a while."""
         self._over = True
         self._unset_keepalive_if_required()
-        if self.transport.can_write_eof():
+        if self.transport.can_write_eof():  # not of TLS
             self.transport.write_eof()
-            self.flow.resume_reading()
-            self._arm(LINGER_S, self.transport.close)
-        else:  # TLS has no half-closed connections
-            self.transport.close()
+        self.flow.resume_reading()
+        self._arm(LINGER_S, self.transport.close)
 
 
 class _Flow(FlowControl):

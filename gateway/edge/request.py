@@ -11,6 +11,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 JSON = b"application/json"
 
@@ -59,6 +60,8 @@ class Head:
 def check_json_body(head: Head, bytes_max: int, accepted: bytes = JSON) -> Refusal | None:
     """What the headers say of the body: 415, then 413. The body itself is not read for it."""
     content_type = head.get(b"content-type")
+    if head.repeated and len(set(head.all(b"content-type"))) > 1:
+        content_type = None
     if content_type != accepted and not _is_media_type(content_type, accepted):
         return Refusal(
             "unsupported_media_type",

@@ -62,5 +62,15 @@ async def refuse(
     await answer(send, refusal.http_status, refusal_json(refusal, body_more), headers)
 
 
+async def allowed_only(send: Send, method: str, allowed: str) -> None:
+    """405 to a method that is not among those `allowed`; to OPTIONS, 204 with what is."""
+    allow = (b"allow", allowed.encode())
+    if method == "OPTIONS":
+        await send({"type": "http.response.start", "status": 204, "headers": [allow, API_VERSION]})
+        await send({"type": "http.response.body", "body": b""})
+    else:
+        await refuse(send, Refusal("method_not_allowed", f"This path answers {allowed} alone."), [allow])
+
+
 def no_such_route() -> Refusal:
     return Refusal("not_found", "There is no such path. docs/http-api.md lists what there is.")

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import Match, Route, Router
 
 from gateway.catalog.model import Principal
 from gateway.catalog.model import Scope as KeyScope
@@ -24,6 +24,7 @@ from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}")
+_METHODS = ("GET", "HEAD", "POST", "PUT", "OPTIONS")
 # What `scope` carries from the gate to the endpoints below.
 PRINCIPAL = "sluice.principal"
 
@@ -58,14 +59,16 @@ class System:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self  # a Starlette route then raises for a wrong method instead of answering itself
+        router = self._open
+        if not scope["path"].startswith("/_/health/"):
+            scope[PRINCIPAL] = await self._callers.principal(Head(scope))
+            router = self._keyed
         try:
-            if scope["path"].startswith("/_/health/"):
-                await self._open(scope, receive, send)
-            else:
-                scope[PRINCIPAL] = await self._callers.principal(Head(scope))
-                await self._keyed(scope, receive, send)
+            await router(scope, receive, send)
         except HTTPException as fault:
-            await _tell_fault(fault, send)
+            if fault.status_code != 405:
+                raise Refused(respond.no_such_route()) from fault
+            await respond.allowed_only(send, scope["method"], _allowed(router, scope))
 
     async def event(self, request: Request) -> Response:
         """An event of the tenant by its id."""
@@ -112,10 +115,10 @@ async def _no_such_route(_scope: Scope, _receive: Receive, send: Send) -> None:
     await respond.refuse(send, respond.no_such_route())
 
 
-async def _tell_fault(fault: HTTPException, send: Send) -> None:
-    if fault.status_code != 405:
-        await respond.refuse(send, respond.no_such_route())
-        return
-    allowed = (fault.headers or {}).get("Allow", "")
-    refusal = Refusal("method_not_allowed", f"This path answers {allowed} alone.")
-    await respond.refuse(send, refusal, [(b"allow", allowed.encode())])
+def _allowed(router: Router, scope: Scope) -> str:
+    """The methods of all routes with this path, as `Allow` lists them."""
+    found = {"OPTIONS"}
+    for route in router.routes:
+        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return ", ".join(method for method in _METHODS if method in found)

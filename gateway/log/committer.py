@@ -20,6 +20,7 @@ from gateway.log.partition import Partition
 from gateway.log.pending import Pending
 from gateway.log.postgres import PartitionRow, Postgres, PostgresTrouble
 from gateway.log.sequencer import Sequenced
+from gateway.telemetry.steps import Telemetry
 
 logger = logging.getLogger("sluice.log")
 
@@ -48,6 +49,7 @@ class Committer:
         requeue: Callable[[Iterable[Pending]], None],
         wake: Callable[[], None],
         followers: Followers,
+        telemetry: Telemetry,
     ) -> None:
         self._partition = partition
         self._postgres = postgres
@@ -57,6 +59,8 @@ class Committer:
         self._requeue = requeue
         self._wake = wake
         self._followers = followers
+        self._telemetry = telemetry
+        self._loop = asyncio.get_running_loop()
         self._queue: deque[Sequenced] = deque()
         self._work = asyncio.Event()
         self._room = asyncio.Event()
@@ -123,19 +127,25 @@ class Committer:
             if self._partition.committed_seq < run.before[0]:
                 await self._wait_for_others(run)
             try:
-                held = await self._connection.swap(
-                    self._partition.number, run.epoch, run.before, run.after, run.placed
-                )
+                with self._telemetry.committing.of(self._partition.number, run.events, run.pendings):
+                    held = await self._connection.swap(
+                        self._partition.number, run.epoch, run.before, run.after, run.placed
+                    )
                 if held:
+                    self._telemetry.metrics.swaps_held.inc()
                     self._acknowledge(run, len(run.placed), *run.after)
                 else:
+                    self._telemetry.metrics.swaps_failed.inc()
                     await self._after_failed_swap(run)
             except PostgresTrouble as trouble:
-                logger.warning("no answer to a commit", extra={"why": str(trouble)})
+                self._telemetry.metrics.swaps_unanswered.inc()
+                told = {"partition": self._partition.number, "why": str(trouble)}
+                logger.warning("commit_unanswered", extra=told)
                 await asyncio.sleep(retry_s)
                 retry_s = min(retry_s * 2, _RETRY_MOST_S)
             except ChainBroken as broken:
-                logger.critical("chain broken", extra={"why": str(broken)})
+                told = {"partition": self._partition.number, "why": str(broken)}
+                logger.critical("chain_broken", extra=told)
                 await self._postgres.seal(self._partition.number, run.epoch, "")
                 raise LineageLost(str(broken)) from broken
             except RefusedByPostgres as refused:
@@ -145,9 +155,12 @@ class Committer:
         """The first `count` appends of the run are committed, up to (seq, chain)."""
         self._partition.known(seq, chain)
         self._partition.confirmed(seq)
+        waited_s = self._loop.time() - (run.pendings[0].deadline - self._limits.append_deadline_s)
+        answered = 0
         for pending, placed in zip(run.pendings[:count], run.placed[:count], strict=True):
             pending.in_doubt = False
-            pending.resolve_at(placed.first_version)
+            answered += pending.resolve_at(placed.first_version)
+        self._telemetry.metrics.committed(answered, seq - run.before[0], waited_s)
         if self._followers:
             self._followers.wake(placed.stream for placed in run.placed[:count])
         del run.pendings[:count], run.placed[:count]
@@ -203,7 +216,7 @@ class Committer:
                 raise CannotHelp("the journal does not hold what comes before")
         except CannotHelp as trouble:
             # Only a verification can tell: refence, and the journal is readable again; or seal.
-            logger.info("can't help", extra={"partition": self._partition.number, "why": str(trouble)})
+            logger.info("help_failed", extra={"partition": self._partition.number, "why": str(trouble)})
             self._partition.open = False
             self._settled.set()
             self._room.set()
@@ -212,9 +225,10 @@ class Committer:
 
     async def _give_up(self, run: Sequenced, why: str) -> None:
         """Back to the sequencer with all that was sequenced in a lost lineage, in order."""
-        logger.warning("lineage lost", extra={"partition": self._partition.number, "why": why})
-        self._partition.open = False
         lost = list(run.pendings)
+        told = {"partition": self._partition.number, "appends": len(lost), "why": why}
+        logger.warning("lineage_lost", extra=told)
+        self._partition.open = False
         for pending in lost:
             pending.again = True
             pending.in_doubt = False

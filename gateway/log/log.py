@@ -222,6 +222,8 @@ class Log:
         lane = self._lanes[number]
         if epoch == lane.partition.epoch:
             lane.partition.known(seq, chain)
+            if lane.partition.curious:
+                lane.sequencer.wake()
         elif lane.partition.open:
             lane.partition.open = False
             lane.sequencer.wake()

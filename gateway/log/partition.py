@@ -46,6 +46,12 @@ class Partition:
         return self._confirmed_seq
 
     @property
+    def curious(self) -> bool:
+        """Whether a call without appends is of use: the watermark lags behind what is known committed, or an
+        answer waits for what another gateway commits."""
+        return self.watermark < self.committed_seq or bool(self._waiters)
+
+    @property
     def keys(self) -> PartitionKeys:
         if self._keys is None:
             self._keys = partition_keys(self._instance, self.number, self.epoch)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from gateway.events import Append, NotCommitted, Outcome, OutcomeUnknown
+from gateway.telemetry.steps import Link
 
 
 class Pending:
@@ -13,11 +15,19 @@ class Pending:
     `in_doubt`: a script call that carried it may still run, or ran and was not answered, or its rows are on
     their way to Postgres. While it is False, dropping the append means that it will never appear.
     `again`: it was sequenced before, so Postgres must be asked for it before it is sequenced once more.
+    `told` counts outcomes one by one; those of `resolve_at` are counted by the batch.
     """
 
-    __slots__ = ("again", "append", "deadline", "future", "hint", "in_doubt", "number", "sent")
+    __slots__ = ("again", "append", "deadline", "future", "hint", "in_doubt", "number", "sent", "span", "told")
 
-    def __init__(self, append: Append, number: int, deadline: float, future: asyncio.Future[Outcome]) -> None:
+    def __init__(
+        self,
+        append: Append,
+        number: int,
+        deadline: float,
+        future: asyncio.Future[Outcome],
+        told: Callable[[Outcome], None],
+    ) -> None:
         self.append = append
         self.number = number  # order of admission in this gateway
         self.deadline = deadline  # on the loop's clock
@@ -28,6 +38,8 @@ class Pending:
         self.in_doubt = False
         self.again = False
         self.sent = False  # ever: an earlier original may be our own
+        self.span: Link | None = None  # of the request, where traces are on
+        self.told = told
 
     @property
     def done(self) -> bool:
@@ -36,11 +48,14 @@ class Pending:
     def resolve(self, outcome: Outcome) -> None:
         if not self.future.done():
             self.future.set_result(outcome)
+            self.told(outcome)
 
-    def resolve_at(self, first_version: int) -> None:
-        """It was committed at this version."""
-        if not self.future.done():
-            self.future.set_result(self.append.committed_at(first_version))
+    def resolve_at(self, first_version: int) -> bool:
+        """It was committed at this version; whether anybody still waited for that."""
+        if self.future.done():
+            return False
+        self.future.set_result(self.append.committed_at(first_version))
+        return True
 
     def expire(self) -> None:
         """Its time is up: say what is known."""

@@ -26,10 +26,12 @@ from gateway.log.pending import Pending
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.log.scripts import RedisTrouble, Scripts
 from gateway.log.verify import CannotVerify, PostgresLostCommits, Verifier
+from gateway.telemetry.steps import Telemetry
 
 logger = logging.getLogger("sluice.log")
 
-# How long the watermark may lag behind when no further call comes along to carry it.
+# How long the watermark may lag behind, and an answer wait for another gateway's commit, when no further
+# append comes along to carry the one and ask for the other.
 _WATERMARK_LAG_S = 0.003
 _RETRY_FIRST_S = 0.01
 _RETRY_MOST_S = 0.5
@@ -77,6 +79,7 @@ class Sequencer:
         verifier: Verifier,
         commits: Commits,
         limits: Limits,
+        telemetry: Telemetry,
     ) -> None:
         self._partition = partition
         self._scripts = scripts
@@ -84,6 +87,9 @@ class Sequencer:
         self._verifier = verifier
         self._commits = commits
         self._limits = limits
+        self._telemetry = telemetry
+        self._tracing = telemetry.tracing
+        self._told = telemetry.metrics.told
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Pending] = deque()
         self._outstanding: deque[Pending] = deque()
@@ -99,14 +105,16 @@ class Sequencer:
     def submit(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, in time: by the deadline it says at least that it does not know."""
         future: asyncio.Future[Outcome] = self._loop.create_future()
+        deadline = self._loop.time() + self._limits.append_deadline_s
+        pending = Pending(append, next(self._numbers), deadline, future, self._told)
         if self._partition.halted is not None:
-            future.set_result(NotCommitted(self._partition.halted, retry_after_s=30))
+            pending.resolve(NotCommitted(self._partition.halted, retry_after_s=30))
             return future
         if self._queued_bytes >= self._limits.queue_bytes_max:
-            future.set_result(NotCommitted("too many appends are waiting on this gateway"))
+            pending.resolve(NotCommitted("too many appends are waiting on this gateway"))
             return future
-        deadline = self._loop.time() + self._limits.append_deadline_s
-        pending = Pending(append, next(self._numbers), deadline, future)
+        if self._tracing is not None:
+            pending.span = self._tracing.current()
         self._queue.append(pending)
         self._outstanding.append(pending)
         self._queued_bytes += append.size_bytes
@@ -121,6 +129,11 @@ class Sequencer:
             self._queued_bytes += sum(pending.append.size_bytes for pending in back)
             self._queue = deque(sorted([*back, *self._queue], key=lambda pending: pending.number))
             self._work.set()
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Appends in the queue, and their bytes."""
+        return len(self._queue), self._queued_bytes
 
     def wake(self) -> None:
         """There may be something to do other than appends: a partition to open, a watermark to move."""
@@ -150,14 +163,14 @@ class Sequencer:
             if not self._partition.open:
                 continue
             batch = self._take()
-            if batch or self._partition.watermark < self._partition.committed_seq:
+            if batch or self._partition.curious:
                 await self._sequence(batch)
 
     async def _wait_for_work(self) -> None:
         if self._queue:
             return
         self._work.clear()
-        if self._partition.open and self._partition.watermark < self._partition.committed_seq:
+        if self._partition.open and self._partition.curious:
             waiter = self._loop.call_later(_WATERMARK_LAG_S, self._work.set)
             await self._work.wait()
             waiter.cancel()
@@ -170,9 +183,8 @@ class Sequencer:
         try:
             await self._verifier.verify(self._partition)
         except CannotVerify as trouble:
-            logger.info(
-                "partition not open", extra={"partition": self._partition.number, "why": str(trouble)}
-            )
+            told = {"partition": self._partition.number, "why": str(trouble)}
+            logger.warning("partition_not_open", extra=told)
             await self._back_off()
             return False
         except PostgresLostCommits as loss:
@@ -186,7 +198,7 @@ class Sequencer:
 
     def _halt(self, why: str) -> None:
         if self._partition.halted is None:
-            logger.critical("postgres lost commits", extra={"partition": self._partition.number, "why": why})
+            logger.critical("postgres_lost_commits", extra={"partition": self._partition.number, "why": why})
         self._partition.halted = (
             f"{why}; appends are refused until `sluice repair` or `sluice rewind` was run"
         )
@@ -225,6 +237,7 @@ class Sequencer:
         looked_up = partition.committed_seq
         asked = [pending for pending in batch if pending.append.chosen or pending.again]
         if asked:
+            self._telemetry.metrics.identity_lookups.inc(len(asked))
             try:
                 claims = await look_up(
                     self._postgres,
@@ -286,10 +299,12 @@ class Sequencer:
             self._scripts.caller, next(self._calls), len(batch), len(identities), *identities,
         )  # fmt: skip
         try:
-            reply = await self._scripts.run("sequence", names, args)
+            with self._telemetry.sequencing.of(partition.number, len(batch), batch):
+                reply = await self._scripts.run("sequence", names, args)
         except RedisTrouble as trouble:
             # It may run yet, or have run: the identities in Redis and Postgres settle a second try.
-            logger.warning("no answer to a sequence call", extra={"why": str(trouble)})
+            told = {"partition": partition.number, "why": str(trouble)}
+            logger.warning("sequence_unanswered", extra=told)
             self._distrust(batch)
             await self._back_off()
             return None
@@ -334,13 +349,12 @@ class Sequencer:
             match answer[:1]:
                 case b"D":
                     last, count = map(int, answer[1:].split(b":"))
-                    self._spawn(
-                        self._answer_after(pending, last, Original(partition.number, last - count + 1, last))
-                    )
+                    original = Original(partition.number, last - count + 1, last)
+                    self._answer_after(pending, last, original)
                 case b"M":
-                    self._spawn(self._answer_after(pending, after[0], ClaimedByAnother()))
+                    self._answer_after(pending, after[0], ClaimedByAnother())
                 case b"C":
-                    self._spawn(self._answer_after(pending, after[0], Conflict(int(answer[1:]))))
+                    self._answer_after(pending, after[0], Conflict(int(answer[1:])))
                 case b"X":
                     cold.append(pending)
                     back.append(pending)
@@ -348,6 +362,7 @@ class Sequencer:
                     pending.again = True
                     back.append(pending)
                 case _:
+                    self._telemetry.metrics.busy_appends.inc()
                     back.append(pending)
         if sequenced.placed:
             self._commits.put(sequenced)
@@ -368,6 +383,7 @@ class Sequencer:
 
     async def _warm(self, cold: list[Pending], generation: str) -> None:
         """One batched look-up for all streams of the call that Redis does not have."""
+        self._telemetry.metrics.cold_streams.inc(len(cold))
         streams = [pending.append.stream for pending in cold]
         try:
             rows = await self._postgres.fetch(
@@ -389,11 +405,19 @@ class Sequencer:
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
-    async def _answer_after(
+    def _answer_after(
         self, pending: Pending, seq: int, verdict: Original | ClaimedByAnother | Conflict
     ) -> None:
         """Answers once what the verdict was decided on is committed; decides anew if it never will be."""
-        if await self._partition.when_committed(seq):
+        self._spawn(self._answer_when(self._partition.when_committed(seq), pending, verdict))
+
+    async def _answer_when(
+        self,
+        committed: asyncio.Future[bool],
+        pending: Pending,
+        verdict: Original | ClaimedByAnother | Conflict,
+    ) -> None:
+        if await committed:
             await self._answer_verdict(pending, verdict)
         else:
             pending.again = True

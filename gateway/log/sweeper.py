@@ -16,8 +16,11 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.log.journal import CannotHelp, Journal
+from gateway.log.notices import Outage
 from gateway.log.partition import Partition
 from gateway.log.sequencer import Sequencer
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.redact import reason
 
 logger = logging.getLogger("sluice.log")
 
@@ -37,12 +40,23 @@ class Sweeper:
     """One for each gateway."""
 
     def __init__(
-        self, redis: Redis, journal: Journal, partitions: Sequence[tuple[Partition, Sequencer]]
+        self,
+        redis: Redis,
+        journal: Journal,
+        partitions: Sequence[tuple[Partition, Sequencer]],
+        outage: Outage,
+        metrics: Metrics,
     ) -> None:
         self._redis = redis
         self._journal = journal
         self._partitions = partitions
         self._last: dict[int, Standing] = {}
+        self._outage = outage
+        self._metrics = metrics
+
+    def lags(self) -> dict[int, int]:
+        """Events sequenced and not yet marked as committed, by partition, where Redis told at the last look."""
+        return {number: max(standing.q - standing.c, 0) for number, standing in self._last.items()}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -51,7 +65,8 @@ class Sweeper:
             try:
                 await self.run_once()
             except (RedisError, OSError) as error:
-                logger.debug("sweep: Redis does not answer", extra={"why": str(error)})
+                self._last.clear()
+                self._outage.noticed(reason(error))
 
     async def run_once(self) -> int:
         """One look at every partition; the number of appends committed from journals."""
@@ -76,16 +91,19 @@ class Sweeper:
         pipeline = self._redis.pipeline(transaction=False)
         for partition, _ in self._partitions:
             pipeline.hmget(partition.keys.meta, ["epoch", "q", "c"])
-        return [_standing(reply) for reply in await pipeline.execute()]
+        replies = await pipeline.execute()
+        self._outage.over()
+        return [_standing(reply) for reply in replies]
 
     async def _help(self, partition: Partition, sequencer: Sequencer) -> int:
         try:
             committed = await self._journal.commit(partition)
         except CannotHelp as trouble:
-            logger.info("can't help", extra={"partition": partition.number, "why": str(trouble)})
+            logger.info("help_failed", extra={"partition": partition.number, "why": str(trouble)})
             committed = 0
         if committed:
-            logger.warning("swept", extra={"partition": partition.number, "appends": committed})
+            self._metrics.swept_appends.inc(committed)
+            logger.warning("appends_swept", extra={"partition": partition.number, "appends": committed})
         sequencer.wake()  # moves the watermark, or opens the partition
         return committed
 

@@ -6,18 +6,16 @@ Source: the append protocol, step 5. Postgres' row is the truth; Redis is never 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.events import next_chain
+from gateway.log.notices import EpochChanges
 from gateway.log.partition import Partition
 from gateway.log.postgres import PartitionRow, Postgres, PostgresTrouble
 from gateway.log.scripts import RedisTrouble, Scripts
-
-logger = logging.getLogger("sluice.log")
 
 # A gateway that finds Postgres sealed further than Redis lets whoever sealed it finish the installation.
 _INSTALL_PATIENCE_S = (0.05, 0.2)
@@ -76,11 +74,19 @@ class Inspection:
 class Verifier:
     """Opens partitions. One verification a partition at a time in this gateway; others may verify too."""
 
-    def __init__(self, scripts: Scripts, postgres: Postgres, owner: str, identity_window: int) -> None:
+    def __init__(
+        self,
+        scripts: Scripts,
+        postgres: Postgres,
+        owner: str,
+        identity_window: int,
+        changes: EpochChanges,
+    ) -> None:
         self._scripts = scripts
         self._postgres = postgres
         self._owner = owner
         self._identity_window = identity_window
+        self._changes = changes
 
     async def verify(self, partition: Partition) -> None:
         """Afterwards `partition` is open.
@@ -141,7 +147,7 @@ class Verifier:
             args = (row.epoch, seen.replid, row.seq, row.chain)
             if not await self._done("refence", (keys.meta, keys.journal), args):
                 return False
-            logger.warning("refenced", extra={"partition": partition.number, "epoch": row.epoch})
+            self._changes.refenced(partition.number)
         partition.adopt(row.epoch, row.seq, row.chain)
         return True
 
@@ -153,7 +159,7 @@ class Verifier:
             raise CannotVerify(f"partition {partition.number}: {error}") from error
         if sealed is None:
             return False
-        logger.warning("sealed", extra={"partition": partition.number, "epoch": sealed.epoch})
+        self._changes.sealed(partition.number, row.epoch, sealed.seq)
         keys = partition.keys_in(sealed.epoch)
         args = (sealed.epoch, seen.replid, sealed.seq, sealed.chain, self._identity_window)
         if not await self._done("install", (keys.meta,), args):

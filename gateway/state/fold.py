@@ -3,10 +3,10 @@
 Owns: what an aggregate's state is after its events, and which of them did not fit their handler.
 Must not know: where events come from, how a state is kept or shown.
 
-Each operation stands alone: one that does not fit changes nothing and is reported, and the next ones of the
-same event apply. An erased event (no payload) counts but changes nothing. What no operation touches comes
-back as it was sent: numbers, escapes, order, even blanks; the names of fields come back in their plainest
-spelling, as do objects and lists that were changed inside.
+Each operation stands alone: one that does not fit changes nothing and is reported, and the others of the same
+event apply. An erased event (no payload) counts but changes nothing. Values that no operation reaches into
+come back as they were sent, to the byte: digits, escapes, order, blanks. Names of fields, and what is opened
+to change something inside, come back in their plainest spelling.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gateway.events import Recorded
-from gateway.state.operations import Draft, apply
+from gateway.state.draft import Draft
+from gateway.state.operations import apply
 from gateway.state.templates import Misfit, View
 from gateway.state.values import Node, decode_fields, encode, read
 from spec.handlers import DEFAULT_HANDLER, Handler
@@ -23,7 +24,7 @@ from spec.handlers import DEFAULT_HANDLER, Handler
 ERRORS_KEPT_MAX = 20
 """Errors that a state carries: enough to see what is wrong, little beside the state itself."""
 
-_FOLDED_BYTES = 400  # a Folded with its numbers, measured
+_FOLDED_BYTES = 400  # a Folded with its numbers, rounded up
 _ERROR_BYTES = 500  # a HandlerError with its sentence, generously
 
 

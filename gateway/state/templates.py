@@ -6,8 +6,8 @@ event does not have; but a path to that, such as `$.metadata.target?`, finds it 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -35,7 +35,6 @@ class View:
     state: Fields
     item: Node | None = None  # that is tested
     size: int = 0  # of the value that is being made, in bytes at most
-    operands: dict[int, Hashable] = field(default_factory=dict)  # canonical, by the id of their template
 
     def counted(self, value: Raw) -> Raw:
         """Raises Misfit: the value is longer than any state."""
@@ -119,22 +118,7 @@ def _root(path: Path, view: View) -> Node | None:
             return Raw(encode(view.recorded.stream.key))
         case Root.TYPE:
             return Raw(encode(view.recorded.event.type))
-    return _metadata(view.recorded.event, whole=not path.fields)
-
-
-def _metadata(event: Event, whole: bool) -> Fields:
-    """As a read shows it (docs/http-api.md); what the event does not have is null if `whole`, else absent."""
-    fields = {
-        "actor": _party(event.actor_type, event.actor_id),
-        "target": _party(event.target_type, event.target_id),
-        "timestamp": Raw(b"%d.%03d" % divmod(event.recorded_at_ms, 1000)),
-        "correlation_id": _uuid(event.correlation_id),
-        "causation_id": _uuid(event.causation_id),
-        "extra": None if event.extra is None or read(event.extra) is None else decode_raw(event.extra),
-    }
-    if whole:
-        return {name: _NULL if node is None else node for name, node in fields.items()}
-    return {name: node for name, node in fields.items() if node is not None}
+    return _metadata(view.recorded.event, path.fields)
 
 
 def _party(party_type: str | None, identifier: str | None) -> Raw | None:
@@ -143,3 +127,27 @@ def _party(party_type: str | None, identifier: str | None) -> Raw | None:
 
 def _uuid(value: bytes | None) -> Raw | None:
     return None if value is None else Raw(encode(UUID(bytes=value)))
+
+
+def _extra(text: bytes | None) -> Raw | None:
+    return None if text is None or read(text) is None else decode_raw(text)
+
+
+_METADATA: Final[Mapping[str, Callable[[Event], Raw | None]]] = {
+    "actor": lambda event: _party(event.actor_type, event.actor_id),
+    "target": lambda event: _party(event.target_type, event.target_id),
+    "timestamp": lambda event: Raw(b"%d.%03d" % divmod(event.recorded_at_ms, 1000)),
+    "correlation_id": lambda event: _uuid(event.correlation_id),
+    "causation_id": lambda event: _uuid(event.causation_id),
+    "extra": lambda event: _extra(event.extra),
+}
+"""Fields in the order and form in which a read shows them (docs/http-api.md); None for what there is not."""
+
+
+def _metadata(event: Event, fields: tuple[str, ...]) -> Fields:
+    """What a path of these fields needs."""
+    if not fields:
+        made = {name: of(event) for name, of in _METADATA.items()}
+        return {name: _NULL if part is None else part for name, part in made.items()}
+    part = _METADATA[fields[0]](event) if fields[0] in _METADATA else None
+    return {} if part is None else {fields[0]: part}

@@ -7,11 +7,11 @@ Must not know: events and handlers.
 
 from __future__ import annotations
 
-import enum
 import json
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation, Overflow
+from itertools import accumulate
 from typing import Final, cast
 
 import msgspec
@@ -36,8 +36,9 @@ decode_raw = msgspec.json.Decoder(Raw).decode
 
 _KINDS = {"{": "an object", "[": "a list", '"': "a text", "t": "a boolean", "f": "a boolean", "n": "null"}
 _NUMBER = "a number"
-_STRINGS_AND_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
-_LEVELS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1, b'"': 0}
+_TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS = bytes(set(range(256)) - _LEVELS.keys())
 
 
 def read(text: bytes) -> Node | None:
@@ -93,13 +94,9 @@ def nests_within(node: Node | bytes, levels: int) -> bool:
         return levels > 0 and all(nests_within(part, levels - 1) for part in parts)
     text = bytes(node)
     if len(text) <= levels or text.count(b"{") + text.count(b"[") <= levels:
-        return levels >= 0
-    level = 0
-    for token in _STRINGS_AND_BRACKETS.finditer(text):
-        level += _LEVELS[token[0][:1]]
-        if level > levels:
-            return False
-    return levels >= 0
+        return True
+    brackets = _TEXTS.sub(b"", text).translate(None, _NO_BRACKETS)
+    return max(accumulate(map(_LEVELS.__getitem__, brackets)), default=0) <= levels
 
 
 # ---- numbers ----
@@ -133,36 +130,39 @@ def _number(text: str) -> Decimal:
         return Decimal("-Infinity" if mantissa.startswith("-") else "Infinity")
 
 
-# ---- equality ----
-
-
-class Truth(enum.Enum):
-    """Booleans in canonical form: for Python, True is 1."""
-
-    TRUE = True
-    FALSE = False
-
+# ---- comparing ----
 
 _decode_exactly = msgspec.json.Decoder(float_hook=_number).decode
 
 
-def canonical(node: Node) -> Hashable:
-    """Equal for equal JSON (1, 1.0 and 1e0; objects in any order) and unequal for any other: a str, an int or
-    a Decimal, a Truth, None, a tuple for a list, a frozenset for an object."""
+def plain(node: Node) -> object:
+    """As a Python value; a number is an int or a Decimal, exact."""
     text = raw(node)
     try:
-        return _canonical(_decode_exactly(text))
+        return _decode_exactly(text)
     except msgspec.ValidationError:  # an integer of more digits than Python reads
-        return _canonical(json.loads(bytes(text), parse_int=_number, parse_float=_number))
+        return json.loads(bytes(text), parse_int=_number, parse_float=_number)
 
 
-def _canonical(value: object) -> Hashable:
+def spelled(value: object) -> str:
+    """One spelling for equal JSON (1, 1.0 and 1e0; objects in any order), another for any other.
+
+    A text, since whoever sends data can choose numbers of one hash, and a set of those takes quadratic time.
+    """
     match value:
-        case dict():
-            return frozenset((name, _canonical(part)) for name, part in value.items())
+        case int() | Decimal() if not isinstance(value, bool):
+            return _spelled_number(value)
         case list():
-            return tuple(map(_canonical, value))
-        case bool():
-            return Truth(value)
-    assert isinstance(value, Hashable)
-    return value
+            return f"[{','.join(map(spelled, value))}]"
+        case dict():
+            return f"{{{','.join(f'{spelled(name)}:{spelled(value[name])}' for name in sorted(value))}}}"
+    return encode(value).decode()
+
+
+def _spelled_number(number: int | Decimal) -> str:
+    sign, digits, exponent = Decimal(number).as_tuple()
+    if not isinstance(exponent, int):  # Infinity
+        return str(number)
+    text = "".join(map(str, digits))
+    significant = text.rstrip("0")
+    return f"{'-' * sign}{significant}e{exponent + len(text) - len(significant)}" if significant else "0"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.events import Recorded
-from gateway.state import EMPTY, Folded, fold
+from gateway.state import EMPTY, Folded, draft, fold, values
+from gateway.state import templates as templates_module
 from spec import handlers as h
 from tests.core.state_reference import parse, reference
 from tests.core.state_samples import NUMBERS, recorded
@@ -119,6 +121,25 @@ def test_a_suffix_folds_on_to_what_the_whole_folds_to(
         assert _fold(before, events[cut:], handling) == whole
         assert repr(before) == kept
         one_by_one = _fold(one_by_one, events[cut : cut + 1], handling)
+
+
+@settings(calm, max_examples=100)
+@given(streams, handlings, st.integers(8, 120), st.integers(1, 6))
+def test_no_state_is_over_its_limits_and_they_do_not_depend_on_where_folding_paused(
+    events: list[Recorded], handling: dict[str, h.Handler], bytes_max: int, depth_max: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draft, "STATE_BYTES_MAX", bytes_max)
+        patch.setattr(templates_module, "STATE_BYTES_MAX", bytes_max)
+        patch.setattr(draft, "STATE_DEPTH_MAX", depth_max)
+        patch.setattr(values, "DATA_DEPTH_MAX", depth_max)
+        whole = _fold(EMPTY, events, handling)
+        paused = EMPTY
+        for event in events:
+            paused = _fold(paused, [event], handling)
+            assert len(paused.data_json) <= bytes_max
+            assert values.nests_within(paused.data_json, depth_max)
+    assert paused == whole
 
 
 # Anything at all where stored bytes are expected.

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from gateway.state import EMPTY, Folded
-from gateway.state.operations import STATE_DEPTH_MAX
+from gateway.state.draft import STATE_DEPTH_MAX
 from gateway.state.templates import STATE_BYTES_MAX
+from gateway.state.values import spelled
 from spec.handlers import (
     DEFAULT_HANDLER,
     Append,
@@ -230,6 +231,12 @@ def test_append_unique_knows_what_append_and_remove_did_in_between() -> None:
         Append(("all",), Constant("c")),
     )
     assert after(handler, on=EMPTY) == b'{"all":["c","a","c"]}'
+
+
+def test_no_choice_of_numbers_makes_a_search_slow() -> None:
+    alike = [n * (2**61 - 1) for n in range(1, 1000)]  # what Python hashes to 0
+    assert len(set(map(hash, alike))) == 1
+    assert len({hash(spelled(number)) for number in alike}) == len(alike)
 
 
 # ---- remove ----

@@ -216,7 +216,8 @@ def test_a_folder_with_a_long_path_that_needs_quotes_works(start_dev: StartDev, 
     dev = start_dev(data=data).wait_ready()
     assert connects(dev)
     assert dev.stop() == 0
-    assert not Path(dev.env()["SLUICE_REDIS_URL"].removeprefix("unix://")).exists()
+    assert not Path(dev.env()["SLUICE_REDIS_URL"].removeprefix("unix://")).parent.exists()
+    assert not Path(dev.env()["SLUICE_POSTGRES_URL"].split("?host=")[1]).exists()
 
 
 def test_each_worker_serves_and_no_connection_is_refused_while_one_restarts(start_dev: StartDev) -> None:

@@ -82,7 +82,8 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def _listening() -> Iterator[socket.socket]:
-    with socket.socket() as listening:
+    # asyncio turns Nagle's algorithm off only where the protocol is named.
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", 0))
         listening.listen(128)

@@ -1,0 +1,67 @@
+"""/_/metrics: who may see it, and the page; and the count of answers.
+
+The page shows all tenants, so no tenant's key opens it on the port that clients use: only the token of
+SLUICE_METRICS_TOKEN, and under `sluice dev` the admin key that it made itself.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable
+
+from prometheus_client.exposition import choose_encoder
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.catalog.model import Principal
+from gateway.edge.request import Application, Head, Message, Receive, Scope, Send
+from gateway.telemetry.metrics import Metrics
+
+_DEV_TENANT = "main"
+_BEARER = b"bearer "
+
+
+class MetricsPage:
+    """`token` opens it to whoever sends it, `dev` to admin keys of `sluice dev`'s tenant."""
+
+    def __init__(self, metrics: Metrics, token: str | None, *, dev: bool) -> None:
+        self._metrics = metrics
+        self._token = None if token is None else token.encode()
+        self._dev = dev
+
+    async def page(self, request: Request) -> Response:
+        """In the format that `Accept` asks for: OpenMetrics or Prometheus' text."""
+        encode, media_type = choose_encoder(request.headers.get("accept", ""))
+        headers = {"sluice-api": "1", "content-type": media_type, "cache-control": "no-store"}
+        return Response(encode(self._metrics.registry), 200, headers)
+
+    def opened_by(self, head: Head) -> bool:
+        """Whether the request brings the token. It takes as long for a wrong one as for the right one."""
+        sent = set(head.all(b"authorization"))
+        if self._token is None or len(sent) != 1:
+            return False
+        value = sent.pop()
+        scheme, token = value[: len(_BEARER)], value[len(_BEARER) :].strip()
+        return scheme.lower() == _BEARER and hmac.compare_digest(token, self._token)
+
+    def shown_to(self, principal: Principal) -> bool:
+        """Whether this key's holder may know that there is such a page here."""
+        return self._dev and principal.tenant.name == _DEV_TENANT
+
+
+class Counted:
+    """An application whose answers are counted by method and status."""
+
+    def __init__(self, application: Application, metrics: Metrics) -> None:
+        self._application = application
+        self._responses = metrics.responses
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        method, responses = scope["method"], self._responses
+
+        def counting(message: Message) -> Awaitable[None]:
+            if message["type"] == "http.response.start":
+                responses[method, message["status"]] += 1
+            return send(message)
+
+        return self._application(scope, receive, counting)

@@ -1,0 +1,132 @@
+"""The parameters and headers that paths share, by component name. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.admit.query import UNIX_SECONDS_MAX
+from gateway.edge.ids import IDS_MAX
+from gateway.edge.openapi.schemas import ANY_UUID, LENGTH, UUID_7, VERSION, Schema, ref
+from gateway.edge.reads import MIN_LENGTH_WAIT_S, PAGE_EVENTS_DEFAULT, PAGE_EVENTS_MAX
+
+EXAMPLE_ID = "a0000000-0000-4000-a000-000000000001"
+
+_ETAG_OF_LENGTH = r'^("(0|[1-9][0-9]{0,17})(\.r[0-9]{1,10})?"|\*)$'
+_ETAG_OF_REVISION = r'^"[0-9]{1,9}"$'
+_KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
+
+
+def parameters() -> dict[str, Schema]:
+    return {
+        "id": _in_path("id", ref("Identifier"), "Which aggregate: one of the four kinds.", EXAMPLE_ID),
+        "version": _in_path("version", VERSION, "Which event of the stream, from 1.", 1),
+        "event_id": _in_path("event_id", UUID_7, "The event's id.", "01a1feb3-0000-7000-8000-000000000001"),
+        **_of_appends(),
+        **_of_reads(),
+        "count": _in_query("count", {"type": "integer", "minimum": 1, "maximum": IDS_MAX}, "How many."),
+        "force": _in_query(
+            "force", {"type": "boolean"}, "Deploy although it refuses or reinterprets what is stored."
+        ),
+        "If-Match-revision": _header(
+            "If-Match",
+            {"type": "string", "pattern": _ETAG_OF_REVISION},
+            'The revision that is deployed, `"0"` for none: else 409.',
+        ),
+        "If-None-Match": _header("If-None-Match", {"type": "string"}, "An ETag that you have: 304 if it holds."),
+    }
+
+
+def _of_appends() -> dict[str, Schema]:
+    return {
+        "Idempotency-Key": _header(
+            "Idempotency-Key", _KEY, "A repeat with the same key gets the original receipt."
+        ),
+        "If-Match": _header(
+            "If-Match",
+            {"type": "string", "pattern": _ETAG_OF_LENGTH},
+            "The length that the stream must have, in quotes; `*` for at least one event.",
+        ),
+        "If-None-Match-any": _header("If-None-Match", {"const": "*"}, "The stream must be empty."),
+        "X-Correlation-Id": _header("X-Correlation-Id", ANY_UUID, "Kept with the events, and echoed."),
+        "Prefer": _header(
+            "Prefer", {"type": "string"}, "`return=minimal` leaves the missed events out of a 409."
+        ),
+    }
+
+
+def _of_reads() -> dict[str, Schema]:
+    instant = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": UNIX_SECONDS_MAX}, _RFC_3339]}
+    return {
+        "at_length": _in_query("at_length", LENGTH, "As it was with this many events."),
+        "at": _in_query("at", instant, "As it was then: Unix seconds, or RFC 3339. Not with `at_length`."),
+        "synchronous": _in_query("synchronous", {"type": "boolean"}, "Bypass any cache."),
+        "consistency": _in_query("consistency", {"enum": ["strong"]}, "Read Postgres."),
+        "min_length": _in_query(
+            "min_length",
+            LENGTH,
+            f"Wait until the stream is that long, up to {MIN_LENGTH_WAIT_S} s, then 503.",
+        ),
+        "from": _in_query("from", VERSION, "The version to start at; default: one end."),
+        "limit": _in_query(
+            "limit",
+            {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": PAGE_EVENTS_MAX,
+                "default": PAGE_EVENTS_DEFAULT,
+            },
+            "Events of one page.",
+        ),
+        "order": _in_query(
+            "order", {"enum": ["asc", "desc"], "default": "asc"}, "`desc` starts at the newest."
+        ),
+        "Last-Event-ID": _header(
+            "Last-Event-ID",
+            {"type": "string", "pattern": "^[0-9]{1,16}$"},
+            "With `text/event-stream`: go on after this version.",
+        ),
+    }
+
+
+_RFC_3339: Schema = {"type": "string", "format": "date-time"}
+
+
+def headers() -> dict[str, Schema]:
+    text: Schema = {"type": "string"}
+    return {
+        "Sluice-Api": _answered({"const": "1"}, "The API's version; within 1 changes only add.", required=True),
+        "ETag": _answered(text, "For `If-Match` and `If-None-Match`.", required=True),
+        "Location": _answered(text, "Where what was appended is read.", required=True),
+        "X-Correlation-Id": _answered(ANY_UUID, "The one that was sent, else a new one.", required=True),
+        "Idempotency-Replayed": _answered({"const": "true"}, "Nothing was written: this is a repeat."),
+        "Cache-Control": _answered(text, "Whether it may be kept."),
+        "Retry-After": _answered({"type": "string", "pattern": "^[0-9]+$"}, "Seconds.", required=True),
+        "WWW-Authenticate": _answered({"const": "Bearer"}, "How to authenticate.", required=True),
+        "Allow": _answered(text, "The methods that the path has.", required=True),
+    }
+
+
+def refer(*names: str) -> list[Schema]:
+    return [{"$ref": f"#/components/parameters/{name}"} for name in names]
+
+
+def header_refs(*names: str) -> Schema:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in ("Sluice-Api", *names)}
+
+
+def _in_path(name: str, schema: Schema, description: str, example: object) -> Schema:
+    shown = {"description": description, "example": example}
+    return {"name": name, "in": "path", "required": True, "schema": schema, **shown}
+
+
+def _in_query(name: str, schema: Schema, description: str) -> Schema:
+    return {"name": name, "in": "query", "schema": schema, "description": description}
+
+
+def _header(name: str, schema: Schema, description: str) -> Schema:
+    return {"name": name, "in": "header", "schema": schema, "description": description}
+
+
+def _answered(schema: Schema, description: str, *, required: bool = False) -> dict[str, Any]:
+    header: Schema = {"description": description, "schema": schema}
+    return {**header, "required": True} if required else header

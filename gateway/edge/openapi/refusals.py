@@ -1,0 +1,191 @@
+"""Every refusal as a documented response, grouped by what is asked for.
+
+Pure. A group is a tuple of refusals as the service words them; statuses come from the one table of refusals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+from gateway.edge.openapi.schemas import LENGTH, UUID_7, Schema, list_of, object_of, or_null, ref
+from gateway.errors import REFUSALS, Refusal
+
+_EVENT_ID = "01a1feb3-0000-7000-8000-000000000001"
+
+_CALLER = (
+    Refusal("bad_request", "A request has exactly one Host header; this one has 2."),
+    Refusal("bad_request", "The request has 120 headers; 100 are allowed.", status=431),
+    Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`."),
+    Refusal("forbidden", "This key has the scope read; the request needs write."),
+    Refusal("rate_limited", "More requests than this tenant's limit allows. Try again shortly."),
+)
+_PATH = (
+    Refusal("unknown_aggregate_type", "The spec declares no aggregate type 'ordr'.", "type"),
+    Refusal("invalid_identifier", '"order-1" is no declared singleton; use a UUID.', "key"),
+)
+_BODY = (
+    Refusal("invalid_json", "The body is not valid JSON: Expecting value at line 1, column 1."),
+    Refusal("too_large", "The body is larger than 1048576 bytes."),
+    Refusal(
+        "unsupported_media_type", "Send the body as Content-Type: application/json in UTF-8.", "Content-Type"
+    ),
+)
+_ENVELOPE = (
+    Refusal("missing_field", "`metadata.actor` is missing.", "metadata.actor"),
+    Refusal("unknown_field", "`metadata.actr` is not a field (did you mean `actor`?).", "metadata.actr"),
+    Refusal("invalid_field", '`If-Match` must be one length in quotes, like "5".', "If-Match"),
+)
+_METADATA = (
+    Refusal("unknown_actor_type", "The spec's agent_types do not name 'usr'.", "metadata.actor.type"),
+    Refusal("unknown_target_type", "The spec's target_types do not name 'ordr'.", "metadata.target.type"),
+    Refusal("schema_violation", "This property is required.", "data.total"),
+    Refusal("idempotency_mismatch", "This Idempotency-Key or event_id belongs to another request."),
+)
+_OUTCOME = (
+    Refusal("version_conflict", "Concurrent write detected. Stream has 6 events, expected 5."),
+    Refusal("not_committed", "The event will never appear: Postgres does not answer."),
+    Refusal("outcome_unknown", "The event may or may not be there."),
+)
+_UNKNOWN_EVENT = "The spec declares no event 'was_plced' for 'order'."
+_INVALID_PARAMETER = Refusal(
+    "invalid_field", "The query parameter `limit` must be a whole number from 1 to 1000.", "limit"
+)
+_UNAVAILABLE = Refusal("unavailable", "Postgres does not answer, and this read needs it. Try again shortly.")
+_APPEND = (*_CALLER, *_PATH, *_BODY, *_ENVELOPE, *_METADATA, *_OUTCOME)
+_BATCH = (
+    *_APPEND,
+    Refusal("reserved_event_type", "Event types that start with an underscore can't be posted.", "events[1].type"),
+    Refusal("unknown_event_type", _UNKNOWN_EVENT, "events[1].type", status=422),
+)  # fmt: skip
+_SYSTEM = (*_CALLER, _UNAVAILABLE)
+
+GROUPS: dict[str, tuple[Refusal, ...]] = {
+    "append": (*_APPEND, Refusal("unknown_event_type", _UNKNOWN_EVENT, "event_type")),
+    "batch": _BATCH,
+    "mint": tuple(each for each in _BATCH if each.path != "key"),
+    "read": (
+        *_CALLER,
+        *_PATH,
+        _INVALID_PARAMETER,
+        Refusal("not_found", "No event was ever written to order ABC123XYZ."),
+        _UNAVAILABLE,
+    ),
+    "bulk": (*_CALLER, *_BODY[1:], _OUTCOME[1]),
+    "system": _SYSTEM,
+    "ids": (*_SYSTEM, _INVALID_PARAMETER),
+    "check": (*_CALLER, *_BODY, *_ENVELOPE, _OUTCOME[1]),
+    "event": (
+        *_SYSTEM,
+        Refusal("not_found", f"There is no event {_EVENT_ID}."),
+        Refusal("invalid_field", "An event's id is a UUIDv7.", "event_id"),
+    ),
+    "spec": (*_SYSTEM, Refusal("not_found", "No spec was deployed yet; PUT one here.")),
+    "deploy": (
+        *_SYSTEM,
+        *_BODY,
+        Refusal("invalid_field", '`If-Match` must be one revision in quotes, like "3".', "If-Match"),
+        Refusal("invalid_spec", "The spec has faults."),
+        Refusal("spec_conflict", "The spec would refuse or reinterpret what is already stored."),
+        Refusal("version_conflict", "Revision 3 is deployed, not the one expected."),
+    ),
+    "ready": (Refusal("unavailable", "No append could commit now: Postgres does not answer."),),
+    "method": (Refusal("method_not_allowed", "This path answers POST, OPTIONS alone."),),
+}
+"""What each kind of request can be refused with. `method` is what any other method than a path's gets."""
+
+# What a body has beside code, error and path: its schema, and its part of the example.
+_MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
+    "version_conflict": (
+        {
+            "length": LENGTH,
+            "missed": {
+                **list_of(ref("Event")),
+                "description": "What the caller has not seen, oldest first; not with `Prefer: return=minimal`.",
+            },
+            "missed_next": {**or_null(LENGTH), "description": "`from` to read on with."},
+        },
+        {"length": 6, "missed": [], "missed_next": 6},
+    ),
+    "outcome_unknown": ({"event_id": UUID_7}, {"event_id": _EVENT_ID}),
+    "invalid_spec": (
+        {
+            "faults": list_of(
+                object_of({name: {"type": "string"} for name in ("code", "pointer", "error")}),
+            )
+        },
+        {
+            "faults": [
+                {"code": "missing_key", "pointer": "", "error": "The spec has no `agent_types`; add it."}
+            ]
+        },
+    ),
+    "spec_conflict": (
+        {
+            "revision": LENGTH,
+            "conflicts": list_of(object_of({name: {"type": "string"} for name in ("pointer", "error")})),
+        },
+        {
+            "revision": 3,
+            "conflicts": [{"pointer": "/aggregate_types/order", "error": "Aggregate type order has events."}],
+        },
+    ),
+}
+_DEPLOYED: tuple[Schema, dict[str, Any]] = ({"revision": LENGTH}, {"revision": 3})
+
+
+def responses_of(group: str) -> Schema:
+    """By status, references to what `shared_responses` holds."""
+    statuses = sorted({each.http_status for each in GROUPS[group]})
+    return {str(status): {"$ref": f"#/components/responses/{group}.{status}"} for status in statuses}
+
+
+def shared_responses() -> dict[str, Schema]:
+    """Every refusal of every group, a response for each status: `append.409`."""
+    return {
+        f"{group}.{status}": _response(group, status, list(refusals))
+        for group, members in GROUPS.items()
+        for status, refusals in groupby(sorted(members, key=_status), _status)
+    }
+
+
+def _status(refusal: Refusal) -> int:
+    return refusal.http_status
+
+
+def _response(group: str, status: int, refusals: list[Refusal]) -> Schema:
+    codes = list(dict.fromkeys(refusal.code for refusal in refusals))
+    more = {code: _more(group, code) for code in codes}
+    properties: Schema = {"code": {"enum": codes}}
+    for schema, _ in more.values():
+        properties |= schema
+    return {
+        "description": " ".join([f"`{code}`: {REFUSALS[code].known.value}." for code in codes]),
+        "headers": _headers(status),
+        "content": {
+            "application/json": {
+                "schema": {"allOf": [ref("Refusal"), {"properties": properties}]},
+                "examples": {
+                    refusal.code: {"value": _body(refusal) | more[refusal.code][1]} for refusal in refusals
+                },
+            }
+        },
+    }
+
+
+def _more(group: str, code: str) -> tuple[Schema, dict[str, Any]]:
+    if group == "deploy" and code == "version_conflict":
+        return _DEPLOYED
+    return _MORE.get(code, ({}, {}))
+
+
+def _body(refusal: Refusal) -> dict[str, Any]:
+    body = {"ok": False, "code": refusal.code, "error": refusal.error}
+    return body if refusal.path is None else {**body, "path": refusal.path}
+
+
+def _headers(status: int) -> Schema:
+    extra = {401: ("WWW-Authenticate",), 405: ("Allow",), 429: ("Retry-After",)}
+    names: Iterable[str] = extra.get(status, ("Retry-After",) if status >= 500 else ())
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in ("Sluice-Api", *names)}

@@ -1,0 +1,144 @@
+"""The paths under /_/: bulk, events by id, identifiers, the spec, this document, health. Pure."""
+
+from __future__ import annotations
+
+from gateway.config import Config
+from gateway.edge.bulk import LINES_MAX
+from gateway.edge.openapi.operations import NDJSON, answer, lines, not_modified, operation, request
+from gateway.edge.openapi.parameters import EXAMPLE_ID, header_refs
+from gateway.edge.openapi.schemas import LENGTH, OK, Schema, ids_to_check, list_of, object_of, ref
+
+TAG = "/_/"
+_OPEN: list[Schema] = [{}]  # needs no key
+
+
+def system_paths(config: Config) -> dict[str, Schema]:
+    """By path."""
+    return {
+        "/_/bulk": {"post": _bulk(config)},
+        "/_/events/{event_id}": {"get": _event()},
+        "/_/ids/humane": {"get": _humane()},
+        "/_/ids/check": {"post": _check()},
+        "/_/spec": {"get": _spec(), "put": _deploy()},
+        "/_/openapi.json": {"get": _this()},
+        "/_/health/live": {"get": _live()},
+        "/_/health/ready": {"get": _ready()},
+    }
+
+
+def _bulk(config: Config) -> Schema:
+    answered = "A line for each: `line` from 1, `status`, then as the single answer; `replayed` for a replay."
+    sent = f"At most {LINES_MAX} lines, {config.bulk_bytes_max} bytes; {config.body_bytes_max} a line."
+    return operation(
+        "bulk",
+        "Append many, each line on its own; lines of one aggregate in their order",
+        tag=TAG,
+        parameters=("X-Correlation-Id",),
+        body={"required": True, "content": {NDJSON: lines(ref("BulkLine"), sent)}},
+        done={
+            "200": {
+                "description": "Streamed as they commit, in the order of the request.",
+                "headers": header_refs("X-Correlation-Id"),
+                "content": {NDJSON: lines(_bulk_answer(), answered)},
+            }
+        },
+        refused="bulk",
+    )
+
+
+def _bulk_answer() -> Schema:
+    place = object_of({"line": {"type": "integer"}, "status": {"type": "integer"}})
+    return {"allOf": [place, {"anyOf": [ref("Receipt"), ref("Refusal")]}]}
+
+
+def _event() -> Schema:
+    return operation(
+        "event",
+        "An event by its id",
+        tag=TAG,
+        parameters=("event_id",),
+        done={"200": answer("The event.", object_of({"ok": OK, "event": ref("Event")}))},
+        refused="event",
+    )
+
+
+def _humane() -> Schema:
+    code = {"type": "string", "pattern": "^[0-9A-HJKMNP-TV-Z]{9}$"}
+    return operation(
+        "ids.humane",
+        "New humane codes",
+        tag=TAG,
+        parameters=("count",),
+        done={"200": answer("Fresh ones.", object_of({"ok": OK, "ids": list_of(code)}))},
+        refused="ids",
+    )
+
+
+def _check() -> Schema:
+    return operation(
+        "ids.check",
+        "What each text is as an identifier, by the spec",
+        tag=TAG,
+        body=request(ids_to_check(), {"ids": [EXAMPLE_ID.upper(), "broadcast"]}),
+        done={"200": answer("In the same order.", object_of({"ok": OK, "ids": list_of(ref("CheckedId"))}))},
+        refused="check",
+    )
+
+
+def _spec() -> Schema:
+    schema = object_of({"ok": OK, "revision": LENGTH, "spec": {"type": "object"}})
+    return operation(
+        "spec",
+        "The deployed spec, as it was sent",
+        tag=TAG,
+        parameters=("If-None-Match",),
+        done={"200": answer("The spec.", schema, ("ETag",)), "304": not_modified()},
+        refused="spec",
+    )
+
+
+def _deploy() -> Schema:
+    schema = object_of({"ok": OK, "revision": LENGTH, "changed": {"type": "boolean"}})
+    document: Schema = {
+        "type": "object",
+        "description": "A spec, bare or as `{\"spec\": {…}}`. `sluice spec check` tells what one may hold.",
+    }
+    return operation(
+        "deploy",
+        "Deploy a spec (scope admin); every gateway serves by it within 5 s",
+        tag=TAG,
+        parameters=("If-Match-revision", "force"),
+        body=request(document),
+        done={"200": answer("Deployed, or it was already.", schema, ("ETag",))},
+        refused="deploy",
+    )
+
+
+def _this() -> Schema:
+    return operation(
+        "openapi",
+        "This document",
+        tag=TAG,
+        parameters=("If-None-Match",),
+        done={"200": answer("OpenAPI 3.1.", {"type": "object"}, ("ETag",)), "304": not_modified()},
+        refused="spec",
+    )
+
+
+def _live() -> Schema:
+    done = {"200": answer("The process answers.", object_of({"ok": OK}))}
+    return {"operationId": "live", "summary": "Whether the process answers", "tags": [TAG], "security": _OPEN} | {
+        "responses": done
+    }
+
+
+def _ready() -> Schema:
+    schema = object_of({"ok": OK, "mode": {"type": "string"}})
+    ready = operation(
+        "ready",
+        "Whether an append could commit now",
+        tag=TAG,
+        done={"200": answer("It could.", schema)},
+        refused="ready",
+    )
+    return {**ready, "security": _OPEN}

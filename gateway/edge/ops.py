@@ -1,0 +1,139 @@
+"""Health and metrics for operators: on a port of their own, and where the metrics may be had on the main one.
+
+Owns: that port's listener. It is bound to loopback unless SLUICE_OPS_HOST says otherwise, since the metrics show
+all tenants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+from starlette.exceptions import HTTPException
+from starlette.routing import Route, Router
+
+from gateway.catalog.model import Scope as KeyScope
+from gateway.edge import respond
+from gateway.edge.callers import Callers, require
+from gateway.edge.health import Health
+from gateway.edge.metrics import MetricsPage
+from gateway.edge.protocol import make_protocol
+from gateway.edge.request import Application, Head, Receive, Scope, Send
+
+logger = logging.getLogger("sluice.edge")
+
+_BACKLOG = 16
+_STOP_S = 1
+
+
+class Ops:
+    """The application. Whether a request may come here is decided before: by the port, or by the gate."""
+
+    def __init__(self, health: Health, metrics: MetricsPage) -> None:
+        self._router = Router(
+            [
+                Route("/_/health/live", health.live),
+                Route("/_/health/ready", health.ready),
+                Route("/_/metrics", metrics.page),
+            ],
+            redirect_slashes=False,
+            default=_no_such_route,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self  # a Starlette route then raises for a wrong method instead of answering itself
+        try:
+            await self._router(scope, receive, send)
+        except HTTPException:
+            await respond.allowed_only(send, scope["method"], "GET, HEAD, OPTIONS")
+
+
+class MetricsHere:
+    """/_/metrics in front of the other paths under /_/. To all but operators it is a path that isn't there."""
+
+    def __init__(self, system: Application, ops: Ops, metrics: MetricsPage, callers: Callers) -> None:
+        self._system = system
+        self._ops = ops
+        self._metrics = metrics
+        self._callers = callers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = scope["path"] == "/_/metrics"
+        application = self._ops if asked and await self._admits(Head(scope)) else self._system
+        await application(scope, receive, send)
+
+    async def _admits(self, head: Head) -> bool:
+        """Raises Refused: 401 and 400 as everywhere, 403 to a lesser key of `sluice dev`."""
+        if self._metrics.opened_by(head):
+            return True
+        principal = await self._callers.principal(head)
+        if not self._metrics.shown_to(principal):
+            return False
+        require(principal, KeyScope.ADMIN)
+        return True
+
+
+@asynccontextmanager
+async def listening(ops: Ops, host: str, port: int | None) -> AsyncIterator[None]:
+    """Serves `ops` meanwhile, on a port of its own; not at all where there is none, or another process has
+    it. Raises OSError when the address can't be had for any other reason."""
+    listener = None if port is None else _bind(host, port)
+    if listener is None:
+        yield
+        return
+    server = _Server(
+        uvicorn.Config(
+            ops,
+            http=make_protocol(),
+            ws="none",
+            lifespan="off",
+            loop="none",
+            interface="asgi3",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_STOP_S,
+        )
+    )
+    with listener:
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        logger.info("ops_listening", extra={"host": host, "port": port})
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            await task
+
+
+def _bind(host: str, port: int) -> socket.socket | None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)  # two may bind on some systems; only one may listen
+    except OSError as fault:
+        listener.close()
+        if fault.errno != errno.EADDRINUSE:
+            raise
+        logger.warning("ops_port_taken", extra={"host": host, "port": port})
+        return None
+    return listener
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the main server's."""
+        yield
+
+
+async def _no_such_route(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await respond.refuse(send, respond.no_such_route())

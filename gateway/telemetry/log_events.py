@@ -1,0 +1,285 @@
+"""Every event that a gateway logs, in one table: what it means, and what to do when it wakes you.
+
+Owns: the names, levels and fields. A test finds every logger call of the gateway and holds it to its row;
+docs/observability.md shows the same table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+LIMIT_WINDOW_S: Final = 10.0
+LINES_MAX: Final = 20
+"""Lines of one event in LIMIT_WINDOW_S: a trouble that repeats must not fill a disk, or hide the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """One row. `fields` are those that the line may have beside the common ones."""
+
+    name: str
+    level: str
+    fields: tuple[str, ...]
+    meaning: str
+    at_night: str
+    lines_max: int = LINES_MAX
+    """In LIMIT_WINDOW_S; how many were left out is the next line's `suppressed`."""
+
+
+COMMON_FIELDS: Final = ("time", "level", "event", "pid", "correlation_id", "exception", "suppressed")
+
+_ROWS: Final = (
+    # What a person must decide
+    LogEvent(
+        "postgres_lost_commits",
+        "critical",
+        ("partition", "why"),
+        "Redis or this gateway saw commits that Postgres does not have: a restored backup, or a failover to a "
+        "standby that was behind. The partition refuses appends.",
+        "Look for the missing commits first: is this the right Postgres, the newest standby? Nothing is "
+        "overwritten meanwhile. Only then repair, or accept the loss (docs/operations.md).",
+    ),
+    LogEvent(
+        "append_quarantined",
+        "critical",
+        ("partition", "seq", "why"),
+        "Postgres refused the rows of one append, which only a bug can bring. It is kept whole in the table "
+        "quarantined_append; its caller was told that it was not committed; the partition goes on.",
+        "No hurry. Report it with the row of quarantined_append.",
+    ),
+    LogEvent(
+        "chain_broken",
+        "critical",
+        ("partition", "why"),
+        "Rows about to be committed did not add up to the chain that Redis computed: a bug, or bytes changed "
+        "on their way. Nothing of it was committed; the epoch was ended and the appends sequenced anew.",
+        "Once: report it. Again and again: look for bad memory or a proxy in front of Redis.",
+    ),
+    # What does not answer
+    LogEvent(
+        "server_lost",
+        "error",
+        ("server", "why"),
+        "Redis or Postgres (`server`) does not answer. Said once; `server_back` follows.",
+        "See to that server. Without either of them appends are answered 503 or 504, and none is lost.",
+    ),
+    LogEvent(
+        "server_back",
+        "warning",
+        ("server", "after_s"),
+        "It answers again, after so many seconds.",
+        "Nothing: partitions open by themselves within seconds (`sluice_partitions`).",
+    ),
+    LogEvent(
+        "sequence_unanswered",
+        "warning",
+        ("partition", "why"),
+        "A script call to Redis was not answered. Its appends are tried again until their deadline.",
+        "With `server_lost`: see there. Alone and repeated: Redis is slower than SLUICE_REDIS_TIMEOUT_S.",
+        lines_max=1,
+    ),
+    LogEvent(
+        "commit_unanswered",
+        "warning",
+        ("partition", "why"),
+        "A commit was not answered, or not for certain. The same statement is sent again; Postgres tells "
+        "which of the two counted.",
+        "With `server_lost`: see there. 'answered with a warning': a synchronous standby is missing.",
+        lines_max=1,
+    ),
+    LogEvent(
+        "read_from_postgres",
+        "info",
+        ("partition", "why"),
+        "Redis did not answer reads; Postgres does.",
+        "Nothing, but reads are slower and load Postgres.",
+        lines_max=1,
+    ),
+    LogEvent(
+        "stream_not_filled",
+        "info",
+        ("partition", "why"),
+        "A stream could not be brought back into Redis; the next read tries again.",
+        "Nothing.",
+        lines_max=1,
+    ),
+    # Partitions and their epochs
+    LogEvent(
+        "partition_not_open",
+        "warning",
+        ("partition", "why"),
+        "A partition can't be opened now; tried again twice a second. Its appends wait until their deadline.",
+        "If it lasts: `why` names the server to see to. 'is a replica': Redis' clients must be sent to the "
+        "primary.",
+        lines_max=1,
+    ),
+    LogEvent(
+        "partitions_opened",
+        "info",
+        ("partitions", "installed", "after_s"),
+        "All partitions are open for the first time since the start; `installed` of them were new to Redis "
+        "and empty, as at the very first start.",
+        "Nothing.",
+    ),
+    LogEvent(
+        "partitions_refenced",
+        "warning",
+        ("partitions",),
+        "Redis restarted or failed over with all that Postgres has committed; these partitions went on.",
+        "Nothing, but learn why Redis restarted.",
+    ),
+    LogEvent(
+        "partitions_sealed",
+        "warning",
+        ("partitions",),
+        "Redis did not hold what Postgres has committed (emptied, rolled back, another server): these "
+        "partitions were begun anew in it. Nothing is lost; streams are read from Postgres on first touch.",
+        "Nothing, but learn what happened to Redis. Repeated: two Redis servers think they are primary.",
+    ),
+    LogEvent(
+        "lineage_lost",
+        "warning",
+        ("partition", "appends", "why"),
+        "What this gateway had sequenced can't be committed any more, since another history was; the appends "
+        "are sequenced anew.",
+        "Nothing once. Repeated: as for `partitions_sealed`.",
+    ),
+    LogEvent(
+        "appends_swept",
+        "warning",
+        ("partition", "appends"),
+        "Appends that nobody was committing were committed from the journal: another gateway died, or hangs.",
+        "See to the other gateways.",
+    ),
+    LogEvent(
+        "help_failed",
+        "info",
+        ("partition", "why"),
+        "Another gateway's appends could not be committed from the journal; the partition is verified next.",
+        "Nothing.",
+        lines_max=1,
+    ),
+    # Faults of ours
+    LogEvent(
+        "request_failed",
+        "error",
+        ("method",),
+        "A bug: a request ended in an exception and was answered 503, or 504 for an append.",
+        "Report it with the line. The request may be repeated with its Idempotency-Key.",
+    ),
+    LogEvent(
+        "task_restarted",
+        "error",
+        (),
+        "A bug: a task of the log ended in an exception and was started again.",
+        "Report it with the line. Restart the gateway if it repeats.",
+        lines_max=5,
+    ),
+    LogEvent(
+        "task_failed",
+        "error",
+        ("why",),
+        "A bug: an exception that nobody waited for.",
+        "Report it with the line.",
+    ),
+    LogEvent(
+        "read_failed",
+        "error",
+        ("partition",),
+        "A bug: a batch of reads failed in Redis and was answered from Postgres.",
+        "Report it with the line.",
+        lines_max=5,
+    ),
+    # Tenants
+    LogEvent(
+        "spec_deployed",
+        "info",
+        ("tenant", "key", "revision", "forced"),
+        "A tenant's spec was changed over HTTP by the key of this handle.",
+        "Nothing: it is the record of who changed what.",
+    ),
+    LogEvent(
+        "spec_unreadable",
+        "error",
+        ("tenant", "revision", "faults"),
+        "This gateway can't use a spec that was deployed: a secret that it names is not set here, or a newer "
+        "release deployed it. The tenant is served by the last revision that could be read.",
+        "Set the secret that `faults` names, or bring this gateway to the release of the others.",
+    ),
+    LogEvent(
+        "spec_readable",
+        "info",
+        ("tenant", "revision"),
+        "A tenant's spec can be used again.",
+        "Nothing.",
+    ),
+    # Life of the process
+    LogEvent(
+        "gateway_started",
+        "info",
+        ("version", "instance", "partitions", "traces"),
+        "It accepts connections.",
+        "Nothing.",
+    ),
+    LogEvent("gateway_stopping", "info", (), "It accepts no more connections and ends the open ones.", "Nothing."),
+    LogEvent("gateway_stopped", "info", (), "All that was accepted is settled and closed.", "Nothing."),
+    LogEvent(
+        "appends_unsettled",
+        "warning",
+        ("appends",),
+        "It stopped with appends whose outcome was not known within SLUICE_SHUTDOWN_S. Their callers were "
+        "answered 504 or cut off; other gateways commit what was sequenced.",
+        "Nothing: retries with the same key settle it.",
+    ),
+    LogEvent(
+        "catalog_not_closed",
+        "warning",
+        ("why",),
+        "At the end Postgres did not take note of the last uses of keys.",
+        "Nothing: last_used_at is up to a minute old.",
+    ),
+    LogEvent(
+        "redis_policy_unknown",
+        "warning",
+        ("redis", "why"),
+        "Redis could not be asked whether it evicts keys.",
+        "Make sure that its maxmemory-policy is noeviction, or let the user run CONFIG GET.",
+    ),
+    LogEvent("ops_listening", "info", ("host", "port"), "Metrics and health are served there.", "Nothing."),
+    LogEvent(
+        "ops_port_taken",
+        "warning",
+        ("host", "port"),
+        "Another process has SLUICE_OPS_PORT. This gateway serves without it.",
+        "With several workers on one machine that is the rule for all but one; else give each its own port.",
+    ),
+    LogEvent(
+        "traces_off",
+        "warning",
+        ("why",),
+        "OTEL_EXPORTER_OTLP_ENDPOINT is set, but traces can't be sent.",
+        "Install sluice[otel], or set SLUICE_OTEL=0.",
+    ),
+    LogEvent(
+        "request_refused",
+        "info",
+        ("status", "why"),
+        "Bytes that are no trustworthy HTTP request were refused before anything else was looked at.",
+        "Nothing. A flood of them: look at who connects.",
+        lines_max=1,
+    ),
+    # Others'
+    LogEvent(
+        "library",
+        "any",
+        ("logger", "message"),
+        "A line of a library, `logger` its name there.",
+        "Read `message`.",
+        lines_max=5,
+    ),
+)
+
+LOG_EVENTS: Final[dict[str, LogEvent]] = {row.name: row for row in _ROWS}
+LIBRARY: Final = "library"
+"""The event of every line that is not ours."""

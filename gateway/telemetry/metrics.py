@@ -1,0 +1,341 @@
+"""Every metric of a gateway, in one table, and the object that the rest of the gateway counts with.
+
+Owns: names, labels, buckets. No label is chosen by a tenant, so the number of series is bounded by the number
+of partitions. What an append pays is less than a microsecond: it is counted by the batch, with children bound
+once, and requests in a plain dictionary that is read when somebody asks. docs/observability.md shows the table.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Final, Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.events import (
+    Appended,
+    Conflict,
+    Mismatch,
+    NotCommitted,
+    Outcome,
+    OutcomeUnknown,
+    Quarantined,
+)
+from gateway.telemetry.log_events import LOG_EVENTS
+
+_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_COUNTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """One row. A histogram has `buckets`; a counter's name ends in `_total`, as it is scraped."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    meaning: str
+    watch: str
+    buckets: tuple[float, ...] = ()
+
+
+_ROWS: Final = (
+    MetricRow(
+        "sluice_appends_total",
+        "counter",
+        ("outcome",),
+        "Appends by what their callers were told: committed, replayed, conflict, mismatch, not_committed, "
+        "unknown, quarantined.",
+        "The rate of not_committed and unknown: 0 while Redis and Postgres are well. Any quarantined.",
+    ),
+    MetricRow(
+        "sluice_events_committed_total",
+        "counter",
+        (),
+        "Events that this gateway committed for its own callers.",
+        "The load.",
+    ),
+    MetricRow(
+        "sluice_append_wait_seconds",
+        "histogram",
+        (),
+        "From admission to the answer, of the append of each commit that waited longest.",
+        "Its 0.99 quantile is an upper bound for callers'. Above a second: see which of sequence and commit.",
+        _SECONDS,
+    ),
+    MetricRow(
+        "sluice_sequence_batch_appends", "histogram", (), "Appends a script call.", "Grows with load.", _COUNTS
+    ),
+    MetricRow(
+        "sluice_sequence_seconds",
+        "histogram",
+        (),
+        "A script call, from sending it to its answer or failure.",
+        "Above 10 ms: Redis is busy with something else, or far away.",
+        _SECONDS,
+    ),
+    MetricRow(
+        "sluice_commit_batch_rows",
+        "histogram",
+        (),
+        "Rows a commit.",
+        "At SLUICE_COMMIT_ROWS_MAX all the time: Postgres is the limit.",
+        _COUNTS,
+    ),
+    MetricRow(
+        "sluice_commit_seconds",
+        "histogram",
+        (),
+        "A commit, from sending it to its answer or failure.",
+        "Above 100 ms: Postgres' disk, or a synchronous standby.",
+        _SECONDS,
+    ),
+    MetricRow(
+        "sluice_commit_swaps_total",
+        "counter",
+        ("result",),
+        "Commits by what became of them: held, failed (another gateway was faster), unanswered.",
+        "failed above held: too many gateways share a partition. Any rate of unanswered.",
+    ),
+    MetricRow(
+        "sluice_queue_appends",
+        "gauge",
+        (),
+        "Appends that wait to be sequenced.",
+        "Grows for minutes: more comes in than is committed.",
+    ),
+    MetricRow(
+        "sluice_queue_bytes",
+        "gauge",
+        (),
+        "Their bytes; 64 MiB a partition and further appends are refused.",
+        "As above.",
+    ),
+    MetricRow(
+        "sluice_busy_appends_total",
+        "counter",
+        (),
+        "Times that an append had to wait because SLUICE_INFLIGHT_EVENTS_MAX events were not committed yet.",
+        "Any steady rate: Postgres is behind.",
+    ),
+    MetricRow(
+        "sluice_watermark_lag_events",
+        "gauge",
+        ("partition",),
+        "Events sequenced in Redis and not yet marked as committed there (q - c), by whichever gateway; absent "
+        "while Redis does not answer.",
+        "Above 0 for seconds without load, or growing: nobody commits. See sluice_server_up.",
+    ),
+    MetricRow(
+        "sluice_partitions",
+        "gauge",
+        ("state",),
+        "Partitions by state in this gateway: open, closed (being verified), halted (a person must decide).",
+        "closed above 0 for 10 s; halted above 0 at all: page.",
+    ),
+    MetricRow(
+        "sluice_epoch_changes_total",
+        "counter",
+        ("kind",),
+        "Partitions that this gateway refenced or sealed: Redis restarted, or lost something.",
+        "Any increase but at the first start: learn what happened to Redis.",
+    ),
+    MetricRow(
+        "sluice_swept_appends_total",
+        "counter",
+        (),
+        "Appends committed from the journal, that nobody was committing.",
+        "Any increase: another gateway died or hangs.",
+    ),
+    MetricRow(
+        "sluice_cold_streams_total",
+        "counter",
+        (),
+        "Streams whose head was looked up in Postgres since Redis did not have them. New ones count too.",
+        "Near the rate of appends on old streams: Redis holds too little.",
+    ),
+    MetricRow(
+        "sluice_identity_lookups_total",
+        "counter",
+        (),
+        "Appends that were looked up in Postgres by their Idempotency-Key or event id.",
+        "The cost of idempotency.",
+    ),
+    MetricRow(
+        "sluice_reads_total",
+        "counter",
+        ("source",),
+        "Reads of events by what they needed: redis alone, or postgres too.",
+        "Share of postgres: the working set does not fit, or Redis is not believed.",
+    ),
+    MetricRow(
+        "sluice_http_responses_total",
+        "counter",
+        ("method", "status"),
+        "Answers by method and status.",
+        "5xx. Steady 401 or 429: a client with a wrong key, or without patience.",
+    ),
+    MetricRow(
+        "sluice_server_up",
+        "gauge",
+        ("server",),
+        "Whether redis and postgres answered when last asked, several times a second.",
+        "0 for 10 s: page.",
+    ),
+    MetricRow(
+        "sluice_catalog_age_seconds",
+        "gauge",
+        (),
+        "Since Postgres last confirmed what this gateway knows of keys and specs.",
+        "Above 5 no key is honoured any more: requests are answered 503.",
+    ),
+    MetricRow(
+        "sluice_catalog_unreadable_specs",
+        "gauge",
+        (),
+        "Tenants whose deployed spec this gateway can't use.",
+        "Above 0: see spec_unreadable in the log.",
+    ),
+    MetricRow(
+        "sluice_loop_lag_seconds",
+        "histogram",
+        (),
+        "How late the process' one thread came to a timer, ten times a second.",
+        "Its 0.99 quantile above 50 ms: the process is out of CPU; start another.",
+        _SECONDS,
+    ),
+    MetricRow(
+        "sluice_log_events_total",
+        "counter",
+        ("event",),
+        "Lines of the log by event, those included that were left out for their number.",
+        "Alert on the events of level critical and error.",
+    ),
+    MetricRow("sluice_build_info", "gauge", ("version",), "1, with the release in the label.", "Mixed releases."),
+)
+
+METRICS: Final[dict[str, MetricRow]] = {row.name: row for row in _ROWS}
+
+_OUTCOMES: Final[dict[type[Outcome], str]] = {
+    Appended: "committed",
+    Conflict: "conflict",
+    Mismatch: "mismatch",
+    NotCommitted: "not_committed",
+    OutcomeUnknown: "unknown",
+    Quarantined: "quarantined",
+}
+_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A gauge's value at this moment, its labels in the order of its row."""
+
+    metric: str
+    value: float
+    labels: tuple[str, ...] = ()
+
+
+class Metrics:
+    """Counts for one gateway, in `registry`. Labels are bound here, once."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        ProcessCollector(registry=registry)
+        outcomes = _counter(registry, "sluice_appends_total")
+        self._outcomes = {outcome: outcomes.labels(word) for outcome, word in _OUTCOMES.items()}
+        self._committed = self._outcomes[Appended]
+        self._replayed = outcomes.labels("replayed")
+        self._events = _counter(registry, "sluice_events_committed_total")
+        self._wait_s = _histogram(registry, "sluice_append_wait_seconds")
+        self.sequence_appends = _histogram(registry, "sluice_sequence_batch_appends")
+        self.sequence_s = _histogram(registry, "sluice_sequence_seconds")
+        self.commit_rows = _histogram(registry, "sluice_commit_batch_rows")
+        self.commit_s = _histogram(registry, "sluice_commit_seconds")
+        swaps = _counter(registry, "sluice_commit_swaps_total")
+        self.swaps_held, self.swaps_failed = swaps.labels("held"), swaps.labels("failed")
+        self.swaps_unanswered = swaps.labels("unanswered")
+        self.busy_appends = _counter(registry, "sluice_busy_appends_total")
+        epochs = _counter(registry, "sluice_epoch_changes_total")
+        self.refenced, self.sealed = epochs.labels("refenced"), epochs.labels("sealed")
+        self.swept_appends = _counter(registry, "sluice_swept_appends_total")
+        self.cold_streams = _counter(registry, "sluice_cold_streams_total")
+        self.identity_lookups = _counter(registry, "sluice_identity_lookups_total")
+        reads = _counter(registry, "sluice_reads_total")
+        self.reads_redis, self.reads_postgres = reads.labels("redis"), reads.labels("postgres")
+        self.loop_lag_s = _histogram(registry, "sluice_loop_lag_seconds")
+        lines = _counter(registry, "sluice_log_events_total")
+        self._lines = {event: lines.labels(event) for event in LOG_EVENTS}
+        build = METRICS["sluice_build_info"]
+        Gauge(build.name, build.meaning, build.labels, registry=registry).labels(version("sluice")).set(1)
+        self.responses: defaultdict[tuple[str, int], int] = defaultdict(int)
+        """Answers by method and status, as they were begun."""
+        self._sources: list[Callable[[], Iterable[Reading]]] = []
+        registry.register(_AtScrape(self.responses, self._sources))
+
+    def told(self, outcome: Outcome) -> None:
+        """A caller was given this outcome. Those of a commit are counted together: `committed`."""
+        if type(outcome) is Appended and outcome.replayed:
+            self._replayed.inc()
+        else:
+            self._outcomes[type(outcome)].inc()
+
+    def committed(self, appends: int, events: int, wait_s: float) -> None:
+        """So many callers were answered by one commit; `events` counts also what nobody waited for any
+        more, `wait_s` is the longest wait."""
+        self._committed.inc(appends)
+        self._events.inc(events)
+        self._wait_s.observe(wait_s)
+
+    def logged(self, event: str) -> None:
+        self._lines[event].inc()
+
+    def read_at_scrape(self, source: Callable[[], Iterable[Reading]]) -> None:
+        """`source` is called whenever the metrics are asked for."""
+        self._sources.append(source)
+
+
+class _AtScrape(Collector):
+    """What is not counted but looked at, when somebody asks."""
+
+    def __init__(
+        self, responses: dict[tuple[str, int], int], sources: list[Callable[[], Iterable[Reading]]]
+    ) -> None:
+        self._responses = responses
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._told_responses()
+        gauges: dict[str, GaugeMetricFamily] = {}
+        for source in self._sources:
+            for reading in source():
+                row = METRICS[reading.metric]
+                if row.name not in gauges:
+                    gauges[row.name] = GaugeMetricFamily(row.name, row.meaning, labels=row.labels)
+                gauges[row.name].add_metric(reading.labels, reading.value)
+        yield from gauges.values()
+
+    def _told_responses(self) -> CounterMetricFamily:
+        row = METRICS["sluice_http_responses_total"]
+        told: defaultdict[tuple[str, str], int] = defaultdict(int)
+        for (method, status), count in self._responses.items():
+            told[method if method in _METHODS else "other", str(status)] += count
+        family = CounterMetricFamily(row.name, row.meaning, labels=row.labels)
+        for labels, count in told.items():
+            family.add_metric(labels, count)
+        return family
+
+
+def _counter(registry: CollectorRegistry, name: str) -> Counter:
+    row = METRICS[name]
+    return Counter(row.name, row.meaning, row.labels, registry=registry)
+
+
+def _histogram(registry: CollectorRegistry, name: str) -> Histogram:
+    row = METRICS[name]
+    return Histogram(row.name, row.meaning, row.labels, registry=registry, buckets=row.buckets)

@@ -1,0 +1,153 @@
+"""Which paths and methods there are; HEAD, OPTIONS and 405 as HTTP says."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.edge.accounts import Account
+from tests.edge.calls import appended, envelope, new_id, refused
+from tests.edge.raw import ask, request
+from tests.edge.serving import Served
+
+KEY = "a0000000-0000-4000-a000-00000000000a"
+READS = {"GET", "HEAD", "OPTIONS"}
+ROUTES: list[tuple[str, set[str]]] = [
+    ("/order", {"POST", "OPTIONS"}),
+    (f"/order/{KEY}", READS | {"POST"}),
+    (f"/order/{KEY}/length", READS),
+    (f"/order/{KEY}/events", READS),
+    (f"/order/{KEY}/events/1", READS),
+    (f"/order/{KEY}/was_noted", {"POST", "OPTIONS"}),
+    ("/_/bulk", {"POST", "OPTIONS"}),
+    ("/_/events/0190a0b0-0000-7000-8000-000000000000", READS),
+    ("/_/ids/humane", READS),
+    ("/_/ids/check", {"POST", "OPTIONS"}),
+    ("/_/spec", READS | {"PUT"}),
+    ("/_/health/live", READS),
+    ("/_/health/ready", READS),
+]
+METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+NOWHERE = [
+    "/",
+    "/order/",
+    f"/order/{KEY}/",
+    f"/order/{KEY}/events/",
+    f"/order//{KEY}",
+    "//order",
+    f"/order/{KEY}/events/1/",
+    f"/order/{KEY}/events/1/more",
+    f"/order/{KEY}/was_noted/1",
+    "/_/",
+    "/_/nothing",
+    "/_/bulk/",
+    "/_/spec/1",
+    "/_/events",
+    "/_/events/",
+    "/_/events/a/b",
+    "/_/ids",
+    "/_/ids/other",
+    "/_/Spec",
+    "/_//spec",
+]
+
+
+def allowed_by(response: httpx.Response) -> set[str]:
+    return set(response.headers["allow"].split(", "))
+
+
+@pytest.mark.parametrize(("path", "methods"), ROUTES)
+async def test_405_names_the_methods_that_a_path_has(
+    client: httpx.AsyncClient, path: str, methods: set[str]
+) -> None:
+    for method in sorted(METHODS - methods):
+        response = await client.request(method, path, json={} if method in ("PUT", "PATCH", "POST") else None)
+        if method == "HEAD":
+            assert (response.status_code, response.content) == (405, b"")
+        else:
+            refused(response, 405, "method_not_allowed")
+        assert allowed_by(response) == methods, method
+
+
+@pytest.mark.parametrize(("path", "methods"), ROUTES)
+async def test_options_names_them_too(client: httpx.AsyncClient, path: str, methods: set[str]) -> None:
+    response = await client.options(path)
+    assert (response.status_code, response.content) == (204, b"")
+    assert allowed_by(response) == methods
+
+
+async def test_options_of_the_whole_server_is_answered(gateway: Served, tenant: Account) -> None:
+    answer = await ask(gateway.port, request("OPTIONS", "*", tenant.read))
+    assert answer is not None
+    assert (answer.status, answer.headers["sluice-api"]) == (204, "1")
+
+
+@pytest.mark.parametrize("path", NOWHERE)
+async def test_there_is_no_other_path(client: httpx.AsyncClient, path: str) -> None:
+    for method in ("GET", "POST", "DELETE", "OPTIONS"):
+        refused(await client.request(method, path), 404, "not_found")
+
+
+async def test_a_wrong_route_comes_before_a_missing_scope(reader: httpx.AsyncClient) -> None:
+    refused(await reader.post("/order/a/b/c/d", json=envelope()), 404, "not_found")
+    refused(await reader.put("/order/global/was_noted", json=envelope()), 405, "method_not_allowed")
+    refused(await reader.post("/order/global/events", json=envelope()), 405, "method_not_allowed")
+    refused(await reader.delete("/_/spec"), 405, "method_not_allowed")
+    refused(await reader.post("/_/bulks", json=envelope()), 404, "not_found")
+
+
+async def test_system_paths_never_collide_with_aggregates(client: httpx.AsyncClient) -> None:
+    refused(await client.post("/_", json=envelope()), 404, "unknown_aggregate_type", "type")
+    refused(
+        await client.post("/%5F/global/was_noted", json=envelope()), 404, "unknown_aggregate_type", "type"
+    )
+
+
+async def test_head_answers_as_get_does_without_the_body(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    receipt = await appended(client, "order", key, "was_placed", {"total": 1})
+    paths = [
+        f"/order/{key}",
+        f"/order/{key}?at_length=1",
+        f"/order/{key}/length",
+        f"/order/{key}/events",
+        f"/order/{key}/events/1",
+        f"/_/events/{receipt['event_id']}",
+        "/_/spec",
+        "/_/health/live",
+        "/_/health/ready",
+    ]
+    for path in paths:
+        got, headed = await client.get(path), await client.head(path)
+        assert (headed.status_code, headed.content) == (200, b""), path
+        assert headed.headers == got.headers, path
+
+
+async def test_head_is_refused_as_get_is(client: httpx.AsyncClient) -> None:
+    for path in (f"/order/{new_id()}", "/nope/global", "/order/nope", "/order/global?at=x", "/_/nothing"):
+        got, headed = await client.get(path), await client.head(path)
+        assert (headed.status_code, headed.content) == (got.status_code, b"")
+        assert headed.status_code in (404, 422)
+
+
+async def test_an_unknown_method_is_refused(gateway: Served, tenant: Account) -> None:
+    for method in ("BREW", "get", "TRACE", "PROPFIND"):
+        answer = await ask(gateway.port, request(method, "/order/global", tenant.read))
+        assert answer is not None
+        assert answer.status in (400, 405)
+        assert answer.headers["sluice-api"] == "1"
+
+
+async def test_a_target_in_absolute_form_is_a_path(gateway: Served, tenant: Account) -> None:
+    answer = await ask(gateway.port, request("GET", "http://sluice.test/order/global", tenant.read))
+    assert answer is not None
+    assert answer.status == 200
+
+
+async def test_answers_are_json_in_utf8_that_nobody_caches(client: httpx.AsyncClient) -> None:
+    await appended(client, "order", "global", "was_placed", {"name": "Zoë"})
+    response = await client.get("/order/global")
+    assert response.headers["content-type"] == "application/json"
+    assert "no-cache" in response.headers["cache-control"]
+    assert "private" in response.headers["cache-control"]
+    assert "Zoë".encode() in response.content

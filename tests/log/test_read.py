@@ -1,0 +1,309 @@
+"""Reads: everything that was acknowledged, nothing that may yet vanish, wherever Redis stands."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from uuid_utils import uuid7
+
+from gateway.events import Appended, Event, Stream
+from gateway.log.log import Log
+from gateway.log.reader import VERSION_MAX, Range
+from gateway.log.scripts import RedisTrouble
+from tests.log.conftest import OpenLog
+from tests.log.drive import (
+    Place,
+    Proceed,
+    append,
+    appended,
+    event,
+    hold_commits,
+    hold_help,
+    hold_script,
+    interpose,
+    lane,
+    new_stream,
+    opened,
+    until,
+)
+from tests.log.invariants import check_invariants
+from tests.log.test_idempotency import seal
+
+BOTH_WAYS = [(first, last, limit, way) for first in (1, 2, 7, 8, 9, 12, 13, 20) for last in (0, 1, 7, 8, 12, 40)
+             for limit in (0, 1, 3, 1000) for way in (False, True)]  # fmt: skip
+
+
+async def everything(log: Log, stream: Stream, **changed: Any) -> list[Event]:
+    return [each.event for each in (await log.page(Range(stream, **changed))).events]
+
+
+async def entries_in_redis(log: Log, stream: Stream) -> int:
+    return await log._scripts._redis.xlen(lane(log, stream).partition.keys.stream(stream))
+
+
+def no_fill(log: Log) -> None:
+    async def around(proceed: Proceed, name: str, *args: Any) -> Any:
+        if name == "fill":
+            raise RedisTrouble("not filled, for the test")
+        return await proceed()
+
+    interpose(log._scripts, "run", around)
+
+
+async def test_a_stream_that_was_never_written_is_empty(log: Log) -> None:
+    stream = new_stream()
+    await opened(log, stream)
+    page = await log.page(Range(stream))
+    assert (page.length, page.events) == (0, ())
+    assert await log.length(stream) == 0
+
+
+async def test_events_come_back_as_they_were_handed_over(log: Log, place: Place) -> None:
+    stream = new_stream()
+    full = event(
+        payload='{"é":1e100000,"é":"\\u0000"}'.encode(),
+        extra=b'{"note":1}',
+        causation_id=uuid7().bytes,
+        target_type="order",
+        target_id="ABC",
+        recorded_at_ms=1,
+    )
+    empty = event(payload=None, recorded_at_ms=4_102_444_800_123)
+    await appended(log, append(stream, events=(full, empty)))
+    hot = await log.page(Range(stream))
+    assert [each.event for each in hot.events] == [full, empty]
+    assert [each.version for each in hot.events] == [1, 2]
+    assert {each.stream for each in hot.events} == {stream}
+    assert await log.page(Range(stream), strong=True) == hot
+    await check_invariants(place)
+
+
+async def test_the_uncommitted_is_shown_by_no_gateway(open_log: OpenLog, place: Place) -> None:
+    logs = [await open_log(), await open_log()]
+    stream = new_stream()
+    await asyncio.gather(*(opened(each, stream) for each in logs))
+    old = append(stream, 3)
+    await appended(logs[0], old)
+    gate = hold_commits(logs[0], stream)
+    for each in logs:
+        hold_help(each)
+    new = append(stream, 2)
+    pending = logs[0].append(new)
+    await gate.arrived()
+    for each in logs:
+        page = await each.page(Range(stream))
+        assert (page.length, [one.event for one in page.events]) == (3, list(old.events))
+        assert await everything(each, stream, newest_first=True, limit=2) == list(old.events[:0:-1])
+        assert await each.length(stream) == 3
+    gate.open()
+    await pending
+    for each in logs:
+        assert await everything(each, stream) == [*old.events, *new.events]
+    await check_invariants(place, settles=False)
+
+
+async def test_a_stream_whose_first_event_is_uncommitted_is_still_empty(
+    open_log: OpenLog, place: Place
+) -> None:
+    logs = [await open_log(), await open_log()]
+    stream = new_stream()
+    await asyncio.gather(*(opened(each, stream) for each in logs))
+    gate = hold_commits(logs[0], stream)
+    for each in logs:
+        hold_help(each)
+    pending = logs[0].append(append(stream, 40))
+    await gate.arrived()
+    for each in logs:
+        assert await each.length(stream) == 0
+        assert await everything(each, stream) == []
+    gate.open()
+    await pending
+    assert await logs[1].length(stream) == 40
+    await check_invariants(place, settles=False)
+
+
+async def test_an_append_is_visible_at_every_gateway_once_it_was_acknowledged(
+    open_log: OpenLog, place: Place
+) -> None:
+    logs = [await open_log(), await open_log()]
+    stream = new_stream()
+    for n in range(1, 41):
+        await appended(logs[n % 2], append(stream))
+        assert await logs[0].length(stream) == n
+        assert len(await everything(logs[1], stream)) == n
+    await check_invariants(place)
+
+
+async def test_an_acknowledged_append_is_visible_although_the_watermark_lags(
+    open_log: OpenLog, place: Place
+) -> None:
+    logs = [await open_log(), await open_log()]
+    stream = new_stream()
+    await asyncio.gather(*(opened(each, stream) for each in logs))
+    await appended(logs[0], append(stream, 2))
+    commit = hold_commits(logs[0], stream)
+    pending = logs[0].append(append(stream, 70))
+    await commit.arrived()
+    gates = [hold_script(each, "sequence") for each in logs]
+    commit.open()
+    assert isinstance(await pending, Appended)
+    assert await logs[1].length(stream) == 72
+    assert len(await everything(logs[1], stream)) == 72
+    for gate in gates:
+        gate.open()
+    await check_invariants(place)
+
+
+@pytest.mark.parametrize("state", ["hot", "cold", "half"])
+async def test_pages_of_every_range_both_ways(open_log: OpenLog, place: Place, state: str) -> None:
+    """`half`: Redis holds the last events only, as after a restart."""
+    log = await open_log()
+    stream = new_stream()
+    await opened(log, stream)
+    no_fill(log)
+    early, late = append(stream, 7), append(stream, 5)
+    await appended(log, early)
+    if state == "half":
+        await seal(place, log, stream)
+    await appended(log, late)
+    if state == "cold":
+        await seal(place, log, stream)
+    assert await entries_in_redis(log, stream) == {"hot": 12, "half": 5, "cold": 0}[state]
+    events = [*early.events, *late.events]
+    pages = await asyncio.gather(
+        *(log.page(Range(stream, first, last, limit, way)) for first, last, limit, way in BOTH_WAYS)
+    )
+    for (first, last, limit, way), page in zip(BOTH_WAYS, pages, strict=True):
+        wanted = events[first - 1 : last] if last else []
+        wanted = (wanted[::-1] if way else wanted)[:limit]
+        assert page.length == 12
+        assert [each.event for each in page.events] == wanted, (first, last, limit, way)
+    await check_invariants(place)
+
+
+@pytest.mark.parametrize("count", [3, 300])
+async def test_reading_a_cold_stream_fills_it(log: Log, place: Place, count: int) -> None:
+    stream = new_stream()
+    old = append(stream, count)
+    await appended(log, old)
+    await seal(place, log, stream)
+    assert await everything(log, stream) == list(old.events)
+    kept = min(count, 256)
+
+    async def filled() -> bool:
+        return await entries_in_redis(log, stream) == kept
+
+    await until(filled)
+    assert await everything(log, stream) == list(old.events)
+    (outcome,) = await appended(log, append(stream, expected=count))
+    assert outcome.first_version == count + 1
+    await check_invariants(place)
+
+
+async def test_reading_a_half_filled_stream_fills_it_in_front(log: Log, place: Place) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, 6))
+    await seal(place, log, stream)
+    await appended(log, append(stream, 2))
+    before = await everything(log, stream)
+
+    async def filled() -> bool:
+        return await entries_in_redis(log, stream) == 8
+
+    await until(filled)
+    assert await everything(log, stream) == before
+    await check_invariants(place)
+
+
+async def test_a_stream_is_filled_while_it_is_written(log: Log, place: Place) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, 20))
+    for _ in range(3):
+        await seal(place, log, stream)
+        writes = [log.append(append(stream)) for _ in range(20)]
+        reads = [log.page(Range(stream)) for _ in range(20)]
+        for page in await asyncio.gather(*reads):
+            assert [each.version for each in page.events] == list(range(1, page.length + 1))
+        await asyncio.gather(*writes)
+    assert await log.length(stream) == 80
+    await check_invariants(place)
+
+
+async def test_pages_are_read_without_a_gap_while_the_stream_grows(open_log: OpenLog, place: Place) -> None:
+    logs = [await open_log(), await open_log()]
+    stream = new_stream()
+    done = False
+
+    async def write() -> None:
+        nonlocal done
+        for _ in range(60):
+            await appended(logs[0], append(stream, 2))
+        done = True
+
+    async def read(log: Log) -> None:
+        longest = 0
+        while not done:
+            page = await log.page(Range(stream))
+            assert [each.version for each in page.events] == list(range(1, page.length + 1))
+            assert page.length >= longest
+            assert page.length % 2 == 0, "half of an append is visible"
+            longest = page.length
+
+    await asyncio.gather(write(), read(logs[0]), read(logs[1]))
+    await check_invariants(place)
+
+
+async def test_a_strong_read_asks_redis_nothing(log: Log) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, 3))
+
+    async def around(proceed: Proceed, name: str, *args: Any) -> Any:
+        assert name != "read"
+        return await proceed()
+
+    interpose(log._scripts, "run", around)
+    page = await log.page(Range(stream, 2, VERSION_MAX, 1), strong=True)
+    assert (page.length, [each.version for each in page.events]) == (3, [2])
+
+
+async def test_a_lost_reply_makes_a_read_ask_postgres(log: Log) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, 3))
+
+    async def around(proceed: Proceed, name: str, *args: Any) -> Any:
+        if name == "read":
+            raise RedisTrouble("the reply was lost")
+        return await proceed()
+
+    interpose(log._scripts, "run", around)
+    assert await log.length(stream) == 3
+
+
+async def test_an_event_is_found_by_its_id_by_its_own_tenant_alone(log: Log) -> None:
+    stream = new_stream()
+    one = append(stream, 2)
+    await appended(log, one)
+    found = await log.event(stream.tenant, one.events[1].id)
+    assert found is not None
+    assert (found.stream, found.version, found.event) == (stream, 2, one.events[1])
+    assert await log.event(new_stream().tenant, one.events[1].id) is None
+    assert await log.event(stream.tenant, uuid7().bytes) is None
+
+
+async def test_the_version_at_a_time_is_the_last_one_recorded_by_then(log: Log) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, events=tuple(event(recorded_at_ms=ms) for ms in (1000, 2000, 2000))))
+    assert [await log.version_at(stream, ms) for ms in (999, 1000, 1999, 2000, 9999)] == [0, 1, 1, 3, 3]
+
+
+async def test_a_reader_waits_for_a_length_that_any_gateway_may_bring(open_log: OpenLog) -> None:
+    logs = [await open_log(), await open_log()]
+    stream = new_stream()
+    waiting = [asyncio.ensure_future(each.reached(stream, 2, 5)) for each in logs]
+    await appended(logs[0], append(stream))
+    assert not any(each.done() for each in waiting)
+    await appended(logs[0], append(stream))
+    assert await asyncio.gather(*waiting) == [True, True]
+    assert await logs[0].reached(stream, 3, 0.05) is False
