@@ -1,7 +1,7 @@
 """The composition root: the one module that knows every class, and the life of a gateway process.
 
-Start: settings, Postgres, Redis, log, catalog, then the socket. Stop: no new connections, finish what was
-accepted, flush the log, close.
+Start: settings, Postgres, Redis, log, catalog, then the sockets. Stop: no new connections, finish what was
+accepted, flush the log, close. Operators can look on until the end.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import uvicorn
 import uvloop
+from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -31,16 +35,29 @@ from gateway.edge.follow import Follow
 from gateway.edge.gate import Gate
 from gateway.edge.health import Health
 from gateway.edge.ids import Ids
+from gateway.edge.metrics import Counted, MetricsPage
+from gateway.edge.openapi.endpoint import OpenApi
+from gateway.edge.ops import MetricsHere, Ops, bind_ops, ops_listening
 from gateway.edge.outcomes import Outcomes
 from gateway.edge.protocol import make_protocol
+from gateway.edge.rate_limits import RateLimits
 from gateway.edge.reads import Reads
+from gateway.edge.request import Application
 from gateway.edge.specs import Specs
 from gateway.edge.states import States
 from gateway.edge.system import System
+from gateway.edge.traced import Traced
 from gateway.log import postgres, scripts
 from gateway.log.limits import Limits
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
+from gateway.telemetry import logs
+from gateway.telemetry.metrics import Metrics, Reading
+from gateway.telemetry.redact import reason
+from gateway.telemetry.steps import Telemetry
+
+if TYPE_CHECKING:  # the SDK is there only where traces are on
+    from gateway.telemetry.tracing import OtelTracing
 
 logger = logging.getLogger("sluice")
 
@@ -49,7 +66,7 @@ _CATALOG_POOL_MAX = 4
 _REDIS_CONNECTIONS_MAX = 64
 _QUEUE_BYTES_MAX = 64 * 1024 * 1024
 _BACKLOG = 2048
-_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+_OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
 class CannotStart(Exception):
@@ -57,7 +74,7 @@ class CannotStart(Exception):
 
 
 @asynccontextmanager
-async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Gate]:
+async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Application]:
     """The application, with all that it needs started; afterwards all of it is stopped, nothing lost.
     `stopping` is set when no more requests come: whoever follows live is let go.
 
@@ -66,39 +83,136 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Gate
     pool = await _open_postgres(config, _POOL_MAX)
     catalog_pool = await _open_postgres(config, _CATALOG_POOL_MAX)
     redis = scripts.connect(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
+    metrics = Metrics(CollectorRegistry())
     try:
         await _check_redis(redis, config)
         instance = await postgres.Postgres(pool).instance()
         if instance.rule != PARTITION_RULE:
             raise CannotStart(f"this release can't spread tenants by the rule {instance.rule!r}")
-        log = Log(redis, pool, config.postgres_url, instance, _limits(config))
-        catalog = Catalog(catalog_pool, os.environ)
-        await catalog.start()
-        log.on_watch(catalog.refresh)
-        await log.start()
-        outcomes = Outcomes(log)
-        try:
-            callers = Callers(catalog)
-            yield Gate(
-                callers,
-                Appends(log, catalog, outcomes, config),
-                Reads(log, catalog),
-                States(log),
-                Follow(log, stopping),
-                System(
-                    callers,
-                    Health(log),
-                    Bulk(log, catalog, outcomes, config),
-                    Specs(catalog, catalog_pool, config.body_bytes_max),
-                    Ids(catalog, config.body_bytes_max),
-                    log,
-                ),
-            )
-        finally:
-            await log.stop(config.shutdown_s)
+        with logs.counted(metrics.logged):
+            async with _tracing(config) as tracing:
+                log = Log(
+                    redis, pool, config.postgres_url, instance, _limits(config), Telemetry(metrics, tracing)
+                )
+                catalog = Catalog(catalog_pool, os.environ)
+                async with _running(config, log, catalog, metrics) as operators:
+                    application = _application(config, log, catalog, catalog_pool, stopping, operators)
+                    told = {
+                        "version": version("sluice"),
+                        "instance": str(instance.id),
+                        "partitions": instance.partitions,
+                        "traces": tracing is not None,
+                    }
+                    logger.info("gateway_started", extra=told)
+                    yield Counted(Traced(application, tracing) if tracing else application, metrics)
+                logger.info("gateway_stopped")
     finally:
         await redis.aclose()
         await asyncio.gather(_close(pool), _close(catalog_pool))
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """What those who run the gateway look at, wherever it is served."""
+
+    health: Health
+    metrics: MetricsPage
+    page: Ops
+
+
+@asynccontextmanager
+async def _running(config: Config, log: Log, catalog: Catalog, metrics: Metrics) -> AsyncIterator[Operators]:
+    """Log and catalog at work, looked at by operators from before their start to after their end."""
+    await catalog.start()
+    log.on_watch(lambda: _follow(catalog))
+    metrics.read_at_scrape(log.readings)
+    metrics.read_at_scrape(lambda: _readings(catalog))
+    health, page = Health(log), MetricsPage(metrics, config.metrics_token, dev=config.dev)
+    operators = Operators(health, page, Ops(health, page))
+    async with ops_listening(operators.page, _bind_ops(config)):
+        await log.start()
+        try:
+            yield operators
+        finally:
+            await log.stop(config.shutdown_s)
+            try:
+                await catalog.close()
+            except CatalogUnavailable as trouble:
+                logger.warning("catalog_not_closed", extra={"why": str(trouble)})
+
+
+def _application(
+    config: Config,
+    log: Log,
+    catalog: Catalog,
+    catalog_pool: asyncpg.Pool,
+    stopping: asyncio.Event,
+    operators: Operators,
+) -> Application:
+    callers, outcomes = Callers(catalog, RateLimits(config)), Outcomes(log)
+    system = System(
+        callers,
+        operators.health,
+        Bulk(log, catalog, outcomes, config),
+        Specs(catalog, catalog_pool, config.body_bytes_max),
+        OpenApi(catalog, config),
+        Ids(catalog, config.body_bytes_max),
+        log,
+    )
+    return Gate(
+        callers,
+        Appends(log, catalog, outcomes, config),
+        Reads(log, catalog),
+        States(log),
+        Follow(log, stopping),
+        MetricsHere(system, operators.page, operators.metrics, callers),
+    )
+
+
+async def _follow(catalog: Catalog) -> None:
+    try:
+        await catalog.refresh()
+    except CatalogUnavailable as trouble:
+        raise postgres.PostgresTrouble(str(trouble)) from trouble
+
+
+def _readings(catalog: Catalog) -> Iterator[Reading]:
+    yield Reading("sluice_catalog_age_seconds", catalog.stale_s())
+    yield Reading("sluice_catalog_unreadable_specs", len(catalog.unreadable))
+
+
+def _bind_ops(config: Config) -> socket.socket | None:
+    if config.ops_port is None:
+        return None
+    try:
+        return bind_ops(config.ops_host, config.ops_port)
+    except OSError as fault:
+        where = f"SLUICE_OPS_HOST {config.ops_host}, SLUICE_OPS_PORT {config.ops_port}"
+        raise CannotStart(f"can't listen on {where}: {fault.strerror}") from fault
+
+
+@asynccontextmanager
+async def _tracing(config: Config) -> AsyncIterator[OtelTracing | None]:
+    """Where traces go; None where they are off."""
+    endpoint = any(os.environ.get(name) for name in _OTLP_ENDPOINTS)
+    wanted = endpoint if config.otel is None else config.otel
+    if not wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        yield None
+        return
+    try:
+        from gateway.telemetry import tracing
+    except ImportError as absent:
+        why = "the OpenTelemetry SDK is not installed; install sluice[otel]"
+        if config.otel:
+            raise CannotStart(f"SLUICE_OTEL is set, but {why}") from absent
+        logger.warning("traces_off", extra={"why": why})
+        yield None
+        return
+    sending = tracing.to_otlp(version("sluice"))
+    try:
+        yield sending
+    finally:
+        await asyncio.to_thread(sending.close)
 
 
 async def _open_postgres(config: Config, size_max: int) -> asyncpg.Pool:
@@ -124,14 +238,12 @@ async def _check_redis(redis: Redis, config: Config) -> None:
     """A Redis that evicts what it likes would lose what is sequenced; refuse it. One that does not answer is
     waited for: the log opens its partitions when it comes."""
     try:
-        policy = (await redis.config_get("maxmemory-policy")).get("maxmemory-policy")
+        policy = (await redis.info("memory")).get("maxmemory_policy")  # CONFIG GET would show secrets too
     except (RedisError, OSError) as trouble:
-        logger.warning(
-            "can't ask Redis for its eviction policy",
-            extra={"redis": redacted(config.redis_url), "why": str(trouble)},
-        )
+        told = {"redis": redacted(config.redis_url), "why": reason(trouble)}
+        logger.warning("redis_policy_unknown", extra=told)
         return
-    if policy not in ("noeviction", b"noeviction"):
+    if policy != "noeviction":
         raise CannotStart(
             f"Redis at {redacted(config.redis_url)} has maxmemory-policy {policy!r}: it may drop what is not "
             "committed yet. Set it to noeviction."
@@ -154,11 +266,7 @@ def _limits(config: Config) -> Limits:
 
 def serve(config: Config) -> None:
     """Runs a gateway until SIGTERM or SIGINT. Exits 1 with a sentence when it can't start."""
-    logging.basicConfig(
-        level=config.log_level.upper(),
-        stream=sys.stderr,
-        format=_LOG_FORMAT,
-    )
+    logs.to_stderr(config.log_level, human=config.dev and sys.stderr.isatty())
     try:
         uvloop.run(_serve(config))
     except (CannotStart, CatalogUnavailable, postgres.PostgresTrouble) as fault:
@@ -167,6 +275,7 @@ def serve(config: Config) -> None:
 
 async def _serve(config: Config) -> None:
     stopping = asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(_tell_fault)
     async with gateway(config, stopping) as application:
         server = _Server(
             stopping,
@@ -189,6 +298,12 @@ async def _serve(config: Config) -> None:
             await server.serve(sockets=[listening])
 
 
+def _tell_fault(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """asyncio's own line would repeat the task or the callback with all that it holds."""
+    why = context["message"].partition("(")[0].strip()
+    logger.error("task_failed", extra={"why": why}, exc_info=context.get("exception"))
+
+
 class _Server(uvicorn.Server):
     """Tells live followers to go before it waits for its connections to end."""
 
@@ -197,6 +312,7 @@ class _Server(uvicorn.Server):
         self._stopping = stopping
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logger.info("gateway_stopping")
         self._stopping.set()
         await super().shutdown(sockets)
 

@@ -16,6 +16,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, NamedTuple
 
 PREFIX = "SLUICE_"
@@ -60,6 +61,10 @@ class Config:
     stream_tail: int = 256
     redis_timeout_s: float = 2.0
     shutdown_s: float = 20.0
+    rate_limit_per_s: int | None = None
+    rate_limit_burst: int | None = None
+    unknown_keys_per_min: int = 600
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] | None = None
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str], read_file: ReadFile) -> Config:
@@ -188,6 +193,13 @@ _SWITCH = _one_of(
         "off": False,
     }
 )
+
+
+def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    return tuple(ip_network(part.strip()) for part in text.split(","))
+
+
+_NETWORKS = Kind("addresses or networks such as 10.0.0.0/8, with commas between them", _networks)
 _LEVEL = _one_of(debug="debug", info="info", warning="warning", error="error")
 
 _ROWS: tuple[tuple[str, Kind, str], ...] = (
@@ -261,6 +273,18 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
     ),
     ("redis_timeout_s", _seconds(0.05, 60), "A Redis that takes longer counts as unreachable."),
     ("shutdown_s", _seconds(0, 600), "For open requests on SIGTERM: under the 30 s that orchestrators give."),
+    ("rate_limit_per_s", _integer(1, 10**6), "Requests a second of a key, at each gateway; unset: no limit."),
+    ("rate_limit_burst", _integer(1, 10**6), "Requests of a key at once; unset: as many as in a second."),
+    (
+        "unknown_keys_per_min",
+        _integer(0, 10**6),
+        "Different unknown keys an address may try: each is looked up in Postgres. 0: no limit.",
+    ),
+    (
+        "trusted_proxies",
+        _NETWORKS,
+        "Proxies whose X-Forwarded-For tells a client's address; unset: the connection's own counts.",
+    ),
 )
 _SECRETS = frozenset(("redis_url", "postgres_url", "metrics_token"))
 

@@ -8,7 +8,7 @@ Source: the append protocol (docs/guarantees.md); docs/decisions/0003 (digests w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha1, sha256
 from typing import Final
 
@@ -102,13 +102,19 @@ def identity(tenant: bytes, kind: str, value: bytes) -> bytes:
     return sha256(_IDENTITY_DOMAIN + _framed(tenant, kind.encode(), value)).digest()
 
 
+def event_identity(tenant: bytes, event_id: bytes) -> bytes:
+    """`identity(tenant, "event", event_id)`, for every append: the lengths are known."""
+    return sha256(b"sluice/identity/116:%b5:event16:%b" % (tenant, event_id)).digest()
+
+
 def request_digest(path: str, body: bytes, expected: int) -> bytes:
     """What must be equal in a retry: canonical path, body bytes and the version asked for."""
-    return sha256(_REQUEST_DOMAIN + _framed(path.encode(), b"%d" % expected) + body).digest()
+    text, number = path.encode(), b"%d" % expected
+    framed = b"%b%d:%b%d:%b%b" % (_REQUEST_DOMAIN, len(text), text, len(number), number, body)
+    return sha256(framed).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True, gc=False):
     """What a repeated request is recognized by: the identities that the client chose (the event ids among
     them once more by themselves) and the digest of the request."""
 
@@ -120,14 +126,13 @@ class Retry:
 
 def make_retry(tenant: bytes, key: bytes | None, event_ids: tuple[bytes, ...], digest: bytes) -> Retry:
     """`key` is the Idempotency-Key, `event_ids` the ids that the client chose."""
-    chosen = tuple(identity(tenant, "event", each) for each in event_ids)
+    chosen = tuple([event_identity(tenant, each) for each in event_ids]) if event_ids else ()
     if key is not None:
         chosen = (*chosen, identity(tenant, "key", key))
     return Retry(tenant, chosen, event_ids, digest)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Append:
+class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One append, admitted and ready to be sequenced; all of its events or none.
 
     `identities` begins with the one of the first event's id, minted or not; the others a client chose.
@@ -163,7 +168,7 @@ class Append:
 def make_append(stream: Stream, events: tuple[Event, ...], expected: int, retry: Retry) -> Append:
     """Packs and digests once; nothing downstream encodes an event again."""
     append_id = events[0].id
-    minted = identity(stream.tenant, "event", append_id)
+    minted = event_identity(stream.tenant, append_id)
     chosen = retry.chosen
     packed = tuple([_encode(event) for event in events])
     return Append(
@@ -179,8 +184,7 @@ def make_append(stream: Stream, events: tuple[Event, ...], expected: int, retry:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True, gc=False):
     """Committed at `first_version`… of the stream of `key`; `replayed` when an earlier request did it."""
 
     key: str
@@ -230,8 +234,7 @@ class Quarantined:
 Outcome = Appended | Conflict | Mismatch | NotCommitted | OutcomeUnknown | Quarantined
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(msgspec.Struct, frozen=True, gc=False):
     """A committed event in its place, as readers get it."""
 
     stream: Stream
@@ -239,9 +242,8 @@ class Recorded:
     event: Event
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True, gc=False):
     """Committed events of a stream in the order asked for, and the stream's committed length."""
 
     length: int
-    events: tuple[Recorded, ...] = field(default=())
+    events: tuple[Recorded, ...] = ()

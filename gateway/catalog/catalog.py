@@ -8,6 +8,7 @@ were revoked. Must not know of HTTP; tells absence (None) from not knowing (`Cat
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -30,14 +31,18 @@ from gateway.catalog.model import (
 )
 from gateway.catalog.specs import closed
 from gateway.names import tokens
+from gateway.telemetry.redact import reason
 from spec.errors import Faults
 from spec.parse import parse
+
+logger = logging.getLogger("sluice.catalog")
 
 UNKNOWN_S = 1.0  # a wrong key asks Postgres once a second at most
 KEYS_MAX = 10_000  # living keys in memory, half a kilobyte each; the one known longest is looked up again
 UNKNOWN_MAX = 10_000  # wrong keys in memory
 USED_S = 60.0  # last_used_at is for finding forgotten keys: a minute is exact enough
 ANSWER_S = 2.0  # look-ups by index; two tries fit within STALE_S
+FAULTS_TOLD_MAX = 10  # in a log line; `sluice spec check` tells all
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _V = TypeVar("_V")
@@ -114,6 +119,12 @@ class Catalog:
         """Deployed revisions that this gateway can't read, by tenant: a secret they name is not set here, or
         a newer release deployed them. Such a tenant keeps the last one that could be read."""
         return MappingProxyType(self._unreadable)
+
+    def would_ask(self, token: str) -> bool:
+        """Whether `authenticate` would ask Postgres: this could be a key, and memory tells neither way."""
+        if self.principal(token) is not None or tokens.parse(token) is None:
+            return False
+        return self._clock() >= self._unknown.get(token, float("-inf"))
 
     async def authenticate(self, token: str) -> Principal | None:
         """Who this key is, asking Postgres where memory doesn't tell. None: never minted, revoked or expired.
@@ -197,8 +208,13 @@ class Catalog:
         match parse(document, self._environ):
             case Faults() as faults:
                 self._unreadable[tenant_id] = (revision, faults)
+                found = [f"{fault.pointer}: {fault.code}" for fault in faults[:FAULTS_TOLD_MAX]]
+                told = {"tenant": str(tenant_id), "revision": revision}
+                logger.error("spec_unreadable", extra={**told, "faults": found})
             case spec:
-                self._unreadable.pop(tenant_id, None)
+                if self._unreadable.pop(tenant_id, None) is not None:
+                    told = {"tenant": str(tenant_id), "revision": revision}
+                    logger.info("spec_readable", extra=told)
                 self._declared[tenant_id] = Deployed(revision, spec, document)
 
     def _close(self, tenant_id: UUID, document: bytes) -> None:
@@ -241,7 +257,7 @@ class Catalog:
         except TimeoutError:
             raise CatalogUnavailable(f"Postgres gave no answer within {ANSWER_S:g} s") from None
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-            raise CatalogUnavailable(f"Postgres does not answer: {error}") from error
+            raise CatalogUnavailable(f"Postgres does not answer: {reason(error)}") from error
 
 
 def _put(entries: dict[str, _V], token: str, value: _V, count_max: int) -> None:

@@ -48,6 +48,7 @@ class RedisServer:
             "appendfsync": "everysec",
             "save": "",  # the append-only file is enough
             "maxmemory-policy": "noeviction",  # the append protocol refuses to start on any other
+            "stream-node-max-bytes": "512",  # most streams are short: deploy/redis.conf has the reason
             "set-proc-title": "no",  # `find` knows it by its arguments
             "daemonize": "no",
         }

@@ -6,10 +6,11 @@ the log and awaits the outcome.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from dataclasses import dataclass
 
+import msgspec
 from uuid_utils import uuid4, uuid7
 
 from gateway.admit.append import (
@@ -30,14 +31,13 @@ from gateway.edge import respond
 from gateway.edge.outcomes import Answer, Outcomes, appended, refused
 from gateway.edge.request import Head, Receive, Refused, Send, check_json_body, read_body
 from gateway.errors import Refusal
-from gateway.events import Appended
+from gateway.events import Appended, OutcomeUnknown
 from gateway.log.log import Log
 from spec.identifiers import HUMANE_RANDOM_BYTES, mint_humane
 from spec.model import AggregateType
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(msgspec.Struct, frozen=True, gc=False):
     """What the path says. `key` is None where its segment can't be decoded, `event_type` where there is none;
     `minting` where it ends after the type."""
 
@@ -47,8 +47,7 @@ class Names:
     minting: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, gc=False):
     """One request to append: who asks for what, and what the answer needs later."""
 
     principal: Principal
@@ -110,7 +109,10 @@ class Appends:
         if isinstance(append, Fault):
             answer = await self._outcomes.of_fault(append, batch=batch)
         else:
-            outcome = await self._log.append(append)
+            try:
+                outcome = await self._log.append(append)
+            except asyncio.CancelledError:  # a shutdown that waits no longer
+                outcome = OutcomeUnknown(append.append_id)
             if type(outcome) is Appended:
                 answer = appended(outcome, batch=batch)
             else:

@@ -8,6 +8,7 @@ over once the one before it has its outcome, so that after a failure none of the
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -27,6 +28,8 @@ from gateway.edge.request import ClientGone, Head, Receive, Refused, Send, check
 from gateway.errors import Refusal
 from gateway.events import Append, NotCommitted, Outcome, OutcomeUnknown, Stream
 from gateway.log.log import Log
+
+logger = logging.getLogger("sluice.edge")
 
 LINES_MAX = 100_000
 # Appends handed over and not yet settled: enough for full batches, few enough to be held in memory.
@@ -83,9 +86,9 @@ class Bulk:
         number = 0
         try:
             async for line in lines(receive, self._bulk_bytes_max, self._line_bytes_max):
-                number += 1
-                if number > LINES_MAX:
+                if number == LINES_MAX:
                     raise Refused(Refusal("too_large", f"At most {LINES_MAX} lines are read at a time."))
+                number += 1
                 if line is None:
                     fault = Refusal("too_large", f"The line is larger than {self._line_bytes_max} bytes.")
                     run.add(_Line(number, None, Fault(fault, None)))
@@ -99,7 +102,7 @@ class Bulk:
             run.end(None)
         except Exception:
             run.end(_Line(number + 1, None, NotCommitted("the gateway failed to read on")))
-            raise
+            logger.exception("request_failed", extra={"method": "POST", "correlation_id": correlation_id})
 
     def _judge(self, number: int, line: bytes, principal: Principal, correlation_id: str) -> _Line:
         deployed = self._catalog.deployed(principal.tenant.id)

@@ -1,9 +1,10 @@
-"""Who calls, and whether the key reaches far enough."""
+"""Who calls, whether the key reaches far enough, and whether it asks too often."""
 
 from __future__ import annotations
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal, Scope
+from gateway.edge.rate_limits import RateLimits
 from gateway.edge.request import Head, Refused
 from gateway.errors import Refusal
 
@@ -11,11 +12,13 @@ _UNAUTHORIZED = Refusal("unauthorized", "Send a valid key as `Authorization: Bea
 
 
 class Callers:
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, limits: RateLimits) -> None:
         self._catalog = catalog
+        self._limits = limits
 
     async def principal(self, head: Head) -> Principal:
-        """Raises Refused: 401 for a missing or unknown key, 400 for two different ones."""
+        """Raises Refused: 401 for a missing or unknown key, 400 for two different ones, 429 where too many
+        keys from there were unknown."""
         value = head.get(b"authorization")
         if head.repeated and len(set(head.all(b"authorization"))) > 1:
             raise Refused(Refusal("bad_request", "Two different Authorization headers were sent; send one."))
@@ -24,10 +27,24 @@ class Callers:
         scheme, _, token = value.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer":
             raise Refused(_UNAUTHORIZED)
-        known = self._catalog.principal(token) or await self._catalog.authenticate(token.strip())
+        known = self._catalog.principal(token) or await self._look_up(token.strip(), head)
         if known is None:
             raise Refused(_UNAUTHORIZED)
         return known
+
+    async def _look_up(self, token: str, head: Head) -> Principal | None:
+        if not self._catalog.would_ask(token):
+            return await self._catalog.authenticate(token)
+        address = self._limits.unknown_key(head)
+        known = await self._catalog.authenticate(token)
+        if known is not None:
+            self._limits.known(address)
+        return known
+
+    def require(self, principal: Principal, scope: Scope) -> None:
+        """Raises Refused: 403 where the key's scope does not reach, 429 where it sent too many requests."""
+        require(principal, scope)
+        self._limits.request(principal.handle)
 
 
 def require(principal: Principal, scope: Scope) -> None:

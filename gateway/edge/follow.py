@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from gateway.edge import render, respond
 from gateway.edge.parameters import Parameters
-from gateway.edge.reads import Subject, never_written, unavailable
+from gateway.edge.reads import (
+    Subject,
+    is_strong,
+    never_written,
+    read_range,
+    unavailable,
+    wait_for_length,
+)
 from gateway.edge.request import Head, Receive, Refused, Send
 from gateway.errors import Refusal
 from gateway.events import Page, Recorded
@@ -43,21 +51,19 @@ class Follow:
         self._stopping = stopping
 
     async def ndjson(self, subject: Subject, query: Parameters, send: Send) -> None:
-        """Every event from `from` on, one a line, to the length that the stream has now."""
-        first = query.integer("from", 1, 1, VERSION_MAX)
-        left = query.integer("limit", VERSION_MAX, 1, VERSION_MAX)
-        page = await self._page(subject, first, min(left, _EVENTS_A_PAGE))
+        """The events asked for, one a line, to where the stream ends now; without a `limit`, all of them."""
+        wanted, strong = read_range(subject, query, VERSION_MAX), is_strong(query)
+        await wait_for_length(self._log, subject, query)
+        page = await self._page(wanted, strong)
         if page.length == 0 and not subject.singleton:
             raise Refused(never_written(subject))
         await _start(send, NDJSON)
-        last = page.length
-        while page.events:
+        rest: Range | None = wanted
+        while rest is not None and page.events:
             await _more(send, b"".join([one_line(each) + b"\n" for each in page.events]))
-            left -= len(page.events)
-            following = page.events[-1].version + 1
-            if left <= 0 or following > last:
-                break
-            page = await self._page(subject, following, min(left, _EVENTS_A_PAGE, last - following + 1))
+            rest = _rest(rest, page)
+            if rest is not None:
+                page = await self._page(rest, strong)
         await send({"type": "http.response.body", "body": b""})
 
     async def sse(
@@ -65,10 +71,12 @@ class Follow:
     ) -> None:
         """From `from`, or after `Last-Event-ID`, and then whatever comes, until one side goes."""
         following = query.integer("from", 1, 1, VERSION_MAX)
+        query.choice("order", ("asc",), "asc")
         resumed = head.get(b"last-event-id")
         if resumed is not None:
             following = _resumed(resumed) + 1
-        page = await self._page(subject, following, _EVENTS_A_PAGE)
+        await wait_for_length(self._log, subject, query)
+        page = await self._page(Range(subject.stream, following))
         if page.length == 0 and not subject.singleton:
             raise Refused(never_written(subject))
         await _start(send, SSE)
@@ -101,17 +109,28 @@ class Follow:
             if len(page.events) < _EVENTS_A_PAGE:
                 await wait(FOLLOW_POLL_S)
             try:
-                page = await self._page(subject, following, _EVENTS_A_PAGE)
+                page = await self._page(Range(subject.stream, following))
             except Refused:
                 # Neither Redis nor Postgres answers: end here; the client resumes where it was.
                 break
         await send({"type": "http.response.body", "body": b""})
 
-    async def _page(self, subject: Subject, first: int, limit: int) -> Page:
+    async def _page(self, wanted: Range, strong: bool = False) -> Page:
+        """At most `_EVENTS_A_PAGE` of them."""
+        wanted = replace(wanted, limit=min(wanted.limit, _EVENTS_A_PAGE))
         try:
-            return await self._log.page(Range(subject.stream, first, VERSION_MAX, limit))
+            return await self._log.page(wanted, strong=strong)
         except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
+
+
+def _rest(wanted: Range, page: Page) -> Range | None:
+    """What is left of a range after a page of it; nothing beyond the length that the stream had then."""
+    left, reached = wanted.limit - len(page.events), page.events[-1].version
+    if wanted.newest_first:
+        return replace(wanted, last=reached - 1, limit=left) if left and reached > 1 else None
+    last = min(wanted.last, page.length)
+    return replace(wanted, first=reached + 1, last=last, limit=left) if left and reached < last else None
 
 
 def one_line(recorded: Recorded) -> bytes:

@@ -1,19 +1,24 @@
 """The ASGI application: who calls, which resource is meant, and the one place that answers refusals.
 
-Owns: the order authentication → route → scope. An aggregate's paths are taken apart here, on the raw path;
-everything under /_/ is the system's own and goes to Starlette.
+Owns: the order authentication → route → scope → rate limit. An aggregate's paths are taken apart here, on
+the raw path; everything under /_/ is the system's own and goes to Starlette.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
+from uuid_utils import uuid7
+
 from gateway.admit.path import split
+from gateway.admit.preconditions import read_correlation_id
 from gateway.catalog.model import CatalogUnavailable, Principal, Scope
 from gateway.edge import respond
 from gateway.edge.appends import Appends, Names
-from gateway.edge.callers import Callers, require
+from gateway.edge.callers import Callers
 from gateway.edge.follow import NDJSON, SSE, Follow, wanted_stream
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import Reads, Subject
@@ -46,14 +51,18 @@ class Gate:
         try:
             await self._serve(scope, receive, send)
         except Refused as refused:
-            await respond.refuse(send, refused.refusal)
+            await _refuse(send, refused.refusal, refused.more)
         except CatalogUnavailable:
-            await respond.refuse(send, _no_catalog(scope["method"]))
+            await _refuse(send, _no_catalog(scope["method"]))
         except ClientGone:
             return
+        except asyncio.CancelledError:  # a shutdown that waits no longer
+            await _refuse(send, _unforeseen(scope["method"]))
         except Exception:
-            logger.exception("a request failed")
-            await respond.refuse(send, _unforeseen(scope["method"]))
+            method = scope["method"]
+            correlation_id = read_correlation_id(Head(scope).get(b"x-correlation-id")) or str(uuid7())
+            logger.exception("request_failed", extra={"method": method, "correlation_id": correlation_id})
+            await _refuse(send, _unforeseen(method), [(b"x-correlation-id", correlation_id.encode())])
 
     async def _serve(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         raw_path: bytes = scope["raw_path"].partition(b"?")[0]
@@ -88,7 +97,7 @@ class Gate:
         if count > 3 or (count == 3 and segments[2] in _READ_SUBRESOURCES):
             await _another_method("POST", segments, send)
             return
-        require(principal, Scope.WRITE)
+        self._callers.require(principal, Scope.WRITE)
         names = Names(
             aggregate_type=segments[0] or "",
             key=segments[1] if count > 1 else None,
@@ -111,7 +120,7 @@ class Gate:
         if not known and not (count == 4 and segments[2] == "events"):
             await _another_method(scope["method"], segments, send)
             return
-        require(principal, Scope.READ)
+        self._callers.require(principal, Scope.READ)
         head_only = scope["method"] == "HEAD"
         subject = self._reads.subject(principal, segments[0] or "", segments[1])
         query = Parameters(scope["query_string"])
@@ -135,6 +144,12 @@ class Gate:
             await self._follow.ndjson(subject, query, send)
         else:
             await self._reads.events(subject, query, send, head_only)
+
+
+async def _refuse(send: Send, refusal: Refusal, more: respond.Headers | None = None) -> None:
+    """The one answer of a request; one that has begun already breaks off, and its connection with it."""
+    with contextlib.suppress(RuntimeError):
+        await respond.refuse(send, refusal, more or ())
 
 
 async def _another_method(method: str, segments: Segments, send: Send) -> None:

@@ -1,7 +1,7 @@
-"""Health and metrics for operators: on a port of their own, and where the metrics may be had on the main one.
+"""Health and metrics for operators: on a port of their own, and the metrics' place on the main one.
 
-Owns: that port's listener. It is bound to loopback unless SLUICE_OPS_HOST says otherwise, since the metrics show
-all tenants.
+Owns: that port's listener. It is bound to loopback unless SLUICE_OPS_HOST says otherwise, since the metrics
+show all tenants.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Ops:
 
 
 class MetricsHere:
-    """/_/metrics in front of the other paths under /_/. To all but operators it is a path that isn't there."""
+    """/_/metrics in front of the other paths under /_/. To all but operators there is no such path."""
 
     def __init__(self, system: Application, ops: Ops, metrics: MetricsPage, callers: Callers) -> None:
         self._system = system
@@ -79,10 +79,8 @@ class MetricsHere:
 
 
 @asynccontextmanager
-async def listening(ops: Ops, host: str, port: int | None) -> AsyncIterator[None]:
-    """Serves `ops` meanwhile, on a port of its own; not at all where there is none, or another process has
-    it. Raises OSError when the address can't be had for any other reason."""
-    listener = None if port is None else _bind(host, port)
+async def ops_listening(ops: Ops, listener: socket.socket | None) -> AsyncIterator[None]:
+    """Serves `ops` there meanwhile; not at all where there is no listener."""
     if listener is None:
         yield
         return
@@ -104,6 +102,7 @@ async def listening(ops: Ops, host: str, port: int | None) -> AsyncIterator[None
     )
     with listener:
         task = asyncio.create_task(server.serve(sockets=[listener]))
+        host, port = listener.getsockname()[:2]
         logger.info("ops_listening", extra={"host": host, "port": port})
         try:
             yield
@@ -112,7 +111,9 @@ async def listening(ops: Ops, host: str, port: int | None) -> AsyncIterator[None
             await task
 
 
-def _bind(host: str, port: int) -> socket.socket | None:
+def bind_ops(host: str, port: int) -> socket.socket | None:
+    """A listener of its own; None, and a line in the log, where another process has the port: of several
+    gateways on one machine, one is enough to start with. Raises OSError where it can't be had at all."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

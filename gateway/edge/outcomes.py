@@ -3,8 +3,9 @@ and bulk lines."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import assert_never
+
+import msgspec
 
 from gateway.admit.append import SPEC_REFUSALS, Fault
 from gateway.edge import render
@@ -28,8 +29,7 @@ MISSED_EVENTS_MAX = 100
 MISSED_BYTES_MAX = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """A status and a body; `length` where the ETag names one, `done` where something was appended."""
 
     status: int

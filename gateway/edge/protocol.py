@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Sized
 from typing import Any, ClassVar, Final
 from urllib.parse import unquote
@@ -25,6 +26,8 @@ import httptools
 from uvicorn._types import HTTPScope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+logger = logging.getLogger("sluice.edge")
 
 HEADERS_MAX: Final = 100
 """Headers of one request: browsers and proxies send about 20."""
@@ -216,13 +219,12 @@ class StrictProtocol(HttpToolsProtocol):
             or self.url[0] != _SLASH
             or _HASH in self.url
         ):
-            self._examine(headers)
+            self._examine(headers, found)
             if self.parser.should_upgrade():
                 return
             keep_alive = keep_alive and self.scope["http_version"] == "1.1"
         if self._timer is not None:
             self._disarm()
-            self._empty_bytes = 0
         self.headers = self._trailers
         self._begin(self.scope, keep_alive=keep_alive)
 
@@ -254,21 +256,23 @@ class StrictProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
 
-    def _examine(self, headers: list[tuple[bytes, bytes]]) -> None:
+    def _examine(self, headers: list[tuple[bytes, bytes]], found: dict[bytes, bytes]) -> None:
         """All that can be wrong with a header. Raises Untrusted; brings the target into origin form."""
         method, version = self.parser.get_method(), self.parser.get_http_version()
         self._within_limits(method, headers)
         if version not in ("1.0", "1.1"):
             raise Untrusted(400, f"HTTP/{version} is not spoken here; send HTTP/1.1.")
         self.scope["http_version"] = version
-        hosts = [name for name, _ in headers].count(b"host")
+        once = b"host" in found and len(found) == len(headers)
+        hosts = 1 if once else [name for name, _ in headers].count(b"host")
         if hosts > 1 or (hosts == 0 and version == "1.1"):
             raise Untrusted(400, f"A request has exactly one Host header; this one has {hosts}.")
-        for name, value in headers:
-            if name == b"transfer-encoding" and (version == "1.0" or _token(value) != b"chunked"):
+        if b"transfer-encoding" in found:
+            codings = {_token(value) for name, value in headers if name == b"transfer-encoding"}
+            if version == "1.0" or codings != {b"chunked"}:
                 raise Untrusted(400, "The one Transfer-Encoding there is is `chunked`, in HTTP/1.1.")
-            if name == b"expect" and _token(value) == b"100-continue":
-                self.expect_100_continue = True
+        if b"expect" in found:
+            self.expect_100_continue = _token(found[b"expect"]) == b"100-continue"
         self.url = _origin_form(method, self.url)
 
     def _within_limits(self, method: bytes, headers: list[tuple[bytes, bytes]]) -> None:
@@ -285,7 +289,7 @@ class StrictProtocol(HttpToolsProtocol):
     def _refuse(self, status: int, sentence: str) -> None:
         """Ends the connection with a refusal, once all earlier requests are answered."""
         self._over = True
-        self.logger.debug("%s: refused with %d: %s", self.client, status, sentence)
+        logger.info("request_refused", extra={"status": status, "why": sentence})
         words = self._refusal(status, sentence)
         cycle = self.cycle
         in_header = self.headers is not self._trailers
@@ -325,7 +329,6 @@ class StrictProtocol(HttpToolsProtocol):
     def _linger(self) -> None:
         """Ends our side of the connection, and the other after a while."""
         self._over = True
-        self._unset_keepalive_if_required()
         if self.transport.can_write_eof():  # not of TLS
             self.transport.write_eof()
         self.flow.resume_reading()
@@ -333,15 +336,15 @@ class StrictProtocol(HttpToolsProtocol):
 
 
 class _Flow(FlowControl):
-    """Reads on only when the line of waiting requests is at its end. uvicorn reads on whenever one of them
-    starts, and a chunk holds thousands: the line of a client that never stops sending would grow for ever."""
+    """Reads on only while no request waits in line: uvicorn reads on whenever one of them starts, and a chunk
+    holds thousands, so the line of a client that never stops sending would grow for ever."""
 
     def __init__(self, transport: asyncio.Transport, line: Sized) -> None:
         super().__init__(transport)
         self._line = line
 
     def resume_reading(self) -> None:
-        if len(self._line) <= 1:  # uvicorn asks before it takes the next one out
+        if not self._line:
             super().resume_reading()
 
 

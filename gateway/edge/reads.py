@@ -62,18 +62,12 @@ class Reads:
 
     async def events(self, subject: Subject, query: Parameters, send: Send, head_only: bool) -> None:
         """One page, with the `from` of the next."""
-        newest_first = query.choice("order", ("asc", "desc"), "asc") == "desc"
-        limit = query.integer("limit", PAGE_EVENTS_DEFAULT, 1, PAGE_EVENTS_MAX)
-        start = query.integer("from", VERSION_MAX if newest_first else 1, 1, VERSION_MAX)
-        if newest_first:
-            wanted = Range(subject.stream, 1, start, limit, newest_first=True)
-        else:
-            wanted = Range(subject.stream, start, VERSION_MAX, limit)
+        wanted = read_range(subject, query, PAGE_EVENTS_DEFAULT)
         await wait_for_length(self._log, subject, query)
         length, events = await self._page(wanted, query)
         if length == 0 and not subject.singleton:
             raise Refused(never_written(subject))
-        following = _next(events, length, newest_first)
+        following = _next(events, length, wanted.newest_first)
         body = b'{"ok":true,"key":"%b","events":%b,"length":%d,"next":%b}' % (
             subject.stream.key.encode(),
             render.events_json(events),
@@ -99,12 +93,26 @@ class Reads:
         await respond.answer_read(send, body, head_only)
 
     async def _page(self, wanted: Range, query: Parameters) -> tuple[int, tuple[Recorded, ...]]:
-        strong = query.choice("consistency", ("strong",), "") == "strong"
         try:
-            page = await self._log.page(wanted, strong=strong)
+            page = await self._log.page(wanted, strong=is_strong(query))
         except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
         return page.length, page.events
+
+
+def read_range(subject: Subject, query: Parameters, limit_default: int) -> Range:
+    """The events that `from`, `limit` and `order` ask for. Raises Refused (422)."""
+    newest_first = query.choice("order", ("asc", "desc"), "asc") == "desc"
+    limit = query.integer("limit", limit_default, 1, PAGE_EVENTS_MAX)
+    start = query.integer("from", VERSION_MAX if newest_first else 1, 1, VERSION_MAX)
+    if newest_first:
+        return Range(subject.stream, 1, start, limit, newest_first=True)
+    return Range(subject.stream, start, VERSION_MAX, limit)
+
+
+def is_strong(query: Parameters) -> bool:
+    """`?consistency=strong`: read Postgres, whatever Redis holds. Raises Refused (422)."""
+    return query.choice("consistency", ("strong",), "") == "strong"
 
 
 async def wait_for_length(log: Log, subject: Subject, query: Parameters) -> None:

@@ -21,20 +21,26 @@ class ClientGone(Exception):
 
 
 class Refused(Exception):
-    """A refusal found while reading: carried to the one place that answers."""
+    """A refusal found while reading: carried, with headers of its own, to the one place that answers."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: Refusal, more: list[tuple[bytes, bytes]] | None = None) -> None:
         super().__init__(refusal.error)
         self.refusal = refusal
+        self.more = more
 
 
 class Head:
-    """The headers by lower-case name. A name sent twice is in `repeated` and keeps its first value."""
+    """The headers by lower-case name. A name sent twice is in `repeated` and keeps its first value.
 
-    __slots__ = ("headers", "repeated")
+    `client` is the address that the connection comes from, None over a Unix socket.
+    """
+
+    __slots__ = ("client", "headers", "repeated")
 
     def __init__(self, scope: Scope) -> None:
         raw = scope["headers"]
+        peer: tuple[str, int] | None = scope.get("client")
+        self.client = peer[0] if peer else None
         self.headers: dict[bytes, bytes] = dict(raw)
         self.repeated: dict[bytes, list[bytes]] = {}
         if len(self.headers) != len(raw):
@@ -49,6 +55,10 @@ class Head:
 
     def get(self, name: bytes) -> bytes | None:
         return self.headers.get(name)
+
+    def joined(self, name: bytes) -> bytes | None:
+        """The value of a header that is a list; sent twice, it is one list (RFC 9110 section 5.3)."""
+        return b", ".join(self.repeated[name]) if name in self.repeated else self.headers.get(name)
 
     def all(self, name: bytes) -> list[bytes]:
         if name in self.repeated:

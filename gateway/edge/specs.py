@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 
@@ -9,6 +10,7 @@ import asyncpg
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.admit.preconditions import not_modified
 from gateway.admit.strict_json import Malformed, decode
 from gateway.catalog import specs
 from gateway.catalog.catalog import Catalog
@@ -19,6 +21,8 @@ from gateway.edge.request import Head, Refused, check_json_body, read_body
 from gateway.edge.respond import json_response
 from gateway.errors import Refusal
 from spec.errors import Faults
+
+logger = logging.getLogger("sluice.edge")
 
 _ETAG = re.compile(rb'"([0-9]{1,9})"')
 
@@ -36,7 +40,7 @@ class Specs:
         if deployed is None:
             raise Refused(Refusal("not_found", "No spec was deployed yet; PUT one here."))
         headers = {"etag": deployed.etag}
-        if request.headers.get("if-none-match") == deployed.etag:
+        if not_modified(Head(request.scope).joined(b"if-none-match"), deployed.etag):
             return Response(status_code=304, headers={"sluice-api": "1", **headers})
         body = encode({"ok": True, "revision": deployed.revision, "spec": raw(specs.bare(deployed.document))})
         return json_response(200, body, headers)
@@ -58,6 +62,8 @@ class Specs:
             self._pool, principal.tenant.id, document, os.environ, force=force, expect_revision=expected
         )
         if isinstance(result, specs.Accepted):
+            told = {"tenant": str(principal.tenant.id), "key": principal.handle, "revision": result.revision}
+            logger.info("spec_deployed", extra={**told, "forced": bool(force)})
             await self._catalog.refresh()
         return _answer(result)
 

@@ -14,7 +14,7 @@ from gateway.admit.preconditions import not_modified
 from gateway.catalog.model import Deployed
 from gateway.edge import respond
 from gateway.edge.parameters import Parameters
-from gateway.edge.reads import Subject, never_written, unavailable, wait_for_length
+from gateway.edge.reads import Subject, is_strong, never_written, unavailable, wait_for_length
 from gateway.edge.render import encode
 from gateway.edge.request import Head, Refused, Send
 from gateway.errors import Refusal
@@ -84,7 +84,7 @@ class States:
     ) -> None:
         """As it is, or as it was at a length or a time."""
         last = await self._last(subject, query)
-        strong = query.choice("consistency", ("strong",), "") == "strong"
+        strong = is_strong(query)
         fresh = query.boolean("synchronous") or strong
         await wait_for_length(self._log, subject, query)
         folded = await self._fold(subject, last, strong=strong, fresh=fresh)
@@ -92,7 +92,7 @@ class States:
             raise Refused(never_written(subject))
         etag = f'"{folded.length}.r{subject.deployed.revision}"'
         headers = [(b"etag", etag.encode())]
-        if not_modified(head.get(b"if-none-match"), etag):
+        if not_modified(head.joined(b"if-none-match"), etag):
             await respond.not_modified(send, headers)
             return
         await respond.answer_read(send, _body(subject.stream.key, folded), head_only, headers)

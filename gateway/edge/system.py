@@ -10,13 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 
+from gateway.admit.path import split
 from gateway.catalog.model import Principal
 from gateway.catalog.model import Scope as KeyScope
 from gateway.edge import render, respond
 from gateway.edge.bulk import Bulk
-from gateway.edge.callers import Callers, require
+from gateway.edge.callers import Callers
 from gateway.edge.health import Health
 from gateway.edge.ids import Ids
+from gateway.edge.openapi.endpoint import OpenApi
 from gateway.edge.request import Head, Receive, Refused, Scope, Send
 from gateway.edge.specs import Specs
 from gateway.errors import Refusal
@@ -27,6 +29,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a
 _METHODS = ("GET", "HEAD", "POST", "PUT", "OPTIONS")
 # What `scope` carries from the gate to the endpoints below.
 PRINCIPAL = "sluice.principal"
+_CALLERS = "sluice.callers"
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -35,7 +38,14 @@ class System:
     """The application for paths under /_/: 401 comes before 404 and 405, as everywhere."""
 
     def __init__(
-        self, callers: Callers, health: Health, bulk: Bulk, specs: Specs, ids: Ids, log: Log
+        self,
+        callers: Callers,
+        health: Health,
+        bulk: Bulk,
+        specs: Specs,
+        openapi: OpenApi,
+        ids: Ids,
+        log: Log,
     ) -> None:
         self._callers = callers
         self._log = log
@@ -52,6 +62,7 @@ class System:
                 Route("/_/ids/check", _for(KeyScope.READ, ids.check), methods=["POST"]),
                 Route("/_/spec", _for(KeyScope.READ, specs.get)),
                 Route("/_/spec", _for(KeyScope.ADMIN, specs.put), methods=["PUT"]),
+                Route("/_/openapi.json", _for(KeyScope.READ, openapi.get)),
             ],
             redirect_slashes=False,
             default=_no_such_route,
@@ -62,7 +73,10 @@ class System:
         router = self._open
         if not scope["path"].startswith("/_/health/"):
             scope[PRINCIPAL] = await self._callers.principal(Head(scope))
+            scope[_CALLERS] = self._callers
             router = self._keyed
+        if b"%" in scope["raw_path"] and not _splits_plainly(scope["raw_path"]):
+            raise Refused(respond.no_such_route())
         try:
             await router(scope, receive, send)
         except HTTPException as fault:
@@ -94,7 +108,7 @@ class _Streaming:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         principal: Principal = scope[PRINCIPAL]
-        require(principal, KeyScope.WRITE)
+        _callers_of(scope).require(principal, KeyScope.WRITE)
         await self._bulk.bulk(principal, Head(scope), receive, send)
 
 
@@ -103,9 +117,14 @@ def principal_of(request: Request) -> Principal:
     return principal
 
 
+def _callers_of(scope: Scope) -> Callers:
+    callers: Callers = scope[_CALLERS]
+    return callers
+
+
 def _for(scope: KeyScope, endpoint: Endpoint) -> Endpoint:
     async def checked(request: Request) -> Response:
-        require(principal_of(request), scope)
+        _callers_of(request.scope).require(principal_of(request), scope)
         return await endpoint(request)
 
     return checked
@@ -113,6 +132,13 @@ def _for(scope: KeyScope, endpoint: Endpoint) -> Endpoint:
 
 async def _no_such_route(_scope: Scope, _receive: Receive, send: Send) -> None:
     await respond.refuse(send, respond.no_such_route())
+
+
+def _splits_plainly(raw_path: bytes) -> bool:
+    """Whether every segment can be decoded and has no `%2F`: routes are found by the decoded path, in which
+    that would separate."""
+    segments = split(raw_path.partition(b"?")[0])
+    return segments is not None and all(segment and "/" not in segment for segment in segments)
 
 
 def _allowed(router: Router, scope: Scope) -> str:

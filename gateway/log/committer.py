@@ -124,32 +124,38 @@ class Committer:
         holds only those."""
         retry_s = _RETRY_FIRST_S
         while run.placed:
-            if self._partition.committed_seq < run.before[0]:
-                await self._wait_for_others(run)
             try:
-                with self._telemetry.committing.of(self._partition.number, run.events, run.pendings):
-                    held = await self._connection.swap(
-                        self._partition.number, run.epoch, run.before, run.after, run.placed
-                    )
-                if held:
-                    self._telemetry.metrics.swaps_held.inc()
-                    self._acknowledge(run, len(run.placed), *run.after)
-                else:
-                    self._telemetry.metrics.swaps_failed.inc()
-                    await self._after_failed_swap(run)
+                await self._commit_once(run)
             except PostgresTrouble as trouble:
                 self._telemetry.metrics.swaps_unanswered.inc()
                 told = {"partition": self._partition.number, "why": str(trouble)}
                 logger.warning("commit_unanswered", extra=told)
                 await asyncio.sleep(retry_s)
                 retry_s = min(retry_s * 2, _RETRY_MOST_S)
-            except ChainBroken as broken:
-                told = {"partition": self._partition.number, "why": str(broken)}
-                logger.critical("chain_broken", extra=told)
-                await self._postgres.seal(self._partition.number, run.epoch, "")
-                raise LineageLost(str(broken)) from broken
-            except RefusedByPostgres as refused:
-                await self._bisect(run, refused)
+
+    async def _commit_once(self, run: Sequenced) -> None:
+        """One attempt, and what follows from its outcome. Raises PostgresTrouble when that is unknown."""
+        if self._partition.committed_seq < run.before[0]:
+            await self._wait_for_others(run)
+        try:
+            with self._telemetry.committing.of(self._partition.number, run.events, run.pendings):
+                held = await self._connection.swap(
+                    self._partition.number, run.epoch, run.before, run.after, run.placed
+                )
+        except ChainBroken as broken:
+            told = {"partition": self._partition.number, "why": str(broken)}
+            logger.critical("chain_broken", extra=told)
+            await self._postgres.seal(self._partition.number, run.epoch, "")
+            raise LineageLost(str(broken)) from broken
+        except RefusedByPostgres as refused:
+            await self._bisect(run, refused)
+            return
+        if held:
+            self._telemetry.metrics.swaps_held.inc()
+            self._acknowledge(run, len(run.placed), *run.after)
+        else:
+            self._telemetry.metrics.swaps_failed.inc()
+            await self._after_failed_swap(run)
 
     def _acknowledge(self, run: Sequenced, count: int, seq: int, chain: str) -> None:
         """The first `count` appends of the run are committed, up to (seq, chain)."""
@@ -189,13 +195,12 @@ class Committer:
         """How many of the run's appends stand in Postgres at their places, and the chain after them."""
         first, last = run.placed[0].first_seq, run.placed[-1].last_seq
         there = await self._postgres.fetch("placed", self._partition.number, first, min(last, row.seq))
-        ids = {each["seq"]: each["id"].bytes for each in there}
+        # By digest and version, not by id alone: in a later epoch the same place may be taken by another
+        # request whose client chose the same id.
+        rows = {each["seq"]: (each["version"], each["digest"]) for each in there}
         count = 0
         for placed in run.placed:
-            if (
-                ids.get(placed.first_seq) != placed.append_id
-                or ids.get(placed.last_seq) != placed.events[-1].id
-            ):
+            if any(rows.get(seq) != row for seq, row in placed.rows()):
                 break
             count += 1
         return count, chain_over(run.before[1], run.placed[:count])
@@ -221,7 +226,7 @@ class Committer:
             self._settled.set()
             self._room.set()
             self._wake()
-            await asyncio.sleep(_RETRY_FIRST_S)
+            await asyncio.sleep(_RETRY_MOST_S if self._partition.halted else _RETRY_FIRST_S)
 
     async def _give_up(self, run: Sequenced, why: str) -> None:
         """Back to the sequencer with all that was sequenced in a lost lineage, in order."""

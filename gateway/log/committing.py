@@ -15,6 +15,7 @@ import asyncpg
 
 from gateway.log.entries import Placed, chain_over, commit_columns
 from gateway.log.postgres import CONNECTION_ERRORS, SQL, PostgresTrouble, connect
+from gateway.telemetry.redact import reason
 
 
 class RefusedByPostgres(Exception):
@@ -50,10 +51,10 @@ class CommitConnection:
         columns = commit_columns(run)
         statement = self._statement(p, epoch, *before, *after, *columns)
         task = asyncio.ensure_future(statement)
+        task.add_done_callback(_swallow)
         done, _ = await asyncio.wait((task,), timeout=self._timeout_s)
         if not done:
             self.drop()
-            task.add_done_callback(_swallow)
             raise PostgresTrouble(f"no answer to a commit within {self._timeout_s:g} s")
         rows = task.result()
         if self._warned:
@@ -70,12 +71,12 @@ class CommitConnection:
             return int(await self._connection.fetchval(SQL["commit"], *args))
         except CONNECTION_ERRORS as error:
             self.drop()
-            raise PostgresTrouble(f"commit: {type(error).__name__}: {error}") from error
+            raise PostgresTrouble(f"commit: {reason(error)}") from error
         except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
-            raise RefusedByPostgres(f"{type(error).__name__}: {error}") from error
+            raise RefusedByPostgres(reason(error)) from error
         except asyncpg.PostgresError as error:
             self.drop()
-            raise PostgresTrouble(f"commit: {type(error).__name__}: {error}") from error
+            raise PostgresTrouble(f"commit: {reason(error)}") from error
 
     def _on_notice(self, _connection: Any, message: Any) -> None:
         if message.severity_en == "WARNING":
@@ -97,6 +98,7 @@ class CommitConnection:
 
 
 def _swallow(task: asyncio.Future[int]) -> None:
-    """The dropped statement's own error says nothing that the resent one does not."""
+    """Nobody may be left to take a statement's error: it was dropped, or the gateway stops. It says nothing
+    that the resent one does not."""
     if not task.cancelled():
         task.exception()

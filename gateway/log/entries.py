@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import Event, Header, Stream, next_chain, row_digests, unpack_event, unpack_header
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True, gc=False):
     """An append with the place that a script gave it: its last event stands at `last_seq`."""
 
     stream: Stream
@@ -27,6 +26,11 @@ class Placed:
     @property
     def first_seq(self) -> int:
         return self.last_seq - len(self.events) + 1
+
+    def rows(self) -> Iterator[tuple[int, tuple[int, bytes]]]:
+        """The seq of each event, and what tells its row from any other: version and digest."""
+        for n in range(len(self.events)):
+            yield self.first_seq + n, (self.first_version + n, self.digests[32 * n : 32 * n + 32])
 
     def chain_after(self, chain: str) -> str:
         return next_chain(chain, self.first_version, self.digests)

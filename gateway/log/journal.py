@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from gateway.events import pack_event
@@ -21,6 +23,21 @@ class CannotHelp(Exception):
     """The journal can't be read or committed now; the partition needs to be verified first."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """What the journal holds beyond Postgres, without a gap, and the chain after it; `q` and `c` as Redis has
+    them."""
+
+    run: list[Placed]
+    chain: str
+    q: int
+    c: int
+
+
+class _Hole(Exception):
+    """What was sequenced is not all in the journal any more."""
+
+
 class Journal:
     """Helping: whoever sees sequenced events that nobody commits, commits them."""
 
@@ -28,55 +45,99 @@ class Journal:
         self._scripts = scripts
         self._postgres = postgres
         self._connection = connection
+        self._one_at_a_time = asyncio.Lock()  # the connection serves all partitions
 
     async def commit(self, partition: Partition, to_seq: int | None = None) -> int:
         """Commits what the journal holds beyond Postgres, at least up to `to_seq` or all of it; the number
         of appends committed here (another gateway may have been faster with others).
 
-        Raises CannotHelp.
+        Raises CannotHelp. The epoch has ended then if the journal has lost what was sequenced: nothing after
+        it could ever be committed.
         """
         committed = 0
         entries = _ENTRIES_A_CALL
         while True:
             try:
-                row = await self._postgres.partition(partition.number)
-                if row.epoch != partition.epoch:
-                    raise CannotHelp(f"partition {partition.number} is in epoch {row.epoch} now")
-                partition.known(row.seq, row.chain)
+                row = await self._current(partition)
                 if to_seq is not None and row.seq >= to_seq:
                     return committed
-                run, chain = await self._read(partition, row, entries)
-                if not run:
+                tail = await self._read(partition, row, entries)
+                if tail.c > row.seq:
+                    await self._refuse_if_lost(partition, tail.c)
+                    continue
+                if tail.q < (to_seq or 0) or (tail.q > row.seq and not tail.run):
+                    raise _Hole(f"the journal ends at seq {tail.q if tail.run else row.seq}")
+                if not tail.run:
                     return committed
-                after = (run[-1].last_seq, chain)
-                if await self._connection.swap(partition.number, row.epoch, (row.seq, row.chain), after, run):
-                    committed += len(run)
-                    partition.known(*after)
+                committed += await self._swap(partition, row, tail)
             except RefusedByPostgres as refused:
                 # One at a time up to the append that Postgres refuses, so that it holds up nobody.
-                if len(run) == 1:
-                    await quarantine(self._postgres, partition, row.epoch, run[0], str(refused))
+                if len(tail.run) == 1:
+                    await self._quarantine(partition, row.epoch, tail.run[0], str(refused))
                     raise CannotHelp(f"partition {partition.number}: {refused}") from refused
                 entries = 1
-            except (PostgresTrouble, RedisTrouble, ChainBroken) as trouble:
+            except (_Hole, ChainBroken) as broken:
+                await self._abandon(partition, row.epoch, str(broken))
+                raise CannotHelp(f"partition {partition.number}: {broken}") from broken
+            except (PostgresTrouble, RedisTrouble) as trouble:
                 partition.open = False
                 raise CannotHelp(str(trouble)) from trouble
 
-    async def _read(self, partition: Partition, row: PartitionRow, entries: int) -> tuple[list[Placed], str]:
+    async def _current(self, partition: Partition) -> PartitionRow:
+        row = await self._postgres.partition(partition.number)
+        if row.epoch != partition.epoch:
+            raise CannotHelp(f"partition {partition.number} is in epoch {row.epoch} now")
+        partition.known(row.seq, row.chain)
+        return row
+
+    async def _read(self, partition: Partition, row: PartitionRow, entries: int) -> _Tail:
         keys = partition.keys
         args = (partition.epoch, row.seq, entries)
         reply = await self._scripts.run("journal", (keys.meta, keys.journal), args)
         if reply[0] == b"FENCED":
             raise CannotHelp(f"partition {partition.number}: Redis is fenced ({reply[1].decode()})")
-        run: list[Placed] = []
+        tail = _Tail([], row.chain, int(reply[1]), int(reply[3]))
+        if tail.c > row.seq:
+            return tail
         chain, seq = row.chain, row.seq
         for entry in reply[4]:
             placed, chain = placed_from_journal(entry)
             if placed.first_seq != seq + 1:
-                raise CannotHelp(f"partition {partition.number}: the journal has a hole after seq {seq}")
+                raise _Hole(f"the journal has a hole after seq {seq}")
             seq = placed.last_seq
-            run.append(placed)
-        return run, chain
+            tail.run.append(placed)
+        return replace(tail, chain=chain)
+
+    async def _swap(self, partition: Partition, row: PartitionRow, tail: _Tail) -> int:
+        before, after = (row.seq, row.chain), (tail.run[-1].last_seq, tail.chain)
+        async with self._one_at_a_time:
+            held = await self._connection.swap(partition.number, row.epoch, before, after, tail.run)
+        if not held:
+            return 0
+        partition.known(*after)
+        return len(tail.run)
+
+    async def _refuse_if_lost(self, partition: Partition, c: int) -> None:
+        """Redis saw more committed than Postgres held a moment ago: others go on, or Postgres lost commits,
+        which are for a person to bring back. Raises CannotHelp."""
+        if (await self._current(partition)).seq < c:
+            partition.open = False  # the verification finds the same, and says so
+            raise CannotHelp(f"partition {partition.number}: Postgres lost what was committed up to seq {c}")
+
+    async def _abandon(self, partition: Partition, epoch: int, why: str) -> None:
+        told = {"partition": partition.number, "why": why}
+        logger.critical("chain_broken", extra=told)
+        partition.open = False
+        try:
+            await self._postgres.seal(partition.number, epoch, "")
+        except PostgresTrouble as trouble:
+            raise CannotHelp(str(trouble)) from trouble
+
+    async def _quarantine(self, partition: Partition, epoch: int, bad: Placed, error: str) -> None:
+        try:
+            await quarantine(self._postgres, partition, epoch, bad, error)
+        except PostgresTrouble as trouble:
+            raise CannotHelp(str(trouble)) from trouble
 
 
 async def quarantine(postgres: Postgres, partition: Partition, epoch: int, bad: Placed, error: str) -> None:

@@ -9,8 +9,9 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import asyncpg
 from redis.asyncio import Redis
@@ -22,6 +23,7 @@ from gateway.log.followers import Followers
 from gateway.log.identities import ClaimedByAnother, Original, look_up, receipt
 from gateway.log.journal import Journal
 from gateway.log.limits import Limits
+from gateway.log.notices import EpochChanges, Outage
 from gateway.log.partition import Partition, partition_of
 from gateway.log.postgres import Instance, Postgres, PostgresTrouble
 from gateway.log.reader import Range, Reader
@@ -29,6 +31,8 @@ from gateway.log.scripts import RedisTrouble, Scripts
 from gateway.log.sequencer import Sequencer
 from gateway.log.sweeper import Sweeper
 from gateway.log.verify import Verifier
+from gateway.telemetry.metrics import Reading
+from gateway.telemetry.steps import Telemetry, unwatched
 
 logger = logging.getLogger("sluice.log")
 
@@ -36,6 +40,7 @@ WATCH_EVERY_S = 0.5
 # Reads trust Redis only while this gateway knows the partitions' epochs: under a split that bounds staleness.
 TRUST_S = 1.0
 EXPIRE_EVERY_S = 0.1
+TELL_EVERY_S = 0.25
 # Commits of this gateway wake their followers; those of other gateways are seen at the next look.
 FOLLOW_POLL_S = 0.1
 
@@ -61,20 +66,24 @@ class Log:
         postgres_url: str,
         instance: Instance,
         limits: Limits,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.instance = instance
+        self._telemetry = telemetry or unwatched()
+        self._metrics = self._telemetry.metrics
+        self._changes = EpochChanges(self._metrics, instance.partitions)
+        self._redis_outage, self._postgres_outage = Outage("redis"), Outage("postgres")
         self._limits = limits
         self._scripts = Scripts(redis)
         self._postgres = Postgres(pool)
         owner = f"{socket.gethostname()}:{os.getpid()}:{self._scripts.caller}"
         self.followers = Followers()
-        self._verifier = Verifier(self._scripts, self._postgres, owner, limits.identity_window)
+        self._verifier = Verifier(self._scripts, self._postgres, owner, limits.identity_window, self._changes)
         self._help_connection = CommitConnection(postgres_url, limits.commit_timeout_s)
         self._journal = Journal(self._scripts, self._postgres, self._help_connection)
         self._lanes = [self._lane(number, postgres_url) for number in range(instance.partitions)]
-        self._sweeper = Sweeper(
-            redis, self._journal, [(lane.partition, lane.sequencer) for lane in self._lanes]
-        )
+        partitions = [(lane.partition, lane.sequencer) for lane in self._lanes]
+        self._sweeper = Sweeper(redis, self._journal, partitions, self._redis_outage, self._metrics)
         self._lane_of: dict[bytes, Lane] = {}
         self._watched_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -94,11 +103,12 @@ class Log:
             requeue=lambda pendings: sequencer.requeue(pendings),
             wake=lambda: sequencer.wake(),
             followers=self.followers,
+            telemetry=self._telemetry,
         )
         sequencer = Sequencer(
-            partition, self._scripts, self._postgres, self._verifier, committer, self._limits
+            partition, self._scripts, self._postgres, self._verifier, committer, self._limits, self._telemetry
         )
-        reader = Reader(partition, self._scripts, self._postgres)
+        reader = Reader(partition, self._scripts, self._postgres, self._metrics)
         return Lane(partition, sequencer, committer, reader, connection)
 
     # -- appends and reads
@@ -112,13 +122,16 @@ class Log:
         nobody holds its identities. Raises PostgresTrouble."""
         lane = self._lane_for(retry.tenant)
         claims = await look_up(self._postgres, lane.partition.number, (retry,))
+        outcome: Appended | Mismatch
         match claims.judge_retry(retry):
             case None:
                 return None
             case ClaimedByAnother():
-                return Mismatch()
+                outcome = Mismatch()
             case Original() as original:
-                return await receipt(self._postgres, original, replayed=True)
+                outcome = await receipt(self._postgres, original, replayed=True)
+        self._metrics.told(outcome)
+        return outcome
 
     async def page(self, wanted: Range, *, strong: bool = False) -> Page:
         """Committed events and the stream's committed length; `strong`: as Postgres has them, whatever Redis
@@ -167,7 +180,7 @@ class Log:
             lane.sequencer.wake()
             for loop in (lane.sequencer.run, lane.committer.run, lane.reader.run):
                 self._tasks.append(self._loop.create_task(_for_ever(loop)))
-        for loop in (self._sweeper.run, self._watch, self._expire):
+        for loop in (self._sweeper.run, self._watch, self._expire, self._tell):
             self._tasks.append(self._loop.create_task(_for_ever(loop)))
 
     async def stop(self, timeout_s: float) -> None:
@@ -176,10 +189,10 @@ class Log:
         try:
             await asyncio.wait_for(draining, timeout_s)
         except TimeoutError:
-            logger.warning("stopped with appends whose outcome is unknown")
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+            logger.warning(
+                "appends_unsettled", extra={"appends": sum(lane.sequencer.unsettled for lane in self._lanes)}
+            )
+        await _end(self._tasks)
         await asyncio.gather(*(lane.connection.close() for lane in self._lanes))
         await self._help_connection.close()
 
@@ -208,32 +221,71 @@ class Log:
     async def _watch(self) -> None:
         while True:
             begun = self._loop.time()
+            before = [lane.partition.committed_seq for lane in self._lanes]
             try:
-                for row in await self._postgres.fetch("partitions"):
-                    self._learn(row["p"], row["epoch"], row["seq"], row["chain"])
+                rows = await self._postgres.fetch("partitions")
+                if self._postgres_outage.lasts:
+                    # It may be another Postgres than before, or the same with less in it.
+                    for lane in self._lanes:
+                        self._distrust(lane)
+                for row in rows:
+                    self._learn(row, before[row["p"]])
                 for call in self._on_watch:
                     await call()
                 self._watched_at = begun
             except PostgresTrouble as trouble:
-                logger.warning("Postgres does not answer", extra={"why": str(trouble)})
+                self._postgres_outage.noticed(str(trouble))
+            else:
+                self._postgres_outage.over()
             await asyncio.sleep(WATCH_EVERY_S)
 
-    def _learn(self, number: int, epoch: int, seq: int, chain: str) -> None:
-        lane = self._lanes[number]
-        if epoch == lane.partition.epoch:
-            lane.partition.known(seq, chain)
-            if lane.partition.curious:
-                lane.sequencer.wake()
-        elif lane.partition.open:
-            lane.partition.open = False
+    def _learn(self, row: Any, known_seq: int) -> None:
+        """`known_seq` was known committed before the row was read."""
+        lane = self._lanes[row["p"]]
+        partition = lane.partition
+        if not partition.open:
+            return  # being verified, for which its memory is needed as it is
+        if row["epoch"] != partition.epoch or row["seq"] < known_seq or row["alarm"] is not None:
+            self._distrust(lane)
+            return
+        partition.known(row["seq"], row["chain"])
+        if partition.curious:
             lane.sequencer.wake()
+
+    def _distrust(self, lane: Lane) -> None:
+        lane.partition.open = False
+        lane.sequencer.wake()
 
     async def _expire(self) -> None:
         while True:
+            due = self._loop.time() + EXPIRE_EVERY_S
             await asyncio.sleep(EXPIRE_EVERY_S)
             now = self._loop.time()
+            self._metrics.loop_lag_s.observe(max(now - due, 0))
             for lane in self._lanes:
                 lane.sequencer.expire(now)
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_EVERY_S)
+            self._changes.tell(sum(lane.partition.open for lane in self._lanes))
+
+    def readings(self) -> Iterator[Reading]:
+        """How the log stands at this moment, for whoever watches it."""
+        states = {"open": 0, "closed": 0, "halted": 0}
+        appends = size = 0
+        for lane in self._lanes:
+            partition = lane.partition
+            states["halted" if partition.halted else "open" if partition.open else "closed"] += 1
+            waiting, waiting_bytes = lane.sequencer.waiting
+            appends, size = appends + waiting, size + waiting_bytes
+        yield from (Reading("sluice_partitions", count, (state,)) for state, count in states.items())
+        yield Reading("sluice_queue_appends", appends)
+        yield Reading("sluice_queue_bytes", size)
+        for number, lag in self._sweeper.lags().items():
+            yield Reading("sluice_watermark_lag_events", lag, (str(number),))
+        yield Reading("sluice_server_up", not self._redis_outage.lasts, ("redis",))
+        yield Reading("sluice_server_up", not self._postgres_outage.lasts, ("postgres",))
 
 
 async def _for_ever(loop: Callable[[], Awaitable[None]]) -> None:
@@ -242,5 +294,15 @@ async def _for_ever(loop: Callable[[], Awaitable[None]]) -> None:
         try:
             await loop()
         except Exception:
-            logger.exception("a task of the log failed and is started again")
+            logger.exception("task_restarted")
             await asyncio.sleep(0.1)
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancels until they have ended: a wait that is over as its task is cancelled may swallow the
+    cancellation (asyncpg's does, before Python 3.12)."""
+    running = set(tasks)
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=0.1)

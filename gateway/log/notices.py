@@ -1,4 +1,4 @@
-"""What is told once though it is noticed many times: a server that is away, and partitions that changed together."""
+"""What is told once though it is noticed often: a server that is away, partitions that changed together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.telemetry.metrics import Metrics
 logger = logging.getLogger("sluice.log")
 
 FIRST_EPOCH = 1
-"""What `sluice migrate` begins a partition with: a seal of it, with nothing committed, is its installation."""
+"""What `sluice migrate` begins a partition with. A seal of it with nothing committed is an installation."""
 
 
 class Outage:

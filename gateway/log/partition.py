@@ -12,6 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from gateway.log.keys import PartitionKeys, partition_keys
+from gateway.log.witness import Witness
 
 # How tenants are spread over partitions; stored in the instance row and never changed.
 PARTITION_RULE: Final = "sha256-8/1"
@@ -69,6 +70,16 @@ class Partition:
         self.known(seq, chain)
         self.confirmed(seq)
         self.open = True
+
+    @property
+    def memory(self) -> Witness:
+        """What this gateway saw committed."""
+        return Witness("this gateway", self.epoch, self.committed_seq, self.committed_chain)
+
+    def forget(self) -> None:
+        """A rewind has given up what this gateway saw committed."""
+        self.committed_seq, self.committed_chain = 0, ""
+        self._commit_times.clear()  # or the journal would be trimmed by positions of the history given up
 
     def known(self, seq: int, chain: str) -> None:
         """Postgres stands at (seq, chain), or beyond; whether this Redis does too is another matter."""

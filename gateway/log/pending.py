@@ -18,7 +18,18 @@ class Pending:
     `told` counts outcomes one by one; those of `resolve_at` are counted by the batch.
     """
 
-    __slots__ = ("again", "append", "deadline", "future", "hint", "in_doubt", "number", "sent", "span", "told")
+    __slots__ = (
+        "again",
+        "append",
+        "deadline",
+        "future",
+        "hint",
+        "in_doubt",
+        "number",
+        "sent",
+        "span",
+        "told",
+    )
 
     def __init__(
         self,
@@ -37,7 +48,7 @@ class Pending:
         )
         self.in_doubt = False
         self.again = False
-        self.sent = False  # ever: an earlier original may be our own
+        self.sent = False  # an earlier call placed it, or may have: the original of a retry may be our own
         self.span: Link | None = None  # of the request, where traces are on
         self.told = told
 

@@ -9,6 +9,8 @@ from uuid import UUID
 
 import asyncpg
 
+from gateway.telemetry.redact import reason
+
 # Every statement of the gateway is an index look-up on tables that only grow; a plan that was made while a
 # table was empty must not stay a sequential scan.
 _SESSION: Final = {
@@ -47,6 +49,7 @@ def _load(name: str) -> str:
 SQL: Final = {
     name: _load(name)
     for name in (
+        "alarm",
         "commit",
         "confirm",
         "event",
@@ -70,13 +73,16 @@ SQL: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """A row of partition_log: where the truth of a partition stands."""
+    """A row of partition_log: where the truth of a partition stands. `rewound`: what anybody saw committed in
+    an earlier epoch counts no more. `alarm`: why nobody may append."""
 
     epoch: int
     seq: int
     chain: str
     mode: str
     owner: str
+    rewound: int = 0
+    alarm: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,8 @@ class Instance:
 async def open_pool(url: str, size_max: int, timeout_s: float) -> asyncpg.Pool:
     """Connections for reads and look-ups. The commit has one of its own (committer.py)."""
     return await asyncpg.create_pool(
-        url, min_size=1, max_size=size_max, command_timeout=timeout_s, server_settings=dict(_SESSION),
+        # No floor: asyncpg would try to restore one by itself, and log each failure with its traceback.
+        url, min_size=0, max_size=size_max, command_timeout=timeout_s, server_settings=dict(_SESSION),
         reset=_nothing_to_reset,
     )  # fmt: skip
 
@@ -117,7 +124,7 @@ class Postgres:
             async with self._pool.acquire(timeout=5) as connection:
                 return list(await connection.fetch(SQL[name], *args))
         except CONNECTION_ERRORS as error:
-            raise PostgresTrouble(f"{name}: {type(error).__name__}: {error}") from error
+            raise PostgresTrouble(f"{name}: {reason(error)}") from error
 
     async def instance(self) -> Instance:
         row = (await self.fetch("instance"))[0]

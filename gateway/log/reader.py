@@ -20,6 +20,7 @@ from gateway.log.entries import stream_entry
 from gateway.log.partition import Partition
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.log.scripts import RedisTrouble, Scripts
+from gateway.telemetry.metrics import Metrics
 
 logger = logging.getLogger("sluice.log")
 
@@ -58,10 +59,11 @@ class _Here:
 class Reader:
     """One for each partition of this gateway: reads that wait together share one script call."""
 
-    def __init__(self, partition: Partition, scripts: Scripts, postgres: Postgres) -> None:
+    def __init__(self, partition: Partition, scripts: Scripts, postgres: Postgres, metrics: Metrics) -> None:
         self._partition = partition
         self._scripts = scripts
         self._postgres = postgres
+        self._metrics = metrics
         self._queue: deque[tuple[Range, asyncio.Future[_Here | None]]] = deque()
         self._work = asyncio.Event()
         self._filling: dict[Stream, asyncio.Task[None]] = {}
@@ -74,13 +76,16 @@ class Reader:
         """
         here = await self._from_redis(wanted) if trusted and self._partition.open else None
         if here is None or here.length == 0:
+            self._metrics.reads_postgres.inc()
             page = await self._from_postgres(wanted)
             if here is not None and page.length:
                 self._fill_soon(wanted.stream, here)
             return page
         missing = _missing(wanted, here)
         if missing is None:
+            self._metrics.reads_redis.inc()
             return Page(here.length, here.events)
+        self._metrics.reads_postgres.inc()
         older = await self._rows(missing)
         if wanted.newest_first:
             return Page(here.length, (here.events + older)[: wanted.limit])
@@ -121,8 +126,10 @@ class Reader:
                 batch = [self._queue.popleft() for _ in range(most)]
                 try:
                     answers = await self._call([wanted for wanted, _ in batch])
+                except PostgresTrouble:
+                    answers = None  # whoever asked asks it for the whole page, and learns why
                 except Exception:
-                    logger.exception("read failed")
+                    logger.exception("read_failed", extra={"partition": self._partition.number})
                     answers = None
                 for n, (_, future) in enumerate(batch):
                     if not future.done():
@@ -141,7 +148,7 @@ class Reader:
         try:
             reply = await self._scripts.run("read", names, args)
         except RedisTrouble as trouble:
-            logger.info("read from Postgres instead", extra={"why": str(trouble)})
+            logger.info("read_from_postgres", extra={"partition": partition.number, "why": str(trouble)})
             return None
         if reply[0] == b"FENCED":
             partition.open = False
@@ -210,7 +217,8 @@ class Reader:
             if rows:
                 await self._scripts.run("fill", (keys.meta, keys.stream(stream)), args)
         except (PostgresTrouble, RedisTrouble) as trouble:
-            logger.info("stream not filled", extra={"why": str(trouble)})
+            told = {"partition": self._partition.number, "why": str(trouble)}
+            logger.info("stream_not_filled", extra=told)
 
 
 def _here(wanted: Range, reply: list[Any], confirmed: set[tuple[int, bytes]], generation: bytes) -> _Here:

@@ -15,8 +15,10 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, RedisError
 
+from gateway.telemetry.redact import reason
+
 _PRELUDE: Final = "prelude.lua"
-_SCRIPTS: Final = ("sequence", "read", "journal", "inspect", "refence", "install", "fill")
+_SCRIPTS: Final = ("sequence", "read", "journal", "inspect", "refence", "install", "fill", "entries")
 
 
 class RedisTrouble(Exception):
@@ -58,7 +60,7 @@ class Scripts:
         try:
             reply = await self._evaluate(script, command)
         except (RedisError, OSError) as error:
-            raise RedisTrouble(f"{name}: {type(error).__name__}: {error}") from error
+            raise RedisTrouble(f"{name}: {reason(error)}") from error
         if reply[0] != nonce:
             await self._redis.connection_pool.disconnect()
             raise ForeignReply(f"{name}: the reply belongs to another call")

@@ -12,12 +12,13 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
+import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import Append, Conflict, Mismatch, NotCommitted, Outcome
+from gateway.log.calls import CallHead, sequence_call
 from gateway.log.entries import Placed
 from gateway.log.identities import ClaimedByAnother, Claims, Original, look_up, receipt
 from gateway.log.limits import Limits
@@ -135,6 +136,11 @@ class Sequencer:
         """Appends in the queue, and their bytes."""
         return len(self._queue), self._queued_bytes
 
+    @property
+    def unsettled(self) -> int:
+        """Appends handed over that have no outcome yet."""
+        return sum(not pending.done for pending in self._outstanding)
+
     def wake(self) -> None:
         """There may be something to do other than appends: a partition to open, a watermark to move."""
         self._work.set()
@@ -203,6 +209,8 @@ class Sequencer:
             f"{why}; appends are refused until `sluice repair` or `sluice rewind` was run"
         )
         for pending in self._queue:
+            # What this Postgres says will never commit, a repaired one may commit from the journal.
+            pending.in_doubt |= pending.sent
             pending.expire()
         self._queue.clear()
         self._queued_bytes = 0
@@ -281,23 +289,21 @@ class Sequencer:
     async def _call(self, batch: Sequence[Pending], looked_up: int) -> list[Any] | None:
         """The script's reply, or None when there is none: then the batch is back in the queue."""
         partition = self._partition
-        keys = partition.keys
-        names = [keys.meta, keys.journal, *keys.identities, keys.calls]
-        identities: list[bytes] = []
-        args: list[str | bytes | int] = []
+        head = CallHead(
+            partition.epoch,
+            self._limits.inflight_events_max,
+            partition.committed_seq,
+            partition.committed_chain,
+            partition.journal_trim(self._loop.time()),
+            looked_up,
+            self._scripts.caller,
+            next(self._calls),
+        )
+        appends, hints = [each.append for each in batch], [each.hint for each in batch]
+        names, args = sequence_call(partition.keys, head, appends, hints)
         doubts = [pending.in_doubt for pending in batch]
         for pending in batch:
-            append = pending.append
-            names.append(keys.stream(append.stream))
-            identities += append.identities
-            args += (append.expected, pending.hint, len(append.identities), append.request_digest)
-            args += (len(append.packed), append.digests, append.header, *append.packed)
-            pending.in_doubt = pending.sent = True
-        args[:0] = (
-            partition.epoch, self._limits.inflight_events_max, partition.committed_seq,
-            partition.committed_chain, partition.journal_trim(self._loop.time()), looked_up,
-            self._scripts.caller, next(self._calls), len(batch), len(identities), *identities,
-        )  # fmt: skip
+            pending.in_doubt = True
         try:
             with self._telemetry.sequencing.of(partition.number, len(batch), batch):
                 reply = await self._scripts.run("sequence", names, args)
@@ -305,6 +311,8 @@ class Sequencer:
             # It may run yet, or have run: the identities in Redis and Postgres settle a second try.
             told = {"partition": partition.number, "why": str(trouble)}
             logger.warning("sequence_unanswered", extra=told)
+            for pending in batch:
+                pending.sent = True
             self._distrust(batch)
             await self._back_off()
             return None
@@ -336,6 +344,7 @@ class Sequencer:
         for pending, answer in zip(batch, answers, strict=True):
             if type(answer) is int:
                 append = pending.append
+                pending.sent = True
                 seq += len(append.events)
                 sequenced.add(
                     pending,
@@ -348,6 +357,8 @@ class Sequencer:
             pending.in_doubt = False
             match answer[:1]:
                 case b"D":
+                    # Of itself, perhaps: then it may be there although its time is up before that is known.
+                    pending.in_doubt = pending.sent
                     last, count = map(int, answer[1:].split(b":"))
                     original = Original(partition.number, last - count + 1, last)
                     self._answer_after(pending, last, original)
@@ -439,4 +450,4 @@ class Sequencer:
                     self.requeue((pending,))
                     return
                 own = pending.sent and found.event_ids[0] == pending.append.append_id
-                pending.resolve(replace(found, replayed=not own))
+                pending.resolve(msgspec.structs.replace(found, replayed=not own))

@@ -55,7 +55,7 @@ class Sweeper:
         self._metrics = metrics
 
     def lags(self) -> dict[int, int]:
-        """Events sequenced and not yet marked as committed, by partition, where Redis told at the last look."""
+        """Events sequenced and not yet marked as committed, by partition, as Redis told at the last look."""
         return {number: max(standing.q - standing.c, 0) for number, standing in self._last.items()}
 
     async def run(self) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.events import next_chain
 from gateway.log.notices import EpochChanges
 from gateway.log.partition import Partition
 from gateway.log.postgres import PartitionRow, Postgres, PostgresTrouble
 from gateway.log.scripts import RedisTrouble, Scripts
+from gateway.log.witness import Witness, contains
 
 # A gateway that finds Postgres sealed further than Redis lets whoever sealed it finish the installation.
 _INSTALL_PATIENCE_S = (0.05, 0.2)
@@ -27,7 +27,12 @@ class CannotVerify(Exception):
 
 
 class PostgresLostCommits(Exception):
-    """Redis, or this gateway, saw commits that Postgres does not have. A person must decide."""
+    """Somebody saw commits that Postgres does not have. A person must decide. `witness` is None where another
+    gateway, or this one earlier, has raised the alarm."""
+
+    def __init__(self, why: str, witness: Witness | None) -> None:
+        super().__init__(why)
+        self.witness = witness
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +65,10 @@ class Inspection:
             chain_at_seq=chain_at_seq,
         )
 
-    def ahead_of(self, row: PartitionRow) -> bool:
-        """Whether this Redis saw more committed than the row tells: then read the row again."""
-        return self.epoch > row.epoch or self.c > row.seq
+    @property
+    def witness(self) -> Witness:
+        """What this Redis saw committed."""
+        return Witness("Redis", self.epoch, max(self.c, 0), self.chain_at_c)
 
     def continues(self, row: PartitionRow) -> bool:
         """Whether this Redis' history contains all that Postgres committed, in the same epoch."""
@@ -87,24 +93,33 @@ class Verifier:
         self._owner = owner
         self._identity_window = identity_window
         self._changes = changes
+        self._alarmed: dict[int, Witness] = {}
 
     async def verify(self, partition: Partition) -> None:
         """Afterwards `partition` is open.
 
         Raises CannotVerify (Redis or Postgres unreachable, a replica, another gateway at work) or
-        PostgresLostCommits.
+        PostgresLostCommits, which is then kept in Postgres too, if it takes writes.
         """
+        try:
+            await self._verify(partition)
+        except PostgresLostCommits as loss:
+            if loss.witness is not None:
+                await self._keep_alarm(partition.number, loss.witness, str(loss))
+            raise
+        self._alarmed.pop(partition.number, None)
+
+    async def _verify(self, partition: Partition) -> None:
         patient = True
         for _ in range(_ATTEMPTS):
             row, seen = await self._look(partition)
-            if seen.ahead_of(row):
+            if seen.witness.ahead_of(row):
                 row = await self._row(partition)
-                if seen.ahead_of(row):
-                    raise PostgresLostCommits(
-                        f"partition {partition.number}: Postgres stands at epoch {row.epoch}, seq {row.seq}, "
-                        f"but Redis saw epoch {seen.epoch}, seq {seen.c} committed"
-                    )
+                if seen.witness.ahead_of(row):
+                    raise PostgresLostCommits(seen.witness.against(partition.number, row), seen.witness)
                 continue  # another gateway went on between the two looks
+            if row.alarm is not None:
+                raise PostgresLostCommits(row.alarm, None)
             if not seen.master:
                 raise CannotVerify(f"partition {partition.number}: this Redis is a replica")
             if seen.continues(row):
@@ -128,18 +143,35 @@ class Verifier:
         return row, Inspection.from_reply(reply)
 
     async def _row(self, partition: Partition) -> PartitionRow:
-        """Raises PostgresLostCommits where it stands before what this gateway saw committed."""
-        seq, chain = partition.committed_seq, partition.committed_chain
+        """Raises PostgresLostCommits where it does not hold what this gateway saw committed."""
+        memory = partition.memory  # before the row is read: what is learned meanwhile may be beyond it
         try:
             row = await self._postgres.partition(partition.number)
         except PostgresTrouble as error:
             raise CannotVerify(f"partition {partition.number}: {error}") from error
-        if row.seq < seq or (row.seq == seq and seq and row.chain != chain):
-            raise PostgresLostCommits(
-                f"partition {partition.number}: Postgres stands at seq {row.seq}, but this gateway saw "
-                f"seq {seq} committed, and not with this chain"
-            )
+        await self._hold(partition.number, row, memory)
+        if memory.epoch < row.rewound:
+            partition.forget()
         return row
+
+    async def _hold(self, p: int, row: PartitionRow, witness: Witness) -> None:
+        """Raises PostgresLostCommits unless Postgres has what the witness saw committed, in its order."""
+        try:
+            held = await contains(self._postgres, p, row, witness)
+        except PostgresTrouble as error:
+            raise CannotVerify(f"partition {p}: {error}") from error
+        if not held:
+            raise PostgresLostCommits(witness.against(p, row), witness)
+
+    async def _keep_alarm(self, p: int, witness: Witness, why: str) -> None:
+        if self._alarmed.get(p) == witness:
+            return
+        args = (p, f"{witness.who} ({self._owner})", witness.epoch, witness.seq, witness.chain, why)
+        try:
+            await self._postgres.fetch("alarm", *args)
+        except PostgresTrouble:
+            return  # tried again at the next verification
+        self._alarmed[p] = witness
 
     async def _believe(self, partition: Partition, row: PartitionRow, seen: Inspection) -> bool:
         if seen.fence != seen.replid:
@@ -152,7 +184,8 @@ class Verifier:
         return True
 
     async def _seal_and_install(self, partition: Partition, row: PartitionRow, seen: Inspection) -> bool:
-        await self._check_watermark(partition, row, seen)
+        # Before a Redis is given up: what it knew to be committed must be in Postgres.
+        await self._hold(partition.number, row, seen.witness)
         try:
             sealed = await self._postgres.seal(partition.number, row.epoch, self._owner)
         except PostgresTrouble as error:
@@ -167,38 +200,8 @@ class Verifier:
         partition.adopt(sealed.epoch, sealed.seq, sealed.chain)
         return True
 
-    async def _check_watermark(self, partition: Partition, row: PartitionRow, seen: Inspection) -> None:
-        """Before a Redis is given up: what it knew to be committed must be in Postgres, in this order."""
-        if seen.c <= 0:
-            return
-        chain = seen.chain_at_c
-        try:
-            rows = await self._postgres.fetch("roll", partition.number, seen.c)
-        except PostgresTrouble as error:
-            raise CannotVerify(f"partition {partition.number}: {error}") from error
-        if roll(chain, rows, row.seq) != row.chain:
-            raise PostgresLostCommits(
-                f"partition {partition.number}: what Postgres holds up to seq {row.seq} does not continue "
-                f"what Redis saw committed at seq {seen.c}"
-            )
-
     async def _done(self, name: str, keys: Sequence[str], args: Sequence[str | int]) -> bool:
         try:
             return bool((await self._scripts.run(name, keys, args))[0] == b"OK")
         except RedisTrouble as error:
             raise CannotVerify(f"{name}: {error}") from error
-
-
-def roll(chain: str, rows: Sequence[Any], to_seq: int) -> str:
-    """The chain after the outbox rows (seq, version, append_id, digest) up to `to_seq`, appends told apart
-    by their append_id."""
-    append_id, first_version, digests = None, 0, b""
-    for row in rows:
-        if row["seq"] > to_seq:
-            break
-        if row["append_id"] != append_id:
-            if append_id is not None:
-                chain = next_chain(chain, first_version, digests)
-            append_id, first_version, digests = row["append_id"], row["version"], b""
-        digests += row["digest"]
-    return next_chain(chain, first_version, digests) if append_id is not None else chain

@@ -35,8 +35,8 @@ _ROWS: Final = (
         "postgres_lost_commits",
         "critical",
         ("partition", "why"),
-        "Redis or this gateway saw commits that Postgres does not have: a restored backup, or a failover to a "
-        "standby that was behind. The partition refuses appends.",
+        "Redis or this gateway saw commits that Postgres does not have: a restored backup, or a failover to "
+        "a standby that was behind. The partition refuses appends.",
         "Look for the missing commits first: is this the right Postgres, the newest standby? Nothing is "
         "overwritten meanwhile. Only then repair, or accept the loss (docs/operations.md).",
     ),
@@ -149,8 +149,9 @@ _ROWS: Final = (
         "appends_swept",
         "warning",
         ("partition", "appends"),
-        "Appends that nobody was committing were committed from the journal: another gateway died, or hangs.",
-        "See to the other gateways.",
+        "Appends that nobody had committed for a tenth of a second were committed from the journal: the "
+        "gateway that had sequenced them died, hangs, or is slow.",
+        "See to the other gateways. With only one: it is out of CPU, or Postgres slow (sluice_commit_seconds).",
     ),
     LogEvent(
         "help_failed",
@@ -219,10 +220,12 @@ _ROWS: Final = (
         "gateway_started",
         "info",
         ("version", "instance", "partitions", "traces"),
-        "It accepts connections.",
+        "Log and catalog are at work; it accepts connections.",
         "Nothing.",
     ),
-    LogEvent("gateway_stopping", "info", (), "It accepts no more connections and ends the open ones.", "Nothing."),
+    LogEvent(
+        "gateway_stopping", "info", (), "It takes no more connections and ends the open ones.", "Nothing."
+    ),
     LogEvent("gateway_stopped", "info", (), "All that was accepted is settled and closed.", "Nothing."),
     LogEvent(
         "appends_unsettled",
@@ -244,7 +247,7 @@ _ROWS: Final = (
         "warning",
         ("redis", "why"),
         "Redis could not be asked whether it evicts keys.",
-        "Make sure that its maxmemory-policy is noeviction, or let the user run CONFIG GET.",
+        "Make sure that its maxmemory-policy is noeviction, or let the user run INFO.",
     ),
     LogEvent("ops_listening", "info", ("host", "port"), "Metrics and health are served there.", "Nothing."),
     LogEvent(

@@ -39,6 +39,7 @@ def write_to(stream: TextIO, level: str, *, human: bool) -> None:
     number = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=max(number, logging.INFO), handlers=[handler], force=True)
     logging.getLogger(_OURS).setLevel(number)
+    logging.getLogger("uvicorn").setLevel(max(number, logging.WARNING))  # start and stop are told by us
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 Owns: names, labels, buckets. No label is chosen by a tenant, so the number of series is bounded by the number
 of partitions. What an append pays is less than a microsecond: it is counted by the batch, with children bound
-once, and requests in a plain dictionary that is read when somebody asks. docs/observability.md shows the table.
+once, and requests in a plain dictionary that is read when somebody asks. docs/observability.md shows the
+table.
 """
 
 from __future__ import annotations
@@ -69,7 +70,12 @@ _ROWS: Final = (
         _SECONDS,
     ),
     MetricRow(
-        "sluice_sequence_batch_appends", "histogram", (), "Appends a script call.", "Grows with load.", _COUNTS
+        "sluice_sequence_batch_appends",
+        "histogram",
+        (),
+        "Appends a script call.",
+        "It grows with load: large batches are the design, not a fault.",
+        _COUNTS,
     ),
     MetricRow(
         "sluice_sequence_seconds",
@@ -127,8 +133,8 @@ _ROWS: Final = (
         "sluice_watermark_lag_events",
         "gauge",
         ("partition",),
-        "Events sequenced in Redis and not yet marked as committed there (q - c), by whichever gateway; absent "
-        "while Redis does not answer.",
+        "Events sequenced in Redis and not yet marked as committed there (q - c), by whichever gateway; "
+        "absent while Redis does not answer.",
         "Above 0 for seconds without load, or growing: nobody commits. See sluice_server_up.",
     ),
     MetricRow(
@@ -163,7 +169,8 @@ _ROWS: Final = (
         "sluice_identity_lookups_total",
         "counter",
         (),
-        "Appends that were looked up in Postgres by their Idempotency-Key or event id.",
+        "Look-ups of appends in Postgres by their Idempotency-Key or event id; once more each time that one "
+        "is sequenced again.",
         "The cost of idempotency.",
     ),
     MetricRow(
@@ -216,7 +223,7 @@ _ROWS: Final = (
         "Lines of the log by event, those included that were left out for their number.",
         "Alert on the events of level critical and error.",
     ),
-    MetricRow("sluice_build_info", "gauge", ("version",), "1, with the release in the label.", "Mixed releases."),
+    MetricRow("sluice_build_info", "gauge", ("version",), "1; the release is its label.", "The rollout."),
 )
 
 METRICS: Final[dict[str, MetricRow]] = {row.name: row for row in _ROWS}

@@ -23,7 +23,7 @@ _SECRETS: Final = (
     (re.compile(r"(://[^\s/?#:@]*):[^\s@]*@"), r"\1:***@"),
     (re.compile(r"(?i)([?&\s](?:ssl)?password=)[^&\s]+"), r"\1***"),
 )
-# Their texts speak of code, files and sockets. UnicodeError and JSON errors are ValueErrors, so not among them.
+# Their texts speak of code, files and sockets. UnicodeError and JSON's are ValueErrors: not among them.
 _ABOUT_CODE: Final = (
     OSError,
     AssertionError,
@@ -35,7 +35,7 @@ _ABOUT_CODE: Final = (
     TypeError,
 )
 # Not the edge's: a refusal repeats what was sent.
-_TRUSTED_MODULES: Final = ("gateway.log.", "gateway.catalog.", "gateway.app", "asyncpg.", "redis.", "asyncio.")
+_TRUSTED_MODULES: Final = ("gateway.log.", "gateway.catalog.", "gateway.app", "asyncpg.", "redis.", "asyncio")
 _DATA_EXCEPTION: Final = "22"  # SQLSTATE class: the message quotes the value
 
 

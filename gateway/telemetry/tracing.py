@@ -1,5 +1,5 @@
-"""OpenTelemetry: a span for each request, and one for each script call and commit, linked to the requests that
-it carries.
+"""OpenTelemetry: a span for each request, and one for each script call and commit, linked to the requests
+that it carries.
 
 A batch serves many requests, so it is no child of any of them: it is a trace of its own with a link to each
 (OpenTelemetry specification, "Links between spans"). A batch that carries a recorded request is recorded.

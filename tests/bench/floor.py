@@ -25,6 +25,7 @@ from uuid_utils import uuid7
 from gateway.config import Config
 from gateway.events import ANY_LENGTH, Append, Event, Stream, make_append, make_retry, request_digest
 from gateway.log import postgres, scripts
+from gateway.log.calls import CallHead, sequence_call
 from gateway.log.entries import Placed, chain_over, commit_columns
 from gateway.log.keys import PartitionKeys, partition_keys
 from gateway.log.verify import Inspection
@@ -97,25 +98,24 @@ class _SequenceCalls:
         self._numbers = itertools.count(1)
 
     def ready(self) -> Callable[[], Awaitable[None]]:
-        keys = self._keys
-        names = [keys.meta, keys.journal, *keys.identities, keys.calls]
-        args: list[str | bytes | int] = []
-        for append in itertools.islice(self._appends, BATCH):
-            names.append(keys.stream(append.stream))
-            # The hint: in the first generation, a stream that Redis does not have is empty.
-            args += (append.expected, "1:0", len(append.identities), *append.identities)
-            args += (append.request_digest, len(append.packed), append.digests, append.header, *append.packed)
+        appends = list(itertools.islice(self._appends, BATCH))
+        # The hint: in the first generation, a stream that Redis does not have is empty.
+        names, args = sequence_call(self._keys, self._head(), appends, ["1:0"] * BATCH)
         return partial(self._call, names, args)
 
     async def _call(self, names: list[str], args: list[str | bytes | int]) -> None:
-        seq, chain = self._committed
-        number = next(self._numbers)
-        trim = seq if number % CALLS_A_SPAN == 0 else 0
-        known = (EPOCH, Config.inflight_events_max, seq, chain, trim, seq, self._runner.caller, number, BATCH)
-        reply = await self._runner.run("sequence", names, [*known, *args])
+        head = self._head(next(self._numbers))
+        reply = await self._runner.run("sequence", names, [*head, *args[len(head) :]])
         assert reply[0] == b"OK", reply
         assert all(type(version) is int for version in reply[7:]), reply
         self._committed = (int(reply[3]), reply[4].decode())
+
+    def _head(self, number: int = 0) -> CallHead:
+        """Goes on where the call before ended, with all of it committed."""
+        seq, chain = self._committed
+        trim = seq if number % CALLS_A_SPAN == 0 else 0
+        window = Config.inflight_events_max
+        return CallHead(EPOCH, window, seq, chain, trim, seq, self._runner.caller, number)
 
 
 async def _commit(options: Options, stand: Stand) -> Measured:

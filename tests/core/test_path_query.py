@@ -90,7 +90,7 @@ def test_a_segment_survives_being_encoded(text: str) -> None:
     except UnicodeEncodeError:
         return
     encoded = b"".join(b"%%%02X" % byte for byte in raw)
-    assert split(b"/order/" + encoded) == ("order", decode_segment(raw))
+    assert split(b"/order/" + encoded) == ("order", decode_segment(raw.replace(b"%", b"%25")))
 
 
 # ---- queries ----

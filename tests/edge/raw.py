@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket as socketlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -40,6 +41,17 @@ class Connection:
     async def send(self, data: bytes) -> None:
         self._writer.write(data)
         await asyncio.wait_for(self._writer.drain(), DEADLINE_S)
+
+    def read_no_more(self) -> None:
+        """Whatever comes stays in the sockets."""
+        transport = self._writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+
+    def read_again(self) -> None:
+        transport = self._writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.resume_reading()
 
     def send_no_more(self) -> None:
         """Ends our direction; the other one stays open."""
@@ -94,8 +106,14 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(port: int) -> AsyncIterator[Connection]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
+async def connected(port: int, receive_bytes: int | None = None) -> AsyncIterator[Connection]:
+    """`receive_bytes`: how much the socket holds of an answer that is not read."""
+    socket = socketlib.socket()
+    socket.setblocking(False)
+    if receive_bytes is not None:
+        socket.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_RCVBUF, receive_bytes)
+    await asyncio.get_running_loop().sock_connect(socket, ("127.0.0.1", port))
+    reader, writer = await asyncio.open_connection(sock=socket, limit=1 << 20)
     try:
         yield Connection(reader, writer)
     finally:

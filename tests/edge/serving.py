@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,9 +90,9 @@ def _listening() -> Iterator[socket.socket]:
         yield listening
 
 
-async def until_ready(url: str) -> None:
-    async with asyncio.timeout(START_S), httpx.AsyncClient(base_url=url) as client:
-        while True:
+async def until_ready(url: str, alive: Callable[[], bool] = lambda: True) -> None:
+    async with asyncio.timeout(START_S), httpx.AsyncClient(base_url=url, verify=False) as client:
+        while alive():
             with contextlib.suppress(httpx.TransportError):
                 if (await client.get("/_/health/ready")).status_code == 200:
                     return
@@ -145,7 +145,8 @@ async def child_serving(postgres_url: str, redis_url: str, folder: Path, **more:
         )  # fmt: skip
     child = Child(process, Served(port, postgres_url), log_file)
     try:
-        await until_ready(child.served.url)
+        await until_ready(child.served.url, lambda: child.alive)
+        assert child.alive, child.log
         yield child
     finally:
         if child.alive:

@@ -247,6 +247,7 @@ REFUSED = {
     "chunked before gzip": get(b"/", b"Transfer-Encoding: chunked, gzip") + b"0\r\n\r\n",
     "chunked twice": get(b"/", b"Transfer-Encoding: chunked, chunked") + b"0\r\n\r\n",
     "two codings": get(b"/", b"Transfer-Encoding: chunked", b"Transfer-Encoding: identity") + b"0\r\n\r\n",
+    "gzip, then chunked": get(b"/", b"Transfer-Encoding: gzip", b"Transfer-Encoding: chunked") + b"0\r\n\r\n",
     "identity": get(b"/", b"Transfer-Encoding: identity"),
     "an empty coding": get(b"/", b"Transfer-Encoding:") + b"0\r\n\r\n",
     "a coding behind a vertical tab": get(b"/", b"Transfer-Encoding: \x0bchunked") + b"0\r\n\r\n",
@@ -539,14 +540,15 @@ def test_the_deadline_runs_from_the_first_byte_of_the_header(server: Server) -> 
 
 def test_a_refused_connection_is_read_on_for_a_while_only(server: Server) -> None:
     client = server.connect()
+    assert client.ask(get(b"/")).status == 200
     check_refused(client.ask(REFUSED["no Host"]))
     assert client.ended()
-    client.send(get(b"/"))
+    client.send(get(b"/never"))
     with pytest.raises(ConnectionError):
         for _ in range(int(20 * DEADLINE_S)):
             select.select([], [], [], 0.05)
             client.send(b"x")
-    assert server.app.seen == []
+    assert len(server.app.seen) == 1
 
 
 @pytest.mark.parametrize("drip", [b"a", b"\r\n"], ids=["a name", "blank lines"])
@@ -636,6 +638,14 @@ def test_a_refused_body_takes_its_request_out_of_the_line(server: Server) -> Non
     check_refused(client.answer())
     assert client.ended()
     assert [seen["raw_path"] for seen in server.app.seen] == ["/slow"]
+
+
+def test_a_client_may_send_the_rest_of_a_refused_body_before_it_reads(server: Server) -> None:
+    client = server.connect()
+    client.send(post_chunked(b"/late", b"%x\r\n" % 100_000, b"x" * 100_000, b"X"))
+    client.send(b"x" * 5_000_000)
+    check_refused(client.answer())
+    server.app.release()
 
 
 def test_a_refused_body_of_an_answered_request_gets_no_second_answer(server: Server) -> None:
@@ -739,6 +749,13 @@ def test_after_an_early_answer_an_endless_body_ends_the_connection(server: Serve
     client.send(b"x" * 10 * DRAINED_BYTES_MAX)
     assert client.ends_within(HEADER_TIMEOUT_S / 2)
     assert client.ended()
+
+
+def test_http_1_0_is_answered_once(server: Server) -> None:
+    for header in (b"", b"Connection: keep-alive\r\n"):
+        client = server.connect()
+        assert client.ask(b"GET / HTTP/1.0\r\n" + header + b"\r\n").headers["connection"] == "close"
+        assert client.ended()
 
 
 def test_what_follows_connection_close_is_not_heard(server: Server) -> None:

@@ -1,13 +1,13 @@
 """Gateways for the tests of the append protocol: each a whole Log with tasks and connections of its own.
 
-`place` is the servers that all tests share, with a database of the test's own; `breakable` is a pair that
-tests may flush, pause and kill, and a module whose tests do so makes it its `place`.
+`place` is the servers that all tests share; `breakable` is a pair that tests may flush, pause and kill, and a
+module whose tests do so makes it its `place`. The databases are emptied between tests, and become another
+instance, so that its keys in Redis are nobody else's; making one anew each time takes longer than most tests.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -22,13 +22,18 @@ from tests.servers import Servers, open_folder, servers_in
 
 OpenLog = Callable[..., Awaitable[Log]]
 
-_numbers = itertools.count(1)
-_TEMPLATE = "template_log"
+_DATABASE = "log"
+
+
+@pytest.fixture(scope="session")
+async def shared_database(servers: Servers) -> str:
+    return await _prepare(servers)
 
 
 @pytest.fixture
-def place(postgres_url: str, redis_url: str) -> Place:
-    return Place(postgres_url, redis_url)
+async def place(servers: Servers, shared_database: str) -> AsyncIterator[Place]:
+    yield Place(shared_database, servers.redis_url)
+    await _empty(servers)
 
 
 @pytest.fixture
@@ -56,28 +61,45 @@ async def breakable_servers() -> AsyncIterator[Servers]:
         pair = servers_in(folder)
         with contextlib.closing(pair):
             await pair.start()
-            await _execute(pair, f"CREATE DATABASE {_TEMPLATE}")
-            await migrate(pair.database_url(_TEMPLATE), PARTITIONS)
+            await _prepare(pair)
             yield pair
 
 
 @pytest.fixture
 async def breakable(breakable_servers: Servers) -> AsyncIterator[Place]:
     """Started again if the test before has left them dead."""
-    servers = breakable_servers
-    await servers.start()
-    name = f"breakable_{next(_numbers)}"
-    await _execute(servers, f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} STRATEGY FILE_COPY")
-    place = Place(servers.database_url(name), servers.redis_url)
-    await place.execute("UPDATE instance SET id = $1", uuid.uuid4())
-    yield place
-    await servers.start()
-    await _execute(servers, f"DROP DATABASE {name} WITH (FORCE)")
+    await breakable_servers.start()
+    yield Place(breakable_servers.database_url(_DATABASE), breakable_servers.redis_url)
+    await breakable_servers.start()
+    await _empty(breakable_servers)
 
 
-async def _execute(servers: Servers, statement: str) -> None:
-    connection = await asyncpg.connect(servers.database_url("postgres"))
+async def _prepare(servers: Servers) -> str:
+    """Makes the database; its URL."""
+    url = servers.database_url(_DATABASE)
+    await _execute(servers.database_url("postgres"), f"CREATE DATABASE {_DATABASE}")
+    await migrate(url, PARTITIONS)
+    await _execute(url, "CREATE SCHEMA pristine; CREATE TABLE pristine.partition_log AS TABLE partition_log")
+    return url
+
+
+async def _empty(servers: Servers) -> None:
+    await _execute(
+        servers.database_url(_DATABASE),
+        f"""
+        SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE datname = '{_DATABASE}' AND pid <> pg_backend_pid();
+        TRUNCATE outbox, append_identity, quarantined_append, partition_trail;
+        DELETE FROM partition_log;
+        INSERT INTO partition_log TABLE pristine.partition_log;
+        UPDATE instance SET id = '{uuid.uuid4()}';
+        """,
+    )
+
+
+async def _execute(url: str, statements: str) -> None:
+    connection = await asyncpg.connect(url)
     try:
-        await connection.execute(statement)
+        await connection.execute(statements)
     finally:
         await connection.close()

@@ -28,7 +28,7 @@ from gateway.events import (
 )
 from gateway.log import postgres, scripts
 from gateway.log.limits import Limits
-from gateway.log.log import Lane, Log
+from gateway.log.log import Lane, Log, _end
 from gateway.log.partition import partition_of
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.scripts import RedisTrouble
@@ -114,6 +114,7 @@ def append(
         chosen_or_not = event_ids or (None,) * count
         events = tuple(event(each, b'{"n":%d}' % n) for n, each in enumerate(chosen_or_not))
     chosen = tuple(each for each in event_ids if each is not None)
+    body += b"".join(each or b"-" for each in event_ids)  # they are among a request's bytes
     digest = request_digest(f"/{stream.aggregate_type}/{stream.key}", body, expected)
     return make_append(stream, events, expected, make_retry(stream.tenant, key, chosen, digest))
 
@@ -146,9 +147,9 @@ class Gateway:
         await asyncio.wait_for(self.pool.close(), 5)
 
 
-async def open_gateway(place: Place, **limits: float) -> Gateway:
+async def open_gateway(place: Place, redis_timeout_s: float = 2, **limits: float) -> Gateway:
     pool = await postgres.open_pool(place.postgres_url, 4, 5)
-    redis = scripts.connect(place.redis_url, 2, 64)
+    redis = scripts.connect(place.redis_url, redis_timeout_s, 64)
     instance = await postgres.Postgres(pool).instance()
     log = Log(redis, pool, place.postgres_url, instance, Limits(**LIMITS | limits))  # type: ignore[arg-type]
     await log.start()
@@ -170,11 +171,11 @@ async def opened(log: Log, stream: Stream) -> None:
 
 async def crash(log: Log) -> None:
     """All that the gateway was doing stops where it is; nothing is settled, nothing told."""
-    for task in log._tasks:
-        task.cancel()
-    await asyncio.gather(*log._tasks, return_exceptions=True)
+    await _end(log._tasks)
     for each in log._lanes:
         each.connection.drop()
+        for pending in each.sequencer._outstanding:
+            pending.future.cancel()
     log._help_connection.drop()
 
 

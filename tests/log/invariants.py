@@ -14,9 +14,9 @@ import asyncpg
 from redis.asyncio import Redis
 
 from gateway.events import Event, Stream, pack_event, row_digest
+from gateway.log.chain import roll
 from gateway.log.entries import placed_from_journal, stream_entry
 from gateway.log.keys import PartitionKeys, partition_keys
-from gateway.log.verify import roll
 from tests.log.drive import Place, until
 
 _ROWS = """
@@ -24,7 +24,7 @@ SELECT *, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms
 FROM outbox WHERE p = $1 ORDER BY seq
 """
 _ENTRIES = "return redis.call('XRANGE', KEYS[1], '-', ARGV[1])"  # raw: a field may stand there twice
-_USED = "SELECT * FROM partition_log WHERE seq > 0 OR EXISTS (SELECT FROM outbox o WHERE o.p = partition_log.p)"
+_USED = "SELECT * FROM partition_log l WHERE seq > 0 OR EXISTS (SELECT FROM outbox o WHERE o.p = l.p)"
 
 
 async def check_invariants(place: Place, *, settles: bool = True) -> None:

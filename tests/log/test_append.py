@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from gateway.events import AT_LEAST_ONE, Append, Appended, Conflict, NotCommitted, Outcome, Stream
 from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
 from gateway.log.reader import Range
 from tests.log.conftest import OpenLog
 from tests.log.drive import (
     Place,
+    Proceed,
     append,
     appended,
     hold_commits,
     ids,
+    interpose,
     lane,
     new_stream,
     new_tenant,
@@ -36,9 +40,7 @@ async def test_the_first_event_of_a_stream_has_version_1(log: Log, place: Place)
     await check_invariants(place)
 
 
-async def test_concurrent_writers_of_any_length_are_all_accepted_in_one_order(
-    log: Log, place: Place
-) -> None:
+async def test_concurrent_writers_of_any_length_are_all_accepted_in_one_order(log: Log, place: Place) -> None:
     stream = new_stream()
     outcomes = await appended(log, *(append(stream) for _ in range(WRITERS)))
     assert sorted(each.first_version for each in outcomes) == list(range(1, WRITERS + 1))
@@ -281,3 +283,24 @@ async def test_ready_says_when_an_append_could_commit(open_log: OpenLog) -> None
 
     await until(ready)
     assert all(each.partition.open for each in [lane(log, new_stream())])
+
+
+async def test_stopping_ends_a_task_that_lost_its_cancellation(log: Log) -> None:
+    """A wait that ends as its task is cancelled may swallow that: asyncpg's does on Python 3.11."""
+    entered, swallowed = asyncio.Event(), asyncio.Event()
+
+    async def around(proceed: Proceed, name: str, *args: Any) -> Any:
+        if name != "partitions" or swallowed.is_set():
+            return await proceed()
+        entered.set()
+        try:
+            return await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            swallowed.set()
+            raise PostgresTrouble("in place of the cancellation") from None
+
+    interpose(log._postgres, "fetch", around)
+    await entered.wait()
+    async with asyncio.timeout(5):
+        await log.stop(1)
+    assert swallowed.is_set()

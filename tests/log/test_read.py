@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -31,8 +32,8 @@ from tests.log.drive import (
 from tests.log.invariants import check_invariants
 from tests.log.test_idempotency import seal
 
-BOTH_WAYS = [(first, last, limit, way) for first in (1, 2, 7, 8, 9, 12, 13, 20) for last in (0, 1, 7, 8, 12, 40)
-             for limit in (0, 1, 3, 1000) for way in (False, True)]  # fmt: skip
+FIRSTS, LASTS, LIMITS = (1, 2, 7, 8, 9, 12, 13, 20), (0, 1, 7, 8, 12, 40), (0, 1, 3, 1000)
+BOTH_WAYS = list(itertools.product(FIRSTS, LASTS, LIMITS, (False, True)))
 
 
 async def everything(log: Log, stream: Stream, **changed: Any) -> list[Event]:

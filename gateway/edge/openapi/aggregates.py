@@ -6,27 +6,26 @@ from typing import Any
 
 from gateway.admit.envelope import EVENTS_MAX
 from gateway.edge.openapi.embedding import embedded
-from gateway.edge.openapi.operations import JSON, NDJSON, NO_EXAMPLE, SSE, answer, lines, not_modified, operation
+from gateway.edge.openapi.operations import NO_EXAMPLE, operation, shared
 from gateway.edge.openapi.operations import request as json_request
-from gateway.edge.openapi.parameters import EXAMPLE_ID, header_refs
+from gateway.edge.openapi.parameters import EXAMPLE_ID
 from gateway.edge.openapi.samples import NO_SAMPLE, sample
-from gateway.edge.openapi.schemas import LENGTH, OK, UUID_7, Schema, list_of, object_of, or_null, ref
+from gateway.edge.openapi.schemas import Schema, list_of, object_of, or_null, ref
 from spec.model import AggregateType, EventType, Spec
 
 _ASKED = ("Idempotency-Key", "If-Match", "If-None-Match-any", "X-Correlation-Id", "Prefer")
-_RECEIPT_HEADERS = ("ETag", "Location", "X-Correlation-Id", "Idempotency-Replayed")
-_EVENT_ID = "01a1feb3-0000-7000-8000-000000000001"
 _FRESH = ("min_length", "consistency")
 
 
 def event_schemas(declared: AggregateType) -> dict[str, Any]:
-    """By component name: the data of each event type, `order.was_placed`."""
-    return {
+    """By component name: the data of each event type, `order.was_placed`; several, `order-batch`."""
+    found: dict[str, Any] = {
         _data_name(declared, event_type): embedded(
             event_type.schema, f"#/components/schemas/{_data_name(declared, event_type)}"
         )
         for event_type in declared.events.values()
     }
+    return {**found, _batch_name(declared): _batch_schema(declared)} if found else found
 
 
 def line_schemas(declared: AggregateType) -> list[Schema]:
@@ -72,6 +71,10 @@ def _data_name(declared: AggregateType, event_type: EventType) -> str:
     return f"{declared.name}.{event_type.name}"
 
 
+def _batch_name(declared: AggregateType) -> str:
+    return f"{declared.name}-batch"
+
+
 # ---- appends ----
 
 
@@ -88,7 +91,7 @@ def _append(spec: Spec, declared: AggregateType, event_type: EventType, data: ob
         tag=declared.name,
         parameters=("id", *_ASKED),
         body=json_request(schema, example),
-        done={"201": answer("Committed.", ref("Receipt"), _RECEIPT_HEADERS, _receipt_example())},
+        done=shared("201", "appended"),
         refused="append",
     )
 
@@ -99,8 +102,8 @@ def _batch(declared: AggregateType, example: object) -> Schema:
         f"Append several events to one {declared.name}, all or nothing",
         tag=declared.name,
         parameters=("id", *_ASKED),
-        body=json_request(_batch_schema(declared), example),
-        done={"201": answer("Committed.", ref("BatchReceipt"), _RECEIPT_HEADERS)},
+        body=json_request(ref(_batch_name(declared)), example),
+        done=shared("201", "appended-several"),
         refused="batch",
     )
 
@@ -111,8 +114,8 @@ def _mint(declared: AggregateType, example: object) -> Schema:
         f"Create a new {declared.name}; the gateway mints its key ({declared.mint})",
         tag=declared.name,
         parameters=("Idempotency-Key", "X-Correlation-Id", "Prefer"),
-        body=json_request(_batch_schema(declared), example),
-        done={"201": answer("Committed.", ref("BatchReceipt"), _RECEIPT_HEADERS)},
+        body=json_request(ref(_batch_name(declared)), example),
+        done=shared("201", "appended-several"),
         refused="mint",
     )
 
@@ -121,7 +124,7 @@ def _batch_schema(declared: AggregateType) -> Schema:
     events = [
         object_of(
             {"type": {"const": event_type.name}, "data": ref(_data_name(declared, event_type))},
-            {"event_id": or_null(UUID_7)},
+            {"event_id": or_null(ref("EventId"))},
             closed=True,
         )
         for event_type in declared.events.values()
@@ -142,24 +145,16 @@ def _batch_example(spec: Spec, samples: dict[str, object]) -> object:
     return {"events": found[:2], "metadata": {"actor": actor}} if found and actor else NO_EXAMPLE
 
 
-def _receipt_example() -> Schema:
-    return {"ok": True, "key": EXAMPLE_ID, "event_id": _EVENT_ID, "stream_id": "6-0", "length": 6}
-
-
 # ---- reads ----
 
 
 def _state(name: str) -> Schema:
-    headers = ("ETag", "Cache-Control")
     return operation(
         f"state.{name}",
         f"The state of one {name}, folded from its events",
         tag=name,
         parameters=("id", "at_length", "at", "synchronous", *_FRESH, "If-None-Match"),
-        done={
-            "200": answer("As it is, or as it was.", ref("State"), headers),
-            "304": not_modified("Cache-Control"),
-        },
+        done=shared("200", "state") | shared("304", "unchanged"),
         refused="read",
     )
 
@@ -170,39 +165,28 @@ def _length(name: str) -> Schema:
         f"How many events one {name} has; 0 if none was ever written",
         tag=name,
         parameters=("id", *_FRESH),
-        done={"200": answer("Its length.", object_of({"ok": OK, "length": LENGTH}), ("Cache-Control",))},
+        done=shared("200", "length"),
         refused="read",
     )
 
 
 def _events(name: str) -> Schema:
-    done = answer("A page, or a stream as `Accept` asks.", ref("EventsPage"), ("Cache-Control",))
-    done["content"] |= {
-        NDJSON: lines(ref("Event"), "Every event from `from` on, one a line."),
-        SSE: lines(ref("Event"), "The same, then live: `id:` is the version, `data:` the event."),
-    }
     return operation(
         f"events.{name}",
         f"The events of one {name}",
         tag=name,
         parameters=("id", "from", "limit", "order", *_FRESH, "Last-Event-ID"),
-        done={"200": done},
+        done=shared("200", "events"),
         refused="read",
     )
 
 
 def _event(name: str) -> Schema:
-    schema = object_of({"ok": OK, "event": ref("Event")})
-    done: Schema = {
-        "description": "The event.",
-        "headers": header_refs("Cache-Control"),
-        "content": {JSON: {"schema": schema}},
-    }
     return operation(
         f"event.{name}",
         f"One event of one {name}, by its version",
         tag=name,
         parameters=("id", "version", *_FRESH),
-        done={"200": done},
+        done=shared("200", "event"),
         refused="read",
     )

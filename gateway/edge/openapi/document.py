@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.config import Config
 from gateway.edge.openapi.aggregates import aggregate_paths, event_schemas, line_schemas
+from gateway.edge.openapi.answers import shared_answers
 from gateway.edge.openapi.parameters import headers, parameters
 from gateway.edge.openapi.refusals import shared_responses
 from gateway.edge.openapi.schemas import Schema, shared_schemas
@@ -40,13 +41,16 @@ def document(spec: Spec, revision: int, config: Config) -> dict[str, Any]:
         },
         "servers": [{"url": "/"}],
         "security": [{"bearer": []}],
-        "tags": [*({"name": each.name} for each in declared), {"name": TAG, "description": "The service itself."}],
+        "tags": [
+            *({"name": each.name} for each in declared),
+            {"name": TAG, "description": "The service itself."},
+        ],
         "paths": paths | system_paths(config),
         "components": {
             "schemas": shared_schemas(spec) | _events(spec),
             "parameters": parameters(),
             "headers": headers(),
-            "responses": shared_responses(),
+            "responses": shared_answers() | shared_responses(),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": _KEYS}},
         },
     }
@@ -62,14 +66,16 @@ def _events(spec: Spec) -> dict[str, Any]:
     return {"BulkLine": {"anyOf": possible} if possible else {"not": {}}, **found}
 
 
-_KEYS = "A key belongs to one tenant and has the scope `read`, `write` or `admin`; each includes the one before."
+_KEYS = (
+    "A key belongs to one tenant and has the scope `read`, `write` or `admin`; each includes the one before."
+)
 
 
 def _description(config: Config) -> str:
     return (
-        "GET needs the scope `read`, POST of events `write`, PUT `admin`. Every GET answers HEAD too, every path "
-        "OPTIONS; other methods get a 405. Refusals carry `code` and a sentence; the first check that fails "
-        f"answers. Limits: {config.event_bytes_max} bytes of data an event, {config.body_bytes_max} a body, "
-        f"{config.headers_max} headers of {config.header_bytes_max} bytes together. After 503 and 504 of an append "
-        "retry with the same `Idempotency-Key` and the same bytes: each event is then there exactly once."
+        "GET needs the scope `read`, POST of events `write`, PUT `admin`. Whatever answers GET answers HEAD; "
+        "other methods get a 405. Refusals carry `code` and a sentence; the first check that fails answers. "
+        f"Limits: {config.event_bytes_max} bytes of data an event, {config.body_bytes_max} a body, "
+        f"{config.headers_max} headers of {config.header_bytes_max} bytes together. After 503 and 504 of an "
+        "append retry the same bytes with the same `Idempotency-Key`: each event is then there exactly once."
     )

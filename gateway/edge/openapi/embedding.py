@@ -14,14 +14,16 @@ from spec.subschemas import Places, Schema, places
 
 # What a fragment may hold unescaped (RFC 3986 section 3.5).
 _FRAGMENT_SAFE = "/~!$&'()*+,;=:@?"
-# They make a resource of a schema, or name a place in one: here there is one resource, and places have pointers.
+# They make a schema a resource, or name a place in one: here is one resource, and places have pointers.
 _IDENTITY = ("$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary")
 # OpenAPI gives these a meaning of its own and an own grammar; in a spec they are annotations of any kind.
 _OPENAPI_KEYWORDS = ("discriminator", "externalDocs", "xml")
+# Data beside the rules: where it looks like a reference, some readers would follow it.
+_ANNOTATIONS = ("default", "example", "examples")
 
 
 def embedded(schema: Schema, home: str) -> Schema:
-    """A copy of `schema` for the place `home`, given as a reference (`#/components/schemas/order.was_placed`).
+    """A copy of `schema` for the place `home`, a reference like `#/components/schemas/order.was_placed`.
 
     Every `$ref` of it is resolvable: spec/schemas.py accepts no other.
     """
@@ -40,6 +42,9 @@ def embedded(schema: Schema, home: str) -> Schema:
 def _rewrite(schema: dict[str, object], found: Places, home: str) -> None:
     for keyword in (*_IDENTITY, *_OPENAPI_KEYWORDS):
         schema.pop(keyword, None)
+    for keyword in _ANNOTATIONS:
+        if _mentions_reference(schema.get(keyword)):
+            del schema[keyword]
     if isinstance(reference := schema.get("$ref"), str):
         schema["$ref"] = _moved(reference, found, home)
     if isinstance(reference := schema.get("$dynamicRef"), str):
@@ -60,3 +65,9 @@ def _moved(reference: str, found: Places, home: str) -> str:
     pointer = found.resolve(reference)
     assert pointer is not None  # spec/schemas.py refuses others
     return home + quote(pointer, safe=_FRAGMENT_SAFE)
+
+
+def _mentions_reference(value: object) -> bool:
+    if isinstance(value, dict):
+        return "$ref" in value or any(map(_mentions_reference, value.values()))
+    return isinstance(value, list) and any(map(_mentions_reference, value))

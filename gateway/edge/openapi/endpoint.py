@@ -25,6 +25,9 @@ KEPT_BYTES_MAX = 32 * 1024 * 1024
 """Of all documents in memory: a hundred large ones. The one asked for longest ago is made again."""
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 @dataclass(frozen=True, slots=True)
 class _Made:
     """`body` is for the very `deployed` it was made of, not merely its revision: while a deployment closes
@@ -54,7 +57,7 @@ class OpenApi:
             made = await asyncio.to_thread(_make, deployed, self._config)
         self._keep(principal.tenant.id, made)
         headers = {"etag": made.etag, "cache-control": "no-cache, private"}
-        if not_modified(Head(request.scope).get(b"if-none-match"), made.etag):
+        if not_modified(Head(request.scope).joined(b"if-none-match"), made.etag):
             return Response(status_code=304, headers={"sluice-api": "1", **headers})
         return json_response(200, made.body, headers)
 
@@ -71,6 +74,7 @@ def _make(deployed: Deployed, config: Config) -> _Made:
     """The ETag names the spec's revision, and by a digest all else that the document depends on: the release,
     its settings."""
     found = document(deployed.spec, deployed.revision, config)
-    body = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+    # In pieces: `encode` would hold the interpreter, and so all appends, for as long as a large one takes.
+    body = "".join(_ENCODER.iterencode(found)).encode()
     digest = hashlib.sha256(body).hexdigest()[:12]
     return _Made(deployed, body, f'"{deployed.revision}.{digest}"')

@@ -26,7 +26,7 @@ def operation(
     parameters: Iterable[str] = (),
     body: Schema | None = None,
 ) -> Schema:
-    """`done` are the responses of a request that is granted, `refused` the group of refusals of the others."""
+    """`done` are the responses to what is granted, `refused` the group of refusals of the rest."""
     found: Schema = {"operationId": operation_id, "summary": summary, "tags": [tag]}
     if names := tuple(parameters):
         found["parameters"] = refer(*names)
@@ -35,7 +35,9 @@ def operation(
     return {**found, "responses": {**done, **responses_of(refused)}}
 
 
-def answer(description: str, schema: Schema, headers: Iterable[str] = (), example: object = NO_EXAMPLE) -> Schema:
+def answer(
+    description: str, schema: Schema, headers: Iterable[str] = (), example: object = NO_EXAMPLE
+) -> Schema:
     """A response in JSON."""
     return {
         "description": description,
@@ -48,13 +50,19 @@ def not_modified(*headers: str) -> Schema:
     return {"description": "What you have is current.", "headers": header_refs("ETag", *headers)}
 
 
+def shared(status: str, name: str) -> Schema:
+    """By status, a reference to one of the shared responses."""
+    return {status: {"$ref": f"#/components/responses/{name}"}}
+
+
 def request(schema: Schema, example: object = NO_EXAMPLE, media_type: str = JSON) -> Schema:
     return {"required": True, "content": {media_type: _shown(schema, example)}}
 
 
 def lines(item: Schema, description: str) -> Schema:
-    """A media type whose content is one JSON value a line; OpenAPI 3.2 calls it `itemSchema`."""
-    return {"schema": {"type": "string", "description": description}, "x-itemSchema": item}
+    """A media type whose content is one JSON value a line: no one schema fits the whole. OpenAPI 3.2 has
+    `itemSchema` for it."""
+    return {"schema": {"description": description}, "x-itemSchema": item}
 
 
 def _shown(schema: Schema, example: object) -> dict[str, Any]:

@@ -6,21 +6,26 @@ from typing import Any
 
 from gateway.admit.query import UNIX_SECONDS_MAX
 from gateway.edge.ids import IDS_MAX
-from gateway.edge.openapi.schemas import ANY_UUID, LENGTH, UUID_7, VERSION, Schema, ref
+from gateway.edge.openapi.schemas import ANY_UUID, Schema, ref
 from gateway.edge.reads import MIN_LENGTH_WAIT_S, PAGE_EVENTS_DEFAULT, PAGE_EVENTS_MAX
+from gateway.log.reader import VERSION_MAX
 
 EXAMPLE_ID = "a0000000-0000-4000-a000-000000000001"
+EXAMPLE_EVENT_ID = "01a1feb3-0000-7000-8000-000000000001"
 
 _ETAG_OF_LENGTH = r'^("(0|[1-9][0-9]{0,17})(\.r[0-9]{1,10})?"|\*)$'
 _ETAG_OF_REVISION = r'^"[0-9]{1,9}"$'
+_TEXT: Schema = {"type": "string"}
+_VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": VERSION_MAX}
+_LENGTH: Schema = {"type": "integer", "minimum": 0, "maximum": VERSION_MAX}
 _KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
 
 
 def parameters() -> dict[str, Schema]:
     return {
         "id": _in_path("id", ref("Identifier"), "Which aggregate: one of the four kinds.", EXAMPLE_ID),
-        "version": _in_path("version", VERSION, "Which event of the stream, from 1.", 1),
-        "event_id": _in_path("event_id", UUID_7, "The event's id.", "01a1feb3-0000-7000-8000-000000000001"),
+        "version": _in_path("version", _VERSION, "Which event of the stream, from 1.", 1),
+        "event_id": _in_path("event_id", ref("EventId"), "The event's id.", EXAMPLE_EVENT_ID),
         **_of_appends(),
         **_of_reads(),
         "count": _in_query("count", {"type": "integer", "minimum": 1, "maximum": IDS_MAX}, "How many."),
@@ -32,7 +37,7 @@ def parameters() -> dict[str, Schema]:
             {"type": "string", "pattern": _ETAG_OF_REVISION},
             'The revision that is deployed, `"0"` for none: else 409.',
         ),
-        "If-None-Match": _header("If-None-Match", {"type": "string"}, "An ETag that you have: 304 if it holds."),
+        "If-None-Match": _header("If-None-Match", _TEXT, "An ETag that you have: 304 if it holds."),
     }
 
 
@@ -47,26 +52,26 @@ def _of_appends() -> dict[str, Schema]:
             "The length that the stream must have, in quotes; `*` for at least one event.",
         ),
         "If-None-Match-any": _header("If-None-Match", {"const": "*"}, "The stream must be empty."),
-        "X-Correlation-Id": _header("X-Correlation-Id", ANY_UUID, "Kept with the events, and echoed."),
-        "Prefer": _header(
-            "Prefer", {"type": "string"}, "`return=minimal` leaves the missed events out of a 409."
+        "X-Correlation-Id": _header(
+            "X-Correlation-Id", _TEXT, "A UUID in lower case, kept with the events; anything else is ignored."
         ),
+        "Prefer": _header("Prefer", _TEXT, "`return=minimal` leaves the missed events out of a 409."),
     }
 
 
 def _of_reads() -> dict[str, Schema]:
     instant = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": UNIX_SECONDS_MAX}, _RFC_3339]}
     return {
-        "at_length": _in_query("at_length", LENGTH, "As it was with this many events."),
+        "at_length": _in_query("at_length", _LENGTH, "As it was with this many events."),
         "at": _in_query("at", instant, "As it was then: Unix seconds, or RFC 3339. Not with `at_length`."),
         "synchronous": _in_query("synchronous", {"type": "boolean"}, "Bypass any cache."),
         "consistency": _in_query("consistency", {"enum": ["strong"]}, "Read Postgres."),
         "min_length": _in_query(
             "min_length",
-            LENGTH,
+            _LENGTH,
             f"Wait until the stream is that long, up to {MIN_LENGTH_WAIT_S} s, then 503.",
         ),
-        "from": _in_query("from", VERSION, "The version to start at; default: one end."),
+        "from": _in_query("from", _VERSION, "The version to start at; default: one end."),
         "limit": _in_query(
             "limit",
             {
@@ -82,8 +87,8 @@ def _of_reads() -> dict[str, Schema]:
         ),
         "Last-Event-ID": _header(
             "Last-Event-ID",
-            {"type": "string", "pattern": "^[0-9]{1,16}$"},
-            "With `text/event-stream`: go on after this version.",
+            _TEXT,
+            "A version. With `text/event-stream`: go on after it; else ignored.",
         ),
     }
 
@@ -92,17 +97,18 @@ _RFC_3339: Schema = {"type": "string", "format": "date-time"}
 
 
 def headers() -> dict[str, Schema]:
-    text: Schema = {"type": "string"}
     return {
-        "Sluice-Api": _answered({"const": "1"}, "The API's version; within 1 changes only add.", required=True),
-        "ETag": _answered(text, "For `If-Match` and `If-None-Match`.", required=True),
-        "Location": _answered(text, "Where what was appended is read.", required=True),
+        "Sluice-Api": _answered(
+            {"const": "1"}, "The API's version; within 1 changes only add.", required=True
+        ),
+        "ETag": _answered(_TEXT, "For `If-Match` and `If-None-Match`.", required=True),
+        "Location": _answered(_TEXT, "Where what was appended is read.", required=True),
         "X-Correlation-Id": _answered(ANY_UUID, "The one that was sent, else a new one.", required=True),
         "Idempotency-Replayed": _answered({"const": "true"}, "Nothing was written: this is a repeat."),
-        "Cache-Control": _answered(text, "Whether it may be kept."),
+        "Cache-Control": _answered(_TEXT, "Whether it may be kept."),
         "Retry-After": _answered({"type": "string", "pattern": "^[0-9]+$"}, "Seconds.", required=True),
         "WWW-Authenticate": _answered({"const": "Bearer"}, "How to authenticate.", required=True),
-        "Allow": _answered(text, "The methods that the path has.", required=True),
+        "Allow": _answered(_TEXT, "The methods that the path has.", required=True),
     }
 
 

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from gateway.edge.openapi.schemas import LENGTH, UUID_7, Schema, list_of, object_of, or_null, ref
+from gateway.edge.openapi.parameters import EXAMPLE_EVENT_ID, header_refs
+from gateway.edge.openapi.schemas import LENGTH, Schema, list_of, object_of, or_null, ref
 from gateway.errors import REFUSALS, Refusal
-
-_EVENT_ID = "01a1feb3-0000-7000-8000-000000000001"
 
 _CALLER = (
     Refusal("bad_request", "A request has exactly one Host header; this one has 2."),
@@ -38,6 +37,7 @@ _ENVELOPE = (
     Refusal("invalid_field", '`If-Match` must be one length in quotes, like "5".', "If-Match"),
 )
 _METADATA = (
+    Refusal("invalid_identifier", '"ada" is no declared singleton; use a UUID.', "metadata.actor.id"),
     Refusal("unknown_actor_type", "The spec's agent_types do not name 'usr'.", "metadata.actor.type"),
     Refusal("unknown_target_type", "The spec's target_types do not name 'ordr'.", "metadata.target.type"),
     Refusal("schema_violation", "This property is required.", "data.total"),
@@ -56,7 +56,7 @@ _UNAVAILABLE = Refusal("unavailable", "Postgres does not answer, and this read n
 _APPEND = (*_CALLER, *_PATH, *_BODY, *_ENVELOPE, *_METADATA, *_OUTCOME)
 _BATCH = (
     *_APPEND,
-    Refusal("reserved_event_type", "Event types that start with an underscore can't be posted.", "events[1].type"),
+    Refusal("reserved_event_type", "Event types that start with an underscore are ours.", "events[1].type"),
     Refusal("unknown_event_type", _UNKNOWN_EVENT, "events[1].type", status=422),
 )  # fmt: skip
 _SYSTEM = (*_CALLER, _UNAVAILABLE)
@@ -78,7 +78,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "check": (*_CALLER, *_BODY, *_ENVELOPE, _OUTCOME[1]),
     "event": (
         *_SYSTEM,
-        Refusal("not_found", f"There is no event {_EVENT_ID}."),
+        Refusal("not_found", f"There is no event {EXAMPLE_EVENT_ID}."),
         Refusal("invalid_field", "An event's id is a UUIDv7.", "event_id"),
     ),
     "spec": (*_SYSTEM, Refusal("not_found", "No spec was deployed yet; PUT one here.")),
@@ -102,13 +102,13 @@ _MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
             "length": LENGTH,
             "missed": {
                 **list_of(ref("Event")),
-                "description": "What the caller has not seen, oldest first; not with `Prefer: return=minimal`.",
+                "description": "What the caller missed, oldest first; not with `Prefer: return=minimal`.",
             },
             "missed_next": {**or_null(LENGTH), "description": "`from` to read on with."},
         },
         {"length": 6, "missed": [], "missed_next": 6},
     ),
-    "outcome_unknown": ({"event_id": UUID_7}, {"event_id": _EVENT_ID}),
+    "outcome_unknown": ({"event_id": ref("EventId")}, {"event_id": EXAMPLE_EVENT_ID}),
     "invalid_spec": (
         {
             "faults": list_of(
@@ -188,4 +188,4 @@ def _body(refusal: Refusal) -> dict[str, Any]:
 def _headers(status: int) -> Schema:
     extra = {401: ("WWW-Authenticate",), 405: ("Allow",), 429: ("Retry-After",)}
     names: Iterable[str] = extra.get(status, ("Retry-After",) if status >= 500 else ())
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in ("Sluice-Api", *names)}
+    return header_refs(*names)

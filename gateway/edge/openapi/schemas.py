@@ -1,7 +1,7 @@
-"""The component schemas that do not come from a spec's events: identifiers, metadata, receipts, events, refusals.
+"""The component schemas that are not a spec's own: identifiers, metadata, receipts, events, refusals.
 
-Pure. Request schemas say what is accepted, so that a tool may refuse the rest before it is sent; answers leave
-room for fields that are added later.
+Pure. Request schemas say what is accepted, so that a tool may refuse the rest before it is sent; those of
+answers leave room for fields that are added later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 
 _HEX = "[0-9a-fA-F]"
 _UUID_4_5 = f"{_HEX}{{8}}-{_HEX}{{4}}-[45]{_HEX}{{3}}-[89abAB]{_HEX}{{3}}-{_HEX}{{12}}"
-UUID_7: Schema = {
+_UUID_7: Schema = {
     "type": "string",
     "pattern": f"^{_HEX}{{8}}-{_HEX}{{4}}-7{_HEX}{{3}}-[89abAB]{_HEX}{{3}}-{_HEX}{{12}}$",
     "description": "A UUIDv7.",
@@ -59,6 +59,7 @@ def shared_schemas(spec: Spec) -> dict[str, Schema]:
     """By component name. Names of ours start with a capital; those of events with the aggregate's type."""
     return {
         "Identifier": _identifier(spec),
+        "EventId": _UUID_7,
         "Actor": _reference(spec.agent_types, "Who acts: a type of the spec's `agent_types`."),
         "Target": _reference(spec.target_types, "On whom or what: a type of the spec's `target_types`."),
         "Metadata": _metadata(spec),
@@ -112,7 +113,7 @@ def _metadata(spec: Spec) -> Schema:
                 "description": "`true` with `previous_length`: 422.",
             },
             "event_id": {
-                **or_null(UUID_7),
+                **or_null(ref("EventId")),
                 "description": "A UUIDv7 of your own, unique within the tenant; not beside several events.",
             },
             "causation_id": {**or_null(ANY_UUID), "description": "The event or message that caused this."},
@@ -127,7 +128,7 @@ def _receipt() -> Schema:
         {
             "ok": OK,
             "key": {"type": "string", "description": "The canonical id."},
-            "event_id": UUID_7,
+            "event_id": ref("EventId"),
             "stream_id": {"type": "string", "description": "The event's id in the stream: `<version>-0`."},
             "length": {**VERSION, "description": "The stream's length after the append."},
         }
@@ -139,7 +140,7 @@ def _batch_receipt() -> Schema:
         {
             "ok": OK,
             "key": {"type": "string"},
-            "event_ids": list_of(UUID_7),
+            "event_ids": list_of(ref("EventId")),
             "stream_ids": list_of({"type": "string"}),
             "count": VERSION,
             "length": VERSION,
@@ -178,7 +179,7 @@ def _event() -> Schema:
     )
     return object_of(
         {
-            "id": UUID_7,
+            "id": ref("EventId"),
             "stream_id": {"type": "string"},
             "version": VERSION,
             "key": {"type": "string"},

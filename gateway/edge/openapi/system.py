@@ -101,7 +101,7 @@ def _deploy() -> Schema:
     schema = object_of({"ok": OK, "revision": LENGTH, "changed": {"type": "boolean"}})
     document: Schema = {
         "type": "object",
-        "description": "A spec, bare or as `{\"spec\": {…}}`. `sluice spec check` tells what one may hold.",
+        "description": 'A spec, bare or as `{"spec": {…}}`. `sluice spec check` tells what one may hold.',
     }
     return operation(
         "deploy",
@@ -127,9 +127,12 @@ def _this() -> Schema:
 
 def _live() -> Schema:
     done = {"200": answer("The process answers.", object_of({"ok": OK}))}
-    return {"operationId": "live", "summary": "Whether the process answers", "tags": [TAG], "security": _OPEN} | {
-        "responses": done
-    }
+    return {
+        "operationId": "live",
+        "summary": "Whether the process answers",
+        "tags": [TAG],
+        "security": _OPEN,
+    } | {"responses": done}
 
 
 def _ready() -> Schema:

@@ -18,7 +18,8 @@ local function server_identity()
 end
 
 -- Identity of the server first, then epoch and torn flag: nothing else of the partition may be believed
--- before these hold. Returns the meta fields q, h, c, gen, bucket size; or nil and the reason.
+-- before these hold. Returns the meta fields q, h, c, gen, bucket size; or nil and the reason. `gen` is the
+-- generation of evictions with the epoch in front: a Redis that was wiped counts its generations anew.
 local function open_partition(epoch)
   local master, replid = server_identity()
   if not master then return nil, 'replica' end
@@ -27,7 +28,7 @@ local function open_partition(epoch)
   if m[1] ~= epoch then return nil, 'epoch' end
   if m[2] ~= replid then return nil, 'fence' end
   if m[3] ~= '' then return nil, 'torn' end
-  return { q = tonumber(m[4]), h = m[5], c = tonumber(m[6]), gen = m[7], w = tonumber(m[8]) }
+  return { q = tonumber(m[4]), h = m[5], c = tonumber(m[6]), gen = epoch .. '.' .. m[7], w = tonumber(m[8]) }
 end
 
 -- Moves the committed watermark to `seq` if this Redis' chain there is the one that Postgres committed.

@@ -61,7 +61,7 @@ local function head_of(key, hint)
     head = tonumber(string.sub(last[1], 1, -3)) -- '<version>-0'
   elseif hint ~= '' then
     -- Postgres said so, and nothing was evicted since: a missing stream has nothing uncommitted.
-    local gen, known = string.match(hint, '^(%d+):(%d+)$')
+    local gen, known = string.match(hint, '^([^:]+):(%d+)$')
     if gen == p.gen then head = tonumber(known) end
   end
   heads[key] = head

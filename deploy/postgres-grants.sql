@@ -1,0 +1,30 @@
+-- What a gateway may do, and no more. As sluice_owner, after every `sluice migrate`; running it again is harmless.
+--     psql -f deploy/postgres-grants.sql
+--
+-- It can't delete or change an event, make a table, mint a key, or create a tenant.
+
+\set ON_ERROR_STOP on
+BEGIN;
+REVOKE ALL ON ALL TABLES IN SCHEMA public FROM sluice_gateway;
+
+-- Whose database this is, and of which release.
+GRANT SELECT ON instance, schema_version TO sluice_gateway;
+
+-- The order of each partition: moved by every commit, sealed after trouble.
+GRANT SELECT, UPDATE (epoch, seq, chain, mode, owner, alarm) ON partition_log TO sluice_gateway;
+
+-- What only grows.
+GRANT SELECT, INSERT ON outbox, append_identity TO sluice_gateway;
+GRANT INSERT ON quarantined_append TO sluice_gateway;
+-- What it saw committed and Postgres has lost. Only `sluice rewind`, as sluice_owner, gives such a thing up.
+GRANT SELECT, INSERT ON partition_trail TO sluice_gateway;
+
+-- Tenants and their keys are read; when a key was last used is noted.
+GRANT SELECT ON tenant TO sluice_gateway;
+GRANT SELECT, UPDATE (last_used_at) ON api_key TO sluice_gateway;
+
+-- PUT /_/spec, and how far each gateway has followed.
+GRANT SELECT, INSERT ON spec_revision TO sluice_gateway;
+GRANT SELECT, INSERT, UPDATE, DELETE ON spec_closing, catalog_reader TO sluice_gateway;
+GRANT SELECT, UPDATE (revision) ON catalog_clock TO sluice_gateway;
+COMMIT;

@@ -1,0 +1,61 @@
+"""How often one may ask: requests of a key, and unknown keys from an address.
+
+Each gateway counts for itself and forgets when it ends: n gateways allow n times as much.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from gateway.config import Config
+from gateway.edge.addresses import Addresses
+from gateway.edge.buckets import Buckets
+from gateway.edge.request import Head, Refused
+from gateway.errors import Refusal
+
+_MINUTE_S = 60
+
+
+class RateLimits:
+    """A limit that is not set is None, and costs a comparison."""
+
+    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        per_s, failures = config.rate_limit_per_s, config.unknown_keys_per_min
+        self._per_s = per_s
+        self._requests = Buckets(per_s, config.rate_limit_burst or per_s) if per_s else None
+        self._failures = Buckets(failures / _MINUTE_S, failures) if failures else None
+        self._addresses = Addresses(config.trusted_proxies or ())
+
+    def request(self, key_handle: str) -> None:
+        """Counts a request of this key. Raises Refused (429) when it has sent too many."""
+        if self._requests is None:
+            return
+        wait_s = self._requests.take(key_handle, self._clock())
+        if wait_s:
+            raise _refused(f"This key may send {self._per_s} requests a second", wait_s)
+
+    def unknown_key(self, head: Head) -> str | None:
+        """Counts a key that has to be looked up as unknown; `known` takes it back, by what this returns.
+
+        Raises Refused (429) when too many from the same address were unknown.
+        """
+        address = None if self._failures is None else self._addresses.client(head)
+        if self._failures is None or address is None:
+            return None
+        wait_s = self._failures.take(address, self._clock())
+        if wait_s:
+            raise _refused(f"Too many different unknown keys came from {address}", wait_s)
+        return address
+
+    def known(self, address: str | None) -> None:
+        if self._failures is not None and address is not None:
+            self._failures.give_back(address)
+
+
+def _refused(why: str, wait_s: float) -> Refused:
+    seconds = math.ceil(wait_s)
+    refusal = Refusal("rate_limited", f"{why}; try again in {seconds} s.")
+    return Refused(refusal, [(b"retry-after", b"%d" % seconds)])

@@ -1,0 +1,73 @@
+"""Streams and journals in Redis, read page by page as they stand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway.log.entries import Placed, placed_from_journal
+from gateway.log.keys import PartitionKeys
+from gateway.log.scripts import Scripts
+
+# An append is at most a request's body, 1 MiB by default: a page stays within a few dozen.
+PAGE_ENTRIES: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """A partition's meta hash; epoch -1: this Redis knows nothing of the partition."""
+
+    epoch: int
+    q: int
+    h: str
+    c: int
+    chain_at_c: str
+
+
+@dataclass(frozen=True, slots=True)
+class Journaled:
+    """A journal entry: the append, and the chain that the script wrote after it."""
+
+    placed: Placed
+    chain: str
+
+    @property
+    def follows(self) -> int:
+        """The seq that it was sequenced after."""
+        return self.placed.first_seq - 1
+
+
+async def read(
+    scripts: Scripts,
+    keys: PartitionKeys,
+    key: str,
+    first: str = "-",
+    last: str = "+",
+    most: int = PAGE_ENTRIES,
+    *,
+    newest_first: bool = False,
+) -> tuple[Meta, Sequence[Any]]:
+    """The meta hash and the entries of one moment. Raises RedisTrouble."""
+    args = (first, last, most, int(newest_first))
+    epoch, q, h, c, chain_at_c, entries = await scripts.run("entries", (keys.meta, key), args)
+    meta = Meta(int(epoch or -1), int(q or 0), h.decode(), int(c or 0), chain_at_c.decode())
+    return meta, entries
+
+
+async def journaled(
+    scripts: Scripts, keys: PartitionKeys, after: int, to: int, *, most: int | None = None
+) -> AsyncIterator[Journaled]:
+    """The journal's entries whose last seq is beyond `after` and at most `to`, in order, at most so many.
+    Raises RedisTrouble."""
+    left = most
+    while after < to and left != 0:
+        page = PAGE_ENTRIES if left is None else min(left, PAGE_ENTRIES)
+        _, entries = await read(scripts, keys, keys.journal, f"({after}", str(to), page)
+        for entry in entries:
+            each = Journaled(*placed_from_journal(entry))
+            yield each
+            after = each.placed.last_seq
+        if len(entries) < page:
+            return
+        left = None if left is None else left - page

@@ -1,0 +1,135 @@
+"""Outbox rows in the order of seq, held against their digests, the chain and the rule of partitions.
+
+Owns: what one partition's rows must be, page by page, at constant memory. Rows up to a committed seq never
+change, so the pages of a walk are consistent with each other without one long transaction, which would keep
+Postgres from cleaning up behind the row that every commit updates.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any, Final
+
+from gateway.events import Event, Stream, pack_event, row_digest
+from gateway.log.chain import ChainWalk
+from gateway.log.partition import partition_of
+from gateway.operations.report import Report
+
+PAGE_ROWS: Final = 250
+"""A payload is at most 256 KiB by default: a page stays within 64 MiB at the very worst."""
+STREAMS_SAMPLED: Final = 64
+"""Of each partition, drawn evenly over its rows."""
+
+
+class RowWalk:
+    """Takes the rows of partition `p`, from seq 1 on. `anchors`: seq → the chain that somebody saw there, and
+    who."""
+
+    def __init__(
+        self, p: int, partitions: int, report: Report, anchors: dict[int, list[tuple[str, str]]] | None = None
+    ) -> None:
+        self.seq = 0
+        self.streams: list[Stream] = []
+        self._p = p
+        self._partitions = partitions
+        self._report = report
+        self._anchors = anchors or {}
+        self._walk = ChainWalk("")
+        self._before: Any = None
+        self._walked = 0
+        self._random = random.Random()  # noqa: S311 - a sample, no secret
+        self._tenants: set[bytes] = set()
+
+    def check(self, rows: Iterable[Any]) -> None:
+        for row in rows:
+            self._check_place(row)
+            stream = stream_of(row)
+            self._check_digest(row, stream)
+            begins = self._walk.add(row["append_id"], row["version"], row["digest"])
+            self._check_append(row, begins)
+            self._check_tenant(row, stream)
+            for chain, who in self._anchors.get(row["seq"], ()):
+                if self._walk.chain != chain:
+                    self._violated("seen", row, f"{who} saw another history committed up to here")
+            self._sample(stream)
+            self._before, self.seq = row, row["seq"]
+
+    def finish(self, to_seq: int, chain: str, last_seq: int) -> None:
+        """All rows up to `to_seq`, where Postgres says the partition stands, were taken; `last_seq` is the
+        greatest there is."""
+        if self.seq < to_seq:
+            self._report.violated("order", self._p, f"seq {self.seq + 1}…{to_seq}", "these rows are missing")
+        if last_seq > to_seq:
+            what = f"rows are there, but the partition stands at seq {to_seq}"
+            self._report.violated("order", self._p, f"seq {to_seq + 1}…{last_seq}", what)
+        self._report.count("chain")
+        if self._walk.chain != chain:
+            what = f"the rows give {self._walk.chain or 'no chain'}, stored is {chain or 'none'}"
+            self._report.violated("chain", self._p, f"seq 1…{to_seq}", what)
+
+    def _check_place(self, row: Any) -> None:
+        self._report.count("order")
+        if row["seq"] != self.seq + 1:
+            missing = f"seq {self.seq + 1}…{row['seq'] - 1}"
+            self._report.violated("order", self._p, missing, "these rows are missing")
+
+    def _check_digest(self, row: Any, stream: Stream) -> None:
+        self._report.count("rows")
+        if row["payload"] is None:
+            self._violated("rows", row, "its payload is gone")
+        elif row_digest(stream, row["append_id"], pack_event(event_of(row))) != row["digest"]:
+            self._violated("rows", row, "the row is not what its digest says")
+
+    def _check_append(self, row: Any, begins: bool) -> None:
+        if begins:
+            if row["append_id"] != row["id"].bytes:
+                self._violated("order", row, "an append begins here without its first event")
+        elif self._before is not None and (
+            row["version"] != self._before["version"] + 1 or stream_of(row) != stream_of(self._before)
+        ):
+            self._violated("order", row, "an append does not continue in its stream")
+
+    def _check_tenant(self, row: Any, stream: Stream) -> None:
+        if stream.tenant in self._tenants:
+            return
+        self._tenants.add(stream.tenant)
+        self._report.count("tenants")
+        home = partition_of(stream.tenant, self._partitions)
+        if home != self._p:
+            self._violated("tenants", row, f"tenant {row['tenant']} belongs to partition {home}")
+
+    def _violated(self, invariant: str, row: Any, what: str) -> None:
+        self._report.violated(invariant, self._p, f"seq {row['seq']}", what)
+
+    def _sample(self, stream: Stream) -> None:
+        """A reservoir: every row walked so far had the same chance to bring its stream in."""
+        self._walked += 1
+        if len(self.streams) < STREAMS_SAMPLED:
+            if stream not in self.streams:
+                self.streams.append(stream)
+        elif (n := self._random.randrange(self._walked)) < STREAMS_SAMPLED and stream not in self.streams:
+            self.streams[n] = stream
+
+
+def stream_of(row: Any) -> Stream:
+    return Stream(row["tenant"].bytes, row["aggregate_type"], row["aggregate_id"])
+
+
+def event_of(row: Any) -> Event:
+    """The event that an outbox row keeps; `recorded_at_ms` stands in for `recorded_at`."""
+    causation = row["causation_id"]
+    return Event(
+        id=row["id"].bytes,
+        type=row["type"],
+        actor_type=row["actor_type"],
+        actor_id=row["actor_id"],
+        target_type=row["target_type"],
+        target_id=row["target_id"],
+        correlation_id=row["correlation_id"].bytes,
+        causation_id=None if causation is None else causation.bytes,
+        spec_rev=row["spec_rev"],
+        recorded_at_ms=row["recorded_at_ms"],
+        extra=row["extra"],
+        payload=row["payload"],
+    )

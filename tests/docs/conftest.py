@@ -1,0 +1,71 @@
+"""A gateway of its own for each page, on servers of its own: an example may have one of them hang."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import httpx
+import pytest
+
+from gateway.catalog.migrate import migrate
+from gateway.config import Config
+from tests.docs.pages import Example, call_of, check
+from tests.edge.accounts import open_account
+from tests.edge.serving import serving, until_ready
+from tests.servers import Servers
+
+ROOT = Path(__file__).parents[2]
+SPEC = ROOT / "spec/examples/orders.json"
+# What a hanging server is waited for; the default would only make the tests slow.
+APPEND_DEADLINE_S = 1.0
+TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Does what a page says, on a fresh gateway that serves the example spec."""
+
+    url: str
+    servers: Servers
+    variables: dict[str, str]
+
+    async def follow(self, example: Example) -> None:
+        """Fails where the answer is not as shown."""
+        call = call_of(example.command.replace("http://127.0.0.1:8017", "$URL"), self.variables)
+        hanging = None if example.hanging is None else getattr(self.servers, example.hanging)
+        async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
+            if hanging is None:
+                await check(client, call, example.answer)
+                return
+            hanging.pause()
+            try:
+                await check(client, call, example.answer)
+            finally:
+                hanging.resume()
+            await until_ready(self.url)
+
+
+@pytest.fixture
+async def reader(start_servers: Callable[..., Awaitable[Servers]]) -> AsyncIterator[Reader]:
+    servers = await start_servers()
+    await migrate(servers.postgres_url, 16)
+    async with asyncpg.create_pool(servers.postgres_url, min_size=1, max_size=1) as pool:
+        account = await open_account(pool, json.loads(SPEC.read_text()))
+    config = Config(
+        redis_url=servers.redis_url,
+        postgres_url=servers.postgres_url,
+        append_deadline_s=APPEND_DEADLINE_S,
+    )
+    async with serving(config) as served:
+        variables = {
+            "URL": served.url,
+            "KEY": account.admin,
+            "AUTH": f"Authorization: Bearer {account.admin}",
+            "READ": f"Authorization: Bearer {account.read}",
+            "JSON": "Content-Type: application/json",
+        }
+        yield Reader(served.url, servers, variables)

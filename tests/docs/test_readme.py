@@ -1,0 +1,26 @@
+"""README.md: its examples do what it says, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+
+from tests.docs.conftest import ROOT, Reader
+from tests.docs.pages import examples
+
+PAGE = (ROOT / "README.md").read_text()
+
+
+async def test_every_example_of_the_readme_is_answered_as_shown(reader: Reader) -> None:
+    followed = 0
+    for example in examples(PAGE):
+        try:
+            await reader.follow(example)
+        except AssertionError as fault:
+            raise AssertionError(f"README.md, line {example.line}: {fault}") from fault
+        followed += 1
+    assert followed >= 2
+
+
+def test_every_link_of_the_readme_leads_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
+        assert target.startswith("https://") or (ROOT / target).exists(), target

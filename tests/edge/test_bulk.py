@@ -1,0 +1,293 @@
+"""POST /_/bulk: NDJSON in and out, one independent append a line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.edge.accounts import Account
+from tests.edge.calls import (
+    ACTOR,
+    NDJSON,
+    append,
+    bulk,
+    bulk_line,
+    events_of,
+    length_of,
+    lines,
+    new_client,
+    new_event_id,
+    new_id,
+    refused,
+    told_in,
+    until,
+)
+from tests.edge.raw import connected, request
+from tests.edge.serving import Child, Served
+
+
+async def test_a_receipt_a_line_in_the_order_of_the_request(client: httpx.AsyncClient) -> None:
+    keys = [new_id() for _ in range(7)]
+    sent = [bulk_line(keys[n % 7], n) for n in range(100)]
+    told = await bulk(client, *sent)
+    assert [answer["line"] for answer in told] == list(range(1, 101))
+    for n, answer in enumerate(told):
+        assert list(answer) == ["line", "status", "ok", "key", "event_id", "stream_id", "length"]
+        version = n // 7 + 1
+        assert (answer["status"], answer["ok"], answer["key"]) == (201, True, keys[n % 7])
+        assert (answer["stream_id"], answer["length"]) == (f"{version}-0", version)
+    for key in keys:
+        events = await events_of(client, "order", key)
+        assert [event["id"] for event in events] == [each["event_id"] for each in told if each["key"] == key]
+        assert [event["data"] for event in events] == list(range(keys.index(key), 100, 7))
+
+
+async def test_a_line_may_have_all_that_a_single_append_has(client: httpx.AsyncClient) -> None:
+    key, event_id, causation, correlation = new_id(), new_event_id(), new_id(), new_id()
+    metadata = {
+        "actor": ACTOR,
+        "target": {"type": "order", "id": "ABC123XYZ"},
+        "previous_length": 0,
+        "event_id": event_id,
+        "causation_id": causation,
+        "extra": {"n": 1},
+    }
+    line = {**bulk_line(key, {"a": 1}, idempotency_key="mine"), "metadata": metadata}
+    response = await client.post(
+        "/_/bulk", content=lines(line), headers={**NDJSON, "x-correlation-id": correlation}
+    )
+    assert response.headers["x-correlation-id"] == correlation
+    assert response.json()["event_id"] == event_id
+    [event] = await events_of(client, "order", key)
+    assert event["data"] == {"a": 1}
+    assert event["metadata"] == {
+        "actor": ACTOR,
+        "target": metadata["target"],
+        "timestamp": event["metadata"]["timestamp"],
+        "correlation_id": correlation,
+        "causation_id": causation,
+        "extra": {"n": 1},
+    }
+
+
+async def test_keys_are_answered_in_canonical_form(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    told = await bulk(
+        client, bulk_line(key.upper()), bulk_line(key), bulk_line("abc123xyi"), bulk_line("global")
+    )
+    assert [answer["key"] for answer in told] == [key, key, "ABC123XY1", "global"]
+    assert [answer["length"] for answer in told] == [1, 2, 1, 1]
+
+
+async def test_each_line_stands_alone(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    bad: list[tuple[Any, int, str, str | None]] = [
+        (b"{", 400, "invalid_json", None),
+        (b'{"a": NaN}', 400, "invalid_json", None),
+        (b'{"key": 1, "key": 2}', 400, "invalid_json", None),
+        (b"\xff", 400, "invalid_json", None),
+        ([], 422, "invalid_field", None),
+        ({}, 422, "missing_field", "aggregate_type"),
+        (without(bulk_line(key), "key"), 422, "missing_field", "key"),
+        (without(bulk_line(key), "data"), 422, "missing_field", "data"),
+        (without(bulk_line(key), "metadata"), 422, "missing_field", "metadata"),
+        (bulk_line(key, more=1), 422, "unknown_field", "more"),
+        ({**bulk_line(key), "key": 5}, 422, "invalid_field", "key"),
+        ({**bulk_line(key), "metadata": []}, 422, "invalid_field", "metadata"),
+        ({**bulk_line(key), "metadata": {}}, 422, "missing_field", "metadata.actor"),
+        ({**bulk_line(key), "aggregate_type": "nope"}, 404, "unknown_aggregate_type", "aggregate_type"),
+        ({**bulk_line(key), "type": "nope"}, 404, "unknown_event_type", "type"),
+        ({**bulk_line(key), "type": "_nope"}, 422, "reserved_event_type", "type"),
+        (bulk_line("nope"), 422, "invalid_identifier", "key"),
+        (bulk_line(key, idempotency_key=""), 422, "invalid_field", "idempotency_key"),
+        (bulk_line(key, idempotency_key="a b"), 422, "invalid_field", "idempotency_key"),
+        (bulk_line(key, idempotency_key=5), 422, "invalid_field", "idempotency_key"),
+        (bulk_line(key, {"total": "x"}, "was_placed"), 422, "schema_violation", "data.total"),
+        (bulk_line(key, "x" * 262_144), 413, "too_large", "data"),
+    ]
+    sent: list[object] = []
+    for n, (line, *_) in enumerate(bad):
+        sent += [bulk_line(key, n), line]
+    told = await bulk(client, *sent)
+    for n, (_, status, code, path) in enumerate(bad):
+        good, refusal = told[2 * n], told[2 * n + 1]
+        assert (good["line"], good["status"], good["length"]) == (2 * n + 1, 201, n + 1)
+        assert (refusal["line"], refusal["status"], refusal["ok"]) == (2 * n + 2, status, False)
+        assert (refusal["code"], refusal.get("path")) == (code, path), refusal
+        assert refusal["error"]
+    assert len(told) == 2 * len(bad)
+    assert await length_of(client, key) == len(bad)
+
+
+def without(line: dict[str, Any], name: str) -> dict[str, Any]:
+    return {other: value for other, value in line.items() if other != name}
+
+
+async def test_a_line_is_refused_as_the_single_append_is(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    await bulk(client, bulk_line(key), bulk_line(key))
+    stale = {**bulk_line(key), "metadata": {"actor": ACTOR, "previous_length": 1}}
+    [told] = await bulk(client, stale)
+    single = await append(client, "order", key, "was_noted", previous_length=1)
+    assert told == {"line": 1, "status": 409, **single.json()}
+    assert [event["version"] for event in told["missed"]] == [2]
+
+
+async def test_lines_of_one_aggregate_are_appended_in_line_order(client: httpx.AsyncClient) -> None:
+    key, other = new_id(), new_id()
+    sent = []
+    for n in range(50):
+        metadata = {"actor": ACTOR, "previous_length": n}
+        sent += [{**bulk_line(key, n), "metadata": metadata}, bulk_line(other, n)]
+    told = await bulk(client, *sent)
+    assert {answer["status"] for answer in told} == {201}
+    assert [event["data"] for event in await events_of(client, "order", other)] == list(range(50))
+
+
+async def test_an_empty_line_is_none(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    told = await bulk(client, b"", bulk_line(key), b"  \t\r", b"", bulk_line(key), b"")
+    assert [(answer["line"], answer["length"]) for answer in told] == [(2, 1), (5, 2)]
+    assert await bulk(client) == []
+    assert await bulk(client, b"", b"") == []
+
+
+async def test_the_last_line_needs_no_line_break(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    sent = lines(bulk_line(key), bulk_line(key))[:-1].replace(b"\n", b"\r\n")
+    response = await client.post("/_/bulk", content=sent, headers=NDJSON)
+    assert [answer["status"] for answer in told_in(response.content)] == [201, 201]
+
+
+async def test_lines_may_come_in_any_pieces(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    sent = lines(*[bulk_line(key, "é\u2028" * n) for n in range(20)])
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(sent), 97):
+            yield sent[start : start + 97]
+
+    response = await client.post("/_/bulk", content=pieces(), headers=NDJSON)
+    assert [answer["length"] for answer in told_in(response.content)] == list(range(1, 21))
+
+
+async def test_an_over_long_line_is_refused_and_the_next_ones_are_not(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    long = b" " * (1024 * 1024 + 1)
+    told = await bulk(client, bulk_line(key), long, bulk_line(key), long + long, bulk_line(key))
+    assert [answer["status"] for answer in told] == [201, 413, 201, 413, 201]
+    assert {answer["code"] for answer in told if answer["status"] == 413} == {"too_large"}
+    assert [answer["line"] for answer in told] == [1, 2, 3, 4, 5]
+
+
+async def test_at_most_a_hundred_thousand_lines(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    told = await bulk(client, *[b""] * 99_999, bulk_line(key))
+    assert [(answer["line"], answer["status"]) for answer in told] == [(100_000, 201)]
+    told = await bulk(client, *[b""] * 99_999, bulk_line(key), bulk_line(key), bulk_line(key))
+    assert [(answer["line"], answer["status"]) for answer in told] == [(100_000, 201), (100_001, 413)]
+    assert told[1]["code"] == "too_large"
+    assert await length_of(client, key) == 2
+
+
+async def test_a_body_over_64_mib_is_refused_unread(gateway: Served, tenant: Account) -> None:
+    head = request("POST", "/_/bulk", tenant.write, b"", content_type=b"application/x-ndjson")
+    head = head.replace(b"Content-Length: 0", b"Content-Length: %d" % (64 * 1024 * 1024 + 1))
+    async with connected(gateway.port) as connection:
+        answer = await connection.ask(head)
+    assert answer is not None
+    assert (answer.status, answer.code) == (413, "too_large")
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain", "application/ndjson", ""])
+async def test_any_other_media_type_is_a_415(client: httpx.AsyncClient, content_type: str) -> None:
+    response = await client.post("/_/bulk", content=b"", headers={"content-type": content_type})
+    refused(response, 415, "unsupported_media_type", "Content-Type")
+    response = await client.post("/_/bulk", content=b"", headers={**NDJSON, "content-encoding": "gzip"})
+    refused(response, 415, "unsupported_media_type", "Content-Encoding")
+
+
+async def test_receipts_come_while_the_request_goes_on(gateway: Served, tenant: Account) -> None:
+    key = new_id()
+    head = request("POST", "/_/bulk", tenant.write, headers=[(b"Transfer-Encoding", b"chunked")])
+    head = head.replace(b"\r\n\r\n", b"\r\nContent-Type: application/x-ndjson\r\n\r\n")
+    async with connected(gateway.port) as connection:
+        await connection.send(head)
+        for n in range(1, 4):
+            line = lines(bulk_line(key, n))
+            await connection.send(b"%x\r\n%b\r\n" % (len(line), line))
+            while not (told := await connection.line()).startswith(b'{"line"'):
+                assert told
+            assert json.loads(told)["length"] == n
+        await connection.send(b"0\r\n\r\n")
+        assert (await connection.line(), await connection.line()) == (b"\r\n", b"0\r\n")
+
+
+async def test_a_client_that_ends_its_direction_gets_the_whole_answer(child: Child, tenant: Account) -> None:
+    key = new_id()
+    sent = lines(*[bulk_line(key, n) for n in range(500)])
+    data = request("POST", "/_/bulk", tenant.write, sent, content_type=b"application/x-ndjson")
+    async with connected(child.served.port) as connection:
+        await connection.send(data)
+        connection.send_no_more()
+        answer = await connection.answer(b"POST")
+    assert answer is not None
+    assert [told["length"] for told in told_in(answer.body)] == list(range(1, 501))
+
+
+async def test_the_request_is_read_on_although_nobody_reads_the_answer(child: Child, tenant: Account) -> None:
+    """Nearly six megabytes of answers: more than the sockets between them hold."""
+    key = new_id()
+    refusals = [{**bulk_line("global"), "type": "x" * 60}] * 30_000
+    sent = lines(bulk_line(key, "first"), *refusals, bulk_line(key, "last"))
+    data = request("POST", "/_/bulk", tenant.write, sent, content_type=b"application/x-ndjson")
+    async with (
+        connected(child.served.port, receive_bytes=16 * 1024) as connection,
+        new_client(child.served.url, tenant.read) as client,
+    ):
+        connection.read_no_more()
+        await connection.send(data)
+
+        async def is_there() -> bool:
+            return await length_of(client, key) == 2
+
+        await until(is_there, 20)
+        connection.read_again()
+        answer = await connection.answer(b"POST")
+    assert answer is not None
+    told = told_in(answer.body)
+    assert [each["line"] for each in told] == list(range(1, 30_003))
+    assert len(answer.body) > 5_500_000
+
+
+async def test_what_was_handed_over_is_appended_although_the_client_has_gone(
+    gateway: Served, client: httpx.AsyncClient, tenant: Account
+) -> None:
+    key = new_id()
+    sent = lines(*[bulk_line(key, n) for n in range(50)])
+    data = request("POST", "/_/bulk", tenant.write, sent, content_type=b"application/x-ndjson")
+    async with connected(gateway.port) as connection:
+        await connection.send(data)
+
+    async def is_there() -> bool:
+        return await length_of(client, key) in (0, 50)
+
+    await until(is_there)
+    length = await length_of(client, key)
+    assert [event["data"] for event in await events_of(client, "order", "global")] == []
+    assert length in (0, 50)
+
+
+async def test_several_bulk_requests_at_once_are_independent(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    sent = [[bulk_line(key, [writer, n]) for n in range(40)] for writer in range(5)]
+    told = await asyncio.gather(*(bulk(client, *each) for each in sent))
+    assert {answer["status"] for each in told for answer in each} == {201}
+    data = [event["data"] for event in await events_of(client, "order", key)]
+    for writer in range(5):
+        assert [n for who, n in data if who == writer] == list(range(40))

@@ -1,0 +1,171 @@
+"""What is answered while a server is away: never a guess, and never anything but 503 and 504."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import asyncpg
+import httpx
+import pytest
+
+from gateway.catalog.migrate import migrate
+from gateway.config import Config
+from tests.edge.accounts import open_account
+from tests.edge.calls import (
+    append,
+    appended,
+    bulk,
+    bulk_line,
+    new_client,
+    new_event_id,
+    new_id,
+    refused,
+    until,
+)
+from tests.edge.serving import serving
+from tests.servers import Servers, open_folder, servers_in
+
+
+@dataclass(frozen=True)
+class Stand:
+    servers: Servers
+    client: httpx.AsyncClient
+
+
+@pytest.fixture(scope="module")
+async def breakable() -> AsyncIterator[Servers]:
+    with open_folder() as folder:
+        pair = servers_in(folder)
+        with contextlib.closing(pair):
+            await pair.start()
+            await migrate(pair.postgres_url, 2)
+            yield pair
+
+
+@pytest.fixture
+async def stand(breakable: Servers) -> AsyncIterator[Stand]:
+    """A gateway that waits half a second for an append, on servers that may be broken."""
+    await breakable.start()
+    async with asyncpg.create_pool(breakable.postgres_url, min_size=1, max_size=2) as pool:
+        account = await open_account(pool)
+    config = Config(
+        redis_url=breakable.redis_url,
+        postgres_url=breakable.postgres_url,
+        append_deadline_s=0.5,
+        read_deadline_s=0.5,
+        redis_timeout_s=0.3,
+        shutdown_s=2,
+    )
+    async with serving(config) as served, new_client(served.url, account.admin) as client:
+        yield Stand(breakable, client)
+        breakable.postgres.resume()
+        breakable.redis.resume()
+
+
+async def test_while_postgres_is_silent_an_append_is_unknown_and_a_retry_settles_it(stand: Stand) -> None:
+    key, client = new_id(), stand.client
+    headers = {"idempotency-key": "the-key"}
+    await appended(client, "order", key, "was_noted", 0)
+    stand.servers.postgres.pause()
+    keyless = await append(client, "order", key, "was_noted", 1)
+    told = refused(keyless, 504, "outcome_unknown", more=("event_id",))
+    assert told["event_id"]
+    chosen = new_event_id()
+    response = await append(client, "order", key, "was_noted", 2, event_id=chosen)
+    assert response.status_code in (503, 504)
+    if response.status_code == 504:
+        assert response.json()["event_id"] == chosen
+    assert (await append(client, "order", key, "was_noted", 3, headers)).status_code in (503, 504)
+    refused(await client.get("/_/health/ready"), 503, "unavailable")
+    assert (await client.get("/_/health/live")).status_code == 200
+    stand.servers.postgres.resume()
+
+    async def accepted() -> bool:
+        return (await append(client, "order", key, "was_noted", 3, headers)).status_code == 201
+
+    await until(accepted, 20)
+    retried = await append(client, "order", key, "was_noted", 1, event_id=told["event_id"])
+    assert retried.status_code in (201, 422)
+    events = (await client.get(f"/order/{key}/events")).json()["events"]
+    data = [event["data"] for event in events]
+    assert sorted(set(data)) == sorted(data), "nothing twice"
+    assert {0, 1, 3} <= set(data)
+
+
+async def test_while_postgres_is_down_reads_that_need_it_are_unavailable(stand: Stand) -> None:
+    key, client = new_id(), stand.client
+    receipt = await appended(client, "order", key, "was_placed", {"a": 1})
+    stand.servers.postgres.kill()
+    for path in (
+        f"/order/{key}?consistency=strong",
+        f"/_/events/{receipt['event_id']}",
+        f"/order/{new_id()}",
+    ):
+        response = await client.get(path)
+        refused(response, 503, "unavailable")
+    response = await append(client, "order", key, "was_noted")
+    assert (response.status_code, response.json()["code"]) in (
+        (503, "not_committed"),
+        (504, "outcome_unknown"),
+    )
+    await stand.servers.postgres.start()
+
+    async def accepted() -> bool:
+        return (await append(client, "order", key, "was_noted")).status_code == 201
+
+    await until(accepted, 20)
+
+
+async def test_while_redis_is_down_nothing_is_committed_and_reads_go_on(stand: Stand) -> None:
+    key, client = new_id(), stand.client
+    await appended(client, "order", key, "was_placed", {"a": 1})
+    stand.servers.redis.kill()
+    response = await append(client, "order", key, "was_noted")
+    assert (response.status_code, response.json()["code"]) in (
+        (503, "not_committed"),
+        (504, "outcome_unknown"),
+    )
+    assert (await client.get(f"/order/{key}")).json()["data"] == {"a": 1}
+    assert len((await client.get(f"/order/{key}/events")).json()["events"]) == 1
+    await stand.servers.redis.start()
+
+    async def accepted() -> bool:
+        return (
+            await append(client, "order", key, "was_noted", headers={"idempotency-key": "k"})
+        ).status_code == 201
+
+    await until(accepted, 20)
+
+
+async def test_after_a_line_that_is_not_settled_later_lines_of_its_aggregate_are_not_committed(
+    stand: Stand,
+) -> None:
+    key, other, client = new_id(), new_id(), stand.client
+    await appended(client, "order", key, "was_noted", 0)
+    stand.servers.postgres.pause()
+    told = await bulk(
+        client,
+        bulk_line(key, 1),
+        bulk_line(key, 2),
+        bulk_line(other, 1),
+        bulk_line("nope"),
+        bulk_line(key, 3),
+    )
+    stand.servers.postgres.resume()
+    assert [each["line"] for each in told] == [1, 2, 3, 4, 5]
+    assert told[0]["status"] in (503, 504)
+    assert [(told[n]["status"], told[n]["code"]) for n in (1, 4)] == [(503, "not_committed")] * 2
+    assert told[2]["status"] in (503, 504)
+    assert told[3]["code"] == "invalid_identifier"
+
+    async def settled() -> bool:
+        return (await append(client, "order", key, "was_noted", 9)).status_code == 201
+
+    await until(settled, 20)
+    await asyncio.sleep(0)
+    data = [event["data"] for event in (await client.get(f"/order/{key}/events")).json()["events"]]
+    assert 2 not in data
+    assert 3 not in data

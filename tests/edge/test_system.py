@@ -1,0 +1,263 @@
+"""Under /_/: identifiers to try, the spec, health."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.edge.accounts import SPEC, Account
+from tests.edge.calls import JSON, append, appended, batch, new_client, new_id, noted, refused, until
+from tests.edge.serving import Served
+
+HUMANE = re.compile("[0-9A-HJKMNP-TV-Z]{9}")
+
+
+async def test_humane_codes_are_minted(client: httpx.AsyncClient) -> None:
+    for query, count in (("", 1), ("?count=1", 1), ("?count=50", 50), ("?count=1000", 1000)):
+        response = await client.get(f"/_/ids/humane{query}")
+        told = response.json()
+        assert (response.status_code, set(told), told["ok"]) == (200, {"ok", "ids"}, True)
+        assert len(set(told["ids"])) == len(told["ids"]) == count
+        assert all(HUMANE.fullmatch(each) for each in told["ids"])
+    for count_text in ("0", "-1", "1001", "x", ""):
+        refused(await client.get(f"/_/ids/humane?count={count_text}"), 422, "invalid_field", "count")
+
+
+async def test_ids_are_checked_by_the_one_rule(client: httpx.AsyncClient) -> None:
+    uuid = new_id()
+    known = {
+        uuid.upper(): (uuid, "uuid"),
+        "abc123xyi": ("ABC123XY1", "humane_code"),
+        "global": ("global", "singleton"),
+        "stripe_webhook": ("stripe_webhook", "singleton"),
+        f"{uuid}:2026": (f"{uuid}:2026", "tagged_uuid"),
+    }
+    bad = ["", "nope", "GLOBAL", uuid + "\n", "ABC123XYſ", "@VNO-42", uuid.replace("-", ""), "twilio_webhook"]
+    response = await client.post("/_/ids/check", json={"ids": [*known, *bad]})
+    told = response.json()
+    assert (response.status_code, set(told), told["ok"]) == (200, {"ok", "ids"}, True)
+    good = [{"input": text, "canonical": known[text][0], "kind": known[text][1]} for text in known]
+    assert told["ids"][: len(known)] == good
+    for text, verdict in zip(bad, told["ids"][len(known) :], strict=True):
+        assert set(verdict) == {"input", "error"}
+        assert verdict["input"] == text
+        assert verdict["error"]
+    assert (await client.post("/_/ids/check", json={"ids": []})).json() == {"ok": True, "ids": []}
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "path"),
+    [
+        ({}, "missing_field", "ids"),
+        ([], "missing_field", "ids"),
+        ({"ids": "x"}, "invalid_field", "ids"),
+        ({"ids": [1]}, "invalid_field", "ids[0]"),
+        ({"ids": ["x", None]}, "invalid_field", "ids[1]"),
+        ({"ids": [], "more": 1}, "unknown_field", "more"),
+    ],
+)
+async def test_a_check_of_something_else_is_refused(
+    client: httpx.AsyncClient, sent: object, code: str, path: str
+) -> None:
+    refused(await client.post("/_/ids/check", json=sent), 422, code, path)
+
+
+async def test_a_check_is_read_as_any_body(client: httpx.AsyncClient) -> None:
+    response = await client.post("/_/ids/check", content=b"{}")
+    refused(response, 415, "unsupported_media_type", "Content-Type")
+    refused(await client.post("/_/ids/check", content=b"{", headers=JSON), 400, "invalid_json")
+    refused(await client.post("/_/ids/check", content=b" " * 1_048_577, headers=JSON), 413, "too_large")
+
+
+async def test_the_spec_is_given_with_its_revision(client: httpx.AsyncClient) -> None:
+    response = await client.get("/_/spec")
+    assert (response.status_code, response.headers["etag"]) == (200, '"1"')
+    assert response.json() == {"ok": True, "revision": 1, "spec": SPEC}
+    for form in ('"1"', 'W/"1"', '"0", "1"', "*"):
+        again = await client.get("/_/spec", headers={"if-none-match": form})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", '"1"')
+    assert (await client.get("/_/spec", headers={"if-none-match": '"2"'})).status_code == 200
+
+
+def with_type(name: str) -> dict[str, Any]:
+    changed = copy.deepcopy(SPEC)
+    changed["aggregate_types"][name] = {"events": {"was_begun": {"schema": True}}}
+    return changed
+
+
+def without_type(name: str) -> dict[str, Any]:
+    changed = copy.deepcopy(SPEC)
+    del changed["aggregate_types"][name]
+    return changed
+
+
+async def test_a_spec_takes_effect_at_once(client: httpx.AsyncClient) -> None:
+    refused(await append(client, "cart", "global", "was_begun"), 404, "unknown_aggregate_type", "type")
+    for revision, document in ((2, with_type("cart")), (3, {"spec": SPEC})):
+        response = await client.put("/_/spec", json=document)
+        assert (response.status_code, response.headers["etag"]) == (200, f'"{revision}"')
+        told = response.json()
+        assert (told["ok"], told["revision"]) == (True, revision)
+        status = (await append(client, "cart", new_id(), "was_begun")).status_code if revision == 2 else 404
+        assert status == (201 if revision == 2 else 404)
+        if revision == 2:
+            break
+    assert (await client.get("/_/spec")).json()["spec"] == with_type("cart")
+
+
+async def test_a_spec_may_be_wrapped(client: httpx.AsyncClient) -> None:
+    response = await client.put("/_/spec", json={"spec": with_type("cart")})
+    assert response.status_code == 200
+    assert (await client.get("/_/spec")).json()["spec"] == with_type("cart")
+
+
+async def test_the_same_spec_again_changes_nothing(client: httpx.AsyncClient) -> None:
+    for text in (json.dumps(SPEC), json.dumps(SPEC, indent=4)):
+        response = await client.put("/_/spec", content=text.encode(), headers=JSON)
+        assert (response.status_code, response.json()["revision"]) == (200, 1)
+
+
+async def test_a_spec_takes_effect_on_every_gateway_within_five_seconds(
+    client: httpx.AsyncClient, second_gateway: Served, tenant: Account
+) -> None:
+    async with new_client(second_gateway.url, tenant.write) as other:
+        refused(await append(other, "cart", "global", "was_begun"), 404, "unknown_aggregate_type", "type")
+        assert (await client.put("/_/spec", json=with_type("cart"))).status_code == 200
+
+        async def serves_it() -> bool:
+            return (await append(other, "cart", "global", "was_begun")).status_code == 201
+
+        await until(serves_it, 5)
+        assert (await other.get("/_/spec")).headers["etag"] == '"2"'
+
+
+async def test_all_faults_of_a_spec_are_told_at_once(client: httpx.AsyncClient) -> None:
+    bad = {
+        "aggregate_types": {"Order": {"events": {}}, "cart": {"events": {"_x": {"schema": True}, "y": {}}}},
+        "agent_types": ["system_x"],
+        "singletons": ["global", "dashboard"],
+        "colour": 1,
+    }
+    told = refused(await client.put("/_/spec", json=bad), 422, "invalid_spec", more=("faults",))
+    assert all(set(fault) == {"code", "pointer", "error"} for fault in told["faults"])
+    found = {(fault["code"], fault["pointer"]) for fault in told["faults"]}
+    assert {
+        ("invalid_name", "/aggregate_types/Order"),
+        ("unknown_key", "/colour"),
+        ("ambiguous_name", "/singletons/1"),
+        ("missing_key", "/aggregate_types/cart/events/y"),
+    } <= found
+    assert len(found) == 7
+    assert (await client.get("/_/spec")).json()["revision"] == 1
+
+
+async def test_a_part_that_is_not_built_is_never_ignored(client: httpx.AsyncClient) -> None:
+    told = refused(
+        await client.put("/_/spec", json={**SPEC, "nothing_known": {"a": 1}}),
+        422,
+        "invalid_spec",
+        more=("faults",),
+    )
+    assert told["faults"][0]["code"] == "unknown_key"
+
+
+async def test_a_spec_is_read_as_any_body(client: httpx.AsyncClient) -> None:
+    response = await client.put("/_/spec", content=json.dumps(SPEC).encode())
+    refused(response, 415, "unsupported_media_type", "Content-Type")
+    refused(await client.put("/_/spec", content=b"{", headers=JSON), 400, "invalid_json")
+    refused(await client.put("/_/spec", content=b'{"a":1,"a":2}', headers=JSON), 400, "invalid_json")
+    refused(await client.put("/_/spec", content=b" " * 1_048_577, headers=JSON), 413, "too_large")
+    refused(await client.put("/_/spec", json=[]), 422, "invalid_spec", more=("faults",))
+
+
+async def test_what_is_stored_stands_in_the_way_of_its_removal(client: httpx.AsyncClient) -> None:
+    await noted(client, new_id(), 1)
+    await appended(client, "config", "stripe_webhook", "was_changed")
+    smaller = without_type("order")
+    smaller["singletons"] = ["main_webhook"]
+    smaller["target_types"] = ["user"]
+    told = refused(
+        await client.put("/_/spec", json=smaller), 409, "spec_conflict", more=("revision", "conflicts")
+    )
+    assert told["revision"] == 1
+    assert all(each["error"] for each in told["conflicts"])
+    pointers = {each["pointer"] for each in told["conflicts"]}
+    assert {"/aggregate_types/order", "/singletons/0"} <= pointers
+    assert (await client.get("/_/spec")).json()["revision"] == 1
+    assert (await append(client, "order", new_id(), "was_noted")).status_code == 201
+
+
+async def test_force_removes_it_all_the_same_and_what_is_stored_comes_back_with_it(
+    client: httpx.AsyncClient,
+) -> None:
+    key = new_id()
+    await appended(client, "order", key, "was_placed", {"a": 1})
+    assert (await client.put("/_/spec?force=true", json=without_type("order"))).status_code == 200
+    refused(await client.get(f"/order/{key}"), 404, "unknown_aggregate_type", "type")
+    assert (await client.put("/_/spec", json=SPEC)).json()["revision"] == 3
+    assert (await client.get(f"/order/{key}")).json()["data"] == {"a": 1}
+
+
+async def test_what_nothing_is_stored_of_can_be_removed(client: httpx.AsyncClient) -> None:
+    await appended(client, "order", new_id(), "was_noted")
+    response = await client.put("/_/spec", json=without_type("ticket"))
+    assert response.status_code == 200, response.text
+    response = await client.post("/ticket", json=batch(("was_opened", {})))
+    refused(response, 404, "unknown_aggregate_type", "type")
+
+
+async def test_if_match_guards_a_deployment(client: httpx.AsyncClient) -> None:
+    response = await client.put("/_/spec", json=with_type("cart"), headers={"if-match": '"7"'})
+    assert response.status_code == 409
+    assert response.json()["revision"] == 1
+    response = await client.put("/_/spec", json=with_type("cart"), headers={"if-match": '"1"'})
+    assert (response.status_code, response.json()["revision"]) == (200, 2)
+    for form in ("1", 'W/"1"', '"1", "2"', '"x"', ""):
+        response = await client.put("/_/spec", json=SPEC, headers={"if-match": form})
+        refused(response, 422, "invalid_field", "If-Match")
+    response = await client.put("/_/spec?force=maybe", json=SPEC)
+    refused(response, 422, "invalid_field", "force")
+
+
+async def test_concurrent_deployments_of_one_revision_are_one(client: httpx.AsyncClient) -> None:
+    puts = [client.put("/_/spec", json=with_type(f"cart_{n}"), headers={"if-match": '"1"'}) for n in range(5)]
+    answers = await asyncio.gather(*puts)
+    assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409, 409]
+
+
+async def test_a_first_spec_is_deployed_over_http(gateway: Served, outbox: Any) -> None:
+    from tests.edge.accounts import open_account
+
+    account = await open_account(outbox, spec=None)
+    async with new_client(gateway.url, account.admin) as client:
+        refused(await client.get("/_/spec"), 404, "not_found")
+        response = await client.put("/_/spec", json=SPEC, headers={"if-match": '"0"'})
+        assert (response.status_code, response.json()["revision"]) == (200, 1)
+        await appended(client, "order", new_id(), "was_noted")
+
+
+async def test_handlers_apply_to_all_history(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    await appended(client, "order", key, "was_noted", {"a": 1})
+    changed = copy.deepcopy(SPEC)
+    changed["aggregate_types"]["order"]["events"]["was_noted"] = {
+        "schema": {"type": "object"},
+        "handler": {"set": {"target": "noted", "value": "$.data.a"}},
+    }
+    await client.put("/_/spec", json=changed)
+    assert (await client.get(f"/order/{key}")).json()["data"] == {"noted": 1}
+
+
+async def test_health_says_that_it_lives_and_could_commit(stranger: httpx.AsyncClient) -> None:
+    live = await stranger.get("/_/health/live")
+    ready = await stranger.get("/_/health/ready")
+    assert (live.status_code, live.json()["ok"]) == (200, True)
+    assert (ready.status_code, ready.json()["ok"]) == (200, True)
+    refused(await stranger.get("/_/health/other"), 404, "not_found")
+    refused(await stranger.get("/_/health/"), 404, "not_found")

@@ -1,0 +1,195 @@
+"""What is said when time is up: never more than is known."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from gateway.events import Appended, NotCommitted, OutcomeUnknown
+from gateway.log.scripts import RedisTrouble
+from tests.log.conftest import OpenLog
+from tests.log.drive import (
+    Place,
+    Proceed,
+    append,
+    appended,
+    hold_commits,
+    hold_help,
+    hold_script,
+    ids,
+    interpose,
+    lane,
+    lose_commit_replies,
+    lose_replies,
+    new_stream,
+    opened,
+    until,
+)
+from tests.log.invariants import check_invariants
+
+SOON = {"append_deadline_s": 0.3}
+
+
+async def rows(place: Place) -> int:
+    return len(await place.fetch("SELECT FROM outbox"))
+
+
+async def test_what_was_never_sequenced_is_not_committed_and_never_appears(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log(**SOON)
+    gate = hold_script(log, "inspect")
+    stream = new_stream()
+    late = await log.append(append(stream))
+    assert isinstance(late, NotCommitted)
+    gate.open()
+    (outcome,) = await appended(log, append(stream))
+    assert outcome.first_version == 1
+    assert await rows(place) == 1
+    await check_invariants(place)
+
+
+async def test_what_waits_behind_a_full_window_is_not_committed_and_never_appears(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log(inflight_events_max=1, **SOON)
+    stream = new_stream()
+    await opened(log, stream)
+    commit, helped = hold_commits(log, stream), hold_help(log)
+    sequenced, waiting = log.append(append(stream)), log.append(append(stream))
+    assert isinstance(await sequenced, OutcomeUnknown)
+    assert isinstance(await waiting, NotCommitted)
+    commit.open()
+    helped.open()
+    (outcome,) = await appended(log, append(stream))
+    assert outcome.first_version == 2
+    assert await rows(place) == 2
+    await check_invariants(place)
+
+
+async def test_the_outcome_of_a_commit_that_takes_too_long_is_unknown_and_the_commit_goes_on(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log(**SOON)
+    stream = new_stream()
+    await opened(log, stream)
+    commit, helped = hold_commits(log, stream), hold_help(log)
+    late = append(stream, key=b"k")
+    assert await log.append(late) == OutcomeUnknown(late.append_id)
+    commit.open()
+    helped.open()
+    (outcome,) = await appended(log, append(stream, key=b"k"))
+    assert outcome == Appended(stream.key, 1, ids(late), replayed=True)
+    await check_invariants(place)
+
+
+async def test_the_outcome_of_a_call_that_was_carried_out_unanswered_is_unknown(
+    open_log: OpenLog, place: Place
+) -> None:
+    """Its second try finds the first one sequenced: by then it must not say that nothing was written."""
+    log = await open_log(**SOON)
+    stream = new_stream()
+    await appended(log, append(stream))
+    hold_commits(log, stream)
+    helped = hold_help(log)
+    lose_replies(log, "sequence")
+    late = append(stream)
+    assert await log.append(late) == OutcomeUnknown(late.append_id)
+    helped.open()
+    await until(lambda: log.event(stream.tenant, late.append_id))
+    await check_invariants(place)
+
+
+async def test_the_outcome_of_a_call_that_redis_never_answers_is_unknown(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log(**SOON)
+    stream = new_stream()
+    await opened(log, stream)
+    answers = False
+
+    async def around(proceed: Proceed, *args: Any) -> Any:
+        if answers:
+            return await proceed()
+        raise RedisTrouble("no answer")
+
+    interpose(log._scripts, "run", around)
+    late = append(stream)
+    assert await log.append(late) == OutcomeUnknown(late.append_id)
+    answers = True
+    await opened(log, stream)
+    (outcome,) = await appended(log, append(stream))
+    assert outcome.first_version == 1
+    await check_invariants(place)
+
+
+async def test_the_outcome_of_a_commit_without_an_answer_is_unknown_and_it_is_there_once(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log(**SOON)
+    stream = new_stream()
+    await opened(log, stream)
+    lose_commit_replies(lane(log, stream).connection, times=1000)
+    late = append(stream)
+    outcome = await log.append(late)
+    assert outcome in (OutcomeUnknown(late.append_id), Appended(stream.key, 1, ids(late)))
+    assert await rows(place) == 1
+    await check_invariants(place)
+
+
+async def test_a_conflict_with_what_is_uncommitted_is_not_answered_as_a_conflict_in_time(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log(**SOON)
+    stream = new_stream()
+    await opened(log, stream)
+    commit, helped = hold_commits(log, stream), hold_help(log)
+    winner, loser = log.append(append(stream, expected=0)), log.append(append(stream, expected=0))
+    assert isinstance(await loser, NotCommitted)
+    assert isinstance(await winner, OutcomeUnknown)
+    commit.open()
+    helped.open()
+    await until(lambda: rows(place))
+    await check_invariants(place)
+
+
+async def test_not_committed_speaks_of_the_request_alone_not_of_the_original_that_it_repeats(
+    open_log: OpenLog, place: Place
+) -> None:
+    first, second = await open_log(**SOON), await open_log(**SOON)
+    stream = new_stream()
+    await asyncio.gather(opened(first, stream), opened(second, stream))
+    commit = hold_commits(first, stream)
+    helped = [hold_help(first), hold_help(second)]
+    original = append(stream, key=b"k")
+    pending = first.append(original)
+    await commit.arrived()
+    assert isinstance(await second.append(append(stream, key=b"k")), NotCommitted)
+    assert isinstance(await pending, OutcomeUnknown)
+    commit.open()
+    for gate in helped:
+        gate.open()
+    (outcome,) = await appended(second, append(stream, key=b"k"))
+    assert outcome == Appended(stream.key, 1, ids(original), replayed=True)
+    await check_invariants(place)
+
+
+async def test_what_was_sequenced_in_an_ended_epoch_too_late_to_be_sequenced_anew_never_appears(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log(**SOON)
+    stream = new_stream()
+    await opened(log, stream)
+    commit, helped, inspect = hold_commits(log, stream), hold_help(log), hold_script(log, "inspect")
+    pending = log.append(append(stream))
+    await commit.arrived()
+    number = lane(log, stream).partition.number
+    await place.execute("UPDATE partition_log SET epoch = epoch + 1 WHERE p = $1", number)
+    commit.open()
+    helped.open()
+    assert isinstance(await pending, NotCommitted)
+    inspect.open()
+    (outcome,) = await appended(log, append(stream))
+    assert outcome.first_version == 1
+    assert await rows(place) == 1
+    await check_invariants(place)

@@ -1,0 +1,339 @@
+"""Postgres that dies, hangs, refuses rows or lost some: it decides, and is never contradicted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import pytest
+
+from gateway.events import Append, Appended, NotCommitted, OutcomeUnknown, Quarantined, Stream
+from gateway.log.chain import roll
+from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
+from gateway.log.reader import Range
+from tests.log.conftest import OpenLog
+from tests.log.drive import (
+    Place,
+    append,
+    appended,
+    crash,
+    event,
+    hold_commits,
+    hold_help,
+    lane,
+    new_stream,
+    opened,
+    tally,
+    until,
+)
+from tests.log.invariants import check_invariants
+from tests.log.test_gateways import lose_fetches
+from tests.log.test_redis_faults import Load
+from tests.servers import Servers
+
+POISONS = {"a value out of range": {"spec_rev": 2**40}, "a character that text can't hold": {"type": "a\0b"}}
+
+
+@pytest.fixture
+def place(breakable: Place) -> Place:
+    return breakable
+
+
+def poisoned(stream: Stream, poison: str = "a value out of range", **identity: Any) -> Append:
+    return append(stream, events=(event(**POISONS[poison]),), **identity)
+
+
+# -- servers that are killed or hang
+
+
+async def test_appends_survive_that_postgres_is_killed_under_load(
+    open_log: OpenLog, place: Place, breakable_servers: Servers
+) -> None:
+    load = Load([await open_log(append_deadline_s=20), await open_log(append_deadline_s=20)])
+    async with load.running():
+        for _ in range(2):
+            await load.more(100)
+            await breakable_servers.postgres.restart()
+        await load.more(100)
+    assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
+    await load.check(load.logs[0])
+    await check_invariants(place)
+
+
+async def test_while_postgres_is_away_nothing_is_acknowledged(
+    open_log: OpenLog, place: Place, breakable_servers: Servers
+) -> None:
+    log = await open_log(append_deadline_s=0.5)
+    stream = new_stream()
+    await appended(log, append(stream))
+    breakable_servers.postgres.kill()
+    outcomes = await asyncio.gather(*(log.append(append(stream)) for _ in range(5)))
+    assert set(tally(outcomes)) <= {"OutcomeUnknown", "NotCommitted"}
+    with pytest.raises(PostgresTrouble):
+        await log.page(Range(stream), strong=True)
+    assert await log.ready() is not None
+    await breakable_servers.postgres.start()
+    await appended(log, append(stream))
+    unknown = sum(isinstance(each, OutcomeUnknown) for each in outcomes)
+    assert await log.length(stream) == 2 + unknown
+    await check_invariants(place)
+
+
+async def test_a_commit_that_hangs_is_sent_again_and_counts_once(open_log: OpenLog, place: Place) -> None:
+    """Another session holds the partition's row: the statement that was dropped is carried out later."""
+    log = await open_log(commit_timeout_s=0.2)
+    stream = new_stream()
+    await appended(log, append(stream))
+    blocker = await asyncpg.connect(place.postgres_url)
+    transaction = blocker.transaction()
+    await transaction.start()
+    number = lane(log, stream).partition.number
+    await blocker.execute("SELECT FROM partition_log WHERE p = $1 FOR UPDATE", number)
+    pending = log.append(append(stream, 2))
+
+    async def two_wait() -> bool:
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return (await place.fetch(waiting))[0][0] >= 2
+
+    await until(two_wait)
+    await transaction.commit()
+    await blocker.close()
+    outcome = await pending
+    assert isinstance(outcome, Appended)
+    assert outcome.first_version == 2
+    assert await log.length(stream) == 3
+    await check_invariants(place)
+
+
+async def test_a_connection_that_an_operator_ends_is_made_anew(open_log: OpenLog, place: Place) -> None:
+    load = Load([await open_log()])
+    ends = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE application_name = 'sluice' AND pid <> pg_backend_pid()"""
+    async with load.running(8):
+        for _ in range(4):
+            await load.more(20)
+            await place.execute(ends)
+        await load.more(20)
+    assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
+    await load.check(load.logs[0])
+    await check_invariants(place)
+
+
+async def test_a_statement_that_an_operator_cancels_is_sent_again(open_log: OpenLog, place: Place) -> None:
+    load = Load([await open_log()])
+    cancels = """SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+        WHERE application_name = 'sluice' AND state = 'active' AND pid <> pg_backend_pid()"""
+    async with load.running(8):
+        for _ in range(20):
+            await load.more(5)
+            await place.execute(cancels)
+    assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
+    await check_invariants(place)
+
+
+# -- rows that Postgres refuses
+
+
+@pytest.mark.parametrize("poison", POISONS)
+async def test_an_append_that_postgres_refuses_is_quarantined_alone(
+    open_log: OpenLog, place: Place, poison: str
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    before = [append(stream) for _ in range(7)]
+    after = [append(stream) for _ in range(9)]
+    bad = poisoned(stream, poison)
+    outcomes = await asyncio.gather(*(log.append(each) for each in [*before, bad, *after]))
+    assert isinstance(outcomes[7], Quarantined)
+    assert tally(outcomes) == {"Appended": 16, "Quarantined": 1}
+    versions = [each.first_version for each in outcomes if isinstance(each, Appended)]
+    assert versions == list(range(2, 18))
+    kept = await place.fetch("SELECT * FROM quarantined_append")
+    assert [each["entry"] for each in kept] == [bad.packed[0]]
+    await check_invariants(place)
+
+
+async def test_several_refused_appends_of_one_call_are_quarantined_each(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    appends = [poisoned(stream) if n in (0, 5, 6, 11) else append(stream) for n in range(12)]
+    outcomes = await asyncio.gather(*(log.append(each) for each in appends))
+    assert [n for n, each in enumerate(outcomes) if isinstance(each, Quarantined)] == [0, 5, 6, 11]
+    assert tally(outcomes) == {"Appended": 8, "Quarantined": 4}
+    assert await log.length(stream) == 9
+    await check_invariants(place)
+
+
+async def test_a_conflicting_row_that_nobody_sequenced_is_loud_and_stops_only_its_own_append(
+    open_log: OpenLog, place: Place
+) -> None:
+    """Somebody wrote into the outbox by hand, where the stream's next version belongs."""
+    log = await open_log()
+    stream = new_stream()
+    beside = new_stream(stream.tenant)
+    await appended(log, append(stream))
+    await place.execute("""
+        INSERT INTO outbox SELECT 1, version + 1, recorded_at, gen_random_uuid(), tenant, correlation_id,
+            causation_id, 1000 + p, spec_rev, append_id, digest, aggregate_type, aggregate_id, type,
+            actor_type, actor_id, target_type, target_id, extra, payload FROM outbox""")
+    refused, fine = await asyncio.gather(log.append(append(stream)), log.append(append(beside)))
+    assert isinstance(refused, Quarantined)
+    assert isinstance(fine, Appended)
+    await place.execute("DELETE FROM outbox WHERE p >= 1000")
+    (outcome,) = await appended(log, append(stream))
+    assert outcome.first_version == 2
+    await check_invariants(place)
+
+
+async def test_what_a_dead_gateway_sequenced_and_postgres_refuses_is_quarantined_by_another(
+    open_log: OpenLog, place: Place
+) -> None:
+    dead, living = await open_log(), await open_log()
+    stream = new_stream()
+    await asyncio.gather(opened(dead, stream), opened(living, stream))
+    await appended(living, append(stream))
+    gate, helped = hold_commits(dead, stream), hold_help(living)
+    hold_help(dead)
+    good = [append(stream) for _ in range(3)]
+    for each in [*good, poisoned(stream), append(stream)]:
+        dead.append(each)
+    await gate.arrived()
+    await until(lambda: not lane(dead, stream).sequencer._queue)
+    await crash(dead)
+    helped.open()
+    await until(lambda: place.fetch("SELECT FROM quarantined_append"))
+    (outcome,) = await appended(living, append(stream))
+    assert outcome.first_version == 5
+    for each in good:
+        assert await living.event(stream.tenant, each.append_id) is not None
+    await check_invariants(place)
+
+
+async def test_a_quarantine_that_postgres_interrupts_is_finished(open_log: OpenLog, place: Place) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    lose_fetches(log, "quarantine", 2)
+    outcomes = await asyncio.gather(
+        log.append(append(stream)), log.append(poisoned(stream)), log.append(append(stream))
+    )
+    assert [type(each) for each in outcomes] == [Appended, Quarantined, Appended]
+    await check_invariants(place)
+
+
+# -- a Postgres that lost commits
+
+
+class Rewound:
+    """The outbox as it was some appends ago, and what is missing."""
+
+    def __init__(self, place: Place, number: int) -> None:
+        self._place, self._number = place, number
+
+    async def lose(self, after: int) -> None:
+        await self._place.execute(
+            f"CREATE TABLE pristine.lost AS SELECT * FROM outbox WHERE p = {self._number} AND seq > {after}"
+        )
+        await self._place.execute("CREATE TABLE pristine.row_before AS SELECT * FROM partition_log")
+        rows = await self._place.fetch(
+            "SELECT seq, version, append_id, digest FROM outbox WHERE p = $1 AND seq <= $2 ORDER BY seq",
+            self._number, after,
+        )  # fmt: skip
+        chain = roll("", rows, after)
+        await self._place.execute("DELETE FROM outbox WHERE p = $1 AND seq > $2", self._number, after)
+        await self._place.execute(
+            "UPDATE partition_log SET seq = $2, chain = $3 WHERE p = $1", self._number, after, chain
+        )
+
+    async def bring_back(self) -> None:
+        """As a person does who finds the missing commits."""
+        await self._place.execute("INSERT INTO outbox SELECT * FROM pristine.lost")
+        await self._place.execute(
+            """UPDATE partition_log l SET seq = b.seq, chain = b.chain, alarm = NULL FROM pristine.row_before b
+            WHERE l.p = b.p AND l.p = $1""",
+            self._number,
+        )
+
+    async def seq(self) -> int:
+        return (await self._place.fetch("SELECT seq FROM partition_log WHERE p = $1", self._number))[0][0]
+
+
+async def halted(log: Log, stream: Stream) -> None:
+    partition = lane(log, stream).partition
+    await until(lambda: partition.halted is not None)
+    refused = await log.append(append(stream))
+    assert isinstance(refused, NotCommitted)
+    assert "Postgres stands at" in refused.reason
+
+
+async def test_a_postgres_that_lost_commits_stops_the_partition_and_is_not_written_to(
+    open_log: OpenLog, place: Place
+) -> None:
+    """Its gateway knows what it saw committed; one that boots learns it from Redis."""
+    log = await open_log(append_deadline_s=1)
+    stream = new_stream()
+    for _ in range(5):
+        await appended(log, append(stream))
+    await check_invariants(place)
+    rewound = Rewound(place, lane(log, stream).partition.number)
+    await rewound.lose(after=3)
+    first = await log.append(append(stream))
+    assert isinstance(first, OutcomeUnknown | NotCommitted)
+    await halted(log, stream)
+    assert "is refused" in (await log.ready() or "") or "Postgres stands" in (await log.ready() or "")
+    new = await open_log(append_deadline_s=1)
+    await halted(new, stream)
+    assert await rewound.seq() == 3
+    await rewound.bring_back()
+    for each in (log, new):
+        await until(lambda each=each: lane(each, stream).partition.halted is None)
+        await appended(each, append(stream))
+    await check_invariants(place)
+
+
+async def test_a_postgres_that_goes_back_while_a_partition_idles_is_not_repaired_in_silence(
+    open_log: OpenLog, place: Place
+) -> None:
+    """A gateway that boots sees in Redis that more was committed, and adopts neither history."""
+    log = await open_log()
+    stream = new_stream()
+    for _ in range(4):
+        await appended(log, append(stream))
+    await check_invariants(place)
+    rewound = Rewound(place, lane(log, stream).partition.number)
+    await log.stop(1)
+    await rewound.lose(after=2)
+    for _ in range(2):
+        await halted(await open_log(append_deadline_s=1), stream)
+    assert await rewound.seq() == 2
+    await rewound.bring_back()
+    await appended(await open_log(), append(stream, expected=4))
+    await check_invariants(place)
+
+
+async def test_another_history_in_postgres_than_redis_saw_committed_stops_the_partition(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    for _ in range(3):
+        await appended(log, append(stream))
+    await check_invariants(place)
+    number = lane(log, stream).partition.number
+    await log.stop(1)
+    right = (await place.fetch("SELECT chain FROM partition_log WHERE p = $1", number))[0][0]
+    update = "UPDATE partition_log SET chain = $2, alarm = NULL WHERE p = $1"
+    await place.execute(update, number, "0" * 40)
+    stopped = await open_log(append_deadline_s=1)
+    await until(lambda: lane(stopped, stream).partition.halted is not None)
+    assert isinstance(await stopped.append(append(stream)), NotCommitted)
+    await place.execute(update, number, right)
+    await until(lambda: lane(stopped, stream).partition.halted is None)
+    await appended(stopped, append(stream))
+    await check_invariants(place)

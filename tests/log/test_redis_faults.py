@@ -1,0 +1,448 @@
+"""Whatever Redis forgets or brings back, Postgres decides: nothing acknowledged is lost, appends go on."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from gateway.events import Appended, Outcome, Stream
+from gateway.log.log import Log
+from gateway.log.reader import Range
+from tests.log.conftest import OpenLog
+from tests.log.drive import (
+    Gate,
+    Place,
+    Proceed,
+    append,
+    appended,
+    crash,
+    hold_commits,
+    hold_help,
+    ids,
+    interpose,
+    lane,
+    new_stream,
+    new_tenant,
+    opened,
+    tally,
+    until,
+)
+from tests.log.invariants import check_invariants
+from tests.servers import Servers
+
+
+@pytest.fixture
+def place(breakable: Place) -> Place:
+    return breakable
+
+
+@pytest.fixture
+async def redis(place: Place) -> AsyncIterator[Redis]:
+    client = Redis.from_url(place.redis_url, protocol=2)
+    yield client
+    await client.aclose()
+
+
+class Load:
+    """Writers that go on until told, and what they were answered."""
+
+    def __init__(self, logs: list[Log]) -> None:
+        self.logs = logs
+        tenant = new_tenant()
+        self.streams = [new_stream(tenant) for _ in range(4)]
+        self.outcomes: list[tuple[Stream, tuple[bytes, ...], Outcome]] = []
+        self._over = False
+
+    @asynccontextmanager
+    async def running(self, writers: int = 16) -> AsyncIterator[Load]:
+        tasks = [asyncio.ensure_future(self._write(n)) for n in range(writers)]
+        try:
+            yield self
+        finally:
+            self._over = True
+            await asyncio.gather(*tasks)
+
+    async def _write(self, n: int) -> None:
+        while not self._over:
+            one = append(self.streams[n % 4], 1 + n % 2)
+            outcome = await self.logs[n % len(self.logs)].append(one)
+            self.outcomes.append((one.stream, ids(one), outcome))
+
+    async def more(self, count: int) -> None:
+        """Returns once so many more appends were acknowledged."""
+        goal = self.acknowledged + count
+        await until(lambda: self.acknowledged >= goal, 15)
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(isinstance(outcome, Appended) for *_, outcome in self.outcomes)
+
+    async def check(self, log: Log) -> None:
+        """Each acknowledged event stands where its receipt says."""
+        pages = {stream: await log.page(Range(stream, limit=100_000)) for stream in self.streams}
+        for stream, event_ids, outcome in self.outcomes:
+            if isinstance(outcome, Appended):
+                there = pages[stream].events[outcome.first_version - 1 : outcome.length]
+                assert tuple(each.event.id for each in there) == outcome.event_ids == event_ids
+
+
+async def test_appends_survive_that_redis_is_flushed_under_load(
+    open_log: OpenLog, place: Place, redis: Redis
+) -> None:
+    load = Load([await open_log(), await open_log()])
+    async with load.running():
+        for _ in range(3):
+            await load.more(100)
+            await redis.flushall()
+        await load.more(100)
+    assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
+    await load.check(load.logs[0])
+    await check_invariants(place)
+
+
+async def test_reads_after_a_flush_show_all_that_was_acknowledged(
+    open_log: OpenLog, place: Place, redis: Redis
+) -> None:
+    logs = [await open_log(), await open_log()]
+    stream = new_stream()
+    one = append(stream, 5)
+    await appended(logs[0], one)
+    await redis.flushall()
+    for log in logs:
+        page = await log.page(Range(stream))
+        assert [each.event for each in page.events] == list(one.events)
+    await appended(logs[1], append(stream, expected=5))
+    for log in logs:
+        assert await log.length(stream) == 6
+    await check_invariants(place)
+
+
+async def test_identities_survive_a_flush(open_log: OpenLog, place: Place, redis: Redis) -> None:
+    log = await open_log()
+    stream = new_stream()
+    one = append(stream, 2, key=b"k")
+    await appended(log, one)
+    await redis.flushall()
+    outcome = await log.append(append(stream, 2, key=b"k"))
+    assert outcome == Appended(stream.key, 1, ids(one), replayed=True)
+    await check_invariants(place)
+
+
+@pytest.mark.parametrize("fields", [None, {"torn": "1"}, {"epoch": "1"}], ids=["deleted", "torn", "older"])
+async def test_a_partition_whose_meta_hash_is_not_right_goes_on_in_a_new_epoch(
+    open_log: OpenLog, place: Place, redis: Redis, fields: dict[str, str] | None
+) -> None:
+    logs = [await open_log(), await open_log()]
+    stream = new_stream()
+    await appended(logs[0], append(stream, 3))
+    partition = lane(logs[0], stream).partition
+    epoch = partition.epoch
+    await (redis.hset(partition.keys.meta, mapping=fields) if fields else redis.delete(partition.keys.meta))
+    outcomes = await asyncio.gather(*(log.append(append(stream)) for log in logs))
+    assert tally(outcomes) == {"Appended": 2}
+    await until(lambda: partition.epoch > epoch)
+    assert await logs[1].length(stream) == 5
+    await check_invariants(place)
+
+
+async def test_a_half_written_call_is_never_committed(open_log: OpenLog, place: Place, redis: Redis) -> None:
+    """A script that fails between its writes leaves events in a stream that the journal does not know."""
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    keys = lane(log, stream).partition.keys
+    orphan = append(stream)
+    await redis.hset(keys.meta, "torn", "1")
+    await redis.xadd(keys.stream(stream), {"s": "2", "e": orphan.packed[0]}, "2-0")
+    assert await log.length(stream) == 1
+    (outcome,) = await appended(log, append(stream))
+    assert outcome.first_version == 2
+    assert await log.event(stream.tenant, orphan.append_id) is None
+    await check_invariants(place)
+
+
+async def test_a_fence_that_does_not_match_is_verified_and_appends_go_on(
+    open_log: OpenLog, place: Place, redis: Redis
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    gate, helped = hold_commits(log, stream), hold_help(log)
+    pending = log.append(append(stream, 2))
+    await gate.arrived()
+    meta = lane(log, stream).partition.keys.meta
+    await redis.hset(meta, "fence", "0" * 40)
+    gate.open()
+    helped.open()
+    (outcome,) = await appended(log, append(stream))
+    assert isinstance(await pending, Appended)
+    assert outcome.first_version == 4
+    await check_invariants(place)
+
+
+async def test_a_redis_that_saw_a_later_epoch_than_postgres_is_never_overwritten(
+    open_log: OpenLog, place: Place, redis: Redis
+) -> None:
+    log = await open_log(append_deadline_s=1)
+    stream = new_stream()
+    await appended(log, append(stream))
+    partition = lane(log, stream).partition
+    epoch = partition.epoch
+    await redis.hset(partition.keys.meta, "epoch", "99")
+    await until(lambda: partition.halted)
+    assert "NotCommitted" in tally([await log.append(append(stream))])
+    assert await redis.hget(partition.keys.meta, "epoch") == b"99"
+    await redis.hset(partition.keys.meta, "epoch", str(epoch))
+    await place.execute("UPDATE partition_log SET alarm = NULL")
+    await until(lambda: partition.halted is None)
+    await appended(log, append(stream))
+    await check_invariants(place)
+
+
+async def test_a_deleted_stream_is_cold(open_log: OpenLog, place: Place, redis: Redis) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream, 3))
+    await redis.delete(lane(log, stream).partition.keys.stream(stream))
+    assert await log.length(stream) == 3
+    (outcome,) = await appended(log, append(stream, expected=3))
+    assert outcome.first_version == 4
+    await check_invariants(place)
+
+
+async def test_a_stream_deleted_with_uncommitted_events_harms_nothing_that_was_acknowledged(
+    open_log: OpenLog, place: Place, redis: Redis
+) -> None:
+    """What is sequenced on the wrong head is refused by Postgres; the partition goes on without it."""
+    log, other = await open_log(), await open_log()
+    stream, beside = new_stream(), None
+    beside = new_stream(stream.tenant)
+    await asyncio.gather(opened(log, stream), opened(other, stream))
+    gate = hold_commits(log, stream)
+    for each in (log, other):
+        hold_help(each)
+    first = log.append(append(stream, 2))
+    await gate.arrived()
+    await redis.delete(lane(log, stream).partition.keys.stream(stream))
+    wrong, good = other.append(append(stream)), other.append(append(beside))
+    await until(lambda: not lane(other, stream).sequencer._queue)
+    gate.open()
+    assert tally([await first, await wrong, await good]) == {"Appended": 2, "Quarantined": 1}
+    assert await log.length(stream) == 2
+    (outcome,) = await appended(other, append(stream))
+    assert outcome.first_version == 3
+    await check_invariants(place)
+
+
+async def test_a_journal_that_was_deleted_ends_the_epoch_and_nothing_waits_for_ever(
+    open_log: OpenLog, place: Place, redis: Redis
+) -> None:
+    dead, living = await open_log(), await open_log()
+    stream = new_stream()
+    await asyncio.gather(opened(dead, stream), opened(living, stream))
+    await appended(living, append(stream))
+    gate, helped = hold_commits(dead, stream), hold_help(living)
+    hold_help(dead)
+    dead.append(append(stream))
+    await gate.arrived()
+    await crash(dead)
+    await redis.delete(lane(living, stream).partition.keys.journal)
+    helped.open()
+    (outcome,) = await appended(living, append(stream))
+    assert outcome.first_version == 2
+    await check_invariants(place)
+
+
+async def test_a_journal_with_a_hole_ends_the_epoch_and_nothing_waits_for_ever(
+    open_log: OpenLog, place: Place, redis: Redis
+) -> None:
+    dead, living = await open_log(), await open_log()
+    stream = new_stream()
+    await asyncio.gather(opened(dead, stream), opened(living, stream))
+    gate, helped = hold_commits(dead, stream), hold_help(living)
+    hold_help(dead)
+    for _ in range(2):
+        dead.append(append(stream))
+        await gate.arrived()
+        await until(lambda: not lane(dead, stream).sequencer._queue)
+    await crash(dead)
+    partition = lane(living, stream).partition
+    await redis.xdel(partition.keys.journal, "1-0")
+    helped.open()
+    (outcome,) = await appended(living, append(stream))
+    assert outcome.first_version == 1
+    await check_invariants(place)
+
+
+async def test_bytes_that_changed_in_the_journal_are_never_committed(
+    open_log: OpenLog, place: Place, redis: Redis
+) -> None:
+    dead, living = await open_log(), await open_log()
+    stream = new_stream()
+    await asyncio.gather(opened(dead, stream), opened(living, stream))
+    gate, helped = hold_commits(dead, stream), hold_help(living)
+    hold_help(dead)
+    one = append(stream)
+    dead.append(one)
+    await gate.arrived()
+    await crash(dead)
+    journal = lane(living, stream).partition.keys.journal
+    await redis.eval(
+        """local e = redis.call('XRANGE', KEYS[1], '-', '+')[1][2]
+        redis.call('DEL', KEYS[1]) e[10] = ARGV[1]
+        return redis.call('XADD', KEYS[1], '1-0', unpack(e))""",
+        1, journal, append(stream).packed[0],
+    )  # fmt: skip
+    helped.open()
+    (outcome,) = await appended(living, append(stream))
+    assert outcome.first_version == 1
+    assert await living.length(stream) == 1
+    await check_invariants(place)
+
+
+async def test_scripts_are_loaded_again_where_the_server_forgot_them(
+    open_log: OpenLog, place: Place, redis: Redis
+) -> None:
+    load = Load([await open_log()])
+    async with load.running(4):
+        for _ in range(3):
+            await load.more(20)
+            await redis.script_flush()
+    assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
+    await check_invariants(place)
+
+
+# -- servers that are killed
+
+
+async def test_reads_go_on_while_redis_is_away(
+    open_log: OpenLog, place: Place, breakable_servers: Servers
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    one = append(stream, 3)
+    await appended(log, one)
+    breakable_servers.redis.kill()
+    page = await log.page(Range(stream, newest_first=True))
+    assert [each.event for each in page.events] == list(one.events[::-1])
+    assert await log.ready() is not None
+    await breakable_servers.redis.start()
+    await appended(log, append(stream))
+    await check_invariants(place)
+
+
+async def test_appends_survive_that_redis_is_killed_under_load(
+    open_log: OpenLog, place: Place, breakable_servers: Servers
+) -> None:
+    load = Load([await open_log(), await open_log()])
+    async with load.running():
+        await load.more(100)
+        await breakable_servers.redis.restart()
+        await load.more(100)
+        breakable_servers.wipe_redis()
+        await breakable_servers.redis.start()
+        await load.more(100)
+    assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
+    await load.check(load.logs[1])
+    await check_invariants(place)
+
+
+def aof(servers: Servers) -> Path:
+    return servers.folder / "redis" / "appendonlydir"
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "uncommitted"])
+async def test_a_redis_that_comes_back_without_its_last_events_is_given_up(
+    open_log: OpenLog, place: Place, breakable_servers: Servers, committed: bool
+) -> None:
+    servers = breakable_servers
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream, 3, key=b"old"))
+    await check_invariants(place)
+    copy = servers.folder / "copy"
+    shutil.copytree(aof(servers), copy)
+    gate, helped = hold_commits(log, stream), hold_help(log)
+    if committed:
+        gate.open()
+    late = append(stream, 2, key=b"late")
+    pending = log.append(late)
+    await (pending if committed else gate.arrived())
+    servers.redis.kill()
+    shutil.rmtree(aof(servers))
+    shutil.move(copy, aof(servers))
+    await servers.redis.start()
+    gate.open()
+    helped.open()
+    assert await pending == Appended(stream.key, 4, ids(late))
+    (outcome,) = await appended(log, append(stream))
+    assert outcome.first_version == 6
+    assert await log.append(append(stream, 2, key=b"late")) == Appended(stream.key, 4, ids(late), True)
+    assert await log.length(stream) == 6
+    await check_invariants(place)
+
+
+async def test_a_redis_that_answers_too_late_makes_nothing_appear_twice(
+    open_log: OpenLog, place: Place, breakable_servers: Servers
+) -> None:
+    """Paused: its connections stay open, and what they carried runs when it wakes up."""
+    log = await open_log(redis_timeout_s=0.2)
+    stream = new_stream()
+    await appended(log, append(stream))
+    breakable_servers.redis.pause()
+    pending = [log.append(append(stream)) for _ in range(10)]
+    partition = lane(log, stream).partition
+    await until(lambda: not partition.open)
+    breakable_servers.redis.resume()
+    outcomes = await asyncio.gather(*pending)
+    assert [each.first_version for each in outcomes if isinstance(each, Appended)] == list(range(2, 12))
+    await check_invariants(place)
+
+
+async def test_two_verifiers_that_meet_after_a_flush_end_with_one_epoch(
+    open_log: OpenLog, place: Place, redis: Redis
+) -> None:
+    """One seals and is stopped before it installs; the other goes on; the first one's install is stale."""
+    slow, quick = await open_log(), await open_log()
+    stream = new_stream()
+    await appended(slow, append(stream))
+    await opened(quick, stream)
+    partition = lane(quick, stream).partition
+    gate, counter = Gate(), itertools.count()
+
+    async def around(proceed: Proceed, name: str, keys: list[str], *args: object) -> object:
+        if name == "install" and keys[0] == partition.keys.meta and next(counter) == 0:
+            await gate.hold()
+        return await proceed()
+
+    interpose(slow._scripts, "run", around)
+    hold = hold_verify(quick, partition.number)
+    await redis.delete(partition.keys.meta)
+    await gate.arrived()
+    hold.open()
+    (outcome,) = await appended(quick, append(stream))
+    assert outcome.first_version == 2
+    gate.open()
+    (outcome,) = await appended(slow, append(stream))
+    assert outcome.first_version == 3
+    await check_invariants(place)
+
+
+def hold_verify(log: Log, number: int) -> Gate:
+    """The gateway's next verifications of a partition wait before they look."""
+    gate = Gate()
+
+    async def around(proceed: Proceed, partition: object) -> object:
+        if getattr(partition, "number", None) == number:
+            await gate.hold()
+        return await proceed()
+
+    interpose(log._verifier, "verify", around)
+    return gate

@@ -1,0 +1,245 @@
+"""What is counted: looked at as an operator does, on a gateway that serves."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import asyncpg
+import httpx
+import pytest
+
+from gateway.config import Config
+from tests.edge.accounts import SPEC, Account
+from tests.edge.calls import NDJSON, append, appended, bulk, bulk_line, envelope, new_client, new_id, noted
+from tests.edge.serving import Served, serving
+from tests.telemetry.scrape import scrape, scraped_until
+
+
+async def test_appends_are_counted_by_what_their_callers_were_told(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    key, keyed = new_id(), {"idempotency-key": "k"}
+    await appended(client, "order", key, "was_noted", headers=keyed)
+    await appended(client, "order", key, "was_noted", headers=keyed)
+    await noted(client, key, 5)
+    assert (await append(client, "order", key, "was_noted", previous_length=1)).status_code == 409
+    assert (await append(client, "order", key, "was_noted", 1, headers=keyed)).status_code == 422
+    found = await scrape(operator)
+    outcomes = ("committed", "replayed", "conflict", "mismatch", "not_committed", "unknown", "quarantined")
+    counted = [found("sluice_appends_total", outcome=outcome) for outcome in outcomes]
+    assert counted == [2, 1, 1, 1, 0, 0, 0]
+    assert found("sluice_events_committed_total") == 6
+    assert found("sluice_identity_lookups_total") >= 3
+    assert found("sluice_append_wait_seconds_count") == 2
+    assert 0 < found("sluice_append_wait_seconds_sum") < 5
+
+
+async def test_an_append_that_its_spec_would_refuse_by_now_is_counted_as_a_replay(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    body = envelope()
+    key = new_id()
+    assert (
+        await client.post(f"/ticket/{key}/was_opened", json=body, headers={"idempotency-key": "k"})
+    ).is_success
+    spec = (await client.get("/_/spec")).json()["spec"]
+    del spec["aggregate_types"]["ticket"]
+    assert (await client.put("/_/spec?force=true", json=spec)).status_code == 200
+    again = await client.post(f"/ticket/{key}/was_opened", json=body, headers={"idempotency-key": "k"})
+    assert again.headers["idempotency-replayed"] == "true"
+    assert (await scrape(operator))("sluice_appends_total", outcome="replayed") == 1
+
+
+async def test_batches_are_measured_one_by_one(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    await bulk(client, *[bulk_line(new_id()) for _ in range(200)])
+    found = await scrape(operator)
+    assert found("sluice_commit_batch_rows_sum") == found("sluice_events_committed_total") == 200
+    batches = found("sluice_commit_batch_rows_count")
+    assert 1 <= batches < 200
+    assert (
+        found("sluice_commit_swaps_total", result="held") == batches == found("sluice_commit_seconds_count")
+    )
+    assert found("sluice_sequence_batch_appends_sum") >= 200
+    assert found("sluice_cold_streams_total") == 200
+    assert found("sluice_queue_appends") == found("sluice_queue_bytes") == 0
+
+
+async def test_partitions_are_shown_open_and_level_once_nothing_is_under_way(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    await noted(client, new_id(), 10)
+    found = await scraped_until(
+        operator,
+        lambda found: (
+            found("sluice_log_events_total", event="partitions_opened")
+            and found.all("sluice_watermark_lag_events") == [0.0] * 16
+        ),
+    )
+    states = [found("sluice_partitions", state=state) for state in ("open", "closed", "halted")]
+    assert states == [16, 0, 0]
+    assert found("sluice_epoch_changes_total", kind="sealed") == 16
+    assert found("sluice_log_events_total", event="partitions_opened") == 1
+    assert found("sluice_log_events_total", event="partitions_sealed") == 0
+    assert [found("sluice_server_up", server=server) for server in ("redis", "postgres")] == [1, 1]
+
+
+async def test_reads_are_counted_by_what_they_needed(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    key = new_id()
+    await noted(client, key, 3)
+    before = await scrape(operator)
+    assert (await client.get(f"/order/{key}/length")).json()["length"] == 3
+    assert (await client.get(f"/order/{new_id()}/length")).json()["length"] == 0
+    found = await scrape(operator)
+    assert found("sluice_reads_total", source="redis") == before("sluice_reads_total", source="redis") + 1
+    assert (
+        found("sluice_reads_total", source="postgres") == before("sluice_reads_total", source="postgres") + 1
+    )
+
+
+async def test_answers_are_counted_by_method_and_status_whatever_the_method_is(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    await noted(client, new_id(), 1)
+    await client.get("/order/none/length")
+    await client.request("PROPFIND", "/order")
+    await client.request("REPORT", "/order")
+    await client.post("/_/bulk", content=b"", headers=NDJSON)
+    found = await scrape(operator)
+    assert found("sluice_http_responses_total", method="POST", status="201") == 1
+    assert found("sluice_http_responses_total", method="POST", status="200") == 1
+    assert found("sluice_http_responses_total", method="GET", status="422") == 1
+    assert found("sluice_http_responses_total", method="other", status="405") == 2
+
+
+async def test_a_spec_that_this_gateway_cant_read_is_counted_and_logged(
+    client: httpx.AsyncClient,
+    operator: httpx.AsyncClient,
+    account: Account,
+    database: asyncpg.Pool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert (await scrape(operator))("sluice_catalog_unreadable_specs") == 0
+    async with database.acquire() as connection, connection.transaction():
+        changed = await connection.fetchval(
+            "UPDATE catalog_clock SET revision = revision + 1 RETURNING revision"
+        )
+        columns = "tenant, revision, document, digest, changed"
+        row = f"INSERT INTO spec_revision ({columns}) VALUES ($1, 2, $2, '', $3)"
+        await connection.execute(row, account.id, b'{"holograms": {}}', changed)
+    found = await scraped_until(operator, lambda found: found("sluice_catalog_unreadable_specs") == 1)
+    assert found("sluice_log_events_total", event="spec_unreadable") == 1
+    (told,) = [record for record in caplog.records if record.msg == "spec_unreadable"]
+    assert (told.tenant, told.revision) == (account.id, 2)
+    assert "/holograms: unknown_key" in told.faults
+    assert (await client.put("/_/spec?force=true", json=SPEC)).status_code == 200
+    found = await scraped_until(operator, lambda found: found("sluice_catalog_unreadable_specs") == 0)
+    assert found("sluice_log_events_total", event="spec_readable") == 1
+    assert 0 <= found("sluice_catalog_age_seconds") < 5
+
+
+async def test_a_deployment_is_on_record_with_the_key_that_did_it(
+    client: httpx.AsyncClient, account: Account, database: asyncpg.Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert (await client.put("/_/spec?force=true", json=SPEC | {"singletons": []})).status_code == 200
+    (told,) = [record for record in caplog.records if record.msg == "spec_deployed"]
+    handle = "SELECT handle FROM api_key WHERE tenant = $1 AND scope = 'admin'"
+    assert (told.tenant, told.revision, told.forced) == (account.id, 2, True)
+    assert told.key == await database.fetchval(handle, account.id)
+
+
+async def test_the_process_and_its_release_are_shown(operator: httpx.AsyncClient) -> None:
+    found = await scraped_until(operator, lambda found: found("sluice_loop_lag_seconds_count") > 0)
+    assert found("process_resident_memory_bytes") > 10_000_000
+    assert found.all("sluice_build_info") == [1.0]
+
+
+async def test_nothing_that_a_client_chose_is_in_the_metrics(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient, account: Account
+) -> None:
+    key = new_id()
+    await noted(client, key, 1)
+    await client.get("/nosuchtype/nosuchkey/events")
+    page = (await operator.get("/_/metrics")).text
+    for chosen in (key, account.name, account.id, account.admin, "order", "was_noted", "nosuch"):
+        assert chosen not in page
+
+
+# -- who may see it
+
+
+async def test_the_ops_port_serves_metrics_and_health_and_nothing_else(operator: httpx.AsyncClient) -> None:
+    for path in ("/_/metrics", "/_/health/live", "/_/health/ready"):
+        assert (await operator.get(path)).status_code == 200
+    head = await operator.head("/_/metrics")
+    assert (head.status_code, head.content) == (200, b"")
+    refused = await operator.post("/_/metrics")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    for path in ("/", "/order/main_webhook", "/_/spec", "/_/metrics/"):
+        assert (await operator.get(path)).json()["code"] == "not_found"
+
+
+async def test_metrics_come_in_the_format_that_is_asked_for(operator: httpx.AsyncClient) -> None:
+    plain = await operator.get("/_/metrics")
+    assert plain.headers["content-type"].startswith("text/plain; version=")
+    openmetrics = await operator.get("/_/metrics", headers={"accept": "application/openmetrics-text"})
+    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+    assert openmetrics.text.endswith("# EOF\n")
+
+
+async def test_on_the_main_port_there_are_no_metrics_unless_a_token_is_set(
+    client: httpx.AsyncClient, gateway: Served
+) -> None:
+    assert (await client.get("/_/metrics")).json()["code"] == "not_found"
+    async with new_client(gateway.url, None) as stranger:
+        assert (await stranger.get("/_/metrics")).status_code == 401
+
+
+async def test_the_token_opens_the_metrics_and_no_other_key_does(config: Config, account: Account) -> None:
+    async with serving(replace(config, metrics_token="t0ken", ops_port=None)) as served:
+        async with new_client(served.url, "t0ken") as prometheus:
+            assert "sluice_appends_total" in (await prometheus.get("/_/metrics")).text
+            assert (await prometheus.post("/_/metrics")).status_code == 405
+            assert (await prometheus.get("/_/spec")).status_code == 401
+        for key, status in ((account.admin, 404), ("t0ken2", 401), ("t0ke", 401), (None, 401)):
+            async with new_client(served.url, key) as other:
+                assert (await other.get("/_/metrics")).status_code == status
+        async with new_client(served.url, None) as several:
+            sent = [("authorization", "Bearer t0ken"), ("authorization", f"Bearer {account.admin}")]
+            assert (await several.get("/_/metrics", headers=sent)).status_code == 400
+            basic = {"authorization": "Basic t0ken"}
+            assert (await several.get("/_/metrics", headers=basic)).status_code == 401
+
+
+async def test_under_sluice_dev_its_own_admin_key_opens_them(
+    config: Config, account: Account, database: asyncpg.Pool
+) -> None:
+    await database.execute("UPDATE tenant SET name = 'main' WHERE id = $1", account.id)
+    async with serving(replace(config, dev=True, ops_port=None)) as served:
+        for key, status in ((account.admin, 200), (account.write, 403), (account.read, 403)):
+            async with new_client(served.url, key) as client:
+                assert (await client.get("/_/metrics")).status_code == status
+
+
+async def test_under_sluice_dev_other_tenants_see_no_metrics(config: Config, account: Account) -> None:
+    in_dev = replace(config, dev=True, ops_port=None)
+    async with serving(in_dev) as served, new_client(served.url, account.admin) as client:
+        assert (await client.get("/_/metrics")).status_code == 404
+
+
+async def test_a_second_gateway_that_cant_have_the_ops_port_goes_on_without(
+    client: httpx.AsyncClient,
+    operator: httpx.AsyncClient,
+    config: Config,
+    account: Account,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(config) as second, new_client(second.url, account.write) as other:
+        assert "ops_port_taken" in caplog.messages
+        await asyncio.gather(noted(client, new_id(), 1), noted(other, new_id(), 2))
+        assert (await scrape(operator))("sluice_appends_total", outcome="committed") == 1
+    assert (await scrape(operator))("sluice_log_events_total", event="gateway_stopped") == 1
