@@ -20,8 +20,8 @@ _PLACE = re.compile(r"(<!-- settings: made by .*? -->\n).*?(<!-- end -->)", re.D
 _HEAD = """\
 # Every setting of `sluice serve`, with its default and its reason. Made by deploy/settings.py.
 #
-# For an env_file, systemd's EnvironmentFile, or `set -a; . ./sluice.env`. An empty value is the same as none; a name
-# that nobody knows is a fault, and all faults are reported at once. A secret may stand in a file instead.
+# For an env_file, systemd's EnvironmentFile, or `set -a; . ./sluice.env`. An empty value is the same as none;
+# a name that nobody knows is a fault; all faults are reported at once. A secret may stand in a file instead.
 """
 
 

@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -154,9 +154,9 @@ def _application(
         callers,
         operators.health,
         Bulk(log, catalog, outcomes, config),
-        Specs(catalog, catalog_pool, config.body_bytes_max),
+        Specs(catalog, catalog_pool, config),
         OpenApi(catalog, config),
-        Ids(catalog, config.body_bytes_max),
+        Ids(catalog, config),
         log,
     )
     return Gate(
@@ -281,7 +281,9 @@ async def _serve(config: Config) -> None:
             stopping,
             uvicorn.Config(
                 application,
-                http=make_protocol(config.headers_max, config.header_bytes_max, config.body_timeout_s),
+                http=make_protocol(
+                    config.headers_max, config.header_bytes_max, body_timeout_s=config.body_timeout_s
+                ),
                 ws="none",
                 lifespan="off",
                 loop="none",
@@ -310,6 +312,16 @@ class _Server(uvicorn.Server):
     def __init__(self, stopping: asyncio.Event, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._stopping = stopping
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Without raising the signal once more at the end, as uvicorn does for whoever runs it: that would
+        kill the process before the log is flushed."""
+        with super().capture_signals():
+            try:
+                yield
+            finally:
+                self._captured_signals.clear()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logger.info("gateway_stopping")

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from gateway.cli import keys, specs, tenants
+from gateway.cli import keys, operations, specs, tenants
 from gateway.cli.database import PostgresOption, postgres_url, read_file
 from gateway.config import Config, one
 
@@ -40,6 +40,9 @@ app = typer.Typer(
 app.add_typer(specs.app, name="spec")
 app.add_typer(keys.app, name="keys")
 app.add_typer(tenants.app, name="tenants")
+app.command()(operations.audit)
+app.command()(operations.repair)
+app.command()(operations.rewind)
 
 
 @app.command()

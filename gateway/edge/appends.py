@@ -63,6 +63,7 @@ class Appends:
         self._outcomes = outcomes
         self._catalog = catalog
         self._body_bytes_max = config.body_bytes_max
+        self._body_timeout_s = config.body_timeout_s
         self._event_bytes_max = config.event_bytes_max
 
     async def append(
@@ -94,7 +95,7 @@ class Appends:
         if unreadable is not None:
             await _send(send, call, refused(unreadable))
             return
-        body = await read_body(receive, self._body_bytes_max)
+        body = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
         assert deployed is not None
         minting = Minting(
             tenant=principal.tenant.id.bytes,
@@ -141,7 +142,7 @@ class Appends:
         if check_json_body(head, self._body_bytes_max) is not None:
             return None
         try:
-            return await read_body(receive, self._body_bytes_max)
+            return await read_body(receive, self._body_bytes_max, self._body_timeout_s)
         except Refused:
             return None
 

@@ -242,15 +242,17 @@ async def lines(receive: Receive, bytes_max: int, line_bytes_max: int) -> AsyncI
         more = message.get("more_body", False)
         part: bytes = message.get("body", b"")
         size += len(part)
-        if size > bytes_max:
-            raise Refused(
-                Refusal("too_large", f"The body is larger than {bytes_max} bytes; send it in parts.")
-            )
+        if size > bytes_max:  # what is whole until there counts, however it was cut into packets
+            part = part[: bytes_max - size]
         first, *others = part.split(b"\n")
         rest = b"" if skipping else rest + first
         for following in others:
             yield None if skipping or len(rest) > line_bytes_max else rest
             rest, skipping = following, False
+        if size > bytes_max:
+            raise Refused(
+                Refusal("too_large", f"The body is larger than {bytes_max} bytes; send it in parts.")
+            )
         if len(rest) > line_bytes_max:
             rest, skipping = b"", True
     if skipping or rest:

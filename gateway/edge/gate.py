@@ -56,8 +56,8 @@ class Gate:
             await _refuse(send, _no_catalog(scope["method"]))
         except ClientGone:
             return
-        except asyncio.CancelledError:  # a shutdown that waits no longer
-            await _refuse(send, _unforeseen(scope["method"]))
+        except asyncio.CancelledError:  # a shutdown that waits no longer; an append under way answers itself
+            await _refuse(send, _stopping(scope["method"]))
         except Exception:
             method = scope["method"]
             correlation_id = read_correlation_id(Head(scope).get(b"x-correlation-id")) or str(uuid7())
@@ -185,6 +185,12 @@ def _no_catalog(method: str) -> Refusal:
     if method == "POST":
         return Refusal("not_committed", "The event will never appear: Postgres does not answer.")
     return Refusal("unavailable", "Postgres does not answer, so no key can be checked. Try again shortly.")
+
+
+def _stopping(method: str) -> Refusal:
+    if method == "POST":
+        return Refusal("not_committed", "The event will never appear: this gateway is stopping.")
+    return Refusal("unavailable", "This gateway is stopping. Try again shortly.")
 
 
 def _unforeseen(method: str) -> Refusal:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from gateway.admit.strict_json import Malformed, decode
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
+from gateway.config import Config
 from gateway.edge.parameters import Parameters
 from gateway.edge.render import encode
 from gateway.edge.request import Head, Refused, check_json_body, read_body
@@ -21,9 +22,10 @@ IDS_MAX = 1000
 
 
 class Ids:
-    def __init__(self, catalog: Catalog, body_bytes_max: int) -> None:
+    def __init__(self, catalog: Catalog, config: Config) -> None:
         self._catalog = catalog
-        self._body_bytes_max = body_bytes_max
+        self._body_bytes_max = config.body_bytes_max
+        self._body_timeout_s = config.body_timeout_s
 
     async def humane(self, request: Request) -> Response:
         """New humane codes, `?count=` of them."""
@@ -36,7 +38,7 @@ class Ids:
         refusal = check_json_body(Head(request.scope), self._body_bytes_max)
         if refusal is not None:
             raise Refused(refusal)
-        body = decode(await read_body(request.receive, self._body_bytes_max))
+        body = decode(await read_body(request.receive, self._body_bytes_max, self._body_timeout_s))
         if isinstance(body, Malformed):
             raise Refused(Refusal("invalid_json", body.reason))
         principal: Principal = request.scope["sluice.principal"]

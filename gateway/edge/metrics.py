@@ -60,8 +60,9 @@ class Counted:
         method, responses = scope["method"], self._responses
 
         def counting(message: Message) -> Awaitable[None]:
-            if message["type"] == "http.response.start":
+            if "status" in message:  # the start of an answer, or one that is whole
                 responses[method, message["status"]] += 1
             return send(message)
 
+        counting.knows_whole_answers = getattr(send, "knows_whole_answers", False)  # type: ignore[attr-defined]
         return self._application(scope, receive, counting)

@@ -1,6 +1,7 @@
 """HTTP/1.1 framing that can be trusted: what uvicorn and llhttp let through, refused before the app sees it.
 
-Owns: the limits of a request's header, its deadline, and the order of answers on one connection.
+Owns: the limits of a request's header, the deadlines of header and body, and the order of answers on one
+connection.
 Must not know: routes, keys, JSON bodies.
 
 llhttp, left strict, refuses two lengths, a length beside a coding, folded lines, bare CR or LF, control
@@ -27,6 +28,8 @@ from uvicorn._types import HTTPScope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from gateway.edge.cycle import Cycle
+
 logger = logging.getLogger("sluice.edge")
 
 HEADERS_MAX: Final = 100
@@ -38,9 +41,12 @@ HEADER_BYTES_MAX: Final = 64 * 1024
 HEADER_TIMEOUT_S: Final = 10.0
 """From a header's first byte (or the connection's start) to its last: a header is one packet or two."""
 
-DRAINED_BYTES_MAX: Final = 1024 * 1024
+BODY_TIMEOUT_S: Final = 30.0
+"""How long a body may pause while the app waits for more of it."""
+
+DRAINED_BYTES_MAX: Final = 4 * 1024 * 1024
 """How much of a body is read on, unheard, once its request has been answered: what an honest client may have
-had under way. Beyond it the connection ends."""
+had under way, so more than the largest body that is accepted. Beyond it the connection ends."""
 
 LINGER_S: Final = 2.0
 """How long a refused connection is read on, unheard: closing at once would reset it, and the client would
@@ -51,12 +57,14 @@ def make_protocol(
     headers_max: int = HEADERS_MAX,
     header_bytes_max: int = HEADER_BYTES_MAX,
     header_timeout_s: float = HEADER_TIMEOUT_S,
+    body_timeout_s: float = BODY_TIMEOUT_S,
 ) -> type[asyncio.Protocol]:
     """A protocol class with these limits, for `uvicorn.Config(http=…, ws="none")`."""
     limits = {
         "headers_max": headers_max,
         "header_bytes_max": header_bytes_max,
         "header_timeout_s": header_timeout_s,
+        "body_timeout_s": body_timeout_s,
     }
     return type("StrictProtocol", (StrictProtocol,), limits)
 
@@ -76,6 +84,7 @@ class StrictProtocol(HttpToolsProtocol):
     headers_max: ClassVar[int] = HEADERS_MAX
     header_bytes_max: ClassVar[int] = HEADER_BYTES_MAX
     header_timeout_s: ClassVar[float] = HEADER_TIMEOUT_S
+    body_timeout_s: ClassVar[float] = BODY_TIMEOUT_S
 
     cycle: RequestResponseCycle | None  # type: ignore[assignment]  # the newest; None before the first
 
@@ -134,6 +143,20 @@ class StrictProtocol(HttpToolsProtocol):
             self._amid_nothing(len(data))
         elif newest.more_body:
             self._amid_body(len(data), grown=newest is not cycle or len(newest.body) > held)
+        elif self._timer is not None:
+            self._disarm()
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
+        """The client sends no more. What it has asked for is answered all the same; a stream that it has
+        already begun to get by GET ends. True keeps our direction open."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body:
+            return False
+        if cycle.response_started and cycle.scope["method"] == "GET":
+            return False
+        cycle.keep_alive = False
+        self._over = True
+        return True
 
     def _amid_header(self, chunk_bytes: int, *, began_before: bool) -> None:
         self._bytes_least = self._bytes_least + chunk_bytes if began_before else 0
@@ -147,7 +170,8 @@ class StrictProtocol(HttpToolsProtocol):
         self._empty_bytes += chunk_bytes
         if self._empty_bytes > DRAINED_BYTES_MAX:
             self._linger()
-        elif self._timer is None:
+        elif self._timer is None or self._mid_body:
+            self._mid_body = False
             self._arm(self.header_timeout_s, self._give_up)
 
     def _amid_body(self, chunk_bytes: int, *, grown: bool) -> None:
@@ -156,6 +180,18 @@ class StrictProtocol(HttpToolsProtocol):
         self._empty_bytes = 0 if grown else self._empty_bytes + chunk_bytes
         if self._empty_bytes > self.header_bytes_max:
             self._refuse(400, "The chunk extensions or trailers of the body have no end.")
+        elif grown or self._timer is None:
+            self._arm(self.body_timeout_s, self._stall)
+
+    def _stall(self) -> None:
+        """A body has not grown in time."""
+        self._timer = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        elif self.flow.read_paused:  # the app takes its time, not the client
+            self._arm(self.body_timeout_s, self._stall)
+        else:
+            self._refuse(408, f"The body has paused for {self.body_timeout_s:g} s; send it without a break.")
 
     def _give_up(self) -> None:
         """A header, or the rest of an answered request, has not come in time."""
@@ -237,7 +273,7 @@ class StrictProtocol(HttpToolsProtocol):
         scope["raw_path"] = self.root_path.encode("ascii") + raw_path
         scope["query_string"] = query
         previous = self.cycle
-        self.cycle = cycle = RequestResponseCycle(
+        self.cycle = cycle = Cycle(
             scope=scope,
             transport=self.transport,
             flow=self.flow,

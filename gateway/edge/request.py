@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -103,26 +104,37 @@ def too_large(bytes_max: int) -> Refusal:
     return Refusal("too_large", f"The body is larger than {bytes_max} bytes.")
 
 
-async def read_body(receive: Receive, bytes_max: int) -> bytes:
-    """The whole body. Raises Refused (413) once it is over `bytes_max`, ClientGone when it breaks off."""
+async def read_body(receive: Receive, bytes_max: int, timeout_s: float) -> bytes:
+    """The whole body. Raises Refused once it is over `bytes_max` (413), or when the rest of it has not come
+    `timeout_s` after its beginning (408), and ClientGone when it breaks off."""
     message = await receive()
     if message["type"] != "http.request":
         raise ClientGone
     body: bytes = message.get("body", b"")
+    if len(body) > bytes_max:
+        raise Refused(too_large(bytes_max))
     if not message.get("more_body", False):
-        if len(body) > bytes_max:
-            raise Refused(too_large(bytes_max))
         return body
-    parts, size = [body], len(body)
-    while message.get("more_body", False):
-        if size > bytes_max:
-            raise Refused(too_large(bytes_max))
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _read_on(receive, [body], bytes_max)
+    except TimeoutError:
+        raise Refused(_too_slow(timeout_s)) from None
+
+
+async def _read_on(receive: Receive, parts: list[bytes], bytes_max: int) -> bytes:
+    size, more = sum(map(len, parts)), True
+    while more:
         message = await receive()
         if message["type"] != "http.request":
             raise ClientGone
-        part = message.get("body", b"")
-        parts.append(part)
-        size += len(part)
-    if size > bytes_max:
-        raise Refused(too_large(bytes_max))
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > bytes_max:
+            raise Refused(too_large(bytes_max))
+        more = message.get("more_body", False)
     return b"".join(parts)
+
+
+def _too_slow(timeout_s: float) -> Refusal:
+    return Refusal("bad_request", f"The body did not arrive within {timeout_s:g} s.", status=408)

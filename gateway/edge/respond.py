@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from starlette.responses import Response
 
+from gateway.edge.cycle import WHOLE
 from gateway.edge.render import refusal_json
 from gateway.edge.request import Send
 from gateway.errors import Refusal
@@ -14,12 +15,19 @@ Headers = list[tuple[bytes, bytes]]
 
 API_VERSION = (b"sluice-api", b"1")
 _JSON = (b"content-type", b"application/json")
+_HEAD = b"content-type: application/json\r\nsluice-api: 1\r\n"
 # The state of an aggregate is its tenant's alone, and old as soon as it is appended to.
 _NO_STORE = (b"cache-control", b"no-cache, private")
 
 
 async def answer(send: Send, status: int, body: bytes, more: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    """One JSON answer, whole."""
+    """One JSON answer, whole. No value in `more` may hold a line break: none is taken from outside unless it
+    was held to a grammar without."""
+    if getattr(send, "knows_whole_answers", False):
+        lines = [b"%b: %b\r\n" % header for header in more]
+        head = b"%bcontent-length: %d\r\n%b" % (_HEAD, len(body), b"".join(lines))
+        await send({"type": WHOLE, "status": status, "head": head, "body": body})
+        return
     length = (b"content-length", b"%d" % len(body))
     await send(
         {"type": "http.response.start", "status": status, "headers": [_JSON, length, API_VERSION, *more]}
@@ -36,9 +44,12 @@ async def answer_read(
     send: Send, body: bytes, head_only: bool, more: Iterable[tuple[bytes, bytes]] = ()
 ) -> None:
     """200 to a GET; to a HEAD the same without the body."""
+    if not head_only:
+        await answer(send, 200, body, (_NO_STORE, *more))
+        return
     headers = [_JSON, (b"content-length", b"%d" % len(body)), API_VERSION, _NO_STORE, *more]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if head_only else body})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def not_modified(send: Send, more: Iterable[tuple[bytes, bytes]]) -> None:
@@ -59,6 +70,8 @@ async def refuse(
         headers.append((b"www-authenticate", b"Bearer"))
     if refusal.http_status in (429, 503, 504) and not any(name == b"retry-after" for name, _ in headers):
         headers.append((b"retry-after", b"1"))
+    if refusal.http_status == 408:
+        headers.append((b"connection", b"close"))
     await answer(send, refusal.http_status, refusal_json(refusal, body_more), headers)
 
 

@@ -15,6 +15,7 @@ from gateway.admit.strict_json import Malformed, decode
 from gateway.catalog import specs
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
+from gateway.config import Config
 from gateway.edge.parameters import Parameters
 from gateway.edge.render import encode, raw, refusal_json
 from gateway.edge.request import Head, Refused, check_json_body, read_body
@@ -28,10 +29,11 @@ _ETAG = re.compile(rb'"([0-9]{1,9})"')
 
 
 class Specs:
-    def __init__(self, catalog: Catalog, pool: asyncpg.Pool, body_bytes_max: int) -> None:
+    def __init__(self, catalog: Catalog, pool: asyncpg.Pool, config: Config) -> None:
         self._catalog = catalog
         self._pool = pool
-        self._body_bytes_max = body_bytes_max
+        self._body_bytes_max = config.body_bytes_max
+        self._body_timeout_s = config.body_timeout_s
 
     async def get(self, request: Request) -> Response:
         """The deployed document as it was sent, with its revision."""
@@ -53,7 +55,7 @@ class Specs:
         refusal = check_json_body(head, self._body_bytes_max)
         if refusal is not None:
             raise Refused(refusal)
-        document = await read_body(request.receive, self._body_bytes_max)
+        document = await read_body(request.receive, self._body_bytes_max, self._body_timeout_s)
         read = decode(document)
         if isinstance(read, Malformed):
             raise Refused(Refusal("invalid_json", read.reason))

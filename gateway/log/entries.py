@@ -1,4 +1,4 @@
-"""Journal and stream entries as the scripts write them, and the columns of the commit. Pure."""
+"""Journal and stream entries as the scripts write them, the columns of the commit, rows read back. Pure."""
 
 from __future__ import annotations
 
@@ -99,3 +99,27 @@ def _rows(placed: Placed) -> list[tuple[Any, ...]]:
 def _claims(placed: Placed) -> list[tuple[Any, ...]]:
     tenant, count = UUID(placed.stream.tenant), len(placed.events)
     return [(tenant, identity, placed.first_seq, count, placed.request_digest) for identity in placed.chosen]
+
+
+def stream_of(row: Any) -> Stream:
+    """The stream that an outbox row belongs to."""
+    return Stream(row["tenant"].bytes, row["aggregate_type"], row["aggregate_id"])
+
+
+def event_of(row: Any) -> Event:
+    """The event that an outbox row keeps; `recorded_at_ms` stands in it for `recorded_at`."""
+    causation = row["causation_id"]
+    return Event(
+        id=row["id"].bytes,
+        type=row["type"],
+        actor_type=row["actor_type"],
+        actor_id=row["actor_id"],
+        target_type=row["target_type"],
+        target_id=row["target_id"],
+        correlation_id=row["correlation_id"].bytes,
+        causation_id=None if causation is None else causation.bytes,
+        spec_rev=row["spec_rev"],
+        recorded_at_ms=row["recorded_at_ms"],
+        extra=row["extra"],
+        payload=row["payload"],
+    )

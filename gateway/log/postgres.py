@@ -123,7 +123,7 @@ class Postgres:
         try:
             async with self._pool.acquire(timeout=5) as connection:
                 return list(await connection.fetch(SQL[name], *args))
-        except CONNECTION_ERRORS as error:
+        except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
             raise PostgresTrouble(f"{name}: {reason(error)}") from error
 
     async def instance(self) -> Instance:

@@ -15,8 +15,8 @@ from typing import Any
 
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.events import Event, Page, Recorded, Stream, pack_event, unpack_event
-from gateway.log.entries import stream_entry
+from gateway.events import Page, Recorded, Stream, pack_event, unpack_event
+from gateway.log.entries import event_of, stream_entry
 from gateway.log.partition import Partition
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.log.scripts import RedisTrouble, Scripts
@@ -112,7 +112,7 @@ class Reader:
         if not rows:
             return None
         stream = Stream(tenant, rows[0]["aggregate_type"], rows[0]["aggregate_id"])
-        return Recorded(stream, rows[0]["version"], _event(rows[0]))
+        return Recorded(stream, rows[0]["version"], event_of(rows[0]))
 
     # -- the loop
 
@@ -187,7 +187,7 @@ class Reader:
             "page_desc" if wanted.newest_first else "page_asc",
             UUID(stream.tenant), stream.aggregate_type, stream.key, wanted.first, wanted.last, wanted.limit,
         )  # fmt: skip
-        return tuple([Recorded(stream, row["version"], _event(row)) for row in rows])
+        return tuple([Recorded(stream, row["version"], event_of(row)) for row in rows])
 
     # -- warming
 
@@ -213,7 +213,7 @@ class Reader:
                 self._partition.epoch, here.generation, "" if here.first is None else here.first,
             ]  # fmt: skip
             for row in reversed(rows):
-                args += (row["version"], row["seq"], pack_event(_event(row)))
+                args += (row["version"], row["seq"], pack_event(event_of(row)))
             if rows:
                 await self._scripts.run("fill", (keys.meta, keys.stream(stream)), args)
         except (PostgresTrouble, RedisTrouble) as trouble:
@@ -249,21 +249,3 @@ def _missing(wanted: Range, here: _Here) -> Range | None:
         return Range(stream, first, oldest - 1, left, True) if left > 0 and oldest > first else None
     oldest = here.events[0].version if here.events else last + 1
     return Range(stream, first, oldest - 1, limit) if oldest > first else None
-
-
-def _event(row: Any) -> Event:
-    causation = row["causation_id"]
-    return Event(
-        id=row["id"].bytes,
-        type=row["type"],
-        actor_type=row["actor_type"],
-        actor_id=row["actor_id"],
-        target_type=row["target_type"],
-        target_id=row["target_id"],
-        correlation_id=row["correlation_id"].bytes,
-        causation_id=None if causation is None else causation.bytes,
-        spec_rev=row["spec_rev"],
-        recorded_at_ms=row["recorded_at_ms"],
-        extra=row["extra"],
-        payload=row["payload"],
-    )

@@ -37,6 +37,10 @@ class Journaled:
         """The seq that it was sequenced after."""
         return self.placed.first_seq - 1
 
+    def continues(self, seq: int, chain: str) -> bool:
+        """Whether it was sequenced after this very history, and is what its chain says."""
+        return self.follows == seq and self.placed.chain_after(chain) == self.chain
+
 
 async def read(
     scripts: Scripts,
@@ -53,6 +57,11 @@ async def read(
     epoch, q, h, c, chain_at_c, entries = await scripts.run("entries", (keys.meta, key), args)
     meta = Meta(int(epoch or -1), int(q or 0), h.decode(), int(c or 0), chain_at_c.decode())
     return meta, entries
+
+
+async def meta(scripts: Scripts, keys: PartitionKeys) -> Meta:
+    """The partition's meta hash, whatever its epoch. Raises RedisTrouble."""
+    return (await read(scripts, keys, keys.journal, most=1))[0]
 
 
 async def journaled(

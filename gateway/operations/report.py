@@ -80,8 +80,8 @@ class Report:
                 for each in INVARIANTS
             ],
             "violations": [
-                {"invariant": each.invariant, "partition": each.partition, "where": each.where, "what": each.what}
-                for each in self.violations
+                {"invariant": of.invariant, "partition": of.partition, "where": of.where, "what": of.what}
+                for of in self.violations
             ],
             "unchecked": self.unchecked,
         }

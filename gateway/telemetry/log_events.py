@@ -151,7 +151,8 @@ _ROWS: Final = (
         ("partition", "appends"),
         "Appends that nobody had committed for a tenth of a second were committed from the journal: the "
         "gateway that had sequenced them died, hangs, or is slow.",
-        "See to the other gateways. With only one: it is out of CPU, or Postgres slow (sluice_commit_seconds).",
+        "See to the other gateways. With only one: it is out of CPU, or Postgres slow "
+        "(sluice_commit_seconds).",
     ),
     LogEvent(
         "help_failed",

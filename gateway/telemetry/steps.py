@@ -68,9 +68,10 @@ class Batch:
     def __enter__(self) -> None:
         tracing = self._step.tracing
         if tracing is not None:
-            links = list(dict.fromkeys([each.span for each in self._carried if each.span is not None]))
+            # By identity: the appends of one request have its one span.
+            links = {id(each.span): each.span for each in self._carried if each.span is not None}
             if links:
-                self._span = tracing.begin_batch(self._step.name, self._partition, links)
+                self._span = tracing.begin_batch(self._step.name, self._partition, list(links.values()))
         self._begun = time.perf_counter()
 
     def __exit__(

@@ -8,6 +8,7 @@ Imported only where traces are on. Settings are the SDK's own, OTEL_*; nothing o
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -20,6 +21,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from gateway.telemetry.redact import reason
 
+CLOSE_S: Final = 3.0
+"""For the last spans at the end: a collector that is away must not hold up a restart."""
 _LINKS_MAX: Final = 1_000
 """Requests that one commit may carry, about; the SDK's 128 would cut off the half of a large one."""
 _SCOPE: Final = "sluice"
@@ -64,8 +67,11 @@ class OtelTracing:
         return _BatchSpan(self._batches.start_span(name, nothing, attributes=attributes, links=linked))
 
     def close(self) -> None:
-        """Sends what has not been sent; blocks up to the exporter's time-outs."""
-        self._processor.shutdown()
+        """Sends what has not been sent; blocks for CLOSE_S at most."""
+        # The SDK would try for as long as an export may take; a daemon thread does not keep the process.
+        sending = threading.Thread(target=self._processor.shutdown, daemon=True)
+        sending.start()
+        sending.join(CLOSE_S)
 
 
 class RequestSpan:

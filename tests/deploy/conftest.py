@@ -8,6 +8,7 @@ import pytest
 
 from gateway.catalog.migrate import migrate
 from tests.conftest import PARTITIONS
+from tests.deploy.front import NGINX
 from tests.deploy.shipped import Shipped, postgres_by_conf, redis_by_conf, server_of
 from tests.servers import open_folder
 
@@ -37,3 +38,13 @@ def password_files(folder: Path) -> dict[str, str]:
         file.write_text(f"a password of the {role.lower()}")
         environ[f"{role}_PASSWORD_FILE"] = str(file)
     return environ
+
+
+collect_ignore = [] if NGINX else ["test_nginx.py"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if NGINX is None:
+        terminalreporter.write_line(
+            "deploy/nginx.conf: read, not run: nginx or openssl is missing (apt-get install nginx-light)"
+        )

@@ -1,4 +1,4 @@
-"""Redis and Postgres as deploy/ configures them: the embedded binaries, started with the files that are shipped."""
+"""Redis and Postgres as deploy/ configures them: the embedded binaries, started with the shipped files."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError
 
 from gateway.dev.binaries import find_redis
-from gateway.events import Appended, Conflict
+from gateway.events import Conflict
 from gateway.log.reader import Range
 from tests.deploy.shipped import DEPLOY, ROOT, Shipped, free_port
 from tests.log.drive import (
@@ -74,7 +74,11 @@ async def test_a_gateway_appends_and_reads_as_the_user(place: Place, admin: Redi
         await appended(gateway.log, *(append(stream, 50) for _ in range(5)))
         page = await gateway.log.page(Range(stream, limit=1000))
         assert (page.length, len(page.events)) == (251, 251)
-        assert await gateway.log.ready() is None
+
+        async def ready() -> bool:
+            return await gateway.log.ready() is None
+
+        await until(ready)
     finally:
         await gateway.close()
     assert await refused_commands(admin) == []
@@ -136,7 +140,7 @@ def test_the_user_may_run_what_the_scripts_and_the_gateway_send_and_nothing_else
         for script in folder.glob("*.lua")
         for name in re.findall(r"redis\.call\('(\w+)'", script.read_text())
     }
-    sent = {"evalsha", "script|load", "hmget", "info", "client|setname", "client|setinfo"}
+    sent = {"evalsha", "script|load", "hmget", "info", "scan", "client|setname", "client|setinfo"}
     assert granted == called | sent
     assert "-@all" in rules.split()
     assert [rule for rule in rules.split() if rule[0] in "~%&"] == ["~sluice:1:*"]
@@ -146,13 +150,11 @@ def test_the_user_may_run_what_the_scripts_and_the_gateway_send_and_nothing_else
     "command",
     [
         "KEYS *",
-        "SCAN 0",
         "FLUSHALL",
         "FLUSHDB",
         "CONFIG GET *",
         "CONFIG SET maxmemory-policy allkeys-lru",
         "ACL LIST",
-        "DEBUG SLEEP 0",
         "SHUTDOWN NOSAVE",
         "REPLICAOF NO ONE",
         "MONITOR",
@@ -180,16 +182,16 @@ async def test_a_script_of_the_user_reaches_no_other_keys(user: Redis) -> None:
         "return redis.call('HGET', 'oth' .. 'er', 'f')",
     ):
         digest = await user.execute_command("SCRIPT LOAD", script)
-        with pytest.raises(Exception, match="(?i)permission|NOPERM"):
+        with pytest.raises(Exception, match=r"(?i)permission|NOPERM"):
             await user.execute_command("EVALSHA", digest, 1, "other")
 
 
 async def test_nobody_gets_in_without_a_name_and_its_password(shipped: Shipped) -> None:
     for user, password in (("sluice", "another"), ("default", ""), ("default", "another")):
-        async with Redis.from_url(shipped.redis.url(user, password)) as client:
+        async with Redis.from_url(shipped.redis.url(user, password), retry=None) as client:
             with pytest.raises(AuthenticationError):
                 await client.ping()
-    async with Redis(port=shipped.redis.port) as client:
+    async with Redis(port=shipped.redis.port, retry=None) as client:
         with pytest.raises(AuthenticationError):
             await client.ping()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from gateway.config import SETTINGS
+import asyncpg
+
+from gateway.config import KIB, MIB, SETTINGS, Setting
 from gateway.errors import REFUSALS
 from tests.docs.conftest import ROOT, Reader
 from tests.docs.pages import examples
@@ -39,10 +41,44 @@ def test_the_table_of_refusals_has_every_code_in_the_order_of_the_checks() -> No
     assert order == sorted(order, key=list(REFUSALS).index)
 
 
-def test_each_setting_that_the_page_names_exists() -> None:
-    named = set(re.findall(r"`(SLUICE_\w+)`", PAGE))
-    assert len(named) >= 6
-    assert named <= {setting.name for setting in SETTINGS}
+def test_the_limits_are_the_defaults_of_their_settings() -> None:
+    settings = {setting.name: setting for setting in SETTINGS}
+    checked = 0
+    for row in re.findall(r"^\| [^|]+ \| ([^|]+) \| (`SLUICE_[^|]+) \|", section("Limits"), re.MULTILINE):
+        for name in re.findall(r"\w+", row[1]):
+            assert shown(settings[name]) in row[0], name
+            checked += 1
+    assert checked >= 9
+
+
+def shown(setting: Setting) -> str:
+    """A default as a table has it."""
+    if setting.default is None:
+        return "none"
+    if setting.field.endswith("_bytes_max"):
+        size = setting.default
+        return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
+    return f"{setting.default:g}" + (" s" if setting.field.endswith("_s") else "")
+
+
+async def test_the_outbox_has_the_columns_that_the_page_lists(postgres_url: str) -> None:
+    rows = re.findall(r"^\| (`[^|]+) \| (`[^|]+) \|", section("The outbox table"), re.MULTILINE)
+    listed = []
+    for names, types in rows:
+        columns, kinds = re.findall(r"`(\w+)`", names), re.findall(r"`([^`]+)`", types)
+        listed += list(zip(columns, kinds * len(columns) if len(kinds) == 1 else kinds, strict=True))
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        found = await connection.fetch(
+            "SELECT attname, format_type(atttypid, atttypmod) AS type FROM pg_attribute "
+            "WHERE attrelid = 'outbox'::regclass AND attnum > 0 AND NOT attisdropped"
+        )
+    finally:
+        await connection.close()
+    types = {
+        row["attname"]: row["type"].replace("timestamp(3) with time zone", "timestamptz(3)") for row in found
+    }
+    assert dict(listed) == types
 
 
 def test_every_link_within_the_page_leads_somewhere() -> None:

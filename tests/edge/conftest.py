@@ -1,13 +1,15 @@
 """One gateway for all tests of the HTTP contract, a tenant for each of them.
 
 `client` has the tenant's admin key, `reader` and `writer` the lesser ones, `stranger` none. `outbox` is the
-database. Tests that stop servers or change settings start gateways of their own (serving.py).
+database. Tests that stop gateways or change settings start their own (serving.py) on `own_config`.
 """
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,24 +23,53 @@ from tests.edge.calls import new_client
 from tests.edge.serving import Child, Served, child_serving, serving
 from tests.servers import Servers
 
-DATABASE = "edge"
+_numbers = itertools.count(1)
+
+
+@asynccontextmanager
+async def database(servers: Servers, template: str) -> AsyncIterator[Config]:
+    """Settings of a gateway on a database of its own."""
+    name = f"edge_{next(_numbers)}"
+    await _execute(
+        servers.database_url("postgres"), f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY"
+    )
+    url = servers.database_url(name)
+    await _execute(url, "UPDATE instance SET id = $1", uuid.uuid4())
+    yield Config(redis_url=servers.redis_url, postgres_url=url)
+    await _execute(servers.database_url("postgres"), f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def _execute(url: str, statement: str, *args: object) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement, *args)
+    finally:
+        await connection.close()
 
 
 @pytest.fixture(scope="session")
-async def config(servers: Servers, template: str) -> Config:
-    """Settings of a gateway on the database that these tests share."""
-    connection = await asyncpg.connect(servers.database_url("postgres"))
-    try:
-        await connection.execute(f"CREATE DATABASE {DATABASE} TEMPLATE {template} STRATEGY FILE_COPY")
-    finally:
-        await connection.close()
-    config = Config(redis_url=servers.redis_url, postgres_url=servers.database_url(DATABASE))
-    connection = await asyncpg.connect(config.postgres_url)
-    try:
-        await connection.execute("UPDATE instance SET id = $1", uuid.uuid4())
-    finally:
-        await connection.close()
-    return config
+async def config(servers: Servers, template: str) -> AsyncIterator[Config]:
+    """Settings of a gateway on the database that most of these tests share."""
+    async with database(servers, template) as config:
+        yield config
+
+
+@pytest.fixture(scope="module")
+async def own_config(servers: Servers, template: str) -> AsyncIterator[Config]:
+    """The same on a database that only this module uses: a gateway there starts with few tenants."""
+    async with database(servers, template) as config:
+        yield config
+
+
+@pytest.fixture(scope="module")
+async def own_outbox(own_config: Config) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(own_config.postgres_url, min_size=1, max_size=4) as pool:
+        yield pool
+
+
+@pytest.fixture
+async def own_tenant(own_outbox: asyncpg.Pool) -> Account:
+    return await open_account(own_outbox)
 
 
 @pytest.fixture(scope="session")

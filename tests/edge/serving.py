@@ -50,7 +50,9 @@ async def serving(config: Config) -> AsyncIterator[Served]:
             server = _Server(
                 uvicorn.Config(
                     application,
-                    http=make_protocol(config.headers_max, config.header_bytes_max, config.body_timeout_s),
+                    http=make_protocol(
+                        config.headers_max, config.header_bytes_max, body_timeout_s=config.body_timeout_s
+                    ),
                     ws="none",
                     lifespan="off",
                     interface="asgi3",

@@ -217,10 +217,10 @@ async def test_a_long_history_is_followed_from_its_start(client: httpx.AsyncClie
     assert [message.id for message in seen] == [str(version) for version in range(1, 1602)]
 
 
-async def test_followers_are_let_go_when_the_gateway_stops(config: Config, tenant: Account) -> None:
+async def test_followers_are_let_go_when_the_gateway_stops(own_config: Config, own_tenant: Account) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        async with serving(config) as served:
-            client = new_client(served.url, tenant.write)
+        async with serving(own_config) as served:
+            client = new_client(served.url, own_tenant.write)
             stream = client.stream("GET", "/order/global/events", headers=SSE)
             response = await stream.__aenter__()
             await appended(client, "order", "global", "was_noted")

@@ -24,13 +24,13 @@ SILENT_S = 0.5
 
 
 async def test_malformed_requests_harm_nobody(
-    config: Config, tenant: Account, outbox: asyncpg.Pool, tmp_path: Path
+    own_config: Config, own_tenant: Account, own_outbox: asyncpg.Pool, tmp_path: Path
 ) -> None:
-    async with child_serving(config.postgres_url, config.redis_url, tmp_path) as child:
-        requests = list(malformed(seed=8, count=COUNT, key=tenant.admin))
+    async with child_serving(own_config.postgres_url, own_config.redis_url, tmp_path) as child:
+        requests = list(malformed(seed=8, count=COUNT, key=own_tenant.admin))
         shares = [requests[n::WORKERS] for n in range(WORKERS)]
-        told = await asyncio.gather(*(one_client(child, tenant, share) for share in shares))
-        async with new_client(child.served.url, tenant.admin) as client:
+        told = await asyncio.gather(*(one_client(child, own_tenant, share) for share in shares))
+        async with new_client(child.served.url, own_tenant.admin) as client:
             for key, accepted, _ in told:
                 events = await events_of(client, "order", key)
                 assert [event["data"] for event in events] == list(range(accepted))

@@ -13,16 +13,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import asyncpg
 import pytest
+from redis.asyncio import Redis
 
 from gateway.catalog.migrate import migrate
+from gateway.log import scripts
 from gateway.log.log import Log
-from tests.conftest import PARTITIONS
 from tests.log.drive import Gateway, Place, open_gateway
 from tests.servers import Servers, open_folder, servers_in
 
 OpenLog = Callable[..., Awaitable[Log]]
 
 _DATABASE = "log"
+PARTITIONS = 8
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +55,13 @@ async def open_log(place: Place) -> AsyncIterator[OpenLog]:
 @pytest.fixture
 async def log(open_log: OpenLog) -> Log:
     return await open_log()
+
+
+@pytest.fixture
+async def redis(place: Place) -> AsyncIterator[Redis]:
+    client = scripts.connect(place.redis_url, 2, 8)
+    yield client
+    await client.aclose()
 
 
 @pytest.fixture(scope="session")

@@ -29,8 +29,8 @@ from tests.log.drive import (
     until,
 )
 from tests.log.invariants import check_invariants
+from tests.log.load import Load
 from tests.log.test_gateways import lose_fetches
-from tests.log.test_redis_faults import Load
 from tests.servers import Servers
 
 POISONS = {"a value out of range": {"spec_rev": 2**40}, "a character that text can't hold": {"type": "a\0b"}}
@@ -130,6 +130,22 @@ async def test_a_statement_that_an_operator_cancels_is_sent_again(open_log: Open
             await load.more(5)
             await place.execute(cancels)
     assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
+    await check_invariants(place)
+
+
+async def test_an_error_that_nobody_foresaw_is_waited_out(open_log: OpenLog, place: Place) -> None:
+    """A table is away for a while: neither the commit, nor the look at what became of it, can be answered."""
+    slow, quick = await open_log(), await open_log()
+    stream = new_stream()
+    await asyncio.gather(*(appended(each, append(stream)) for each in (slow, quick)))
+    await place.execute("ALTER TABLE partition_log RENAME TO away")
+    pending = [each.append(append(stream, key=b"%d" % n)) for n, each in enumerate((slow, quick) * 5)]
+    with pytest.raises(PostgresTrouble):
+        await slow.settled(append(stream, key=b"0").retry)
+    await place.execute("ALTER TABLE away RENAME TO partition_log")
+    outcomes = await asyncio.gather(*pending)
+    assert tally(outcomes) == {"Appended": 10}
+    assert not any(each.replayed for each in outcomes if isinstance(each, Appended))
     await check_invariants(place)
 
 
@@ -255,10 +271,11 @@ class Rewound:
         """As a person does who finds the missing commits."""
         await self._place.execute("INSERT INTO outbox SELECT * FROM pristine.lost")
         await self._place.execute(
-            """UPDATE partition_log l SET seq = b.seq, chain = b.chain, alarm = NULL FROM pristine.row_before b
-            WHERE l.p = b.p AND l.p = $1""",
+            """UPDATE partition_log l SET seq = b.seq, chain = b.chain, alarm = NULL
+            FROM pristine.row_before b WHERE l.p = b.p AND l.p = $1""",
             self._number,
         )
+        await self._place.execute("DROP TABLE pristine.lost, pristine.row_before")
 
     async def seq(self) -> int:
         return (await self._place.fetch("SELECT seq FROM partition_log WHERE p = $1", self._number))[0][0]

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
-from gateway.events import Appended, Outcome, Stream
+from gateway.events import Appended
 from gateway.log.log import Log
 from gateway.log.reader import Range
 from tests.log.conftest import OpenLog
@@ -29,68 +25,17 @@ from tests.log.drive import (
     interpose,
     lane,
     new_stream,
-    new_tenant,
     opened,
     tally,
     until,
 )
 from tests.log.invariants import check_invariants
-from tests.servers import Servers
+from tests.log.load import Load
 
 
 @pytest.fixture
 def place(breakable: Place) -> Place:
     return breakable
-
-
-@pytest.fixture
-async def redis(place: Place) -> AsyncIterator[Redis]:
-    client = Redis.from_url(place.redis_url, protocol=2)
-    yield client
-    await client.aclose()
-
-
-class Load:
-    """Writers that go on until told, and what they were answered."""
-
-    def __init__(self, logs: list[Log]) -> None:
-        self.logs = logs
-        tenant = new_tenant()
-        self.streams = [new_stream(tenant) for _ in range(4)]
-        self.outcomes: list[tuple[Stream, tuple[bytes, ...], Outcome]] = []
-        self._over = False
-
-    @asynccontextmanager
-    async def running(self, writers: int = 16) -> AsyncIterator[Load]:
-        tasks = [asyncio.ensure_future(self._write(n)) for n in range(writers)]
-        try:
-            yield self
-        finally:
-            self._over = True
-            await asyncio.gather(*tasks)
-
-    async def _write(self, n: int) -> None:
-        while not self._over:
-            one = append(self.streams[n % 4], 1 + n % 2)
-            outcome = await self.logs[n % len(self.logs)].append(one)
-            self.outcomes.append((one.stream, ids(one), outcome))
-
-    async def more(self, count: int) -> None:
-        """Returns once so many more appends were acknowledged."""
-        goal = self.acknowledged + count
-        await until(lambda: self.acknowledged >= goal, 15)
-
-    @property
-    def acknowledged(self) -> int:
-        return sum(isinstance(outcome, Appended) for *_, outcome in self.outcomes)
-
-    async def check(self, log: Log) -> None:
-        """Each acknowledged event stands where its receipt says."""
-        pages = {stream: await log.page(Range(stream, limit=100_000)) for stream in self.streams}
-        for stream, event_ids, outcome in self.outcomes:
-            if isinstance(outcome, Appended):
-                there = pages[stream].events[outcome.first_version - 1 : outcome.length]
-                assert tuple(each.event.id for each in there) == outcome.event_ids == event_ids
 
 
 async def test_appends_survive_that_redis_is_flushed_under_load(
@@ -316,93 +261,6 @@ async def test_scripts_are_loaded_again_where_the_server_forgot_them(
             await load.more(20)
             await redis.script_flush()
     assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
-    await check_invariants(place)
-
-
-# -- servers that are killed
-
-
-async def test_reads_go_on_while_redis_is_away(
-    open_log: OpenLog, place: Place, breakable_servers: Servers
-) -> None:
-    log = await open_log()
-    stream = new_stream()
-    one = append(stream, 3)
-    await appended(log, one)
-    breakable_servers.redis.kill()
-    page = await log.page(Range(stream, newest_first=True))
-    assert [each.event for each in page.events] == list(one.events[::-1])
-    assert await log.ready() is not None
-    await breakable_servers.redis.start()
-    await appended(log, append(stream))
-    await check_invariants(place)
-
-
-async def test_appends_survive_that_redis_is_killed_under_load(
-    open_log: OpenLog, place: Place, breakable_servers: Servers
-) -> None:
-    load = Load([await open_log(), await open_log()])
-    async with load.running():
-        await load.more(100)
-        await breakable_servers.redis.restart()
-        await load.more(100)
-        breakable_servers.wipe_redis()
-        await breakable_servers.redis.start()
-        await load.more(100)
-    assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
-    await load.check(load.logs[1])
-    await check_invariants(place)
-
-
-def aof(servers: Servers) -> Path:
-    return servers.folder / "redis" / "appendonlydir"
-
-
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "uncommitted"])
-async def test_a_redis_that_comes_back_without_its_last_events_is_given_up(
-    open_log: OpenLog, place: Place, breakable_servers: Servers, committed: bool
-) -> None:
-    servers = breakable_servers
-    log = await open_log()
-    stream = new_stream()
-    await appended(log, append(stream, 3, key=b"old"))
-    await check_invariants(place)
-    copy = servers.folder / "copy"
-    shutil.copytree(aof(servers), copy)
-    gate, helped = hold_commits(log, stream), hold_help(log)
-    if committed:
-        gate.open()
-    late = append(stream, 2, key=b"late")
-    pending = log.append(late)
-    await (pending if committed else gate.arrived())
-    servers.redis.kill()
-    shutil.rmtree(aof(servers))
-    shutil.move(copy, aof(servers))
-    await servers.redis.start()
-    gate.open()
-    helped.open()
-    assert await pending == Appended(stream.key, 4, ids(late))
-    (outcome,) = await appended(log, append(stream))
-    assert outcome.first_version == 6
-    assert await log.append(append(stream, 2, key=b"late")) == Appended(stream.key, 4, ids(late), True)
-    assert await log.length(stream) == 6
-    await check_invariants(place)
-
-
-async def test_a_redis_that_answers_too_late_makes_nothing_appear_twice(
-    open_log: OpenLog, place: Place, breakable_servers: Servers
-) -> None:
-    """Paused: its connections stay open, and what they carried runs when it wakes up."""
-    log = await open_log(redis_timeout_s=0.2)
-    stream = new_stream()
-    await appended(log, append(stream))
-    breakable_servers.redis.pause()
-    pending = [log.append(append(stream)) for _ in range(10)]
-    partition = lane(log, stream).partition
-    await until(lambda: not partition.open)
-    breakable_servers.redis.resume()
-    outcomes = await asyncio.gather(*pending)
-    assert [each.first_version for each in outcomes if isinstance(each, Appended)] == list(range(2, 12))
     await check_invariants(place)
 
 

@@ -1,4 +1,4 @@
-"""What a gateway writes to stderr while its servers come and go: a process of its own, on servers of its own."""
+"""What a gateway writes to stderr while its servers come and go: a process, on servers of its own."""
 
 from __future__ import annotations
 
@@ -100,8 +100,9 @@ async def test_a_redis_that_went_away_and_came_back_empty_is_told_once_each(watc
     assert (counts["server_lost"], counts["server_back"], counts["library"]) == (1, 1, 0)
     assert counts["partition_not_open"] <= 2
     assert sum(counts.values()) < 20, counts
-    sealed = [line["partitions"] for line in watched.lines() if line["event"] == "partitions_sealed"]
-    assert sorted(sum(sealed, [])) == list(range(PARTITIONS))
+    told = [line["partitions"] for line in watched.lines() if line["event"] == "partitions_sealed"]
+    sealed = [number for partitions in told for number in partitions]
+    assert sorted(sealed) == list(range(PARTITIONS))
 
 
 async def test_a_postgres_that_is_away_for_a_while_is_told_once(watched: Watched) -> None:
@@ -129,7 +130,7 @@ async def test_a_postgres_that_is_away_for_a_while_is_told_once(watched: Watched
 async def test_an_end_is_told_and_uses_of_keys_are_written_before_it(watched: Watched) -> None:
     assert await append(watched) == 201
     watched.child.terminate()
-    await watched.child.ended()
+    assert await watched.child.ended() == 0
     assert [line["event"] for line in watched.lines()][-2:] == ["gateway_stopping", "gateway_stopped"]
     connection = await asyncpg.connect(watched.servers.postgres_url)
     try:
@@ -143,7 +144,7 @@ async def test_an_end_without_postgres_is_no_failure(watched: Watched) -> None:
     assert await append(watched) == 201
     watched.servers.postgres.kill()
     watched.child.terminate()
-    await watched.child.ended()
+    assert await watched.child.ended() == 0
     assert watched.count("catalog_not_closed") == watched.count("gateway_stopped") == 1
 
 

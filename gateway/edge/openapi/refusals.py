@@ -11,25 +11,29 @@ from typing import Any
 
 from gateway.edge.openapi.parameters import EXAMPLE_EVENT_ID, header_refs
 from gateway.edge.openapi.schemas import LENGTH, Schema, list_of, object_of, or_null, ref
-from gateway.errors import REFUSALS, Refusal
+from gateway.errors import REFUSALS, Known, Refusal
 
 _CALLER = (
     Refusal("bad_request", "A request has exactly one Host header; this one has 2."),
     Refusal("bad_request", "The request has 120 headers; 100 are allowed.", status=431),
     Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`."),
     Refusal("forbidden", "This key has the scope read; the request needs write."),
-    Refusal("rate_limited", "More requests than this tenant's limit allows. Try again shortly."),
+    Refusal("rate_limited", "This key may send 100 requests a second; try again in 1 s."),
 )
 _PATH = (
     Refusal("unknown_aggregate_type", "The spec declares no aggregate type 'ordr'.", "type"),
     Refusal("invalid_identifier", '"order-1" is no declared singleton; use a UUID.', "key"),
 )
-_BODY = (
-    Refusal("invalid_json", "The body is not valid JSON: Expecting value at line 1, column 1."),
+_SENT = (
+    Refusal("bad_request", "The body did not arrive within 30 s.", status=408),
     Refusal("too_large", "The body is larger than 1048576 bytes."),
     Refusal(
         "unsupported_media_type", "Send the body as Content-Type: application/json in UTF-8.", "Content-Type"
     ),
+)
+_BODY = (
+    *_SENT,
+    Refusal("invalid_json", "The body is not valid JSON: Expecting value at line 1, column 1."),
 )
 _ENVELOPE = (
     Refusal("missing_field", "`metadata.actor` is missing.", "metadata.actor"),
@@ -43,9 +47,10 @@ _METADATA = (
     Refusal("schema_violation", "This property is required.", "data.total"),
     Refusal("idempotency_mismatch", "This Idempotency-Key or event_id belongs to another request."),
 )
+_NOT_COMMITTED = Refusal("not_committed", "The event will never appear: Postgres does not answer.")
 _OUTCOME = (
     Refusal("version_conflict", "Concurrent write detected. Stream has 6 events, expected 5."),
-    Refusal("not_committed", "The event will never appear: Postgres does not answer."),
+    _NOT_COMMITTED,
     Refusal("outcome_unknown", "The event may or may not be there."),
 )
 _UNKNOWN_EVENT = "The spec declares no event 'was_plced' for 'order'."
@@ -72,10 +77,10 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("not_found", "No event was ever written to order ABC123XYZ."),
         _UNAVAILABLE,
     ),
-    "bulk": (*_CALLER, *_BODY[1:], _OUTCOME[1]),
+    "bulk": (*_CALLER, *_SENT, _NOT_COMMITTED),
     "system": _SYSTEM,
     "ids": (*_SYSTEM, _INVALID_PARAMETER),
-    "check": (*_CALLER, *_BODY, *_ENVELOPE, _OUTCOME[1]),
+    "check": (*_CALLER, *_BODY, *_ENVELOPE, _NOT_COMMITTED),
     "event": (
         *_SYSTEM,
         Refusal("not_found", f"There is no event {EXAMPLE_EVENT_ID}."),
@@ -161,7 +166,7 @@ def _response(group: str, status: int, refusals: list[Refusal]) -> Schema:
     for schema, _ in more.values():
         properties |= schema
     return {
-        "description": " ".join([f"`{code}`: {REFUSALS[code].known.value}." for code in codes]),
+        "description": " ".join(map(_meaning, codes)),
         "headers": _headers(status),
         "content": {
             "application/json": {
@@ -172,6 +177,11 @@ def _response(group: str, status: int, refusals: list[Refusal]) -> Schema:
             }
         },
     }
+
+
+def _meaning(code: str) -> str:
+    known = REFUSALS[code].known
+    return f"`{code}`." if known is Known.NOT_AN_APPEND else f"`{code}`: {known.value}."
 
 
 def _more(group: str, code: str) -> tuple[Schema, dict[str, Any]]:

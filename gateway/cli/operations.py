@@ -1,0 +1,166 @@
+"""`sluice audit`, `doctor`, `repair`, `rewind`: what operators run around a log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.database import PostgresOption, read_file
+from gateway.cli.output import JsonOption, print_json, print_table
+from gateway.cli.servers import PartitionOption, RedisOption, at_place, watched
+from gateway.config import one
+
+if TYPE_CHECKING:
+    from gateway.operations.place import Place
+    from gateway.operations.repair import Plan
+    from gateway.operations.report import Report
+
+
+def audit(
+    partition: PartitionOption = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Every journal entry and stream in Redis, not a sample.")
+    ] = False,
+    postgres: PostgresOption = None,
+    redis: RedisOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the invariants on the live system; exit 1 where one is broken, and say where."""
+
+    async def work(place: Place) -> Report:
+        from gateway.operations.audit import audit as run
+
+        with watched("audit") as watcher:
+            return await run(place, watcher, partition=partition, deep=deep)
+
+    report = at_place(postgres, redis, work)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        _print_report(report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _print_report(report: Report) -> None:
+    from gateway.operations.report import INVARIANTS, SHOWN_MAX
+
+    print_table(
+        ["", "invariant", "checked"],
+        [
+            [
+                "broken" if report.broken[each.name] else "ok",
+                each.holds,
+                f"{report.checked[each.name]:,} {each.unit}",
+            ]
+            for each in INVARIANTS
+        ],
+    )
+    for violation in report.violations:
+        typer.echo(str(violation))
+    for name, broken in report.broken.items():
+        if broken > SHOWN_MAX:
+            typer.echo(f"{name}: {broken - SHOWN_MAX:,} violations more")
+    for sentence in report.unchecked:
+        typer.echo(sentence, err=True)
+
+
+def repair(
+    partition: PartitionOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")
+    ] = False,
+    postgres: PostgresOption = None,
+    redis: RedisOption = None,
+) -> None:
+    """Commit again, from Redis' journal, what Postgres has lost. Exits 1 where something stays lost."""
+
+    async def work(place: Place) -> bool:
+        from gateway.operations.alone import alone
+        from gateway.operations.repair import repair as carry_out
+
+        whole = True
+        async with alone(place):
+            async for plan in _plans(place, partition):
+                whole = whole and not plan.unmended
+                typer.echo(plan.told)
+                if not dry_run and plan.of_use:
+                    await carry_out(place, plan)
+        return whole
+
+    whole = at_place(postgres, redis, work)
+    if dry_run:
+        typer.echo("nothing was changed: leave --dry-run out to do it", err=True)
+    if not whole:
+        typer.echo("what is in no journal can only be given up: `sluice rewind --accept-data-loss`", err=True)
+        raise typer.Exit(1)
+    if not dry_run:
+        typer.echo("gateways go on by themselves within seconds; `sluice audit` checks what was restored")
+
+
+def rewind(
+    accept_data_loss: Annotated[
+        bool, typer.Option("--accept-data-loss", help="Do it; without this, only say what would be lost.")
+    ] = False,
+    partition: PartitionOption = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="For the lost events; else a new folder here.")
+    ] = None,
+    postgres: PostgresOption = None,
+    redis: RedisOption = None,
+) -> None:
+    """Give up what Postgres has lost, and write the lost events that Redis still has to files."""
+    folder = out or Path(f"sluice-rewind-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    window = int(one("identity_window", os.environ, read_file))
+
+    async def work(place: Place) -> int:
+        from gateway.operations.alone import alone
+        from gateway.operations.lost_events import LostEvents
+        from gateway.operations.rewind import rewind as give_up
+        from gateway.operations.rewind import weigh
+
+        files, events = LostEvents(folder), 0
+        async with alone(place):
+            async for plan in _plans(place, partition):
+                loss = await weigh(place, plan, files)
+                events += loss.found.count
+                typer.echo(loss.told)
+                if plan.restores:
+                    typer.echo(
+                        f"  `sluice repair` could restore seq {plan.standing.row.seq + 1}…{plan.end.seq}"
+                    )
+                if accept_data_loss:
+                    typer.echo(f"  given up; it goes on in epoch {await give_up(place, loss, window)}")
+        return events
+
+    if at_place(postgres, redis, work):
+        typer.echo(f"the lost events that Redis has are in {folder}: clients' data, keep it safe")
+    if not accept_data_loss:
+        typer.echo("nothing was changed: add --accept-data-loss to give this up for ever", err=True)
+        raise typer.Exit(1)
+    typer.echo("gateways go on by themselves within seconds")
+
+
+async def _plans(place: Place, partition: int | None) -> AsyncIterator[Plan]:
+    """Of each partition that is in need. Raises OperationFailed when there is none."""
+    from gateway.operations.place import OperationFailed
+    from gateway.operations.repair import plan_repair
+    from gateway.operations.standing import stand
+
+    if partition is not None and partition >= place.instance.partitions:
+        raise OperationFailed(f"there are partitions 0 to {place.instance.partitions - 1}, no {partition}")
+    needed = False
+    for p in range(place.instance.partitions) if partition is None else (partition,):
+        standing = await stand(place, p)
+        if standing.in_need:
+            needed = True
+            yield await plan_repair(place, standing)
+    if not needed:
+        raise OperationFailed(
+            "nothing to do: Postgres has all that Redis and gateways saw committed, and no partition is halted"
+        )

@@ -1,0 +1,104 @@
+"""How the commands around a log reach Postgres and Redis, and show how far they have come."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from gateway.cli.database import postgres_url, read_file
+from gateway.config import one
+
+if TYPE_CHECKING:
+    from gateway.operations.audit import Watcher
+    from gateway.operations.place import Place
+
+_T = TypeVar("_T")
+
+RedisOption = Annotated[
+    str | None, typer.Option("--redis", metavar="URL", help="Redis; else SLUICE_REDIS_URL says which.")
+]
+PartitionOption = Annotated[
+    int | None, typer.Option("--partition", metavar="P", min=0, help="This one alone; else all.")
+]
+
+
+def at_place(postgres: str | None, redis: str | None, work: Callable[[Place], Awaitable[_T]]) -> _T:
+    """What the work returns. Where a server fails it, ends the command with 1 and a sentence."""
+
+    async def run() -> _T:
+        async with _opened(postgres, redis) as place:
+            return await work(place)
+
+    from gateway.log.postgres import PostgresTrouble
+    from gateway.log.scripts import RedisTrouble
+    from gateway.operations.place import OperationFailed
+
+    try:
+        return asyncio.run(run())
+    except (OperationFailed, PostgresTrouble, RedisTrouble) as trouble:
+        server = {PostgresTrouble: "Postgres: ", RedisTrouble: "Redis: "}.get(type(trouble), "")
+        typer.echo(f"{server}{trouble}", err=True)
+        raise typer.Exit(1) from None
+
+
+@asynccontextmanager
+async def _opened(postgres: str | None, redis: str | None) -> AsyncIterator[Place]:
+    from gateway.operations.place import open_place
+
+    environ = {"SLUICE_REDIS_URL": redis} if redis else os.environ
+    redis_url = str(one("redis_url", environ, read_file))
+    timeout_s = float(one("redis_timeout_s", os.environ, read_file))
+    async with open_place(postgres_url(postgres), redis_url, timeout_s) as place:
+        yield place
+
+
+def watched(doing: str) -> AbstractContextManager[Watcher]:
+    """A progress bar on a terminal, nothing elsewhere. On stderr: stdout is for results."""
+    if not sys.stderr.isatty():
+        return nullcontext(_Silent())
+    return _Bar(doing)
+
+
+class _Silent:
+    def begin(self, rows: int) -> None:
+        return
+
+    def advance(self, rows: int) -> None:
+        return
+
+    def now(self, doing: str) -> None:
+        return
+
+
+class _Bar:
+    """Rows done, of how many, how fast, and how long it will take."""
+
+    def __init__(self, doing: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._progress.add_task(doing, total=None)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def begin(self, rows: int) -> None:
+        self._progress.update(self._task, total=rows)
+
+    def advance(self, rows: int) -> None:
+        self._progress.advance(self._task, rows)
+
+    def now(self, doing: str) -> None:
+        self._progress.update(self._task, description=doing)

@@ -1,0 +1,47 @@
+"""How a partition stands, in Postgres and in Redis, and what of it Postgres is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.log.postgres import PartitionRow
+from gateway.log.verify import Inspection
+from gateway.log.witness import Witness, contains
+from gateway.operations.place import OperationFailed, Place
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`missing`: what somebody saw committed and Postgres does not have. `seen`: Redis' word."""
+
+    p: int
+    row: PartitionRow
+    seen: Inspection
+    missing: tuple[Witness, ...]
+
+    @property
+    def in_need(self) -> bool:
+        """Whether a person has to do something."""
+        return bool(self.missing) or self.row.alarm is not None
+
+
+async def stand(place: Place, p: int) -> Standing:
+    """Raises PostgresTrouble, RedisTrouble, and OperationFailed for a Redis that is a replica."""
+    row = await place.postgres.partition(p)
+    keys = place.keys(p, row.epoch)
+    args = (row.epoch, row.seq)
+    seen = Inspection.from_reply(await place.scripts.run("inspect", (keys.meta, keys.journal), args))
+    if not seen.master:
+        raise OperationFailed("this Redis is a replica: SLUICE_REDIS_URL must lead to the primary")
+    if seen.witness.ahead_of(row):
+        row = await place.postgres.partition(p)  # others may have gone on between the two looks
+    witnesses = (seen.witness, *await alarms(place, p))
+    missing = [each for each in witnesses if not await contains(place.postgres, p, row, each)]
+    return Standing(p, row, seen, tuple(missing))
+
+
+async def alarms(place: Place, p: int) -> list[Witness]:
+    """What gateways saw committed and missed since it was last put in order. Raises PostgresTrouble."""
+    return [
+        Witness(row["who"], row["epoch"], row["seq"], row["chain"]) for row in await place.fetch("alarms", p)
+    ]

@@ -1,0 +1,108 @@
+"""Real gateways, Redis with a replica, Postgres, clients, and a nemesis: does every promise hold?
+
+    python -m tests.faults --minutes 10 --seed 1
+    python -m tests.faults --only redis-split net-hold --gateways 2
+    python -m tests.faults --bad NAME, --all-bad
+
+A run is a row of episodes, each on fresh servers with a seed of its own, counted up from --seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import uvloop
+from rich.console import Console
+
+from tests.faults import report
+from tests.faults.bad import BUILDS, argv
+from tests.faults.episode import Plan, Result, run_episode
+from tests.faults.injections import INJECTIONS
+
+EPISODE_S = 60.0
+BAD_EPISODE_S = 45.0
+BAD_CHECK_EVERY_S = 8.0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=1.0, help="of load under faults; for a bad build, at most"
+    )
+    parser.add_argument("--seed", type=int, default=None, help="of the first episode (default: the time)")
+    parser.add_argument("--only", nargs="+", metavar="FAULT", choices=list(INJECTIONS), default=None)
+    parser.add_argument("--gateways", type=int, choices=(2, 3), default=3)
+    parser.add_argument("--json", type=Path, metavar="FILE", default=None, help="write the report there too")
+    parser.add_argument("--bad", choices=list(BUILDS), help="run a known-bad build until it is caught")
+    parser.add_argument("--all-bad", action="store_true", help="each of them, and a table")
+    return parser
+
+
+async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
+    """Episodes until the time is up; the first that finds something is the last."""
+    results: list[Result] = []
+    faults, seed, left_s = tuple(asked.only or INJECTIONS), asked.seed, asked.minutes * 60
+    while left_s > 1:
+        plan = Plan(seed, min(EPISODE_S, left_s), asked.gateways, faults)
+        result = await run_episode(plan)
+        results.append(result)
+        report.episode(result, console)
+        if result.violations:
+            break
+        left_s -= result.seconds
+        seed += 1
+    return results
+
+
+async def run_bad(name: str, seed: int, minutes: float, gateways: int, only: list[str] | None) -> Result:
+    """Episodes with a known-bad build until it is caught; the last one, with the seconds of all."""
+    seconds = 0.0
+    while True:
+        plan = Plan(
+            seed, min(BAD_EPISODE_S, minutes * 60 - seconds), gateways, tuple(only or INJECTIONS),
+            argv=argv(name), check_every_s=BAD_CHECK_EVERY_S, digests=BUILDS[name].digests,
+        )  # fmt: skip
+        result = await run_episode(plan)
+        seconds += result.seconds
+        result.seconds = seconds
+        if result.violations or seconds >= minutes * 60 - 1:
+            return result
+        seed += 1
+
+
+async def _main(asked: argparse.Namespace, console: Console) -> int:
+    command = shlex.join(["python", "-m", "tests.faults", *sys.argv[1:]])
+    names = list(BUILDS) if asked.all_bad else [asked.bad] if asked.bad else []
+    if names:
+        caught = {}
+        for name in names:
+            caught[name] = await run_bad(name, asked.seed, asked.minutes, asked.gateways, asked.only)
+            report.bad(name, caught[name], console)
+        report.bad_table(caught, console)
+        return 0 if all(each.violations for each in caught.values()) else 1
+    made = report.Report.of(command, asked.seed, await _run(asked, console))
+    report.show(made, console)
+    if asked.json:
+        report.write_json(made, asked.json)
+    return 1 if made.violations else 0
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status: 0 where every promise held, or every bad build was caught."""
+    asked = _parser().parse_args(arguments)
+    if asked.seed is None:
+        asked.seed = int(time.time())
+    return uvloop.run(_main(asked, Console()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,155 @@
+"""Known-bad builds: the gateway with one safeguard taken out, to prove that the rig finds what it looks for.
+
+    python -m tests.faults.bad NAME
+
+serves like `python -m gateway serve`. Everything is done to the loaded modules of that process; the product has
+no switch for any of it. Each edit asserts that what it takes out is there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """`digests` False: its row digests differ by design, so the check takes them as they are stored, and has to
+    find the harm that they do."""
+
+    what: str
+    spoil: Callable[[], None]
+    digests: bool = True
+
+
+def argv(name: str) -> tuple[str, ...]:
+    """How to start one."""
+    return (sys.executable, "-m", "tests.faults.bad", name)
+
+
+def _acknowledge_before_commit() -> None:
+    from gateway.log.committer import Committer
+
+    real = Committer.put
+
+    def put(self: Committer, sequenced: Any) -> None:
+        for pending, placed in zip(sequenced.pendings, sequenced.placed, strict=True):
+            pending.resolve_at(placed.first_version)
+        real(self, sequenced)
+
+    Committer.put = put  # type: ignore[method-assign]
+
+
+def _commit_without_swap() -> None:
+    from gateway.log.postgres import SQL
+
+    text = SQL["commit"]
+    text = _replaced(text, "SET seq = $5,", "SET seq = greatest(seq, $5),")
+    text = _replaced(
+        text,
+        "WHERE p = $1 AND epoch = $2 AND mode = 'redis' AND seq = $3 AND chain = $4",
+        "WHERE p = $1 AND ($2::bigint, $3::bigint, $4::text) IS NOT NULL",
+    )
+    text = _replaced(text, "    RETURNING 1\n", "    ON CONFLICT DO NOTHING RETURNING 1\n")
+    text = _replaced(
+        text, "AS i(tenant, identity, seq, count, digest)", "AS i(tenant, identity, seq, count, digest)\n"
+        "    ON CONFLICT DO NOTHING",
+    )  # fmt: skip
+    SQL["commit"] = _replaced(text, "SELECT count(*) FROM inserted", "SELECT 1 + count(*) FROM inserted")
+
+
+def _fence_by_run_id() -> None:
+    _edit(
+        "string.match(info, 'master_replid:(%x+)')",
+        "string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')",
+    )
+
+
+def _watermark_by_number() -> None:
+    _edit("if here == chain then", "if true then")
+
+
+def _chain_over_requests() -> None:
+    import gateway.admit.append
+    import gateway.events
+    import gateway.log.journal
+
+    real_make, real_placed = gateway.events.make_append, gateway.log.journal.placed_from_journal
+
+    def make_append(*args: Any) -> Any:
+        made = real_make(*args)
+        return msgspec.structs.replace(made, digests=made.request_digest * len(made.events))
+
+    def placed_from_journal(entry: Any) -> Any:
+        placed, chain = real_placed(entry)
+        digests = placed.request_digest * len(placed.events)
+        return msgspec.structs.replace(placed, digests=digests), chain
+
+    assert gateway.admit.append.make_append is real_make
+    gateway.admit.append.make_append = make_append
+    gateway.log.journal.placed_from_journal = placed_from_journal
+
+
+def _validate_all_then_write() -> None:
+    _edit("local heads, blocked = {}, {}", "local heads, blocked, added = {}, {}, {}", "sequence")
+    _edit("local version = head + 1", "local version = head + (added[key] or 0) + 1", "sequence")
+    _edit("heads[key] = head + n", "added[key] = (added[key] or 0) + n", "sequence")
+    _edit("for k = first, last do claimed[ARGV[k]] = claim end", "", "sequence")
+
+
+def _no_call_number() -> None:
+    _edit(
+        "if latest and tonumber(latest) >= tonumber(ARGV[9]) then return { NONCE, 'FENCED', 'late' } end",
+        "",
+        "sequence",
+    )
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    assert old in text, f"{old!r} is not there any more"
+    return text.replace(old, new)
+
+
+def _edit(old: str, new: str, only: str | None = None) -> None:
+    """In the text of one script, or in what all begin with."""
+    from hashlib import sha1
+
+    from gateway.log.scripts import _Script
+
+    real = _Script.__init__
+
+    def make(self: _Script, name: str) -> None:
+        real(self, name)
+        if only in (None, name):
+            self.text = _replaced(self.text, old, new)
+            self.digest = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    _Script.__init__ = make  # type: ignore[method-assign]
+
+
+BUILDS: dict[str, Build] = {
+    "acknowledge-first": Build("acknowledges before the commit", _acknowledge_before_commit),
+    "no-swap": Build("INSERT … ON CONFLICT DO NOTHING without compare-and-swap", _commit_without_swap),
+    "run-id-fence": Build("fences on run_id instead of master_replid", _fence_by_run_id),
+    "number-watermark": Build("moves the watermark by number, not by chain", _watermark_by_number),
+    "request-chain": Build("chains request digests, not rows", _chain_over_requests, digests=False),
+    "validate-first": Build("checks every append of a call before it writes any", _validate_all_then_write),
+    "no-call-number": Build("lets a late script call run after a later one", _no_call_number),
+}
+
+
+def main(name: str) -> None:
+    """Never returns normally: serves until it is ended."""
+    BUILDS[name].spoil()
+    from gateway.__main__ import main as sluice
+
+    sys.argv = ["sluice", "serve"]
+    sluice()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

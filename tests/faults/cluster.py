@@ -1,0 +1,298 @@
+"""The processes of one episode: gateways, a Redis with a replica, Postgres, and the links between them.
+
+Owns: what runs, who replicates whom, which Redis each gateway is led to. All of it is on sockets of its own in
+one folder and dies with this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import asyncpg
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from gateway.catalog import keys, specs, tenants
+from gateway.catalog.migrate import migrate
+from gateway.catalog.model import Scope
+from gateway.dev.binaries import find_redis
+from gateway.dev.gateway_process import GatewayProcess
+from gateway.dev.keeper import Keeper
+from gateway.dev.listen import listen
+from gateway.dev.place import socket_folder
+from gateway.dev.postgres_server import SOCKET_NAME as POSTGRES_SOCKET
+from gateway.dev.process import Command
+from gateway.dev.redis_server import SOCKET_NAME as REDIS_SOCKET
+from gateway.dev.redis_server import RedisServer
+from gateway.log.partition import partition_of
+from tests.faults.link import Link
+from tests.faults.spec import SPEC
+from tests.faults.wire import Answer, Caller
+from tests.servers import Server, Servers, servers_in
+
+ROOT = Path(__file__).parents[2]
+CLOCK = Path(__file__).with_name("clock")
+SERVE = (sys.executable, "-m", "gateway", "serve")
+PARTITIONS = 4
+TENANTS_A_PARTITION = 2
+START_S = 60.0
+POLL_S = 0.02
+REDIS_S = 2.0
+"""For a command to a Redis that is not disturbed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Whose events; `key` goes into `Authorization`."""
+
+    id: bytes
+    partition: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayNode:
+    """A gateway with its log in a file, on a clock that is wrong by `clock_s`."""
+
+    process: GatewayProcess
+    log: Path
+    clock_s: int = 0
+    stop_signals = GatewayProcess.stop_signals
+
+    @property
+    def name(self) -> str:
+        return self.process.name
+
+    def command(self) -> Command:
+        command = self.process.command()
+        env = dict(command.env)
+        if self.clock_s:
+            env |= {"PYTHONPATH": str(CLOCK), "FAULTS_CLOCK_OFFSET_S": str(self.clock_s)}
+        return replace(command, cwd=ROOT, env=env, log=self.log)
+
+    def ready(self, pid: int) -> bool:
+        return True
+
+    def failed(self) -> None:
+        return
+
+
+class GatewayAt:
+    """A gateway's process, the port it serves on, and its links to the servers."""
+
+    def __init__(self, number: int, argv: Sequence[str], settings: dict[str, str], folder: Path) -> None:
+        self.number = number
+        self._socket = listen("127.0.0.1", 0, 1)[0]
+        self.port: int = self._socket.getsockname()[1]
+        process = GatewayProcess(tuple(argv), settings, folder, self._socket.fileno(), number)
+        self.keeper = Keeper(GatewayNode(process, folder / f"gateway-{number}.log"), lambda _: None)
+        self.server = Server(self.keeper)
+        self.serves = False
+        """What a load balancer believes: it notices the end of a process, not one that hangs."""
+
+    def set_clock(self, offset_s: int) -> None:
+        """From its next start on."""
+        assert isinstance(self.keeper.service, GatewayNode)
+        self.keeper.service = replace(self.keeper.service, clock_s=offset_s)
+
+    async def start(self) -> None:
+        """Returns once it answers."""
+        await self.server.start()
+        caller, deadline = Caller(), asyncio.get_running_loop().time() + START_S
+        try:
+            while not await self._answers(caller):
+                self.keeper.tick()
+                late = asyncio.get_running_loop().time() > deadline
+                assert not late, f"{self.keeper.name} does not answer{self.keeper.last_words()}"
+                await asyncio.sleep(POLL_S)
+        finally:
+            caller.close()
+        self.serves = True
+
+    async def _answers(self, caller: Caller) -> bool:
+        return isinstance(await caller.call(self.port, "GET", "/_/health/live", (), timeout_s=1.0), Answer)
+
+    def kill(self) -> None:
+        self.serves = False
+        self.server.kill()
+
+    def close(self) -> None:
+        self.server.resume()
+        self.server.kill()
+        self._socket.close()
+
+
+class RedisPair:
+    """Two Redis servers; `master` is the one that gateways are led to, unless a fault says otherwise."""
+
+    def __init__(
+        self, first: Server, second: Server, sockets: tuple[Path, Path], homes: tuple[Path, Path]
+    ) -> None:
+        self.servers = (first, second)
+        self.sockets = sockets
+        self.homes = homes
+        self.links = (Link(sockets[0]), Link(sockets[1]))
+        """What replicates from server n, does so through link n."""
+        self.master = 0
+
+    @property
+    def replica(self) -> int:
+        return 1 - self.master
+
+    def client(self, number: int) -> Redis:
+        """Behind the gateways' backs."""
+        return Redis(
+            unix_socket_path=str(self.sockets[number]), protocol=2, retry=None, socket_timeout=REDIS_S
+        )
+
+    async def call(self, number: int, *words: str | bytes | int) -> Any:
+        """One command. Raises RedisError or OSError."""
+        async with self.client(number) as client:
+            return await client.execute_command(*words)
+
+    async def start(self, number: int) -> None:
+        """Returns once it answers; a replica then follows the master again."""
+        await self.servers[number].start()
+        await self.call(number, "CONFIG", "SET", "repl-diskless-sync-delay", 0, "repl-timeout", 5)
+        if number == self.replica:
+            await self.follow(number)
+
+    async def follow(self, number: int) -> None:
+        """Server `number` becomes a replica of the other one."""
+        await self.call(number, "REPLICAOF", "127.0.0.1", self.links[1 - number].port)
+
+    async def lead(self, number: int) -> None:
+        """Server `number` becomes a master; what the other one is stays."""
+        await self.call(number, "REPLICAOF", "NO", "ONE")
+
+    async def in_step(self, timeout_s: float = 5.0) -> bool:
+        """Whether the replica has followed all that the master wrote, within that time."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while asyncio.get_running_loop().time() < deadline:
+            try:
+                offsets = [await self._offset(self.master), await self._offset(self.replica)]
+            except (RedisError, OSError):
+                offsets = [0, -1]
+            if offsets[1] >= offsets[0]:
+                return True
+            await asyncio.sleep(POLL_S)
+        return False
+
+    async def _offset(self, number: int) -> int:
+        told = await self.call(number, "INFO", "replication")
+        up = told["role"] == "master" or told.get("master_link_status") == "up"
+        field = "master_repl_offset" if told["role"] == "master" else "slave_repl_offset"
+        return int(told[field]) if up else -1
+
+
+class Cluster:
+    """Made by `open_cluster`."""
+
+    def __init__(self, folder: Path, servers: Servers, redis: RedisPair, postgres_url: str) -> None:
+        self.folder = folder
+        self.servers = servers
+        self.redis = redis
+        self.postgres = servers.postgres
+        self.postgres_url = postgres_url
+        """Straight to the server, past every link."""
+        self.gateways: list[GatewayAt] = []
+        self.redis_links: list[Link] = []
+        self.postgres_links: list[Link] = []
+        self.tenants: list[Tenant] = []
+        self.instance = b""
+
+    @classmethod
+    async def prepare(cls, folder: Path) -> Self:
+        """Servers running, the database migrated, tenants in every partition. No gateway yet."""
+        servers = servers_in(folder)
+        home = folder / "replica-run"
+        home.mkdir(mode=0o700)
+        path = socket_folder(home, None, REDIS_SOCKET) / REDIS_SOCKET
+        spare = RedisServer(find_redis(), folder / "replica", path, folder / "replica.log")
+        first_socket = socket_folder(folder / "run", None, REDIS_SOCKET) / REDIS_SOCKET
+        pair = RedisPair(
+            servers.redis, Server(Keeper(spare, lambda _: None)), (first_socket, path),
+            (folder / "redis", folder / "replica"),
+        )  # fmt: skip
+        cluster = cls(folder, servers, pair, servers.postgres_url)
+        try:
+            await servers.start()
+            for link in pair.links:
+                await link.open()
+            for number in (0, 1):
+                await pair.start(number)
+            await migrate(cluster.postgres_url, PARTITIONS)
+            await cluster._open_tenants()
+        except BaseException:
+            await cluster.close()
+            raise
+        return cluster
+
+    async def _open_tenants(self) -> None:
+        async with asyncpg.create_pool(self.postgres_url, min_size=0, max_size=2) as pool:
+            self.instance = (await pool.fetchval("SELECT id FROM instance")).bytes
+            counts = [0] * PARTITIONS
+            for number in range(1000):
+                if min(counts) >= TENANTS_A_PARTITION:
+                    break
+                tenant = await tenants.create(pool, f"t{number}")
+                partition = partition_of(tenant.id.bytes, PARTITIONS)
+                if counts[partition] >= TENANTS_A_PARTITION:
+                    continue
+                counts[partition] += 1
+                await specs.deploy(pool, tenant.id, SPEC, {})
+                key = await keys.create(pool, tenant, Scope.WRITE)
+                self.tenants.append(Tenant(tenant.id.bytes, partition, key.text))
+
+    async def start_gateways(self, count: int, argv: Sequence[str], settings: dict[str, str]) -> None:
+        """Returns once every one can commit."""
+        for number in range(count):
+            redis_link = Link(self.redis.sockets[self.redis.master])
+            postgres_link = Link(self.servers.postgres_server.socket_folder / POSTGRES_SOCKET)
+            await redis_link.open()
+            await postgres_link.open()
+            self.redis_links.append(redis_link)
+            self.postgres_links.append(postgres_link)
+            own = {
+                "SLUICE_REDIS_URL": f"redis://127.0.0.1:{redis_link.port}",
+                "SLUICE_POSTGRES_URL": f"postgresql://sluice@127.0.0.1:{postgres_link.port}/sluice?sslmode=disable",
+            }
+            self.gateways.append(GatewayAt(number, argv, _inherited() | settings | own, self.folder))
+        await asyncio.gather(*(each.start() for each in self.gateways))
+        await asyncio.gather(*(self._until_ready(each) for each in self.gateways))
+
+    async def _until_ready(self, gateway: GatewayAt) -> None:
+        caller, deadline = Caller(), asyncio.get_running_loop().time() + START_S
+        while True:
+            told = await caller.call(gateway.port, "GET", "/_/health/ready", (), timeout_s=2.0)
+            if isinstance(told, Answer) and told.status == 200:
+                break
+            assert asyncio.get_running_loop().time() < deadline, f"{gateway.keeper.name} is not ready: {told}"
+            await asyncio.sleep(POLL_S)
+        caller.close()
+
+    def lead_gateways(self, *, drop: bool) -> None:
+        """All of them to the master."""
+        for link in self.redis_links:
+            link.lead_to(self.redis.sockets[self.redis.master], drop=drop)
+
+    async def close(self) -> None:
+        """Ends everything at once."""
+        for gateway in self.gateways:
+            gateway.close()
+        for link in (*self.redis_links, *self.postgres_links, *self.redis.links):
+            await link.close()
+        self.redis.servers[1].resume()
+        self.redis.servers[1].kill()
+        self.servers.close()
+
+
+def _inherited() -> dict[str, str]:
+    """Our environment without settings of Sluice's."""
+    return {name: text for name, text in os.environ.items() if not name.startswith("SLUICE_")}

@@ -1,0 +1,219 @@
+"""One episode: fresh servers, clients and faults for a while, then rest, then the check.
+
+Everything of it follows from its seed, as far as processes on a real clock can be made to follow anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncpg
+import msgspec
+from redis.exceptions import RedisError
+
+from tests.faults.checker import RECOVERY_S, Violation, check
+from tests.faults.cluster import PARTITIONS, SERVE, Cluster
+from tests.faults.evidence import gather, read_meta
+from tests.faults.history import History, Recovery, Sample
+from tests.faults.nemesis import Nemesis
+from tests.faults.workload import Workload
+from tests.servers import open_folder
+
+SAMPLE_EVERY_S = 0.25
+REST_S = 15.0
+"""For q = c after the faults; more than the promise, to be able to say how much more."""
+VIOLATIONS_TOLD_MAX = 20
+
+# Small windows and short deadlines bring out what large ones hide for hours.
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "SLUICE_APPEND_DEADLINE_S": ("2", "4", "10"),
+    "SLUICE_REDIS_TIMEOUT_S": ("0.3", "1", "2"),
+    "SLUICE_IDENTITY_WINDOW": ("20", "300", "20000"),
+    "SLUICE_INFLIGHT_EVENTS_MAX": ("20", "200", "10000"),
+    "SLUICE_SEQUENCE_APPENDS_MAX": ("2", "16", "96"),
+    "SLUICE_COMMIT_ROWS_MAX": ("20", "500"),
+    "SLUICE_JOURNAL_KEEP_S": ("0", "1", "600"),
+    "SLUICE_STREAM_TAIL": ("8", "256"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an episode is to be. `argv` starts a gateway; `check_every_s` looks for violations while it runs,
+    and ends it at the first."""
+
+    seed: int
+    seconds: float
+    gateways: int
+    faults: tuple[str, ...]
+    argv: Sequence[str] = SERVE
+    check_every_s: float | None = None
+    digests: bool = True
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of it. `seconds` is how long it ran, up to the violation where there was one."""
+
+    seed: int
+    seconds: float
+    settings: dict[str, str]
+    operations: dict[str, Counter[str]]
+    """By kind, how many of each verdict."""
+    answers: Counter[str]
+    reads: Counter[str]
+    faults: Counter[str]
+    recoveries: list[Recovery]
+    rested_s: float | None
+    """From the last fault to q = c everywhere; None where it never came to that."""
+    events: int
+    quarantined: int
+    violations: list[Violation] = field(default_factory=list)
+    folder: str | None = None
+    """Where everything was kept, if there was a violation."""
+
+
+async def run_episode(plan: Plan) -> Result:
+    """Raises what the rig itself fails at; a violation is a result."""
+    with open_folder() as folder:
+        cluster = await Cluster.prepare(folder)
+        episode = _Episode(plan, cluster)
+        try:
+            result = await episode.run()
+        finally:
+            await cluster.close()
+        if result.violations:
+            result.folder = str(episode.keep(folder, result))
+    return result
+
+
+class _Episode:
+    def __init__(self, plan: Plan, cluster: Cluster) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._history = History()
+        self._loop = asyncio.get_running_loop()
+        rng = random.Random(f"{plan.seed}/settings")
+        self._settings = {name: rng.choice(choices) for name, choices in SETTINGS.items()}
+        self._settings["SLUICE_SHUTDOWN_S"] = "5"
+
+    async def run(self) -> Result:
+        plan = self._plan
+        await self._cluster.start_gateways(plan.gateways, plan.argv, self._settings)
+        workload = Workload(self._cluster, self._history, plan.seed)
+        nemesis = Nemesis(self._cluster, self._history, plan.seed, plan.faults)
+        begun = self._loop.time()
+        sampling = self._loop.create_task(self._sample())
+        workload.start()
+        attack = self._loop.create_task(nemesis.run(begun + plan.seconds))
+        violations = await self._watch(attack, workload)
+        seconds = self._loop.time() - begun
+        rested_s = None
+        if violations:
+            attack.cancel()
+            await asyncio.gather(attack, return_exceptions=True)
+        await workload.stop()
+        if not violations:
+            rested_s = await self._rest(self._history.recoveries[-1].at)
+        sampling.cancel()
+        evidence = await gather(self._cluster, with_redis=not violations)
+        if not violations:
+            violations = check(self._history, evidence, digests=plan.digests)
+            if rested_s is None or rested_s > RECOVERY_S:
+                told = f"q = c only after {rested_s} s" if rested_s else f"q = c not within {REST_S} s"
+                violations.append(Violation("stuck", told))
+        return self._result(seconds, rested_s, len(evidence.rows), len(evidence.quarantined), violations)
+
+    async def _watch(self, attack: asyncio.Task[None], workload: Workload) -> list[Violation]:
+        """Until the attack is over; violations if they show before."""
+        plan, due = self._plan, self._loop.time()
+        while True:
+            due += plan.check_every_s or plan.seconds
+            while not attack.done() and self._loop.time() < due:
+                await asyncio.wait((attack,), timeout=0.5)
+                if workload.broken is not None:
+                    raise workload.broken
+            if attack.done():
+                attack.result()
+                return []
+            if plan.check_every_s is not None:
+                cutoff = self._loop.time()
+                try:
+                    evidence = await gather(self._cluster, with_redis=False)
+                except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                    continue  # Postgres is down just now
+                found = check(self._history.until(cutoff), evidence, digests=plan.digests)
+                if found:
+                    return found
+
+    async def _sample(self) -> None:
+        while True:
+            try:
+                connection = await asyncpg.connect(self._cluster.postgres_url, timeout=2)
+                try:
+                    while True:
+                        for row in await connection.fetch("SELECT p, epoch, seq, chain FROM partition_log"):
+                            self._history.samples.append(Sample(self._loop.time(), *row))
+                        await asyncio.sleep(SAMPLE_EVERY_S)
+                finally:
+                    connection.terminate()
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                await asyncio.sleep(SAMPLE_EVERY_S)
+
+    async def _rest(self, healed: float) -> float | None:
+        """Seconds from the last fault until Redis and Postgres stand at the same place in every partition."""
+        connection = await asyncpg.connect(self._cluster.postgres_url)
+        redis = self._cluster.redis.client(self._cluster.redis.master)
+        try:
+            while self._loop.time() < healed + REST_S:
+                rows = await connection.fetch("SELECT p, epoch, seq, chain FROM partition_log")
+                resting = 0
+                for row in rows:
+                    meta = await read_meta(redis, self._cluster, row["p"])
+                    here = None if meta is None else (meta.epoch, meta.q, meta.c, meta.chain_at_c)
+                    resting += here == (row["epoch"], row["seq"], row["seq"], row["chain"])
+                if resting == PARTITIONS:
+                    return self._loop.time() - healed
+                await asyncio.sleep(0.05)
+        except RedisError:
+            return None
+        finally:
+            await redis.aclose()
+            await connection.close()
+        return None
+
+    def _result(
+        self,
+        seconds: float,
+        rested_s: float | None,
+        events: int,
+        quarantined: int,
+        violations: list[Violation],
+    ) -> Result:
+        operations: dict[str, Counter[str]] = {}
+        answers: Counter[str] = Counter()
+        for each in self._history.operations:
+            operations.setdefault(each.kind, Counter())[each.verdict.value] += 1
+            answers.update(f"{one.status} {one.code}".strip() if one.status else "none" for one in each.tries)
+        reads = Counter(each.what for each in self._history.observations)
+        reads.update({f"refused: {why}": count for why, count in self._history.reads_refused.items()})
+        faults = Counter(each.name for each in self._history.faults)
+        return Result(
+            self._plan.seed, seconds, self._settings, operations, answers, reads, faults,
+            self._history.recoveries, rested_s, events, quarantined, violations,
+        )  # fmt: skip
+
+    def keep(self, folder: Path, result: Result) -> Path:
+        """Moves everything aside: servers' files, logs, the history and what was wrong with it."""
+        kept = folder.with_name(f"{folder.name}-seed-{self._plan.seed}")
+        shutil.move(folder, kept)
+        (kept / "history.json").write_bytes(msgspec.json.encode(self._history, enc_hook=str))
+        lines = (f"{kind}: {told}" for kind, told in result.violations)
+        (kept / "violations.txt").write_text("\n".join(lines) + "\n")
+        return kept

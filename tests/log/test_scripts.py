@@ -1,0 +1,386 @@
+"""The scripts alone, on a real Redis, called with arguments that a gateway might send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from gateway.events import AT_LEAST_ONE, next_chain, pack_event
+from gateway.log.entries import chain_over, placed_from_journal, stream_entry
+from gateway.log.scripts import ForeignReply, RedisTrouble, Scripts
+from tests.log.drive import append, event, new_stream, new_tenant
+from tests.log.drive import ids as event_ids
+from tests.log.scripted import Partition
+
+FENCED = b"FENCED"
+
+
+@pytest.fixture
+async def partition(redis: Redis) -> Partition:
+    made = Partition(redis, Scripts(redis))
+    assert await made.install() == b"OK"
+    return made
+
+
+# -- sequence
+
+
+async def test_appends_of_one_call_follow_each_other(partition: Partition) -> None:
+    tenant = new_tenant()
+    one, two = new_stream(tenant), new_stream(tenant)
+    appends = [append(one, 2), append(two), append(one, 3), append(one, expected=5), append(two, expected=1)]
+    reply = await partition.sequence(*appends)
+    assert reply[7:] == [1, 1, 3, 6, 2]
+    chain = ""
+    for each, version in zip(appends, reply[7:], strict=True):
+        chain = next_chain(chain, version, each.digests)
+    _, q, h, q_after, h_after, c, gen = reply[:7]
+    assert (int(q), h, int(q_after), h_after.decode(), int(c), gen) == (0, b"", 8, chain, 0, b"1.1")
+    meta = await partition.meta()
+    assert (meta["q"], meta["h"], meta["c"], meta["torn"]) == ("8", chain, "0", "")
+
+
+async def test_the_journal_holds_what_any_gateway_needs_to_commit(partition: Partition) -> None:
+    stream = new_stream()
+    appends = [append(stream, 2, key=b"k"), append(stream)]
+    await partition.answers(*appends)
+    placed = [placed_from_journal(entry) for entry in await partition.entries(partition.keys.journal)]
+    for (there, chain), one, (version, last) in zip(placed, appends, [(1, 2), (3, 3)], strict=True):
+        assert (there.stream, there.append_id, there.events) == (stream, one.append_id, one.events)
+        assert (there.chosen, there.request_digest) == (one.chosen, one.request_digest)
+        assert (there.digests, there.first_version, there.last_seq) == (one.digests, version, last)
+        assert chain == chain_over("", [each for each, _ in placed if each.last_seq <= last])
+    entries = [stream_entry(each) for each in await partition.entries(partition.keys.stream(stream))]
+    packed = [pack_event(each) for one in appends for each in one.events]
+    assert entries == [(n + 1, n + 1, packed[n]) for n in range(3)]
+
+
+async def test_an_identity_that_comes_twice_in_a_call_is_claimed_once(partition: Partition) -> None:
+    stream = new_stream()
+    answers = await partition.answers(
+        append(stream, 2, key=b"k"),
+        append(stream, 2, key=b"k"),
+        append(stream, key=b"k", body=b"other"),
+        append(stream),
+    )
+    assert answers == [1, b"D2:2", b"M", 3]
+    assert await partition.answers(append(stream, 2, key=b"k")) == [b"D2:2"]
+    assert await partition.answers(append(stream, key=b"k", body=b"other")) == [b"M"]
+
+
+async def test_an_append_that_is_sent_again_is_recognized_by_its_minted_id(partition: Partition) -> None:
+    stream = new_stream()
+    one = append(stream, 3)
+    assert await partition.answers(one, one) == [1, b"D3:3"]
+    assert await partition.answers(one) == [b"D3:3"]
+
+
+async def test_identities_of_two_appends_are_never_one_retry(partition: Partition) -> None:
+    stream = new_stream()
+    ids = [event_ids(append(stream))[0] for _ in range(2)]
+    await partition.answers(append(stream, event_ids=(ids[0],)), append(stream, event_ids=(ids[1],)))
+    assert await partition.answers(append(stream, event_ids=tuple(ids))) == [b"M"]
+    assert await partition.answers(append(stream, event_ids=(ids[0],), key=b"new")) == [b"M"]
+
+
+async def test_expected_lengths_are_judged_on_what_earlier_appends_of_the_call_leave(
+    partition: Partition,
+) -> None:
+    stream = new_stream()
+    answers = await partition.answers(
+        append(stream, expected=AT_LEAST_ONE),
+        append(stream, expected=1),
+        append(stream, 2, expected=0),
+        append(stream, expected=0),
+        append(stream, expected=AT_LEAST_ONE),
+        append(stream, expected=3),
+    )
+    assert answers == [b"C0", b"C0", 1, b"C2", 3, 4]
+
+
+async def test_a_full_window_holds_back_the_later_appends_of_the_stream_too(partition: Partition) -> None:
+    tenant = new_tenant()
+    one, two = new_stream(tenant), new_stream(tenant)
+    appends = [append(one, 3), append(one, 4), append(one), append(two, 2), append(two)]
+    assert await partition.answers(*appends, window=5) == [1, b"B", b"B", 1, b"B"]
+    assert await partition.answers(append(one), window=5) == [b"B"]
+
+
+async def test_an_append_larger_than_the_window_goes_when_nothing_is_uncommitted(
+    partition: Partition,
+) -> None:
+    stream = new_stream()
+    large, next_one = append(stream, 7), append(stream, 7)
+    assert await partition.answers(large, next_one, window=5) == [1, b"B"]
+    chain = next_chain("", 1, large.digests)
+    assert await partition.answers(next_one, window=5, told=(7, chain)) == [8]
+
+
+async def test_a_stream_that_is_not_here_is_cold_never_new(partition: Partition) -> None:
+    stream = new_stream()
+    cold = await partition.answers(append(stream), append(stream, expected=0), hints=["", ""])
+    assert cold == [b"X", b"X"]
+    assert await partition.answers(append(stream), hints=["1.1:41"]) == [42]
+    assert await partition.answers(append(stream, expected=42), hints=[""]) == [43]
+
+
+@pytest.mark.parametrize("hint", ["1.2:5", "2.1:5", "1:5", "1.1:", "nonsense"])
+async def test_a_hint_of_another_generation_or_epoch_is_no_hint(partition: Partition, hint: str) -> None:
+    assert await partition.answers(append(new_stream()), hints=[hint]) == [b"X"]
+
+
+async def test_what_is_here_outweighs_a_hint(partition: Partition) -> None:
+    stream = new_stream()
+    await partition.answers(append(stream, 2))
+    assert await partition.answers(append(stream), hints=["1.1:77"]) == [3]
+
+
+async def test_a_call_that_is_late_does_nothing(partition: Partition) -> None:
+    stream = new_stream()
+    await partition.answers(append(stream), number=5)
+    for number in (4, 5):
+        assert await partition.sequence(append(stream), number=number) == [FENCED, b"late"]
+    assert (await partition.meta())["q"] == "1"
+    assert await partition.answers(append(stream), number=1, caller="other") == [2]
+    assert await partition.answers(append(stream), number=6) == [3]
+
+
+async def test_identities_are_remembered_for_a_window_and_then_asked_of_postgres(redis: Redis) -> None:
+    partition = Partition(redis, Scripts(redis))
+    await partition.install(w=4)
+    stream = new_stream()
+    keyed = [append(stream, key=b"k%d" % n) for n in range(12)]
+    for one in keyed:
+        (version,) = await partition.answers(one, looked_up=12)
+    assert version == 12
+    # q = 12: the buckets of 8…11 and of 12 are remembered, the rest is forgotten.
+    for n in (7, 8, 9, 10, 11):
+        assert await partition.answers(append(stream, key=b"k%d" % n), looked_up=0) == [b"D%d:1" % (n + 1)]
+    assert await partition.answers(append(stream, key=b"k0"), append(stream), looked_up=7) == [b"S", b"S"]
+    assert await partition.answers(append(stream, key=b"k0"), looked_up=8) == [13]
+
+
+async def test_a_call_that_passes_several_windows_forgets_only_what_is_older(redis: Redis) -> None:
+    partition = Partition(redis, Scripts(redis))
+    await partition.install(w=4)
+    tenant = new_tenant()
+    one, two = new_stream(tenant), new_stream(tenant)
+    await partition.answers(append(one, key=b"old"))
+    last = append(two, 3, key=b"new")
+    assert await partition.answers(append(one, 6), append(one, 9), last) == [2, 8, 1]
+    assert await partition.answers(last, looked_up=0) == [b"D19:3"]
+    assert await partition.answers(append(one, key=b"old"), looked_up=0) == [b"S"]
+    forgotten, kept = [await redis.hgetall(key) for key in partition.keys.identities]
+    assert len({**forgotten, **kept}) >= 2
+    assert not set(forgotten) & set(kept)
+
+
+async def test_an_append_with_a_thousand_identities_is_remembered_whole(partition: Partition) -> None:
+    stream = new_stream()
+    chosen = tuple(event().id for _ in range(1000))
+    many = [append(stream, event_ids=chosen[n * 200 : n * 200 + 200]) for n in range(5)]
+    whole = append(stream, event_ids=tuple(event().id for _ in range(1000)))
+    assert await partition.answers(*many, whole) == [1, 201, 401, 601, 801, 1001]
+    assert await partition.answers(*many, whole) == [
+        b"D200:200", b"D400:200", b"D600:200", b"D800:200", b"D1000:200", b"D2000:1000",
+    ]  # fmt: skip
+
+
+async def test_numbers_stay_whole_where_lua_would_write_an_exponent(redis: Redis) -> None:
+    partition = Partition(redis, Scripts(redis))
+    seq = 10**15
+    await partition.install(seq=seq, chain="c" * 40)
+    stream = new_stream()
+    one = append(stream, 2, key=b"k")
+    reply = await partition.sequence(one, append(stream), hints=[f"1.1:{seq - 1}"] * 2, looked_up=seq)
+    assert [int(reply[1]), int(reply[3]), int(reply[5])] == [seq, seq + 3, seq]
+    assert reply[7:] == [seq, seq + 2]
+    assert await partition.answers(one) == [b"D%d:2" % (seq + 2)]
+    assert [each[0] for each in await partition.entries(partition.keys.stream(stream))] == [
+        b"%d-0" % (seq + n) for n in range(3)
+    ]
+    assert (await partition.meta())["q"] == str(seq + 3)
+    chain = next_chain("c" * 40, seq, one.digests)
+    assert (await partition.sequence(told=(seq + 2, chain)))[5] in (seq + 2, b"%d" % (seq + 2))
+
+
+async def test_the_watermark_moves_only_where_the_chains_are_equal(partition: Partition) -> None:
+    stream = new_stream()
+    one, two = append(stream, 2), append(stream)
+    await partition.answers(one, two)
+    first = next_chain("", 1, one.digests)
+    second = next_chain(first, 3, two.digests)
+    for seq, chain, c in [
+        (2, second, 0), (3, first, 0), (1, first, 0), (4, second, 0), (2, first, 2), (2, second, 2),
+        (3, second, 3), (2, first, 3),
+    ]:  # fmt: skip
+        reply = await partition.sequence(told=(seq, chain))
+        assert int(reply[5]) == c
+    assert (await partition.meta())["ch"] == second
+
+
+async def test_the_journal_is_trimmed_below_a_seq_and_no_further(partition: Partition) -> None:
+    stream = new_stream()
+    for _ in range(300):
+        await partition.answers(append(stream))
+    await partition.sequence(trim=250)
+    left = [int(each[0][:-2]) for each in await partition.entries(partition.keys.journal)]
+    assert left[-51:] == list(range(250, 301))
+    assert len(left) < 300
+
+
+# -- identity of the server and of the partition
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"epoch": "2"}, b"epoch"),
+        ({"fence": "0" * 40}, b"fence"),
+        ({"torn": "1"}, b"torn"),
+        (None, b"missing"),
+    ],
+)
+async def test_what_contradicts_the_caller_fences_every_script(
+    partition: Partition, fields: dict[str, str] | None, reason: bytes
+) -> None:
+    stream, keys = new_stream(), partition.keys
+    await partition.answers(append(stream))
+    await (partition.redis.hset(keys.meta, mapping=fields) if fields else partition.redis.delete(keys.meta))
+    before = await partition.meta()
+    key = keys.stream(stream)
+    assert await partition.sequence(append(stream)) == [FENCED, reason]
+    read = await partition.scripts.run("read", (keys.meta, keys.journal, key), (1, 0, "", 1, 1, 9, 9, 0))
+    assert read == [FENCED, reason]
+    assert await partition.scripts.run("journal", (keys.meta, keys.journal), (1, 0, 9)) == [FENCED, reason]
+    assert await partition.scripts.run("fill", (keys.meta, key), (1, "1.1", "")) == [FENCED, reason]
+    assert await partition.meta() == before
+    assert len(await partition.entries(key)) == 1
+
+
+async def test_an_error_between_the_writes_leaves_the_partition_torn(partition: Partition) -> None:
+    stream, keys = new_stream(), partition.keys
+    await partition.redis.set(keys.journal, "no stream")
+    with pytest.raises(RedisTrouble, match="WRONGTYPE"):
+        await partition.sequence(append(stream))
+    meta = await partition.meta()
+    assert (meta["torn"], meta["q"], meta["h"]) == ("1", "0", "")
+    assert await partition.sequence(append(stream)) == [FENCED, b"torn"]
+    args = (1, await partition.replid(), 0, "")
+    assert await partition.scripts.run("refence", (keys.meta, keys.journal), args) == [b"STALE"]
+
+
+async def test_an_error_before_the_writes_leaves_nothing(partition: Partition) -> None:
+    stream, keys = new_stream(), partition.keys
+    await partition.redis.set(keys.stream(stream), "no stream")
+    with pytest.raises(RedisTrouble, match="WRONGTYPE"):
+        await partition.sequence(append(new_stream(stream.tenant)), append(stream))
+    meta = await partition.meta()
+    assert (meta["torn"], meta["q"]) == ("", "0")
+    assert await partition.entries(keys.journal) == []
+
+
+async def test_an_installation_needs_a_later_epoch_and_the_server_that_was_inspected(
+    partition: Partition,
+) -> None:
+    assert await partition.install(epoch=1) == b"STALE"
+    args = (2, "0" * 40, 0, "", 1)
+    assert await partition.scripts.run("install", (partition.keys.meta,), args) == [b"STALE"]
+    assert await partition.install(epoch=3, seq=7, chain="h") == b"OK"
+    meta = await partition.meta()
+    assert (meta["q"], meta["c"], meta["h"], meta["ch"], meta["gen"]) == ("7", "7", "h", "h", "2")
+    assert await partition.install(epoch=2) == b"STALE"
+
+
+async def test_an_inspection_tells_the_chain_where_postgres_stands(partition: Partition) -> None:
+    stream, keys = new_stream(), partition.keys
+    appends = [append(stream), append(stream), append(stream)]
+    await partition.answers(*appends)
+    chains = [""]
+    for n, one in enumerate(appends):
+        chains.append(next_chain(chains[-1], n + 1, one.digests))
+    await partition.sequence(told=(1, chains[1]))
+    for seq, chain in [(1, chains[1]), (2, chains[2]), (3, chains[3]), (4, ""), (0, "")]:
+        reply = await partition.scripts.run("inspect", (keys.meta, keys.journal), (1, seq))
+        assert reply[-1].decode() == chain, seq
+    reply = await partition.scripts.run("inspect", (keys.meta, keys.journal), (2, 3))
+    assert reply[-1] == b""
+
+
+async def test_a_server_is_believed_again_only_where_its_chain_holds_what_postgres_committed(
+    partition: Partition,
+) -> None:
+    stream, keys = new_stream(), partition.keys
+    one, two = append(stream), append(stream)
+    await partition.answers(one, two)
+    first = next_chain("", 1, one.digests)
+    await partition.redis.hset(keys.meta, "fence", "0" * 40)
+    replid = await partition.replid()
+    for args in [
+        (1, replid, 1, "other"),
+        (2, replid, 1, first),
+        (1, "0" * 40, 1, first),
+        (1, replid, 9, first),
+    ]:
+        assert await partition.scripts.run("refence", (keys.meta, keys.journal), args) == [b"STALE"]
+    assert await partition.scripts.run("refence", (keys.meta, keys.journal), (1, replid, 1, first)) == [b"OK"]
+    meta = await partition.meta()
+    assert (meta["fence"], meta["c"], meta["q"]) == (replid, "1", "2")
+
+
+# -- fill
+
+
+async def test_a_stream_is_filled_in_front_of_what_is_here(partition: Partition) -> None:
+    stream, keys = new_stream(), partition.keys
+    await partition.answers(append(stream, 2), hints=["1.1:3"])
+    older = [event() for _ in range(3)]
+    args: list[Any] = [1, "1.1", "4"]
+    for n, each in enumerate(older):
+        args += [n + 1, 100 + n, pack_event(each)]
+    assert await partition.scripts.run("fill", (keys.meta, keys.stream(stream)), args) == [b"OK"]
+    entries = [stream_entry(each) for each in await partition.entries(keys.stream(stream))]
+    assert [each[0] for each in entries] == [1, 2, 3, 4, 5]
+    assert [each[2] for each in entries[:3]] == [pack_event(each) for each in older]
+    assert await partition.answers(append(stream, expected=5)) == [6]
+
+
+@pytest.mark.parametrize(("gen", "first"), [("1.2", "4"), ("2.1", "4"), ("1.1", "3"), ("1.1", "")])
+async def test_a_stream_that_changed_meanwhile_is_not_filled(
+    partition: Partition, gen: str, first: str
+) -> None:
+    stream, keys = new_stream(), partition.keys
+    await partition.answers(append(stream), hints=["1.1:3"])
+    args = (1, gen, first, 3, 100, pack_event(event()))
+    assert await partition.scripts.run("fill", (keys.meta, keys.stream(stream)), args) == [b"STALE"]
+    assert len(await partition.entries(keys.stream(stream))) == 1
+
+
+# -- replies
+
+
+async def test_a_reply_of_another_call_is_refused_and_its_connection_closed(
+    partition: Partition, redis: Redis
+) -> None:
+    real = redis.execute_command
+    closed = []
+
+    async def other(*args: Any, **options: Any) -> Any:
+        return [b"another-0", *(await real(*args, **options))[1:]]
+
+    async def disconnect(*args: Any, **options: Any) -> None:
+        closed.append(True)
+
+    redis.execute_command = other  # type: ignore[method-assign, assignment]
+    redis.connection_pool.disconnect = disconnect  # type: ignore[method-assign]
+    with pytest.raises(ForeignReply):
+        await partition.sequence()
+    assert closed
+    del redis.execute_command, redis.connection_pool.disconnect
+    assert (await partition.sequence())[0] == b"OK"
+
+
+async def test_two_callers_never_share_a_nonce(redis: Redis) -> None:
+    assert Scripts(redis).caller != Scripts(redis).caller

@@ -1,0 +1,73 @@
+"""Histories of a partition, each an integer: 0 is the empty one, every other one is a shorter one and an
+append at the version that a script gave it.
+
+Redis and Postgres hold histories in the model where the real ones hold rows and a hash chain. `mark` is the
+chain: what the protocol may compare. Everything else is what the checks know and the protocol does not.
+"""
+
+from __future__ import annotations
+
+from tests.model.scenario import Scenario
+
+Row = tuple[int, int]  # (append, its first version)
+
+
+class Histories:
+    """Made as they are met; every list is indexed by the history."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._appends = scenario.appends
+        self._chain_of_requests = scenario.rules.chain == "requests"
+        self._known: dict[tuple[int, int, int], int] = {}
+        self._marks: dict[tuple[int, int], int] = {}
+        self._at: dict[tuple[int, int], int | None] = {}
+        self.rows: list[tuple[Row, ...]] = [()]
+        self.seq: list[int] = [0]
+        self.line: list[tuple[int, ...]] = [(0,)]  # every history that it continues, and itself
+        self.held: list[frozenset[int]] = [frozenset((0,))]  # the same, as a set
+        self.heads: list[tuple[int, ...]] = [(0,) * scenario.streams]
+        self.mark: list[int] = [0]
+
+    def after(self, history: int, append: int, version: int) -> int:
+        """The history that continues `history` with an append at a version."""
+        key = (history, append, version)
+        found = self._known.get(key)
+        return self._make(key) if found is None else found
+
+    def _make(self, key: tuple[int, int, int]) -> int:
+        history, append, version = key
+        made = self._known[key] = len(self.rows)
+        of = self._appends[append]
+        self.rows.append((*self.rows[history], (append, version)))
+        self.seq.append(self.seq[history] + of.events)
+        self.line.append((*self.line[history], made))
+        self.held.append(self.held[history] | {made})
+        heads = list(self.heads[history])
+        heads[of.stream] = max(heads[of.stream], version + of.events - 1)
+        self.heads.append(tuple(heads))
+        self.mark.append(made if not self._chain_of_requests else self._mark(history, of.body))
+        return made
+
+    def _mark(self, history: int, body: int) -> int:
+        return self._marks.setdefault((self.mark[history], body), len(self._marks) + 1)
+
+    def at(self, history: int, seq: int) -> int | None:
+        """What it continues that ends at `seq`; None where no append ends there."""
+        key = (history, seq)
+        if key not in self._at:
+            ends = {self.seq[each]: each for each in self.line[history]}
+            self._at[key] = ends.get(seq)
+        return self._at[key]
+
+    def run(self, before: int, after: int) -> tuple[Row, ...]:
+        """The rows that lead from one history to another that continues it."""
+        return self.rows[after][len(self.rows[before]) :]
+
+    def extended(self, history: int, rows: tuple[Row, ...]) -> int:
+        for append, version in rows:
+            history = self.after(history, append, version)
+        return history
+
+    def same(self, one: int, other: int) -> bool:
+        """Whether seq and chain are equal, which is all that a compare-and-swap sees."""
+        return self.mark[one] == self.mark[other] and self.seq[one] == self.seq[other]

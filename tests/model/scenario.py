@@ -1,0 +1,96 @@
+"""What is explored: the appends, the servers, the faults, and the rules that the protocol goes by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+ANY = -1
+AT_LEAST_ONE = -2
+
+
+@dataclass(frozen=True)
+class Append:
+    """One request to append, at the gateway that it reaches.
+
+    Requests with equal `key` (Idempotency-Key) or `event` (event id that the client chose) claim one
+    identity; with equal `body`, they ask for the same. `after`: sent only once that other request is under
+    way, as a client's retry is; None waits in its gateway from the start.
+    """
+
+    gateway: int
+    body: int
+    stream: int = 0
+    expected: int = ANY
+    events: int = 1
+    key: int | None = None
+    event: int | None = None
+    after: int | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The protocol's rules as they have to be. Each variant of variants.py breaks one."""
+
+    acknowledge: str = "committed"  # | sequenced
+    commit: str = "swap"  # | do nothing: INSERT … ON CONFLICT DO NOTHING
+    fence: str = "replid"  # | run id
+    refence: str = "never"  # | undoubted | always: believe a server in another life of it, same epoch
+    divergence: str = "seal"  # | copy: make Redis as Postgres is and go on in the same epoch
+    watermark: str = "chain"  # | number
+    chain: str = "rows"  # | requests: digests of the requests, without event ids and versions
+    validate: str = "one by one"  # | before the call: each append of a call against the state before it
+    hole: str = "seal"  # | wait: for events before ours that no journal holds any more
+    helped: str = "rows"  # | ids: ours are committed if our event ids stand at our positions
+    doubt: str = "rows"  # | newest: entries above the watermark are committed if the newest one's id is
+    call_numbers: bool = True  # calls of one gateway run in order or not at all
+    look_again: bool = True  # 'S': identities were forgotten since they were looked up
+    relook: bool = True  # what is sequenced anew is looked up anew
+    generation: bool = True  # a hint of a stream's head dies with the eviction generation
+    hint_epoch: bool = True  # and with the epoch
+    install_epoch: bool = True  # an installation must raise the epoch
+    answers: str = "basis"  # | checked: what waited for a commit is asked of Postgres before it is answered
+    conflict_waits: bool = True  # until the history that it was decided on is committed
+    replay_waits: bool = True  # until its original is committed
+    own_doubt: bool = True  # the retry of one's own unanswered call stays in doubt
+    torn: bool = True  # a script that failed half-way fences the server
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Bounds. `faults` names which may happen, `budget` how many in one run; FAULTS has them all."""
+
+    appends: tuple[Append, ...]
+    gateways: int = 2
+    nodes: int = 1
+    faults: tuple[str, ...] = ()
+    budget: int = 0
+    window: int = 100  # events that an identity hash holds
+    epochs: int = 3  # seals stop here: two gateways may seal each other's epochs for ever
+    cold: bool = False  # streams are missing from Redis until they are touched; else they come back warm
+    slow_look: bool = False  # a verification's two looks, and an installation, are steps of their own
+    reads: bool = False
+    fills: bool = False  # a reader puts a missing stream back in front of Redis
+    realtime: bool = False  # a conflict and a read know what was acknowledged before they began
+    rules: Rules = field(default_factory=Rules)
+
+    @property
+    def streams(self) -> int:
+        return 1 + max(each.stream for each in self.appends)
+
+
+FAULTS = {
+    "crash": "Redis restarts without its last appends",
+    "restore": "Redis is set back to an earlier state without a restart, as a restored machine is",
+    "wipe": "Redis loses everything, by a restart or FLUSHALL",
+    "promote": "a replica becomes master, whatever the other thinks",
+    "demote": "a master becomes a replica of the other and takes its data",
+    "tear": "a script fails half-way",
+    "evict": "a committed stream is evicted",
+    "lose reply": "a script ran, its reply is lost",
+    "delay call": "a script call arrives late or never",
+    "delay verify": "a refence or an installation arrives late or never",
+    "lose commit": "a commit's reply is lost",
+    "delay commit": "a commit arrives late or never, while it is sent again",
+    "die": "a gateway dies, perhaps with a call or a commit under way",
+    "expire": "an append's deadline passes",
+}

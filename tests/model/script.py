@@ -1,0 +1,175 @@
+"""The scripts as Redis runs them: sequence.lua, refence.lua, install.lua. Pure: data in, data out.
+
+Each function follows its script line by line; what they are given and leave is described there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.model.scenario import ANY, AT_LEAST_ONE
+from tests.model.state import Data, Node
+from tests.model.world import Identity, World
+
+Item = tuple[int, tuple[int, ...]]  # (append, hint)
+
+
+class Reply(NamedTuple):
+    """What the script leaves, the history before, and an answer for each append: ("V",) sequenced,
+    ("D", last seq of the original), ("M",) mismatch, ("C", head), ("X",) cold, ("S",) look again."""
+
+    data: Data
+    before: int
+    answers: tuple[tuple[str | int, ...], ...]
+
+
+def opened(w: World, node: Node, epoch: int, server: int) -> Data | None:
+    """What every script asks first; None is FENCED."""
+    data = node.data
+    if not node.master or data is None or data.epoch != epoch or data.fence != w.identity(node):
+        return None
+    if data.torn and w.rules.torn:
+        return None
+    # Where a server may be believed in another life, each gateway names the life that it verified itself.
+    if w.rules.refence == "undoubted" and server != w.identity(node):
+        return None
+    return data
+
+
+def advanced(w: World, data: Data, known: int | None) -> int:
+    """The watermark after a call that carries what its caller knows committed."""
+    histories = w.histories
+    if known is None or not histories.seq[data.c] < histories.seq[known] <= histories.seq[data.h]:
+        return data.c
+    here = histories.at(data.h, histories.seq[known])
+    if here is not None and (histories.same(here, known) or w.rules.watermark == "number"):
+        return here
+    return data.c
+
+
+def sequence(w: World, data: Data, looked_up: int, known: int | None, batch: tuple[Item, ...]) -> Reply:
+    """Gives every append of the call its place, or says why not."""
+    call = _Call(w, data, looked_up)
+    c = advanced(w, data, known)
+    answers = tuple([call.answer(append, hint) for append, hint in batch])
+    return Reply(data._replace(h=call.h, c=c, hot=call.hot), data.h, answers)
+
+
+class _Call:
+    """The overlay: each append is judged on the state that the earlier ones of the call leave."""
+
+    def __init__(self, w: World, data: Data, looked_up: int) -> None:
+        self._w = w
+        self._data = data
+        self.h = data.h
+        self.hot = data.hot
+        window = w.scenario.window
+        forgotten_to = (w.histories.seq[data.h] // window - 1) * window
+        self._stale = w.rules.look_again and looked_up < forgotten_to
+        self._claims = dict(w.claims(data.h, data.base, forgotten_to))
+        self._heads: dict[int, int] = {}
+        self._blocked: dict[int, tuple[str | int, ...]] = {}
+
+    def answer(self, append: int, hint: tuple[int, ...]) -> tuple[str | int, ...]:
+        w = self._w
+        of = w.appends[append]
+        if of.stream in self._blocked:
+            return self._blocked[of.stream]
+        earlier = self._earlier(append)
+        if earlier is not None:
+            return earlier
+        if self._stale:
+            return self._blocked.setdefault(of.stream, ("S",))
+        head = self._head(of.stream, hint)
+        if head is None:
+            return self._blocked.setdefault(of.stream, ("X",))
+        if conflicts(of.expected, head):
+            return ("C", head)
+        self._write(append, head)
+        return ("V",)
+
+    def _earlier(self, append: int) -> tuple[str | int, ...] | None:
+        """Whether it is a retry. The first identity is the event's, which a retry under a key need not
+        share when the gateway minted it."""
+        w = self._w
+        asked = w.identities[append]
+        found = [self._claims[each] for each in asked if each in self._claims]
+        if not found:
+            return None
+        original, last = found[0]
+        but_minted = len(found) == len(asked) - 1 and asked[0] not in self._claims
+        if any(each != found[0] for each in found) or not (len(found) == len(asked) or but_minted):
+            return ("M",)
+        if w.appends[original].body != w.appends[append].body:
+            return ("M",)
+        return ("D", last)
+
+    def _head(self, stream: int, hint: tuple[int, ...]) -> int | None:
+        if stream in self._heads:
+            return self._heads[stream]
+        data, rules = self._data, self._w.rules
+        if data.hot >> stream & 1:
+            return self._w.histories.heads[self.h][stream] + (data.torn == stream + 1)
+        if not hint:
+            return None
+        epoch, generation, head = hint
+        outlived = (rules.generation and generation != data.gen) or (rules.hint_epoch and epoch != data.epoch)
+        return None if outlived else head
+
+    def _write(self, append: int, head: int) -> None:
+        w, of = self._w, self._w.appends[append]
+        version = head + 1
+        if w.rules.validate == "before the call":
+            version = max(version, w.histories.heads[self.h][of.stream] + 1)
+        self.h = w.histories.after(self.h, append, version)
+        self.hot |= 1 << of.stream
+        if w.rules.validate == "one by one":
+            self._heads[of.stream] = head + of.events
+            claim = (append, w.histories.seq[self.h])
+            self._claims.update(dict.fromkeys(w.identities[append], claim))
+        else:
+            self._heads[of.stream] = head
+
+
+def conflicts(expected: int, head: int) -> bool:
+    if expected == AT_LEAST_ONE:
+        return head == 0
+    return expected != ANY and expected != head
+
+
+def contains(w: World, data: Data, history: int) -> bool:
+    """Whether this server's chain is Postgres' where Postgres stands."""
+    here = w.histories.at(data.h, w.histories.seq[history])
+    return here is not None and w.histories.same(here, history)
+
+
+def refenced(w: World, node: Node, server: int, epoch: int, history: int) -> Data | None:
+    """The data after refence.lua; None is STALE."""
+    data = node.data
+    if not node.master or w.identity(node) != server or data is None or data.epoch != epoch or data.torn:
+        return None
+    if not contains(w, data, history):
+        return None
+    here = w.histories.at(data.h, w.histories.seq[history])
+    assert here is not None
+    c = here if w.histories.seq[here] > w.histories.seq[data.c] else data.c
+    return data._replace(fence=server, c=c)
+
+
+def installed(w: World, node: Node, server: int, epoch: int, history: int) -> Data | None:
+    """The data after install.lua; None is STALE."""
+    data = node.data
+    if not node.master or w.identity(node) != server:
+        return None
+    if data is not None and data.epoch >= epoch and w.rules.install_epoch:
+        return None
+    generation = 1 if data is None else data.gen + 1
+    return fresh(w, server, epoch, history, generation)
+
+
+def fresh(w: World, server: int, epoch: int, history: int, generation: int) -> Data:
+    hot = 0 if w.scenario.cold else (1 << w.scenario.streams) - 1
+    return Data(epoch, server, history, history, history, generation, hot, 0, 0)
+
+
+__all__ = ["Identity", "Item", "Reply", "advanced", "conflicts", "contains", "installed", "opened", "sequence"]

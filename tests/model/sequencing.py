@@ -1,0 +1,215 @@
+"""Steps of a gateway's sequencer: look identities up, call the script, take its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.model import outcomes, script
+from tests.model.script import Item, Reply
+from tests.model.state import HELD, NEW, QUEUED, RUNNING, Node, State, put
+from tests.model.world import Draft, World
+
+
+def steps(w: World, s: State, g: int) -> Iterator[State]:
+    yield from _submissions(w, s, g)
+    gateway = s.gateways[g]
+    if gateway.phase and gateway.phase[0] == "call":
+        yield from _calls(w, s, g, *gateway.phase[1:])
+    elif not gateway.phase and gateway.open and len(gateway.runs) < 2:
+        queue = [i for i in w.of_gateway[g] if s.pendings[i].stage == QUEUED]
+        for most in range(1, len(queue) + 1):
+            yield from _take(w, s, g, tuple(queue[:most]))
+        yield from _empty_calls(w, s, g)
+
+
+def _submissions(w: World, s: State, g: int) -> Iterator[State]:
+    for i in w.of_gateway[g]:
+        after = w.appends[i].after
+        if s.pendings[i].stage == NEW and after is not None and s.pendings[after].stage != NEW:
+            w.step = ("a client sends append {} to gateway {}", i, g)
+            d = Draft(s)
+            d.requeue(i, floor=s.top)
+            yield d.state()
+
+
+def _take(w: World, s: State, g: int, batch: tuple[int, ...]) -> Iterator[State]:
+    """What was chosen by a client, or sent before, is looked up in Postgres first."""
+    asked = [i for i in batch if w.chosen[i] or (w.rules.relook and s.pendings[i].again)]
+    if not asked:
+        yield from _calls(w, s, g, w.histories.seq[s.history], batch)
+        return
+    w.step = ("gateway {} looks up appends {}: Postgres is in epoch {} at seq {}", g, tuple(asked), s.epoch,
+              w.histories.seq[s.history])  # fmt: skip
+    d = Draft(s)
+    if s.epoch != s.gateways[g].epoch:
+        d.gateway(g, open=False)
+    else:
+        for i in batch:
+            d.pending(i, stage=HELD)
+        for i in asked:
+            outcomes.judge(w, d, i)
+        rest = tuple([i for i in batch if d.pendings[i].stage == HELD])
+        d.gateway(g, phase=("call", w.histories.seq[s.history], rest) if rest else ())
+    yield d.state()
+
+
+def _calls(w: World, s: State, g: int, looked_up: int, batch: tuple[int, ...]) -> Iterator[State]:
+    """The call reaches whichever master the gateway's connection leads to."""
+    gateway = s.gateways[g]
+    items: tuple[Item, ...] = tuple([(i, s.pendings[i].extra) for i in batch])
+    for n, node in enumerate(s.nodes):
+        if not node.master:
+            continue
+        data = script.opened(w, node, gateway.epoch, gateway.server)
+        if data is None:
+            w.step = ("gateway {} calls Redis {} with appends {}: fenced", g, n, batch)
+            d = Draft(s)
+            _distrust(d, g, batch)
+            yield d.state()
+            continue
+        for known in _known(w, s, node):
+            reply = script.sequence(w, data, looked_up, known, items)
+            yield from _answered(w, s, g, n, batch, known, reply)
+        if w.may(s, "tear"):
+            yield from _torn(w, s, g, n, batch, script.sequence(w, data, looked_up, None, items))
+        if w.may(s, "delay call"):
+            w.step = ("FAULT gateway {} calls Redis {} with appends {}: under way, unanswered", g, n, batch)
+            d = Draft(s, faults=1)
+            delay(d, g, n, gateway.epoch, gateway.server, looked_up, items)
+            _distrust(d, g, batch, doubt=True)
+            yield d.state()
+
+
+def delay(
+    d: Draft, g: int, n: int, epoch: int, server: int, looked_up: int, items: tuple[Item, ...]
+) -> None:
+    d.send("call", n, g, d.left, epoch, server, looked_up, items)
+
+
+def _known(w: World, s: State, node: Node) -> tuple[int | None, ...]:
+    """What a call carries as known committed: the latest, or nothing new."""
+    assert node.data is not None
+    seq = w.histories.seq
+    return (s.history, None) if seq[s.history] > seq[node.data.c] else (None,)
+
+
+def _answered(
+    w: World, s: State, g: int, n: int, batch: tuple[int, ...], known: int | None, reply: Reply
+) -> Iterator[State]:
+    told = "" if known is None else f", tells that seq {w.histories.seq[known]} is committed"
+    answers = ", ".join(" ".join(map(str, each)) for each in reply.answers)
+    w.step = ("gateway {} calls Redis {} with appends {}{}: {}", g, n, batch, told, answers)
+    d = Draft(s)
+    d.data(n, in_turn(s, g, reply))
+    _settle(w, d, g, batch, reply)
+    if known is not None and w.histories.seq[reply.data.c] < w.histories.seq[known]:
+        d.gateway(g, open=False)
+    yield d.state()
+    if known is None and w.may(s, "lose reply"):
+        w.step = ("FAULT gateway {} calls Redis {} with appends {}: {}; the reply is lost", g, n, batch, answers)
+        d = Draft(s, faults=1)
+        d.data(n, in_turn(s, g, reply))
+        _distrust(d, g, batch, doubt=True)
+        yield d.state()
+
+
+def in_turn(s: State, g: int, reply: Reply, number: int = -1) -> script.Data:
+    """Calls of the gateway that are under way with a lower number come too late from now on. A number is
+    what was left of the budget when the call was delayed, so they descend."""
+    outdated = reply.data.outdated
+    for message in s.late:
+        if message[0] == "call" and message[2] == g and message[3] > number:
+            outdated |= 1 << message[3]
+    return reply.data._replace(outdated=outdated)
+
+
+def _torn(w: World, s: State, g: int, n: int, batch: tuple[int, ...], reply: Reply) -> Iterator[State]:
+    written = [i for i, answer in zip(batch, reply.answers, strict=True) if answer == ("V",)]
+    data = s.nodes[n].data
+    if written and data is not None:
+        w.step = ("FAULT gateway {} calls Redis {} with appends {}: the script fails half-way", g, n, batch)
+        d = Draft(s, faults=1)
+        d.data(n, data._replace(torn=1 + w.appends[written[0]].stream))
+        _distrust(d, g, batch, doubt=True)
+        yield d.state()
+
+
+def _distrust(d: Draft, g: int, batch: tuple[int, ...], *, doubt: bool = False) -> None:
+    d.gateway(g, open=False, phase=())
+    for i in batch:
+        d.requeue(i, again=True, extra=(), doubt=doubt or d.pendings[i].doubt)
+
+
+def _settle(w: World, d: Draft, g: int, batch: tuple[int, ...], reply: Reply) -> None:
+    histories = w.histories
+    d.gateway(g, phase=())
+    outcomes.confirm(w, d, g, histories.seq[reply.data.c])
+    if reply.data.h != reply.before:
+        gateway = d.gateways[g]
+        d.gateway(g, runs=(*gateway.runs, (gateway.epoch, reply.before, reply.data.h)), stuck=False)
+    places = dict(histories.run(reply.before, reply.data.h))
+    for i, answer in zip(batch, reply.answers, strict=True):
+        if answer == ("V",):
+            d.pending(i, stage=RUNNING, doubt=True, again=True, extra=())
+            if w.rules.acknowledge == "sequenced":
+                outcomes.acknowledge(w, d, i, places[i])
+        else:
+            _take_answer(w, d, i, answer, reply)
+
+
+def _take_answer(w: World, d: Draft, i: int, answer: tuple[str | int, ...], reply: Reply) -> None:
+    kind, value = str(answer[0]), int(answer[1]) if len(answer) > 1 else 0
+    # The original is the append's own first try, perhaps; any other answer says that there was none.
+    d.pending(i, doubt=kind == "D" and w.rules.own_doubt and d.pendings[i].doubt)
+    if kind in "DMC":
+        outcomes.wait(w, d, i, kind, reply.data.h, value)
+    elif kind == "X":
+        head = w.histories.heads[d.history][w.appends[i].stream]
+        d.requeue(i, extra=(reply.data.epoch, reply.data.gen, head))
+    else:
+        d.requeue(i, again=True)
+
+
+def _empty_calls(w: World, s: State, g: int) -> Iterator[State]:
+    """A call without appends moves the watermark, or finds the server fenced."""
+    gateway = s.gateways[g]
+    for n, node in enumerate(s.nodes):
+        if not node.master:
+            continue
+        data = script.opened(w, node, gateway.epoch, gateway.server)
+        if data is None:
+            w.step = ("gateway {} finds Redis {} fenced", g, n)
+            d = Draft(s)
+            d.gateway(g, open=False)
+            yield d.state()
+            continue
+        known = _known(w, s, node)[0]
+        c = script.advanced(w, data, known)
+        w.step = ("gateway {} moves the watermark of Redis {} to seq {}", g, n, w.histories.seq[c])
+        d = Draft(s)
+        d.data(n, in_turn(s, g, Reply(data._replace(c=c), data.h, ())))
+        outcomes.confirm(w, d, g, w.histories.seq[c])
+        if known is not None and w.histories.seq[c] < w.histories.seq[known]:
+            d.gateway(g, open=False)
+        state = d.state()
+        if state != s:
+            yield state
+
+
+def late_call(w: World, s: State, message: tuple[object, ...]) -> Iterator[State]:
+    """A delayed call runs, if it still may; nobody waits for its reply."""
+    _, n, g, number, epoch, server, looked_up, items = message
+    assert isinstance(n, int) and isinstance(g, int) and isinstance(number, int)
+    assert isinstance(epoch, int) and isinstance(server, int) and isinstance(looked_up, int)
+    assert isinstance(items, tuple)
+    data = script.opened(w, s.nodes[n], epoch, server)
+    w.step = ("the delayed call of gateway {} with appends {} arrives at Redis {}", g, tuple(i for i, _ in items), n)
+    d = Draft(s)
+    d.received(message)
+    if data is not None and not (w.rules.call_numbers and data.outdated >> number & 1):
+        reply = script.sequence(w, data, looked_up, None, items)
+        d.data(n, in_turn(s, g, reply, number))
+    yield d.state()
+
+
+__all__ = ["delay", "late_call", "put", "steps"]

@@ -1,0 +1,81 @@
+"""A state of the model: nothing but integers and tuples, so that it can be compared and kept in a set."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+# Stages of an append. From ANSWERED on nobody waits for it; REFUSED was told that it will never appear.
+NEW, QUEUED, HELD, RUNNING, WAITING, ANSWERED, REFUSED = range(7)
+
+
+class Data(NamedTuple):
+    """What a Redis holds of the partition. `h` is the history sequenced, `c` the watermark's, `base` the one
+    that it was installed with; `hot` the streams that are here, a bit each; `torn` 0 or 1 + the stream that a
+    failed script wrote to; `outdated` the delayed calls that come too late, a bit each."""
+
+    epoch: int
+    fence: int
+    base: int
+    h: int
+    c: int
+    gen: int
+    hot: int
+    torn: int
+    outdated: int
+
+
+class Node(NamedTuple):
+    """A Redis server. `run_id` changes when it restarts, `replid` also when it is promoted."""
+
+    master: bool
+    run_id: int
+    replid: int
+    data: Data | None
+
+
+class Gateway(NamedTuple):
+    """`server` is the replid that it verified, `confirmed` the seq up to which its answers may rest, `phase`
+    what its sequencer is in the middle of, `runs` what its committer has: (epoch, before, after)."""
+
+    alive: bool
+    epoch: int
+    server: int
+    open: bool
+    confirmed: int
+    phase: tuple[Any, ...]
+    runs: tuple[tuple[int, int, int], ...]
+    stuck: bool
+
+
+class Pending(NamedTuple):
+    """`extra` is the hint of a queued append, (epoch, generation, head), or what a waiting one will be
+    answered, (kind, basis, value); `floor` the seq acknowledged to anyone before it was sent."""
+
+    stage: int
+    doubt: bool
+    again: bool
+    extra: tuple[Any, ...]
+    floor: int
+
+
+class State(NamedTuple):
+    """Postgres' epoch and history, then everybody else. `late` are messages under way, `left` the faults that
+    may still happen, `read` a read under way, `top` the seq up to which something was acknowledged."""
+
+    epoch: int
+    history: int
+    nodes: tuple[Node, ...]
+    gateways: tuple[Gateway, ...]
+    pendings: tuple[Pending, ...]
+    late: tuple[tuple[Any, ...], ...]
+    left: int
+    read: tuple[Any, ...]
+    top: int
+
+
+class Broken(Exception):
+    """A promise does not hold."""
+
+
+def put(items: tuple[Any, ...], at: int, item: Any) -> tuple[Any, ...]:
+    return (*items[:at], item, *items[at + 1 :])

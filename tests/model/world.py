@@ -1,0 +1,114 @@
+"""A scenario made ready to be explored, and the draft that a step changes on its way to the next state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.model.history import Histories
+from tests.model.scenario import Scenario
+from tests.model.state import QUEUED, Data, Gateway, Node, Pending, State
+
+Identity = tuple[str, int]
+
+
+class World:
+    """`step` says what leads to the state that is being made: words, and what they speak of."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.rules = scenario.rules
+        self.appends = scenario.appends
+        self.histories = Histories(scenario)
+        self.step: tuple[Any, ...] = ()
+        self.of_gateway = [
+            [i for i, each in enumerate(self.appends) if each.gateway == g] for g in range(scenario.gateways)
+        ]
+        self.event = [("event", i if each.event is None else ~each.event) for i, each in self._numbered()]
+        self.chosen = [self._chosen(i) for i in range(len(self.appends))]
+        self.identities = [
+            (self.event[i], *[each for each in self.chosen[i] if each != self.event[i]])
+            for i in range(len(self.appends))
+        ]
+        self._remembered: dict[tuple[int, int, int], dict[Identity, tuple[int, int]]] = {}
+
+    def _numbered(self) -> list[tuple[int, Any]]:
+        return list(enumerate(self.appends))
+
+    def _chosen(self, i: int) -> tuple[Identity, ...]:
+        append = self.appends[i]
+        key = () if append.key is None else (("key", append.key),)
+        return (*(() if append.event is None else (self.event[i],)), *key)
+
+    def first(self) -> State:
+        """Everybody agrees on an empty partition in epoch 1."""
+        every = 0 if self.scenario.cold else (1 << self.scenario.streams) - 1
+        data = Data(1, 0, 0, 0, 0, 1, every, 0, 0)
+        nodes = tuple([Node(n == 0, n, 0, data) for n in range(self.scenario.nodes)])
+        gateway = Gateway(True, 1, 0, True, 0, (), (), False)
+        pendings = [Pending(int(each.after is None), False, False, (), 0) for each in self.appends]
+        gateways = (gateway,) * self.scenario.gateways
+        return State(1, 0, nodes, gateways, tuple(pendings), (), self.scenario.budget, (), 0)
+
+    def may(self, s: State, fault: str) -> bool:
+        return s.left > 0 and fault in self.scenario.faults
+
+    def identity(self, node: Node) -> int:
+        """What a server is recognized by."""
+        return node.replid if self.rules.fence == "replid" else node.run_id
+
+    def claims(self, history: int, after: int = 0, from_seq: int = 0) -> dict[Identity, tuple[int, int]]:
+        """Who holds which identity, (append, its last seq): of the appends after a history, but for those
+        that end before `from_seq`."""
+        key = (history, after, from_seq)
+        found = self._remembered.get(key)
+        if found is None:
+            found = self._remembered[key] = {}
+            seq = self.histories.seq[after]
+            for append, _ in self.histories.run(after, history):
+                seq += self.appends[append].events
+                if seq >= from_seq:
+                    found.update(dict.fromkeys(self.identities[append], (append, seq)))
+        return found
+
+
+class Draft:
+    """A state while a step changes it."""
+
+    __slots__ = ("epoch", "gateways", "history", "late", "left", "nodes", "pendings", "read", "top")
+
+    def __init__(self, s: State, *, faults: int = 0) -> None:
+        self.epoch = s.epoch
+        self.history = s.history
+        self.nodes = list(s.nodes)
+        self.gateways = list(s.gateways)
+        self.pendings = list(s.pendings)
+        self.late = s.late
+        self.left = s.left - faults
+        self.read = s.read
+        self.top = s.top
+
+    def state(self) -> State:
+        return State(
+            self.epoch, self.history, tuple(self.nodes), tuple(self.gateways), tuple(self.pendings),
+            self.late, self.left, self.read, self.top,
+        )  # fmt: skip
+
+    def gateway(self, g: int, **changes: Any) -> None:
+        self.gateways[g] = self.gateways[g]._replace(**changes)
+
+    def data(self, n: int, data: Data | None) -> None:
+        self.nodes[n] = self.nodes[n]._replace(data=data)
+
+    def pending(self, i: int, **changes: Any) -> None:
+        self.pendings[i] = self.pendings[i]._replace(**changes)
+
+    def requeue(self, i: int, **changes: Any) -> None:
+        self.pendings[i] = self.pendings[i]._replace(stage=QUEUED, **changes)
+
+    def send(self, *message: Any) -> None:
+        """A message that arrives late or never."""
+        self.late = tuple(sorted((*self.late, message)))
+
+    def received(self, message: tuple[Any, ...]) -> None:
+        at = self.late.index(message)
+        self.late = (*self.late[:at], *self.late[at + 1 :])

@@ -1,0 +1,88 @@
+"""What is told when something of ours fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.app import _tell_fault
+from gateway.edge.bulk import Bulk
+from gateway.log.log import Log
+from gateway.telemetry.logs import JsonFormatter
+from tests.edge.calls import NDJSON, bulk_line, envelope, lines, new_id
+from tests.telemetry.scrape import scrape
+
+CORRELATION_ID = "0190a000-0000-7000-8000-000000000000"
+SECRET = "the client's data"
+
+
+def break_method(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise ValueError(SECRET)
+
+    monkeypatch.setattr(owner, method, fails)
+
+
+def told(caplog: pytest.LogCaptureFixture, event: str) -> dict[str, Any]:
+    (record,) = [record for record in caplog.records if record.msg == event]
+    line: dict[str, Any] = json.loads(JsonFormatter().format(record))
+    assert SECRET not in json.dumps(line)
+    return line
+
+
+async def test_a_request_that_fails_is_told_with_its_place_and_the_correlation_id_of_its_answer(
+    client: httpx.AsyncClient,
+    operator: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    break_method(monkeypatch, Log, "append")
+    response = await client.post(f"/order/{new_id()}/was_noted", json=envelope())
+    assert (response.status_code, response.json()["code"]) == (504, "outcome_unknown")
+    line = told(caplog, "request_failed")
+    assert (line["level"], line["method"]) == ("error", "POST")
+    assert line["correlation_id"] == response.headers["x-correlation-id"]
+    assert "edge/appends.py" in line["exception"] and line["exception"].endswith("ValueError")
+    found = await scrape(operator)
+    assert found("sluice_log_events_total", event="request_failed") == 1
+    assert found("sluice_http_responses_total", method="POST", status="504") == 1
+
+
+async def test_the_correlation_id_is_the_callers_where_it_sent_one(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    break_method(monkeypatch, Log, "page")
+    sent = {"x-correlation-id": CORRELATION_ID}
+    response = await client.get(f"/order/{new_id()}/length", headers=sent)
+    assert (response.status_code, response.headers["x-correlation-id"]) == (503, CORRELATION_ID)
+    assert told(caplog, "request_failed")["correlation_id"] == CORRELATION_ID
+
+
+async def test_a_bulk_request_that_fails_in_the_middle_is_told(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    break_method(monkeypatch, Bulk, "_judge")
+    response = await client.post("/_/bulk", content=lines(bulk_line(new_id())), headers=NDJSON)
+    assert json.loads(response.content)["code"] == "not_committed"
+    assert told(caplog, "request_failed")["correlation_id"] == response.headers["x-correlation-id"]
+
+
+async def test_a_task_that_nobody_waited_for_is_told_without_what_it_held(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def failing(secret: str) -> None:
+        raise KeyError(secret)
+
+    task = asyncio.create_task(failing(SECRET))
+    await asyncio.wait((task,))
+    context = {"message": f"Task exception was never retrieved ({task!r})", "exception": task.exception()}
+    with caplog.at_level(logging.ERROR):
+        _tell_fault(asyncio.get_running_loop(), context)
+    line = told(caplog, "task_failed")
+    assert line["why"] == "Task exception was never retrieved"
+    assert line["exception"].endswith("KeyError")
