@@ -40,9 +40,6 @@ app = typer.Typer(
 app.add_typer(specs.app, name="spec")
 app.add_typer(keys.app, name="keys")
 app.add_typer(tenants.app, name="tenants")
-app.command()(operations.audit)
-app.command()(operations.repair)
-app.command()(operations.rewind)
 
 
 @app.command()
@@ -65,3 +62,7 @@ def migrate(postgres: PostgresOption = None) -> None:
         typer.echo(f"applied {name}")
     if not applied:
         typer.echo("nothing to apply: the database is at this release's version")
+
+
+for _command in (operations.audit, operations.doctor, operations.repair, operations.rewind):
+    app.command()(_command)

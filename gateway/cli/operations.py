@@ -16,6 +16,7 @@ from gateway.cli.servers import PartitionOption, RedisOption, at_place, watched
 from gateway.config import one
 
 if TYPE_CHECKING:
+    from gateway.operations.findings import Diagnosis
     from gateway.operations.place import Place
     from gateway.operations.repair import Plan
     from gateway.operations.report import Report
@@ -70,6 +71,36 @@ def _print_report(report: Report) -> None:
         typer.echo(sentence, err=True)
 
 
+def doctor(postgres: PostgresOption = None, redis: RedisOption = None, as_json: JsonOption = False) -> None:
+    """Check the settings that durability rests on, and say what is promised with them. Run it with the
+    settings of a gateway."""
+    journal_keep_s = float(one("journal_keep_s", os.environ, read_file))
+
+    async def work(place: Place) -> Diagnosis:
+        from gateway.operations.doctor import diagnose
+
+        return await diagnose(place, journal_keep_s)
+
+    diagnosis = at_place(postgres, redis, work)
+    if as_json:
+        print_json(diagnosis.as_json())
+    else:
+        _print_diagnosis(diagnosis)
+    if not diagnosis.ok:
+        raise typer.Exit(1)
+
+
+def _print_diagnosis(diagnosis: Diagnosis) -> None:
+    rows = [[str(each.verdict), each.server, each.name, each.found] for each in diagnosis.findings]
+    print_table(["", "", "", ""], rows)
+    for each in diagnosis.findings:
+        if each.means:
+            typer.echo(f"{each.verdict}: {each.server}, {each.name}: {each.means}")
+    typer.echo()
+    for promise in diagnosis.promises:
+        typer.echo(f"{'yes' if promise.kept else 'NO '}  {promise.promise} ({promise.why})")
+
+
 def repair(
     partition: PartitionOption = None,
     dry_run: Annotated[
@@ -114,7 +145,7 @@ def rewind(
     postgres: PostgresOption = None,
     redis: RedisOption = None,
 ) -> None:
-    """Give up what Postgres has lost, and write the lost events that Redis still has to files."""
+    """Give up what Postgres has lost; the lost events that Redis still has are written to files."""
     folder = out or Path(f"sluice-rewind-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
     window = int(one("identity_window", os.environ, read_file))
 
@@ -162,5 +193,5 @@ async def _plans(place: Place, partition: int | None) -> AsyncIterator[Plan]:
             yield await plan_repair(place, standing)
     if not needed:
         raise OperationFailed(
-            "nothing to do: Postgres has all that Redis and gateways saw committed, and no partition is halted"
+            "nothing to do: Postgres has all that Redis and gateways saw committed, no partition is halted"
         )

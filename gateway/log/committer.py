@@ -19,7 +19,7 @@ from gateway.log.limits import Limits
 from gateway.log.partition import Partition
 from gateway.log.pending import Pending
 from gateway.log.postgres import PartitionRow, Postgres, PostgresTrouble
-from gateway.log.sequencer import Sequenced
+from gateway.log.sequenced import Sequenced
 from gateway.telemetry.steps import Telemetry
 
 logger = logging.getLogger("sluice.log")

@@ -143,10 +143,10 @@ class Journal:
 async def quarantine(postgres: Postgres, partition: Partition, epoch: int, bad: Placed, error: str) -> None:
     """Keeps whole an append that Postgres refuses, and ends the epoch: all that was sequenced after it rests
     on it. Raises PostgresTrouble."""
-    told = {"partition": partition.number, "seq": bad.first_seq, "why": error}
-    told["correlation_id"] = str(UUID(bytes=bad.events[0].correlation_id))
-    logger.critical("append_quarantined", extra=told)
     entry = b"".join(pack_event(event) for event in bad.events)
-    await postgres.fetch("quarantine", partition.number, epoch, bad.first_seq, entry, error)
-    await postgres.seal(partition.number, epoch, "")
+    kept = await postgres.fetch("quarantine", partition.number, epoch, bad.first_seq, entry, error)
     partition.open = False
+    if kept:  # else another was faster with the same append
+        told = {"partition": partition.number, "seq": bad.first_seq, "why": error}
+        told["correlation_id"] = str(UUID(bytes=bad.events[0].correlation_id))
+        logger.critical("append_quarantined", extra=told)

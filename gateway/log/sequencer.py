@@ -12,20 +12,21 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.events import Append, Conflict, Mismatch, NotCommitted, Outcome
+from gateway.events import Append, Conflict, NotCommitted, Outcome
 from gateway.log.calls import CallHead, sequence_call
 from gateway.log.entries import Placed
-from gateway.log.identities import ClaimedByAnother, Claims, Original, look_up, receipt
+from gateway.log.identities import ClaimedByAnother, Claims, Original, look_up
 from gateway.log.limits import Limits
 from gateway.log.partition import Partition
 from gateway.log.pending import Pending
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.log.scripts import RedisTrouble, Scripts
+from gateway.log.sequenced import Commits, Sequenced
+from gateway.log.verdicts import Verdicts
 from gateway.log.verify import CannotVerify, PostgresLostCommits, Verifier
 from gateway.telemetry.steps import Telemetry
 
@@ -36,37 +37,6 @@ logger = logging.getLogger("sluice.log")
 _WATERMARK_LAG_S = 0.003
 _RETRY_FIRST_S = 0.01
 _RETRY_MOST_S = 0.5
-
-
-class Sequenced:
-    """What one script call placed, in order, and the (seq, chain) around it."""
-
-    __slots__ = ("after", "before", "epoch", "events", "pendings", "placed")
-
-    def __init__(self, epoch: int, before: tuple[int, str], after: tuple[int, str]) -> None:
-        self.epoch = epoch
-        self.before = before
-        self.after = after
-        self.placed: list[Placed] = []
-        self.pendings: list[Pending] = []
-        self.events = 0
-
-    def add(self, pending: Pending, placed: Placed) -> None:
-        self.pendings.append(pending)
-        self.placed.append(placed)
-        self.events += len(placed.events)
-
-
-class Commits(Protocol):
-    """Where sequenced calls go."""
-
-    def put(self, sequenced: Sequenced) -> None: ...
-
-    async def room(self) -> None:
-        """Returns when the next call may be sequenced: one waits at most while another commits."""
-
-    async def settled(self) -> None:
-        """Returns when nothing is on its way to Postgres."""
 
 
 class Sequencer:
@@ -98,7 +68,7 @@ class Sequencer:
         self._calls = itertools.count(1)
         self._work = asyncio.Event()
         self._queued_bytes = 0
-        self._settling: set[asyncio.Task[None]] = set()
+        self._verdicts = Verdicts(partition, postgres, self.requeue)
         self._retry_s = _RETRY_FIRST_S
 
     # -- what the rest of the gateway calls
@@ -283,7 +253,7 @@ class Sequencer:
                 # ended with its epoch, or will find the identity taken.
                 continue
             settled.add(pending)
-            self._spawn(self._answer_verdict(pending, verdict))
+            self._verdicts.answer(pending, verdict)
         return [pending for pending in batch if pending not in settled] if settled else batch
 
     async def _call(self, batch: Sequence[Pending], looked_up: int) -> list[Any] | None:
@@ -361,11 +331,11 @@ class Sequencer:
                     pending.in_doubt = pending.sent
                     last, count = map(int, answer[1:].split(b":"))
                     original = Original(partition.number, last - count + 1, last)
-                    self._answer_after(pending, last, original)
+                    self._verdicts.answer_after(pending, last, original)
                 case b"M":
-                    self._answer_after(pending, after[0], ClaimedByAnother())
+                    self._verdicts.answer_after(pending, after[0], ClaimedByAnother())
                 case b"C":
-                    self._answer_after(pending, after[0], Conflict(int(answer[1:])))
+                    self._verdicts.answer_after(pending, after[0], Conflict(int(answer[1:])))
                 case b"X":
                     cold.append(pending)
                     back.append(pending)
@@ -408,46 +378,3 @@ class Sequencer:
             return
         for pending, row in zip(cold, rows, strict=True):
             pending.hint = f"{generation}:{row['head']}"
-
-    # -- answers that rest on what is not committed yet
-
-    def _spawn(self, coroutine: Any) -> None:
-        task = self._loop.create_task(coroutine)
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
-
-    def _answer_after(
-        self, pending: Pending, seq: int, verdict: Original | ClaimedByAnother | Conflict
-    ) -> None:
-        """Answers once what the verdict was decided on is committed; decides anew if it never will be."""
-        self._spawn(self._answer_when(self._partition.when_committed(seq), pending, verdict))
-
-    async def _answer_when(
-        self,
-        committed: asyncio.Future[bool],
-        pending: Pending,
-        verdict: Original | ClaimedByAnother | Conflict,
-    ) -> None:
-        if await committed:
-            await self._answer_verdict(pending, verdict)
-        else:
-            pending.again = True
-            self.requeue((pending,))
-
-    async def _answer_verdict(
-        self, pending: Pending, verdict: Original | ClaimedByAnother | Conflict
-    ) -> None:
-        match verdict:
-            case Conflict():
-                pending.resolve(verdict)
-            case ClaimedByAnother():
-                pending.resolve(Mismatch())
-            case Original():
-                try:
-                    found = await receipt(self._postgres, verdict, replayed=True)
-                except PostgresTrouble:
-                    pending.again = True
-                    self.requeue((pending,))
-                    return
-                own = pending.sent and found.event_ids[0] == pending.append.append_id
-                pending.resolve(msgspec.structs.replace(found, replayed=not own))

@@ -83,7 +83,7 @@ async def plan_repair(place: Place, standing: Standing) -> Plan:
     here = Mark(row.epoch, row.seq, row.chain)
     mended = [each for each in missing if await _ends_on(place, standing, each)]
     proven = _reached(here, mended)
-    joined, stopped = bool(mended), None
+    joined, stopped = bool(mended) or standing.in_redis, None
     # Beyond what was seen committed, the journal of Redis' own epoch is what any gateway would commit next,
     # unless somebody saw that epoch end.
     open_epoch = None if any(each.epoch > standing.seen.epoch for each in missing) else standing.seen.epoch
@@ -182,7 +182,7 @@ async def _commit(
             if await connection.swap(p, epoch, before, after, run):
                 return
             row = await place.postgres.partition(p)
-            if (row.epoch, row.seq, row.chain) == (epoch, *after):
+            if attempt and (row.epoch, row.seq, row.chain) == (epoch, *after):
                 return  # a try whose answer was lost
             raise OperationFailed(f"partition {p} stands at seq {row.seq} by now: run it again")
         except PostgresTrouble:

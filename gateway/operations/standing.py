@@ -24,6 +24,11 @@ class Standing:
         """Whether a person has to do something."""
         return bool(self.missing) or self.row.alarm is not None
 
+    @property
+    def in_redis(self) -> bool:
+        """Whether Redis' history of this epoch contains what Postgres holds."""
+        return self.seen.epoch == self.row.epoch and self.seen.chain_at_seq == self.row.chain
+
 
 async def stand(place: Place, p: int) -> Standing:
     """Raises PostgresTrouble, RedisTrouble, and OperationFailed for a Redis that is a replica."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from urllib.parse import unquote, unquote_to_bytes
 
 import httpx
 import pytest
@@ -168,8 +169,6 @@ async def test_an_encoded_slash_never_splits_a_segment(gateway: Served, tenant: 
 
 
 async def test_the_same_rule_holds_for_actor_and_target(client: httpx.AsyncClient) -> None:
-    from urllib.parse import unquote
-
     texts = [unquote(bad, errors="strict") for bad in BAD if "%ff" not in bad and is_utf8(bad)]
     for text in [*texts, "", " ", "null"]:
         for name in ("actor", "target"):
@@ -186,8 +185,6 @@ async def test_the_same_rule_holds_for_actor_and_target(client: httpx.AsyncClien
 
 
 def is_utf8(segment: str) -> bool:
-    from urllib.parse import unquote_to_bytes
-
     try:
         unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
@@ -196,8 +193,6 @@ def is_utf8(segment: str) -> bool:
 
 
 async def test_spellings_are_one_in_bodies_and_bulk_lines_too(client: httpx.AsyncClient) -> None:
-    from urllib.parse import unquote
-
     for spelling, canonical in SPELLINGS.items():
         text = unquote(spelling)
         [told] = await bulk(client, bulk_line(text))

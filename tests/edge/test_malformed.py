@@ -7,8 +7,6 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import asyncpg
-
 from gateway.config import Config
 from tests.edge.accounts import Account
 from tests.edge.calls import events_of, new_client, new_id
@@ -24,7 +22,7 @@ SILENT_S = 0.5
 
 
 async def test_malformed_requests_harm_nobody(
-    own_config: Config, own_tenant: Account, own_outbox: asyncpg.Pool, tmp_path: Path
+    own_config: Config, own_tenant: Account, tmp_path: Path
 ) -> None:
     async with child_serving(own_config.postgres_url, own_config.redis_url, tmp_path) as child:
         requests = list(malformed(seed=8, count=COUNT, key=own_tenant.admin))

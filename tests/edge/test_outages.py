@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -165,7 +164,6 @@ async def test_after_a_line_that_is_not_settled_later_lines_of_its_aggregate_are
         return (await append(client, "order", key, "was_noted", 9)).status_code == 201
 
     await until(settled, 20)
-    await asyncio.sleep(0)
     data = [event["data"] for event in (await client.get(f"/order/{key}/events")).json()["events"]]
     assert 2 not in data
     assert 3 not in data

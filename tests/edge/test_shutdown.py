@@ -213,10 +213,11 @@ async def test_a_bulk_request_may_pause_but_not_stop(impatient: Served, own_tena
     async with connected(impatient.port) as connection:
         at = data.index(sent)
         await connection.send(data[:at])
+        answering = asyncio.create_task(connection.answer(b"POST"))
         for start in range(0, len(sent), len(sent) // 4):
             await connection.send(data[at + start : at + start + len(sent) // 4])
-            await asyncio.sleep(0.15)
-        answer = await connection.answer(b"POST")
+            await asyncio.wait((answering,), timeout=0.15)
+        answer = await answering
         assert answer is not None
         assert len(told_in(answer.body)) == 4
     async with connected(impatient.port) as connection:

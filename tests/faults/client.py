@@ -136,10 +136,9 @@ class Client:
         adopting: str | None = None
         while True:
             one = await self.attempt(wanted, gateway, timeout_s=timeout_s, adopting=adopting)
-            adopting = adopting or one.event_id
-            repeatable = wanted.identity in (Identity.KEY, Identity.EVENTS) or (
-                wanted.identity is Identity.ANSWERED and adopting is not None
-            )
+            if wanted.identity is Identity.ANSWERED:
+                adopting = adopting or one.event_id
+            repeatable = adopting is not None or wanted.identity in (Identity.KEY, Identity.EVENTS)
             if not _worth_repeating(one) or not (repeatable or all(map(never, wanted.tries))):
                 return wanted.verdict
             if self.giving_up_at is not None and self.now() > self.giving_up_at:

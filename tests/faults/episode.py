@@ -118,9 +118,12 @@ class _Episode:
         if violations:
             attack.cancel()
             await asyncio.gather(attack, return_exceptions=True)
-        await workload.stop()
-        if not violations:
-            rested_s = await self._rest(self._history.recoveries[-1].at)
+            await workload.stop()
+        else:
+            rested_s, _ = await asyncio.gather(
+                self._rest(self._history.recoveries[-1].at), workload.stop()
+            )
+            await self._rest(self._loop.time())  # the last clients are gone only now
         sampling.cancel()
         evidence = await gather(self._cluster, with_redis=not violations)
         if not violations:

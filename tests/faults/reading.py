@@ -19,7 +19,7 @@ from tests.faults.wire import Answer
 
 READ_S = 6.0
 PAGE_EVENTS_MAX = 60
-FOLLOW_S = (1.0, 6.0)
+FOLLOW_S = (0.5, 2.5)
 
 
 class Page(msgspec.Struct):

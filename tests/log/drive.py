@@ -61,6 +61,10 @@ class Place:
         finally:
             await connection.close()
 
+    async def committed(self) -> int:
+        """Events in the outbox."""
+        return int((await self.fetch("SELECT count(*) FROM outbox"))[0][0])
+
     async def fetch(self, statement: str, *args: object) -> list[Any]:
         connection = await asyncpg.connect(self.postgres_url)
         try:
@@ -192,6 +196,24 @@ async def until(holds: Callable[[], Any], within_s: float = 5.0) -> None:
         await asyncio.sleep(0.005)
 
 
+async def seal(place: Place, log: Log, stream: Stream) -> None:
+    """Ends the epoch as a verifying gateway does, and waits until this one has opened the next."""
+    partition = lane(log, stream).partition
+    before = partition.epoch
+    await place.execute("UPDATE partition_log SET epoch = epoch + 1 WHERE p = $1", partition.number)
+    await until(lambda: partition.open and partition.epoch > before)
+
+
+async def wipe_partition(log: Log, stream: Stream) -> None:
+    """As FLUSHALL does, for one partition; until this gateway has opened it again."""
+    partition = lane(log, stream).partition
+    epoch = partition.epoch
+    redis = log._scripts._redis
+    pattern = f"sluice:1:{log.instance.id.hex}:{{{partition.number}}}:*"
+    await redis.eval("return redis.call('DEL', unpack(redis.call('KEYS', ARGV[1])))", 0, pattern)
+    await until(lambda: partition.epoch > epoch and partition.open)
+
+
 # -- faults
 
 Proceed = Callable[[], Awaitable[Any]]
@@ -294,6 +316,20 @@ def lose_commit_replies(connection: object, times: int = 1, *, run: bool = True)
         raise PostgresTrouble("the answer was lost")
 
     interpose(connection, "swap", around)
+
+
+def lose_fetches(log: Log, name: str, times: int) -> None:
+    """The next statements of that name are not sent."""
+    left = times
+
+    async def around(proceed: Proceed, called: str, *args: Any) -> Any:
+        nonlocal left
+        if called == name and left:
+            left -= 1
+            raise PostgresTrouble("no answer")
+        return await proceed()
+
+    interpose(log._postgres, "fetch", around)
 
 
 def tally(outcomes: list[Outcome]) -> dict[str, int]:

@@ -11,10 +11,8 @@ from typing import Any
 
 from uuid_utils import uuid7
 
-from gateway.events import Appended, Mismatch, OutcomeUnknown
+from gateway.events import Appended, Conflict, Mismatch, OutcomeUnknown
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
-from gateway.log.scripts import RedisTrouble
 from tests.log.conftest import OpenLog
 from tests.log.drive import (
     Gate,
@@ -28,30 +26,20 @@ from tests.log.drive import (
     ids,
     interpose,
     lane,
-    lose_commit_replies,
-    lose_replies,
     new_stream,
-    new_tenant,
     opened,
+    seal,
     tally,
     until,
+    wipe_partition,
 )
 from tests.log.invariants import check_invariants
-from tests.log.test_idempotency import seal
-
-
-async def two(open_log: OpenLog, **limits: float) -> tuple[Log, Log]:
-    return await open_log(**limits), await open_log(**limits)
-
-
-async def committed(place: Place) -> int:
-    return (await place.fetch("SELECT count(*) FROM outbox"))[0][0]
 
 
 async def test_what_a_gateway_sequenced_before_it_died_is_committed_by_another_within_a_second(
     open_log: OpenLog, place: Place
 ) -> None:
-    dead, living = await two(open_log)
+    dead, living = await open_log(), await open_log()
     streams = [new_stream() for _ in range(6)]
     for each in streams:
         await asyncio.gather(opened(dead, each), opened(living, each))
@@ -72,7 +60,7 @@ async def test_what_a_gateway_sequenced_before_it_died_is_committed_by_another_w
     begun = time.monotonic()
 
     async def all_committed() -> bool:
-        return await committed(place) == 18
+        return await place.committed() == 18
 
     await until(all_committed)
     assert time.monotonic() - begun < 1
@@ -103,7 +91,7 @@ async def test_a_gateway_that_is_killed_leaves_nothing_behind_and_lost_nothing_i
 async def test_a_gateway_commits_what_comes_before_its_own_when_nobody_else_does(
     open_log: OpenLog, place: Place
 ) -> None:
-    slow, quick = await two(open_log)
+    slow, quick = await open_log(), await open_log()
     stream = new_stream()
     await asyncio.gather(opened(slow, stream), opened(quick, stream))
     gate = hold_commits(slow, stream)
@@ -122,7 +110,7 @@ async def test_a_gateway_commits_what_comes_before_its_own_when_nobody_else_does
 async def test_a_commit_of_an_ended_epoch_does_nothing_and_its_append_is_sequenced_anew(
     open_log: OpenLog, place: Place
 ) -> None:
-    slow, quick = await two(open_log)
+    slow, quick = await open_log(), await open_log()
     stream = new_stream()
     await asyncio.gather(opened(slow, stream), opened(quick, stream))
     gate = hold_commits(slow, stream)
@@ -144,7 +132,7 @@ async def test_a_commit_of_an_ended_epoch_is_not_taken_for_another_request_under
     open_log: OpenLog, place: Place
 ) -> None:
     """The same chosen id stands at the same seq in the next epoch, with other content in another stream."""
-    slow, quick = await two(open_log)
+    slow, quick = await open_log(), await open_log()
     stream = new_stream()
     other = new_stream(stream.tenant)
     await asyncio.gather(opened(slow, stream), opened(quick, stream))
@@ -162,133 +150,62 @@ async def test_a_commit_of_an_ended_epoch_is_not_taken_for_another_request_under
     await check_invariants(place)
 
 
-async def test_an_unanswered_call_may_run_late_but_never_after_a_later_one(
-    open_log: OpenLog, place: Place
-) -> None:
-    """A call hangs in the network; its appends are sent again, and one of them is answered 409."""
-    log = await open_log()
-    stream = new_stream()
-    await opened(log, stream)
-    await appended(log, append(stream))
-    hung: list[Proceed] = []
-
-    async def around(proceed: Proceed, name: str, *args: Any) -> Any:
-        if name == "sequence" and not hung:
-            hung.append(proceed)
-            raise RedisTrouble("no answer yet")
-        return await proceed()
-
-    interpose(log._scripts, "run", around)
-    (outcome,) = await appended(log, append(stream, expected=1))
-    assert await hung[0]() == [b"FENCED", b"late"]
-    assert outcome.first_version == 2
-    assert await log.length(stream) == 2
-    await check_invariants(place)
-
-
-async def test_a_call_that_was_carried_out_unanswered_writes_once_and_is_answered_right(
-    open_log: OpenLog, place: Place
-) -> None:
-    log = await open_log()
-    tenant = new_tenant()
-    streams = [new_stream(tenant) for _ in range(10)]
-    await appended(log, *(append(each) for each in streams))
-    lose_replies(log, "sequence", times=3)
-    appends = [append(each, 2) for each in streams] + [append(each, key=b"k" + each.key.encode())
-                                                      for each in streams]  # fmt: skip
-    outcomes = await asyncio.gather(*(log.append(each) for each in appends))
-    for one, outcome in zip(appends, outcomes, strict=True):
-        assert isinstance(outcome, Appended)
-        assert outcome.event_ids == ids(one)
-        assert not outcome.replayed
-    assert await committed(place) == 40
-    await check_invariants(place)
-
-
-async def test_a_call_that_was_never_carried_out_is_sent_again(open_log: OpenLog, place: Place) -> None:
-    log = await open_log()
-    stream = new_stream()
-    await appended(log, append(stream))
-    lose_replies(log, "sequence", times=3, run=False)
-    outcomes = await appended(log, *(append(stream) for _ in range(10)))
-    assert [each.first_version for each in outcomes] == list(range(2, 12))
-    await check_invariants(place)
-
-
-async def test_a_commit_whose_answer_was_lost_is_acknowledged_once_it_is_found(
-    open_log: OpenLog, place: Place
-) -> None:
-    log = await open_log()
-    stream = new_stream()
-    await opened(log, stream)
-    hold_help(log)
-    for carried_out in (True, False):
-        lose_commit_replies(lane(log, stream).connection, 2, run=carried_out)
-        outcomes = await appended(log, *(append(stream, 2) for _ in range(5)))
-        assert not any(each.replayed for each in outcomes)
-    assert await log.length(stream) == 20
-    await check_invariants(place, settles=False)
-
-
-async def test_a_failing_look_at_the_partition_loses_no_append(open_log: OpenLog, place: Place) -> None:
-    """Postgres fails just as a committer asks it what became of its run."""
-    slow, quick = await two(open_log, append_deadline_s=3)
-    stream = new_stream()
-    await asyncio.gather(opened(slow, stream), opened(quick, stream))
-    gate = hold_commits(slow, stream)
-    for each in (slow, quick):
-        hold_help(each)
-    pending = slow.append(append(stream))
-    await gate.arrived()
-    lose_fetches(quick, "partition", 5)
-    behind = quick.append(append(stream))
-    await until(lambda: not lane(quick, stream).sequencer._queue)
-    gate.open()
-    assert tally([await pending, await behind]) == {"Appended": 2}
-    await check_invariants(place, settles=False)
-
-
-def lose_fetches(log: Log, name: str, times: int) -> None:
-    left = times
-
-    async def around(proceed: Proceed, called: str, *args: Any) -> Any:
-        nonlocal left
-        if called == name and left:
-            left -= 1
-            raise PostgresTrouble("no answer")
-        return await proceed()
-
-    interpose(log._postgres, "fetch", around)
-
-
 async def test_partitions_are_helped_at_once_without_getting_in_each_others_way(
     open_log: OpenLog, place: Place
 ) -> None:
-    dead, living = await two(open_log)
+    """Several committers find that somebody died before them, in the same moment."""
+    dead, living = await open_log(), await open_log()
     streams = [new_stream() for _ in range(24)]
+    gates = {}
     for each in streams:
         await asyncio.gather(opened(dead, each), opened(living, each))
-    numbers = {lane(dead, each).partition.number for each in streams}
-    assert len(numbers) > 4
-    for number in numbers:
-        interpose(dead._lanes[number].connection, "swap", lambda proceed, *args: Gate().hold())
-    hold_help(dead)
+        gates[lane(dead, each).partition.number] = hold_commits(dead, each)
+    await no_sweeping(dead, living)
     for each in streams:
         dead.append(append(each))
-    await until(lambda: not any(each.sequencer._queue for each in dead._lanes))
-    troubles = []
-
-    async def around(proceed: Proceed, *args: Any) -> Any:
-        try:
-            return await proceed()
-        except Exception as trouble:
-            troubles.append(trouble)
-            raise
-
-    interpose(living._help_connection, "swap", around)
-    await asyncio.gather(*(appended(living, append(each)) for each in streams))
+    await asyncio.gather(*(gate.arrived() for gate in gates.values()))
     await crash(dead)
-    assert not troubles
+    partitions = [living._lanes[number].partition for number in gates]
+    assert len(partitions) > 4
+    assert sum(await asyncio.gather(*(living._journal.commit(each) for each in partitions))) == 24
+    await appended(living, *(append(each) for each in streams))
+    await check_invariants(place, settles=False)
+
+
+async def no_sweeping(*logs: Log) -> None:
+    """Returns once no sweeper is at work any more, nor will be."""
+    for log in logs:
+        gate = Gate()
+        interpose(log._sweeper, "run_once", lambda proceed, gate=gate: gate.hold())
+        await gate.arrived()
+
+
+async def test_a_conflict_at_a_gateway_that_only_loses_waits_for_nothing_but_the_winner(
+    open_log: OpenLog, place: Place
+) -> None:
+    """It commits nothing, so nothing of its own moves on: it has to ask."""
+    winner, loser = await open_log(), await open_log()
+    stream = new_stream()
+    await asyncio.gather(opened(winner, stream), opened(loser, stream))
+    await no_sweeping(winner, loser)
+    watch = Gate()
+
+    async def around(proceed: Proceed, name: str, *args: Any) -> Any:
+        if name == "partitions":
+            await watch.hold()
+        return await proceed()
+
+    interpose(loser._postgres, "fetch", around)
+    await watch.arrived()
+    gate = hold_commits(winner, stream)
+    first = winner.append(append(stream, expected=0))
+    await gate.arrived()
+    second = loser.append(append(stream, expected=0))
+    await until(lambda: not lane(loser, stream).sequencer._queue)
+    gate.open()
+    assert isinstance(await first, Appended)
+    assert await second == Conflict(1)
+    watch.open()
     await check_invariants(place)
 
 
@@ -296,10 +213,10 @@ async def test_a_head_that_postgres_told_in_one_epoch_is_not_used_in_another(
     open_log: OpenLog, place: Place
 ) -> None:
     """Redis is wiped twice the same way: its generation of evictions is the same in both epochs."""
-    slow, quick = await two(open_log)
+    slow, quick = await open_log(), await open_log()
     stream = new_stream()
     await asyncio.gather(opened(slow, stream), opened(quick, stream))
-    await wipe_partition(place, quick, stream)
+    await wipe_partition(quick, stream)
     await until(lambda: lane(slow, stream).partition.open)
     gate = Gate()
 
@@ -313,23 +230,13 @@ async def test_a_head_that_postgres_told_in_one_epoch_is_not_used_in_another(
     pending = slow.append(append(stream))
     await gate.arrived()
     await appended(quick, append(stream, 2))
-    await wipe_partition(place, quick, stream)
+    await wipe_partition(quick, stream)
     await until(lambda: not lane(slow, stream).partition.open)
     gate.open()
     outcome = await pending
     assert isinstance(outcome, Appended), outcome
     assert outcome.first_version == 3
     await check_invariants(place)
-
-
-async def wipe_partition(place: Place, log: Log, stream: Any) -> None:
-    """As FLUSHALL does, for one partition; until this gateway has opened it again."""
-    partition = lane(log, stream).partition
-    epoch = partition.epoch
-    redis = log._scripts._redis
-    pattern = f"sluice:1:{log.instance.id.hex}:{{{partition.number}}}:*"
-    await redis.eval("return redis.call('DEL', unpack(redis.call('KEYS', ARGV[1])))", 0, pattern)
-    await until(lambda: partition.epoch > epoch and partition.open)
 
 
 async def test_verifying_beside_a_busy_gateway_raises_no_alarm(open_log: OpenLog, place: Place) -> None:

@@ -23,6 +23,7 @@ from tests.log.drive import (
     lane,
     new_stream,
     opened,
+    seal,
     until,
 )
 from tests.log.invariants import check_invariants
@@ -32,14 +33,6 @@ E1, E2, E3 = (uuid7().bytes for _ in range(3))
 
 def replay_of(original: Appended) -> Appended:
     return replace(original, replayed=True)
-
-
-async def seal(place: Place, log: Log, stream: Stream) -> None:
-    """Ends the epoch as a verifying gateway does, and waits until this one has opened the next."""
-    partition = lane(log, stream).partition
-    before = partition.epoch
-    await place.execute("UPDATE partition_log SET epoch = epoch + 1 WHERE p = $1", partition.number)
-    await until(lambda: partition.open and partition.epoch > before)
 
 
 async def test_the_same_key_and_request_is_answered_with_the_original_receipt(log: Log, place: Place) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.events import Append, Appended, NotCommitted, OutcomeUnknown, Quarantined, Stream
 from gateway.log.chain import roll
+from gateway.log.journal import CannotHelp
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.reader import Range
@@ -23,6 +24,7 @@ from tests.log.drive import (
     hold_commits,
     hold_help,
     lane,
+    lose_fetches,
     new_stream,
     opened,
     tally,
@@ -30,7 +32,6 @@ from tests.log.drive import (
 )
 from tests.log.invariants import check_invariants
 from tests.log.load import Load
-from tests.log.test_gateways import lose_fetches
 from tests.servers import Servers
 
 POISONS = {"a value out of range": {"spec_rev": 2**40}, "a character that text can't hold": {"type": "a\0b"}}
@@ -311,6 +312,26 @@ async def test_a_postgres_that_lost_commits_stops_the_partition_and_is_not_writt
     for each in (log, new):
         await until(lambda each=each: lane(each, stream).partition.halted is None)
         await appended(each, append(stream))
+    await check_invariants(place)
+
+
+async def test_what_postgres_lost_is_not_committed_again_from_the_journal_in_silence(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    for _ in range(4):
+        await appended(log, append(stream))
+    await check_invariants(place)
+    partition = lane(log, stream).partition
+    rewound = Rewound(place, partition.number)
+    await rewound.lose(after=2)
+    with pytest.raises(CannotHelp):
+        await log._journal.commit(partition)
+    await halted(log, stream)
+    assert await rewound.seq() == 2
+    await rewound.bring_back()
+    await until(lambda: partition.halted is None)
     await check_invariants(place)
 
 

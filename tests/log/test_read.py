@@ -27,10 +27,10 @@ from tests.log.drive import (
     lane,
     new_stream,
     opened,
+    seal,
     until,
 )
 from tests.log.invariants import check_invariants
-from tests.log.test_idempotency import seal
 
 FIRSTS, LASTS, LIMITS = (1, 2, 7, 8, 9, 12, 13, 20), (0, 1, 7, 8, 12, 40), (0, 1, 3, 1000)
 BOTH_WAYS = list(itertools.product(FIRSTS, LASTS, LIMITS, (False, True)))

@@ -129,12 +129,12 @@ def _die(w: World, s: State, g: int) -> Iterator[State]:
     if not gateway.phase and gateway.open:
         batch = tuple([i for i in w.of_gateway[g] if s.pendings[i].stage == QUEUED and not _asks(w, s, i)])
     if batch:
-        items = tuple([(i, s.pendings[i].extra) for i in batch])
         looked_up = gateway.phase[1] if gateway.phase else w.histories.seq[s.history]
         for n, node in enumerate(s.nodes):
-            if node.master:
+            if node.master and node.data is not None:
                 w.step = ("FAULT gateway {} dies with a call of appends {} under way to Redis {}", g, batch, n)
                 d = _dead(w, s, g)
+                items = sequencing.hinted(w, s, batch, node.data)
                 sequencing.delay(d, g, n, gateway.epoch, gateway.server, looked_up, items)
                 yield d.state()
 

@@ -71,14 +71,14 @@ def mismatch(w: World, d: Draft, append: int) -> None:
 
 
 def conflict(w: World, d: Draft, append: int, basis: int, head: int) -> None:
-    """409. Raises Broken unless the stream really had that many events when it was decided, and the history
-    that it was decided on is committed and not older than what was acknowledged before it came."""
+    """409. Raises Broken unless the history that it was decided on is committed and the stream really had that
+    many events, not before all that was acknowledged when the request came."""
     histories = w.histories
     stream = w.appends[append].stream
     if basis not in histories.held[d.history]:
         raise Broken(f"append {append} is answered a conflict on a history that is not committed")
     floor = d.pendings[append].floor
-    real = [each for each in histories.line[basis] if histories.seq[each] >= floor]
+    real = [each for each in histories.line[d.history] if histories.seq[each] >= floor]
     if head not in {histories.heads[each][stream] for each in real}:
         raise Broken(f"append {append} is answered a conflict with {head} events, which the stream does not have")
     if append in {row[0] for row in histories.rows[d.history]}:

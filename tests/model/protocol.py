@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model import committing, faults, reading, sequencing, verifying
+from tests.model import committing, faults, filling, reading, sequencing, verifying
 from tests.model.state import ANSWERED, NEW, Broken, State
 from tests.model.world import World
 
@@ -26,6 +26,8 @@ def successors(w: World, s: State) -> Iterator[State]:
         yield from _LATE[message[0]](w, s, message)
     if w.scenario.reads:
         yield from reading.steps(w, s)
+    if w.scenario.fills:
+        yield from filling.steps(w, s)
     yield from faults.steps(w, s)
 
 

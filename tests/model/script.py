@@ -164,12 +164,11 @@ def installed(w: World, node: Node, server: int, epoch: int, history: int) -> Da
     if data is not None and data.epoch >= epoch and w.rules.install_epoch:
         return None
     generation = 1 if data is None else data.gen + 1
-    return fresh(w, server, epoch, history, generation)
+    return fresh(server, epoch, history, generation)
 
 
-def fresh(w: World, server: int, epoch: int, history: int, generation: int) -> Data:
-    hot = 0 if w.scenario.cold else (1 << w.scenario.streams) - 1
-    return Data(epoch, server, history, history, history, generation, hot, 0, 0)
+def fresh(server: int, epoch: int, history: int, generation: int) -> Data:
+    return Data(epoch, server, history, history, history, generation, 0, 0, 0)
 
 
 __all__ = ["Identity", "Item", "Reply", "advanced", "conflicts", "contains", "installed", "opened", "sequence"]

@@ -1,6 +1,6 @@
-"""Shifts the clock of the Python process that finds this file on its PYTHONPATH, by FAULTS_CLOCK_OFFSET_S seconds.
+"""Shifts the clock of the Python process that has this folder on its PYTHONPATH, by FAULTS_CLOCK_OFFSET_S.
 
-As a machine with a wrong clock: what reads the time of day is wrong, what measures durations is right.
+As on a machine with a wrong clock: what reads the time of day is wrong, what measures durations is right.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ from typing import Any
 import uuid_utils
 
 _OFFSET_S = int(os.environ["FAULTS_CLOCK_OFFSET_S"])
-_time, _time_ns, _uuid7 = time.time, time.time_ns, uuid_utils.uuid7
+_real_time, _real_time_ns, _real_uuid7 = time.time, time.time_ns, uuid_utils.uuid7
 
 
-def _shifted_uuid7(timestamp: int | None = None, nanos: int | None = None) -> Any:
-    """uuid_utils reads the clock by itself."""
-    if timestamp is not None:
-        return _uuid7(timestamp, nanos)
-    seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
-    return _uuid7(seconds, nanoseconds)
+def _time() -> float:
+    return _real_time() + _OFFSET_S
 
 
-time.time = lambda: _time() + _OFFSET_S
-time.time_ns = lambda: _time_ns() + _OFFSET_S * 1_000_000_000
-uuid_utils.uuid7 = _shifted_uuid7
+def _time_ns() -> int:
+    return _real_time_ns() + _OFFSET_S * 1_000_000_000
+
+
+def _uuid7(*, nanoseconds: int | None = None) -> Any:
+    """uuid_utils reads the system's clock by itself."""
+    return _real_uuid7(nanoseconds=_time_ns() if nanoseconds is None else nanoseconds)
+
+
+time.time, time.time_ns, uuid_utils.uuid7 = _time, _time_ns, _uuid7

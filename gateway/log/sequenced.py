@@ -1,0 +1,39 @@
+"""What the sequencer hands to the committer."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gateway.log.entries import Placed
+from gateway.log.pending import Pending
+
+
+class Sequenced:
+    """What one script call placed, in order, and the (seq, chain) around it."""
+
+    __slots__ = ("after", "before", "epoch", "events", "pendings", "placed")
+
+    def __init__(self, epoch: int, before: tuple[int, str], after: tuple[int, str]) -> None:
+        self.epoch = epoch
+        self.before = before
+        self.after = after
+        self.placed: list[Placed] = []
+        self.pendings: list[Pending] = []
+        self.events = 0
+
+    def add(self, pending: Pending, placed: Placed) -> None:
+        self.pendings.append(pending)
+        self.placed.append(placed)
+        self.events += len(placed.events)
+
+
+class Commits(Protocol):
+    """Where sequenced calls go."""
+
+    def put(self, sequenced: Sequenced) -> None: ...
+
+    async def room(self) -> None:
+        """Returns when the next call may be sequenced: one waits at most while another commits."""
+
+    async def settled(self) -> None:
+        """Returns when nothing is on its way to Postgres."""

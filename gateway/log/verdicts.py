@@ -1,0 +1,70 @@
+"""Answers that rest on what is not committed yet: a conflict, a mismatch, a replay.
+
+None is given before its basis is committed. Where the epoch ends first, it is decided anew, never answered
+from what was sealed away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+
+import msgspec
+
+from gateway.events import Conflict, Mismatch
+from gateway.log.identities import ClaimedByAnother, Original, receipt
+from gateway.log.partition import Partition
+from gateway.log.pending import Pending
+from gateway.log.postgres import Postgres, PostgresTrouble
+
+Verdict = Original | ClaimedByAnother | Conflict
+
+
+class Verdicts:
+    """One for each sequencer; `again` takes back what must be decided anew."""
+
+    def __init__(
+        self, partition: Partition, postgres: Postgres, again: Callable[[Iterable[Pending]], None]
+    ) -> None:
+        self._partition = partition
+        self._postgres = postgres
+        self._again = again
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def answer(self, pending: Pending, verdict: Verdict) -> None:
+        """Its basis is committed."""
+        self._spawn(self._answer(pending, verdict))
+
+    def answer_after(self, pending: Pending, seq: int, verdict: Verdict) -> None:
+        """Its basis is committed once everything up to `seq` is."""
+        self._spawn(self._answer_when(self._partition.when_committed(seq), pending, verdict))
+
+    async def _answer_when(self, committed: asyncio.Future[bool], pending: Pending, verdict: Verdict) -> None:
+        if await committed:
+            await self._answer(pending, verdict)
+        else:
+            self._decide_anew(pending)
+
+    async def _answer(self, pending: Pending, verdict: Verdict) -> None:
+        match verdict:
+            case Conflict():
+                pending.resolve(verdict)
+            case ClaimedByAnother():
+                pending.resolve(Mismatch())
+            case Original():
+                try:
+                    found = await receipt(self._postgres, verdict, replayed=True)
+                except PostgresTrouble:
+                    self._decide_anew(pending)
+                    return
+                own = pending.sent and found.event_ids[0] == pending.append.append_id
+                pending.resolve(msgspec.structs.replace(found, replayed=not own))
+
+    def _decide_anew(self, pending: Pending) -> None:
+        pending.again = True
+        self._again((pending,))
+
+    def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

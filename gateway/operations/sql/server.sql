@@ -1,0 +1,18 @@
+-- What the server and this role's session promise.
+SELECT current_setting('server_version_num')::int AS version_num,
+    current_setting('server_version') AS version,
+    current_setting('fsync') AS fsync,
+    current_setting('full_page_writes') AS full_page_writes,
+    current_setting('synchronous_commit') AS synchronous_commit,
+    current_setting('synchronous_standby_names') AS synchronous_standby_names,
+    current_setting('wal_level') AS wal_level,
+    current_setting('autovacuum') AS autovacuum,
+    current_setting('track_counts') AS track_counts,
+    current_setting('statement_timeout') AS statement_timeout,
+    current_setting('lock_timeout') AS lock_timeout,
+    current_setting('transaction_read_only') AS read_only,
+    current_setting('data_checksums') AS data_checksums,
+    current_setting('max_connections')::int AS max_connections,
+    current_user AS role,
+    pg_is_in_recovery() AS in_recovery,
+    extract(epoch FROM clock_timestamp())::float8 AS clock_s

@@ -1,0 +1,74 @@
+"""A Redis that is full: appends are refused and nothing is lost; docs/operations.md says how it goes on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+
+import asyncpg
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from gateway.config import Config
+from tests.deploy.shipped import Shipped
+from tests.edge.accounts import Account, open_account
+from tests.edge.calls import append, appended, length_of, new_client, new_id, until
+from tests.edge.serving import serving
+
+
+@pytest.fixture
+async def tenant(shipped: Shipped) -> Account:
+    async with asyncpg.create_pool(shipped.owner_url, min_size=1, max_size=1) as pool:
+        await pool.execute("UPDATE instance SET id = $1", uuid.uuid4())
+        return await open_account(pool)
+
+
+@pytest.fixture
+async def client(shipped: Shipped, tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
+    config = Config(redis_url=shipped.redis_url, postgres_url=shipped.gateway_url, append_deadline_s=1)
+    async with serving(config) as served, new_client(served.url, tenant.admin) as client:
+        yield client
+
+
+@pytest.fixture
+async def admin(shipped: Shipped) -> AsyncIterator[Redis]:
+    async with Redis.from_url(shipped.admin_url) as client:
+        before = (await client.config_get("maxmemory"))["maxmemory"]
+        yield client
+        await client.config_set("maxmemory", before)
+
+
+async def accepted(client: httpx.AsyncClient, key: str) -> bool:
+    return (await append(client, "order", key, "was_noted")).status_code == 201
+
+
+@pytest.mark.parametrize("remedy", ["more memory", "emptied"])
+async def test_a_full_redis_refuses_appends_and_reads_go_on(
+    client: httpx.AsyncClient, admin: Redis, remedy: str
+) -> None:
+    key, large = new_id(), "x" * 100_000
+    await appended(client, "order", key, "was_noted")
+    for _ in range(20):
+        await appended(client, "order", new_id(), "was_noted", large)
+    used = (await admin.info("memory"))["used_memory"]
+    await admin.config_set("maxmemory", used // 2)
+
+    response = await append(client, "order", key, "was_noted")
+    assert response.json()["code"] in ("not_committed", "outcome_unknown")
+    assert await length_of(client, key) == 1
+
+    async def unready() -> bool:
+        return (await client.get("/_/health/ready")).status_code == 503
+
+    await until(unready)
+    if remedy == "emptied":
+        await admin.flushall()
+    else:
+        await admin.config_set("maxmemory", 2 * used)
+
+    async def goes_on() -> bool:
+        return await accepted(client, key)
+
+    await until(goes_on)
+    assert await length_of(client, key) == 2

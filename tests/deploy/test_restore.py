@@ -1,0 +1,102 @@
+"""A backup taken while gateways run is whole; one that lacks what was acknowledged since is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import asyncpg
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from gateway.app import gateway
+from gateway.config import Config
+from tests.deploy.shipped import Shipped
+from tests.edge.accounts import Account, open_account
+from tests.edge.calls import append, appended, length_of, new_client, new_id, refused, until
+from tests.edge.serving import serving
+
+
+@pytest.fixture
+async def tenant(shipped: Shipped) -> Account:
+    async with asyncpg.create_pool(shipped.owner_url, min_size=1, max_size=1) as pool:
+        await pool.execute("UPDATE instance SET id = $1", uuid.uuid4())
+        return await open_account(pool)
+
+
+def run(shipped: Shipped, program: str, *words: str | Path) -> None:
+    binary = shipped.postgres.server.binaries.postgres.with_name(program)
+    environ = {"LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath)}
+    done = subprocess.run([binary, *words], env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+async def restored_url(shipped: Shipped) -> AsyncIterator[str]:
+    """Of an empty database for a copy, as a gateway connects to it."""
+    admin = await asyncpg.connect(shipped.postgres.url("postgres"))
+    await admin.execute("CREATE DATABASE restored OWNER sluice_owner TEMPLATE template0")
+    yield shipped.postgres.url("restored", "sluice_gateway")
+    await admin.execute("DROP DATABASE restored WITH (FORCE)")
+    await admin.close()
+
+
+@asynccontextmanager
+async def unready(config: Config, key: str) -> AsyncIterator[httpx.AsyncClient]:
+    """Of a gateway that nobody waits for to be ready."""
+    async with gateway(config, asyncio.Event()) as application:
+        transport = httpx.ASGITransport(application)  # type: ignore[arg-type]
+        headers = {"authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://x", headers=headers) as client:
+            yield client
+
+
+async def test_a_restored_copy_that_lacks_what_was_acknowledged_is_noticed(
+    shipped: Shipped, tenant: Account, tmp_path: Path, restored_url: str
+) -> None:
+    key, dump = new_id(), tmp_path / "sluice.dump"
+    config = Config(redis_url=shipped.redis_url, postgres_url=shipped.gateway_url)
+    async with serving(config) as served, new_client(served.url, tenant.admin) as client:
+        await appended(client, "order", key, "was_noted", {"n": 1})
+        run(shipped, "pg_dump", "--format=custom", "--file", dump, shipped.owner_url)
+        await appended(client, "order", key, "was_noted", {"n": 2})
+    run(shipped, "pg_restore", "--dbname", shipped.postgres.url("restored", "sluice_owner"), dump)
+
+    async with unready(replace(config, postgres_url=restored_url), tenant.admin) as client:
+
+        async def noticed() -> bool:
+            response = await client.get("/_/health/ready")
+            return response.status_code == 503 and "committed" in response.json()["error"]
+
+        await until(noticed)
+        refused(await append(client, "order", key, "was_noted"), 503, "not_committed")
+        assert await length_of(client, key) == 1, "what it holds can be read"
+
+    # The database that has it all: appends go on.
+    async with serving(replace(config)) as served, new_client(served.url, tenant.admin) as client:
+        receipt = await appended(client, "order", key, "was_noted", {"n": 3})
+        assert receipt["length"] == 3
+
+
+async def test_a_restored_copy_goes_on_with_a_redis_that_knows_nothing_of_it(
+    shipped: Shipped, tenant: Account, tmp_path: Path, restored_url: str
+) -> None:
+    """Elsewhere, after a fire: the copy is all there is, and nobody can tell what it lacks."""
+    key, dump = new_id(), tmp_path / "sluice.dump"
+    config = Config(redis_url=shipped.redis_url, postgres_url=shipped.gateway_url)
+    async with serving(config) as served, new_client(served.url, tenant.admin) as client:
+        await appended(client, "order", key, "was_noted", {"n": 1})
+        run(shipped, "pg_dump", "--format=custom", "--file", dump, shipped.owner_url)
+    run(shipped, "pg_restore", "--dbname", shipped.postgres.url("restored", "sluice_owner"), dump)
+    async with Redis.from_url(shipped.admin_url) as admin:
+        await admin.flushall()
+    elsewhere = replace(config, postgres_url=restored_url)
+    async with serving(elsewhere) as served, new_client(served.url, tenant.admin) as client:
+        assert (await appended(client, "order", key, "was_noted", {"n": 2}))["length"] == 2

@@ -1,0 +1,149 @@
+"""The compare-and-swap alone, on a real Postgres: it holds in one place of one history only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from gateway.events import Append, next_chain
+from gateway.log.committing import ChainBroken, CommitConnection, RefusedByPostgres
+from gateway.log.entries import Placed, chain_over
+from gateway.log.postgres import PostgresTrouble
+from tests.log.conftest import OpenLog
+from tests.log.drive import Place, append, appended, new_stream, opened
+from tests.log.invariants import check_invariants
+
+P, EPOCH = 3, 1
+
+
+def placed(one: Append, first_version: int, last_seq: int) -> Placed:
+    return Placed(
+        one.stream,
+        one.append_id,
+        one.events,
+        one.digests,
+        one.chosen,
+        one.request_digest,
+        first_version,
+        last_seq,
+    )
+
+
+@pytest.fixture
+async def connection(place: Place) -> AsyncIterator[CommitConnection]:
+    made = CommitConnection(place.postgres_url, 5)
+    yield made
+    await made.close()
+
+
+async def stands(place: Place) -> tuple[int, str, int]:
+    (row,) = await place.fetch("SELECT seq, chain FROM partition_log WHERE p = $1", P)
+    return row["seq"], row["chain"], (await place.fetch("SELECT count(*) FROM outbox"))[0][0]
+
+
+async def test_a_run_is_committed_where_the_partition_stands(
+    connection: CommitConnection, place: Place
+) -> None:
+    stream = new_stream()
+    run = [placed(append(stream, 2, key=b"k"), 1, 2), placed(append(stream), 3, 3)]
+    chain = chain_over("", run)
+    assert await connection.swap(P, EPOCH, (0, ""), (3, chain), run)
+    assert await stands(place) == (3, chain, 3)
+    assert not await connection.swap(P, EPOCH, (0, ""), (3, chain), run)
+    assert await stands(place) == (3, chain, 3)
+    await check_invariants(place, settles=False)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "seq", "chain", "mode"),
+    [(2, 1, None, "redis"), (0, 1, None, "redis"), (1, 0, None, "redis"), (1, 2, None, "redis"),
+     (1, 1, "0" * 40, "redis"), (1, 1, "", "redis"), (1, 1, None, "direct")],
+)  # fmt: skip
+async def test_a_run_that_continues_anything_else_does_nothing(
+    connection: CommitConnection, place: Place, epoch: int, seq: int, chain: str | None, mode: str
+) -> None:
+    stream = new_stream()
+    first = placed(append(stream), 1, 1)
+    committed = chain_over("", [first])
+    assert await connection.swap(P, EPOCH, (0, ""), (1, committed), [first])
+    await place.execute("UPDATE partition_log SET mode = $1", mode)
+    believed = committed if chain is None else chain
+    run = [placed(append(stream, key=b"k"), 2, seq + 1)]
+    assert not await connection.swap(P, epoch, (seq, believed), (seq + 1, chain_over(believed, run)), run)
+    assert await stands(place) == (1, committed, 1)
+    assert await place.fetch("SELECT FROM append_identity") == []
+
+
+async def test_rows_that_do_not_add_up_to_the_chain_are_never_sent(
+    connection: CommitConnection, place: Place
+) -> None:
+    run = [placed(append(new_stream()), 1, 1)]
+    for chain in ("0" * 40, next_chain("", 2, run[0].digests)):
+        with pytest.raises(ChainBroken):
+            await connection.swap(P, EPOCH, (0, ""), (1, chain), run)
+    assert await stands(place) == (0, "", 0)
+
+
+async def test_a_refused_row_leaves_nothing_of_its_run(connection: CommitConnection, place: Place) -> None:
+    stream = new_stream()
+    twice = append(stream)
+    run = [placed(twice, 1, 1), placed(twice, 2, 2)]
+    with pytest.raises(RefusedByPostgres, match="UniqueViolation"):
+        await connection.swap(P, EPOCH, (0, ""), (2, chain_over("", run)), run)
+    assert await stands(place) == (0, "", 0)
+    run = [placed(append(stream), 1, 1)]
+    assert await connection.swap(P, EPOCH, (0, ""), (1, chain_over("", run)), run)
+    await check_invariants(place, settles=False)
+
+
+async def test_the_same_run_sent_twice_at_once_counts_once(place: Place) -> None:
+    connections = [CommitConnection(place.postgres_url, 5) for _ in range(4)]
+    run = [placed(append(new_stream(), 3, key=b"k"), 1, 3)]
+    after = (3, chain_over("", run))
+    held = await asyncio.gather(*(each.swap(P, EPOCH, (0, ""), after, run) for each in connections))
+    assert sorted(held) == [False, False, False, True]
+    await asyncio.gather(*(each.close() for each in connections))
+    await check_invariants(place, settles=False)
+
+
+WARNS = """
+CREATE FUNCTION pristine.warn() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE WARNING 'canceling wait for synchronous replication'; RETURN NEW; END $$;
+CREATE TRIGGER warn BEFORE UPDATE ON partition_log FOR EACH ROW EXECUTE FUNCTION pristine.warn();
+"""
+WARNS_NO_MORE = "DROP TRIGGER warn ON partition_log; DROP FUNCTION pristine.warn()"
+
+
+async def test_a_commit_that_was_answered_with_a_warning_is_looked_at_again(
+    open_log: OpenLog, place: Place
+) -> None:
+    """Postgres answers so when the wait for a standby was cancelled: committed, and perhaps not durable."""
+    log = await open_log()
+    stream = new_stream()
+    await opened(log, stream)
+    await appended(log, append(stream))
+    await place.execute(WARNS)
+    try:
+        (outcome,) = await appended(log, append(stream, 2))
+    finally:
+        await place.execute(WARNS_NO_MORE)
+    assert (outcome.first_version, outcome.replayed) == (2, False)
+    await check_invariants(place)
+
+
+async def test_a_connection_says_that_a_warned_commit_is_of_unknown_outcome(
+    connection: CommitConnection, place: Place
+) -> None:
+    run = [placed(append(new_stream()), 1, 1)]
+    swap: tuple[Any, ...] = (P, EPOCH, (0, ""), (1, chain_over("", run)), run)
+    await place.execute(WARNS)
+    try:
+        with pytest.raises(PostgresTrouble, match="warning"):
+            await connection.swap(*swap)
+    finally:
+        await place.execute(WARNS_NO_MORE)
+    assert not await connection.swap(*swap)
+    assert (await stands(place))[0] == 1
