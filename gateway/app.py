@@ -51,6 +51,7 @@ from gateway.log import postgres, scripts
 from gateway.log.limits import Limits
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
+from gateway.operations.audit_loop import AuditLoop
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics, Reading
 from gateway.telemetry.redact import reason
@@ -90,7 +91,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
         if instance.rule != PARTITION_RULE:
             raise CannotStart(f"this release can't spread tenants by the rule {instance.rule!r}")
         with logs.counted(metrics.logged):
-            async with _tracing(config) as tracing:
+            async with _tracing(config) as tracing, _auditing(config, pool, instance, metrics):
                 log = Log(
                     redis, pool, config.postgres_url, instance, _limits(config), Telemetry(metrics, tracing)
                 )
@@ -109,6 +110,23 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
     finally:
         await redis.aclose()
         await asyncio.gather(_close(pool), _close(catalog_pool))
+
+
+@asynccontextmanager
+async def _auditing(
+    config: Config, pool: asyncpg.Pool, instance: postgres.Instance, metrics: Metrics
+) -> AsyncIterator[None]:
+    """What Postgres holds is checked all the while, if that is wanted."""
+    if not config.audit_rows_per_s:
+        yield
+        return
+    task = asyncio.create_task(AuditLoop(pool, instance, config.audit_rows_per_s, metrics).run())
+    try:
+        yield
+    finally:
+        while not task.done():  # a wait in asyncpg may swallow a cancellation, before Python 3.12
+            task.cancel()
+            await asyncio.wait((task,), timeout=0.1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ class Config:
     stream_tail: int = 256
     redis_timeout_s: float = 2.0
     shutdown_s: float = 20.0
+    audit_rows_per_s: int = 0
     rate_limit_per_s: int | None = None
     rate_limit_burst: int | None = None
     unknown_keys_per_min: int = 600
@@ -273,6 +274,11 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
     ),
     ("redis_timeout_s", _seconds(0.05, 60), "A Redis that takes longer counts as unreachable."),
     ("shutdown_s", _seconds(0, 600), "For open requests on SIGTERM: under the 30 s that orchestrators give."),
+    (
+        "audit_rows_per_s",
+        _integer(0, 10**6),
+        "Rows a second that each gateway audits beside its work; 0: none.",
+    ),
     ("rate_limit_per_s", _integer(1, 10**6), "Requests a second of a key, at each gateway; unset: no limit."),
     ("rate_limit_burst", _integer(1, 10**6), "Requests of a key at once; unset: as many as in a second."),
     (

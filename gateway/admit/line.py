@@ -41,7 +41,7 @@ def judge_line(spec: Spec | None, line: bytes, minting: Minting) -> Append | Fau
     if isinstance(place, Refusal):
         # The spec of today refuses it, but it may repeat a line of yesterday.
         retry = None if shape is not None else _retry_of(spec, _decode_line(line), minting.tenant)
-        return Fault(_renamed(place), retry)
+        return Fault(place, retry)
     if shape is not None:
         return Fault(shape, None)
     assert place is not None
@@ -106,9 +106,3 @@ def _asked(key: str | UnsetType | None) -> Asked | Refusal:
             "invalid_field", "`idempotency_key` must be 1 to 255 visible ASCII characters.", "idempotency_key"
         )
     return Asked(idempotency_key=key)
-
-
-def _renamed(refusal: Refusal) -> Refusal:
-    """The places of a path, as a line names them."""
-    names = {"type": "aggregate_type", "event_type": "type"}
-    return Refusal(refusal.code, refusal.error, names.get(refusal.path or "", refusal.path))

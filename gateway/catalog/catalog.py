@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -58,6 +58,15 @@ class _Key:
         self.until = until
         self.used = True
         self.noted_at = float("-inf")
+
+
+class _Changes(NamedTuple):
+    """Rows of the catalog, as read at one revision of its clock."""
+
+    revision: int
+    keys: list[Any]
+    specs: list[Any]
+    closing: list[Any]
 
 
 class Catalog:
@@ -176,9 +185,13 @@ class Catalog:
         try:
             async with self._connection() as conn:
                 revision = await conn.fetchval("SELECT revision FROM catalog_clock")
-                if revision != followed or self._serving != self._declared:
-                    await self._follow(conn)
-                self._stale_at = began_at + STALE_S
+                differs = revision != followed or self._serving != self._declared
+                changes = await self._changes(conn) if differs else None
+            # Not within the answer's time: thousands of specs take seconds to compile.
+            if changes is not None:
+                self._follow(changes)
+            self._stale_at = began_at + STALE_S
+            async with self._connection() as conn:
                 # What was followed a second ago: its last appends have landed by now.
                 await self._report(conn, followed, began_at)
                 await self._note_use(conn, began_at)
@@ -186,7 +199,8 @@ class Catalog:
             return began_at, error
         return began_at, None
 
-    async def _follow(self, conn: Any) -> None:
+    async def _changes(self, conn: Any) -> _Changes:
+        """What changed since the revision that is known here, in one snapshot."""
         async with conn.transaction(isolation="repeatable_read", readonly=True):
             revision = await conn.fetchval("SELECT revision FROM catalog_clock")
             if revision is None or revision < self._revision:  # restored from a backup: nothing holds
@@ -196,13 +210,16 @@ class Catalog:
             keys = await conn.fetch("SELECT handle FROM api_key WHERE changed > $1", self._revision)
             specs = await conn.fetch(statement("changed_specs"), self._revision)
             closing = await conn.fetch("SELECT tenant, document FROM spec_closing WHERE expires_at > now()")
-        self._forget({row["handle"] for row in keys})
-        for row in specs:
+        return _Changes(-1 if revision is None else revision, keys, specs, closing)
+
+    def _follow(self, changes: _Changes) -> None:
+        self._forget({row["handle"] for row in changes.keys})
+        for row in changes.specs:
             self._declare(_uuid(row["tenant"]), row["revision"], row["document"])
         self._serving = dict(self._declared)
-        for row in closing:
+        for row in changes.closing:
             self._close(_uuid(row["tenant"]), row["document"])
-        self._revision = revision if revision is not None else -1
+        self._revision = changes.revision
 
     def _declare(self, tenant_id: UUID, revision: int, document: bytes) -> None:
         match parse(document, self._environ):

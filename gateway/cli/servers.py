@@ -35,16 +35,22 @@ def at_place(postgres: str | None, redis: str | None, work: Callable[[Place], Aw
         async with _opened(postgres, redis) as place:
             return await work(place)
 
+    import asyncpg
+
     from gateway.log.postgres import PostgresTrouble
     from gateway.log.scripts import RedisTrouble
     from gateway.operations.place import OperationFailed
 
     try:
         return asyncio.run(run())
-    except (OperationFailed, PostgresTrouble, RedisTrouble) as trouble:
-        server = {PostgresTrouble: "Postgres: ", RedisTrouble: "Redis: "}.get(type(trouble), "")
-        typer.echo(f"{server}{trouble}", err=True)
-        raise typer.Exit(1) from None
+    except (OperationFailed, OSError) as trouble:
+        why = str(trouble)
+    except (PostgresTrouble, asyncpg.PostgresError) as trouble:
+        why = f"Postgres: {trouble}"
+    except RedisTrouble as trouble:
+        why = f"Redis: {trouble}"
+    typer.echo(why, err=True)
+    raise typer.Exit(1)
 
 
 @asynccontextmanager

@@ -33,8 +33,12 @@ class Cycle(RequestResponseCycle):
         self.response_started = self.response_complete = True
         self.waiting_for_100_continue = False
         body = b"" if self.scope["method"] == "HEAD" else message["body"]
-        close = b"" if self.keep_alive else _CLOSE
-        self.transport.write(b"%b%b%b\r\n%b" % (STATUS_LINE[message["status"]], message["head"], close, body))
+        head: bytes = message["head"]
+        if _CLOSE in head:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            head += _CLOSE
+        self.transport.write(b"%b%b\r\n%b" % (STATUS_LINE[message["status"]], head, body))
         self.message_event.set()
         if not self.keep_alive:
             self.transport.close()

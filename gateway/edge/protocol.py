@@ -29,6 +29,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gateway.edge.cycle import Cycle
+from gateway.edge.framing import HASH, SLASH, Untrusted, blame, origin_form
 
 logger = logging.getLogger("sluice.edge")
 
@@ -67,15 +68,6 @@ def make_protocol(
         "body_timeout_s": body_timeout_s,
     }
     return type("StrictProtocol", (StrictProtocol,), limits)
-
-
-class Untrusted(Exception):
-    """Stops the parser. `status` and `sentence` are what the client is told."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-        self.sentence = sentence
 
 
 class StrictProtocol(HttpToolsProtocol):
@@ -130,7 +122,7 @@ class StrictProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError as fault:
-            self._refuse(*_blame(fault))
+            self._refuse(*blame(fault))
             return
         except httptools.HttpParserUpgrade as stop:
             upgrade_at = stop.args[0]
@@ -217,7 +209,7 @@ class StrictProtocol(HttpToolsProtocol):
                 except httptools.HttpParserUpgrade as stop:
                     rest = rest[stop.args[0] :]
         except httptools.HttpParserError as fault:
-            self._refuse(*_blame(fault))
+            self._refuse(*blame(fault))
             return False
 
     def _should_upgrade(self) -> bool:
@@ -252,8 +244,8 @@ class StrictProtocol(HttpToolsProtocol):
             or not _UNUSUAL.isdisjoint(found)
             or self._bytes_most > self.header_bytes_max
             or len(headers) > self.headers_max
-            or self.url[0] != _SLASH
-            or _HASH in self.url
+            or self.url[0] != SLASH
+            or HASH in self.url
         ):
             self._examine(headers, found)
             if self.parser.should_upgrade():
@@ -309,7 +301,7 @@ class StrictProtocol(HttpToolsProtocol):
                 raise Untrusted(400, "The one Transfer-Encoding there is is `chunked`, in HTTP/1.1.")
         if b"expect" in found:
             self.expect_100_continue = _token(found[b"expect"]) == b"100-continue"
-        self.url = _origin_form(method, self.url)
+        self.url = origin_form(method, self.url)
 
     def _within_limits(self, method: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         if len(headers) > self.headers_max:
@@ -401,34 +393,8 @@ class _LastWords:
         self._say()
 
 
-_SLASH: Final = ord("/")
-_HASH: Final = ord("#")
 _UNUSUAL: Final = frozenset((b"connection", b"expect", b"transfer-encoding"))
 
 
 def _token(value: bytes) -> bytes:
     return value.strip(b" \t").lower()
-
-
-def _origin_form(method: bytes, target: bytes) -> bytes:
-    """`/path?query` of a request target (RFC 9112 section 3.2). Raises Untrusted."""
-    if method == b"CONNECT":
-        raise Untrusted(400, "CONNECT is for proxies; this is none.")
-    if _HASH in target:
-        raise Untrusted(400, "A request target has no fragment; write `#` as %23.")
-    if target[0] == _SLASH or (target == b"*" and method == b"OPTIONS"):
-        return target
-    url = httptools.parse_url(target)
-    if not url.schema or url.schema.lower() not in (b"http", b"https") or url.userinfo:
-        raise Untrusted(400, "The request target must be a path, or an http URL without user and password.")
-    return (url.path or b"/") + (b"?" + url.query if url.query else b"")
-
-
-def _blame(fault: httptools.HttpParserError) -> tuple[int, str]:
-    """Status and sentence for what stopped the parser. Raises what was no fault of the client's."""
-    cause = fault.__context__ if isinstance(fault, httptools.HttpParserCallbackError) else fault
-    if isinstance(cause, Untrusted):
-        return cause.status, cause.sentence
-    if not isinstance(cause, httptools.HttpParserError):
-        raise fault
-    return 400, f"The request is not valid HTTP/1.1: {cause}."

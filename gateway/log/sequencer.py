@@ -168,7 +168,9 @@ class Sequencer:
             await self._back_off()
             return False
         await self._commits.settled()
-        self._partition.halted = None
+        if self._partition.halted is not None:
+            self._partition.halted = None
+            logger.warning("partition_resumed", extra={"partition": self._partition.number})
         self._retry_s = _RETRY_FIRST_S
         return True
 

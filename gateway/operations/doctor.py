@@ -74,7 +74,7 @@ async def _trial(place: Place) -> str | None:
     """What hinders a gateway's scripts, if anything does."""
     keys = place.keys(0, 0)
     try:
-        await place.scripts.run("probe", (keys.meta, f"{keys.prefix}h", f"{keys.prefix}s"), ())
+        wrong = await place.scripts.run("probe", (keys.meta, f"{keys.prefix}h", f"{keys.prefix}s"), ())
     except RedisTrouble as trouble:
         return str(trouble)
-    return None
+    return "; ".join(each.decode() for each in wrong) or None

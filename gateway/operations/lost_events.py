@@ -60,16 +60,19 @@ class LostEvents:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._begun: set[str] = set()
 
     def write(self, p: int, lost: Sequence[Here], known_to: int) -> None:
-        """Raises OSError."""
+        """Raises OSError, also for a file that an earlier run has made."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._append("lost.jsonl", [_facts(p, each, known_to) for each in lost])
         for tenant, of_tenant in groupby(sorted(lost, key=_tenant), key=_tenant):
             self._append(f"{UUID(bytes=tenant)}.ndjson", [_encode(bulk_line(each)) for each in of_tenant])
 
     def _append(self, name: str, lines: Sequence[bytes]) -> None:
-        descriptor = os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        how = os.O_APPEND if name in self._begun else os.O_CREAT | os.O_EXCL
+        descriptor = os.open(self.folder / name, os.O_WRONLY | how, 0o600)
+        self._begun.add(name)
         with os.fdopen(descriptor, "ab") as file:
             file.writelines(line + b"\n" for line in lines)
             file.flush()

@@ -56,6 +56,22 @@ _ROWS: Final = (
         "on their way. Nothing of it was committed; the epoch was ended and the appends sequenced anew.",
         "Once: report it. Again and again: look for bad memory or a proxy in front of Redis.",
     ),
+    LogEvent(
+        "audit_violation",
+        "critical",
+        ("partition", "invariant", "where", "why"),
+        "The audit beside the gateway's work found an invariant broken: what Postgres holds was changed by "
+        "somebody else than Sluice, or by a fault of disk or memory.",
+        "Run `sluice audit`: it looks at everything, and says where (docs/audit.md). Keep backups before you "
+        "touch anything.",
+    ),
+    LogEvent(
+        "partition_resumed",
+        "warning",
+        ("partition",),
+        "A halted partition accepts appends again: repaired, rewound, or with the right Postgres back.",
+        "Nothing.",
+    ),
     # What does not answer
     LogEvent(
         "server_lost",

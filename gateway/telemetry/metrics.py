@@ -223,8 +223,32 @@ _ROWS: Final = (
         "Lines of the log by event, those included that were left out for their number.",
         "Alert on the events of level critical and error.",
     ),
+    MetricRow(
+        "sluice_audit_rows_total",
+        "counter",
+        (),
+        "Rows that the audit beside the gateway's work looked at; 0 unless SLUICE_AUDIT_ROWS_PER_S is set.",
+        "It grows by about that many a second.",
+    ),
+    MetricRow(
+        "sluice_audit_passes_total",
+        "counter",
+        (),
+        "Times that it has come from the first row to the last.",
+        "Its rate says how old a damage can be before it is noticed.",
+    ),
+    MetricRow(
+        "sluice_audit_violations_total",
+        "counter",
+        ("kind",),
+        "Broken invariants that it has found: rows, order, chain, tenants. Each pass finds them again.",
+        "Any increase: page; see audit_violation in the log, then run `sluice audit`.",
+    ),
     MetricRow("sluice_build_info", "gauge", ("version",), "1; the release is its label.", "The rollout."),
 )
+
+AUDITED: Final = ("rows", "order", "chain", "tenants")
+"""Invariants that the audit beside a gateway's work looks at."""
 
 METRICS: Final[dict[str, MetricRow]] = {row.name: row for row in _ROWS}
 
@@ -276,6 +300,10 @@ class Metrics:
         reads = _counter(registry, "sluice_reads_total")
         self.reads_redis, self.reads_postgres = reads.labels("redis"), reads.labels("postgres")
         self.loop_lag_s = _histogram(registry, "sluice_loop_lag_seconds")
+        self.audit_rows = _counter(registry, "sluice_audit_rows_total")
+        self.audit_passes = _counter(registry, "sluice_audit_passes_total")
+        violations = _counter(registry, "sluice_audit_violations_total")
+        self.audit_violations = {kind: violations.labels(kind) for kind in AUDITED}
         lines = _counter(registry, "sluice_log_events_total")
         self._lines = {event: lines.labels(event) for event in LOG_EVENTS}
         build = METRICS["sluice_build_info"]

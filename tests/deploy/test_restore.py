@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,9 +19,9 @@ from redis.asyncio import Redis
 
 from gateway.app import gateway
 from gateway.config import Config
-from tests.deploy.shipped import Shipped
+from tests.deploy.shipped import ROOT, Shipped
 from tests.edge.accounts import Account, open_account
-from tests.edge.calls import append, appended, length_of, new_client, new_id, refused, until
+from tests.edge.calls import append, appended, events_of, length_of, new_client, new_id, refused, until
 from tests.edge.serving import serving
 
 
@@ -46,6 +47,18 @@ async def restored_url(shipped: Shipped) -> AsyncIterator[str]:
     yield shipped.postgres.url("restored", "sluice_gateway")
     await admin.execute("DROP DATABASE restored WITH (FORCE)")
     await admin.close()
+
+
+async def sluice(shipped: Shipped, *words: str) -> int | None:
+    """The status of a command on the copy, with the settings of its owner."""
+    environ = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "SLUICE_REDIS_URL": shipped.redis_url,
+        "SLUICE_POSTGRES_URL": shipped.postgres.url("restored", "sluice_owner"),
+    }
+    command = (sys.executable, "-m", "gateway", *words)
+    process = await asyncio.create_subprocess_exec(*command, env=environ, cwd=ROOT)
+    return await process.wait()
 
 
 @asynccontextmanager
@@ -78,11 +91,15 @@ async def test_a_restored_copy_that_lacks_what_was_acknowledged_is_noticed(
         await until(noticed)
         refused(await append(client, "order", key, "was_noted"), 503, "not_committed")
         assert await length_of(client, key) == 1, "what it holds can be read"
+        assert await sluice(shipped, "repair") == 0
 
-    # The database that has it all: appends go on.
-    async with serving(replace(config)) as served, new_client(served.url, tenant.admin) as client:
-        receipt = await appended(client, "order", key, "was_noted", {"n": 3})
-        assert receipt["length"] == 3
+        async def mended() -> bool:
+            return (await client.get("/_/health/ready")).status_code == 200
+
+        await until(mended)
+        (first, second) = await events_of(client, "order", key)
+        assert (first["data"], second["data"]) == ({"n": 1}, {"n": 2}), "from Redis' journal"
+        assert (await appended(client, "order", key, "was_noted", {"n": 3}))["length"] == 3
 
 
 async def test_a_restored_copy_goes_on_with_a_redis_that_knows_nothing_of_it(

@@ -30,10 +30,6 @@ from tests.log.invariants import check_invariants
 SOON = {"append_deadline_s": 0.3}
 
 
-async def rows(place: Place) -> int:
-    return len(await place.fetch("SELECT FROM outbox"))
-
-
 async def test_what_was_never_sequenced_is_not_committed_and_never_appears(
     open_log: OpenLog, place: Place
 ) -> None:
@@ -45,7 +41,7 @@ async def test_what_was_never_sequenced_is_not_committed_and_never_appears(
     gate.open()
     (outcome,) = await appended(log, append(stream))
     assert outcome.first_version == 1
-    assert await rows(place) == 1
+    assert await place.committed() == 1
     await check_invariants(place)
 
 
@@ -63,7 +59,7 @@ async def test_what_waits_behind_a_full_window_is_not_committed_and_never_appear
     helped.open()
     (outcome,) = await appended(log, append(stream))
     assert outcome.first_version == 2
-    assert await rows(place) == 2
+    assert await place.committed() == 2
     await check_invariants(place)
 
 
@@ -133,7 +129,7 @@ async def test_the_outcome_of_a_commit_without_an_answer_is_unknown_and_it_is_th
     late = append(stream)
     outcome = await log.append(late)
     assert outcome in (OutcomeUnknown(late.append_id), Appended(stream.key, 1, ids(late)))
-    assert await rows(place) == 1
+    assert await place.committed() == 1
     await check_invariants(place)
 
 
@@ -149,7 +145,7 @@ async def test_a_conflict_with_what_is_uncommitted_is_not_answered_as_a_conflict
     assert isinstance(await winner, OutcomeUnknown)
     commit.open()
     helped.open()
-    await until(lambda: rows(place))
+    await until(lambda: place.committed())
     await check_invariants(place)
 
 
@@ -191,5 +187,5 @@ async def test_what_was_sequenced_in_an_ended_epoch_too_late_to_be_sequenced_ane
     inspect.open()
     (outcome,) = await appended(log, append(stream))
     assert outcome.first_version == 1
-    assert await rows(place) == 1
+    assert await place.committed() == 1
     await check_invariants(place)

@@ -324,12 +324,14 @@ async def test_what_postgres_lost_is_not_committed_again_from_the_journal_in_sil
         await appended(log, append(stream))
     await check_invariants(place)
     partition = lane(log, stream).partition
+    epoch = partition.epoch
     rewound = Rewound(place, partition.number)
     await rewound.lose(after=2)
     with pytest.raises(CannotHelp):
         await log._journal.commit(partition)
     await halted(log, stream)
     assert await rewound.seq() == 2
+    assert await place.fetch("SELECT FROM partition_log WHERE p = $1 AND epoch = $2", partition.number, epoch)
     await rewound.bring_back()
     await until(lambda: partition.halted is None)
     await check_invariants(place)

@@ -1,7 +1,8 @@
-"""The doctor says what is promised with the settings that are there, and exits 1 where a promise is broken."""
+"""The doctor says what is promised with the settings that are there, and where a promise is broken."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from gateway.operations.place import Place, open_place
 from gateway.operations.postgres_findings import judge_clock, judge_server, promises
 from tests.conftest import PARTITIONS
 from tests.log import drive
-from tests.servers import Servers
+from tests.servers import Servers, open_folder, servers_in
 
 GRANTS = Path(__file__).parents[2] / "deploy" / "postgres-grants.sql"
 ACL = "-@all +evalsha +script|load +info +hget +hmget +hset +xadd +xrange +xrevrange +xtrim +del +unlink"
@@ -60,11 +61,7 @@ def verdicts(diagnosis: Diagnosis) -> dict[str, Verdict]:
 
 
 @pytest.fixture(scope="module")
-async def durable(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Servers]:
-    import contextlib
-
-    from tests.servers import open_folder, servers_in
-
+async def durable() -> AsyncIterator[Servers]:
     with open_folder() as folder:
         pair = servers_in(folder, durable=True)
         with contextlib.closing(pair):
@@ -157,9 +154,13 @@ async def test_a_redis_user_without_a_command_is_named(durable: Servers) -> None
             "ACL", "SETUSER", "gateway", "on", ">secret", "~sluice:1:*", *ACL.split(), "+client|setname"
         )
         assert verdicts(await examined(durable, redis_url=url))["scripts and permissions"] is Verdict.OK
-        await admin.execute_command("ACL", "SETUSER", "gateway", "-xtrim")
+        await admin.execute_command("ACL", "SETUSER", "gateway", "-xtrim", "-hget")
         found = {each.name: each for each in (await examined(durable, redis_url=url)).findings}
         assert found["scripts and permissions"].verdict is Verdict.FAULT
+        told = found["scripts and permissions"].found
+        assert "HGET: " in told
+        assert "XTRIM: " in told
+        assert "HSET" not in told
         assert "not to be seen" in found["append-only file"].found
         assert not [key async for key in admin.scan_iter(match="sluice:1:*:0:*")]
 

@@ -1,0 +1,38 @@
+"""`sluice doctor` and `sluice audit` find nothing wrong with what is shipped, as a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+
+import pytest
+
+from tests.deploy.shipped import ROOT, Shipped
+
+
+@pytest.mark.parametrize("command", ["doctor", "audit"])
+async def test_the_shipped_servers_are_found_well_with_a_gateways_settings(
+    shipped: Shipped, command: str
+) -> None:
+    environ = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "SLUICE_REDIS_URL": shipped.redis_url,
+        "SLUICE_POSTGRES_URL": shipped.gateway_url,
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "gateway",
+        command,
+        "--json",
+        env=environ,
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    told, _ = await process.communicate()
+    assert process.returncode == 0, told.decode()
+    if command == "doctor":
+        assert b'"warning"' not in told
+        assert json.loads(told)

@@ -1,0 +1,101 @@
+"""docs/operations.md and docs/SECURITY.md: what they name exists, what they claim is so."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import typer.main
+import yaml
+
+from gateway import app as composition
+from gateway.cli.app import app
+from gateway.config import SETTINGS, Config, ConfigError
+from tests.deploy.shipped import ROOT
+
+PAGES = {name: (ROOT / "docs" / name).read_text() for name in ("operations.md", "SECURITY.md")}
+OPERATIONS = PAGES["operations.md"]
+AFTER_TERM_S = 15
+"""What the page adds for closing connections."""
+
+
+def no_file(path: str) -> str:
+    raise FileNotFoundError(2, "No such file or directory", path)
+
+
+def anchors(text: str) -> set[str]:
+    """Of the headings, as GitHub makes them."""
+    headings = re.findall(r"(?m)^#+ (.*)$", text)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", PAGES[name]):
+        path, _, anchor = target.partition("#")
+        file = ROOT / "docs" / (path or name)
+        assert file.exists(), target
+        if anchor:
+            assert anchor in anchors(file.read_text()), target
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_is_one(name: str) -> None:
+    tree: Any = typer.main.get_command(app)
+    commands = set(tree.list_commands(None))
+    named = set(re.findall(r"(?:`|^ *|-- )sluice ([a-z]+)", PAGES[name], flags=re.MULTILINE))
+    assert named
+    assert named <= commands
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_setting_is_one(name: str) -> None:
+    known = {row.name for row in SETTINGS} | {f"{row.name}_FILE" for row in SETTINGS if row.secret}
+    named = set(re.findall(r"\bSLUICE_[A-Z_]*[A-Z]\b", PAGES[name]))
+    assert named <= known
+
+
+def test_a_service_named_sluice_is_the_trap_that_it_says() -> None:
+    urls = {"SLUICE_REDIS_URL": "redis://r", "SLUICE_POSTGRES_URL": "postgresql://p"}
+    links = {
+        "SLUICE_SERVICE_HOST": "10.0.0.1",
+        "SLUICE_SERVICE_PORT": "8017",
+        "SLUICE_PORT": "tcp://10.0.0.1:8017",
+        "SLUICE_PORT_8017_TCP_ADDR": "10.0.0.1",
+    }
+    with pytest.raises(ConfigError) as refused:
+        Config.from_environ(urls | links, no_file)
+    assert len(refused.value.faults) == len(links)
+
+
+def test_the_deployment_for_kubernetes_is_one() -> None:
+    (text,) = re.findall(r"(?s)```yaml\n(.*?)```", OPERATIONS)
+    deployment = yaml.safe_load(text)
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["enableServiceLinks"] is False
+    assert pod["terminationGracePeriodSeconds"] >= 2 * Config.shutdown_s + AFTER_TERM_S + 5  # preStop
+    assert f"2 × `SLUICE_SHUTDOWN_S` + {AFTER_TERM_S} s" in OPERATIONS
+    assert container["ports"] == [{"containerPort": Config.port}]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["port"] == Config.port
+        assert container[probe]["httpGet"]["path"] in ("/_/health/live", "/_/health/ready")
+    named = {each["name"]: each["value"] for each in container["env"]}
+    files = {"redis_url": "rediss://r", "postgres_url": "postgresql://p"}
+    config = Config.from_environ(named, lambda path: files[path.rpartition("/")[2]])
+    assert config.trusted_proxies
+
+
+def test_the_connections_of_a_gateway_are_counted_right() -> None:
+    beside = 1 + composition._POOL_MAX + composition._CATALOG_POOL_MAX
+    assert f"`SLUICE_PARTITIONS` + {beside}" in OPERATIONS
+
+
+def test_the_journal_is_reckoned_with_the_number_in_the_table() -> None:
+    (row,) = re.findall(r"\| Redis: journal, .*? \| (\d+) \| (\d+) \| (\d+) \|", OPERATIONS)
+    largest = max(map(int, row))
+    said = re.search(r"1,000 × (\d+) × (\d+) B = (\d+) MB", OPERATIONS)
+    assert said
+    assert [int(said[1]), int(said[2])] == [Config.journal_keep_s, largest]
+    assert int(said[3]) == round(1000 * Config.journal_keep_s * largest / 1e6)
