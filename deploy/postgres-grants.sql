@@ -15,7 +15,7 @@ GRANT SELECT, UPDATE (epoch, seq, chain, mode, owner, alarm) ON partition_log TO
 
 -- What only grows.
 GRANT SELECT, INSERT ON outbox, append_identity TO sluice_gateway;
-GRANT INSERT ON quarantined_append TO sluice_gateway;
+GRANT INSERT, SELECT (p) ON quarantined_append TO sluice_gateway;
 -- What it saw committed and Postgres has lost. Only `sluice rewind`, as sluice_owner, gives such a thing up.
 GRANT SELECT, INSERT ON partition_trail TO sluice_gateway;
 

@@ -35,7 +35,8 @@ class RateLimits:
             return
         wait_s = self._requests.take(key_handle, self._clock())
         if wait_s:
-            raise _refused(f"This key may send {self._per_s} requests a second", wait_s)
+            plural = "" if self._per_s == 1 else "s"
+            raise _refused(f"This key may send {self._per_s} request{plural} a second", wait_s)
 
     def unknown_key(self, head: Head) -> str | None:
         """Counts a key that has to be looked up as unknown; `known` takes it back, by what this returns.

@@ -110,6 +110,28 @@ def test_seconds_are_plain_decimals_within_their_bounds(text: str) -> None:
     assert fault.startswith("SLUICE_REDIS_TIMEOUT_S must be seconds from 0.05 to 60, not ")
 
 
+def test_proxies_are_addresses_and_networks() -> None:
+    made = config(SLUICE_TRUSTED_PROXIES="10.0.0.0/8, 192.0.2.7,fd00::/8")
+    assert [str(each) for each in made.trusted_proxies or ()] == ["10.0.0.0/8", "192.0.2.7/32", "fd00::/8"]
+
+
+@pytest.mark.parametrize(
+    "text", ["nginx", "10.0.0.1/8", "10.0.0.0/8,", "10.0.0.0/33", "10.0.0.0/8 fd00::/8", "*"]
+)
+def test_what_is_no_network_is_no_proxy(text: str) -> None:
+    (fault,) = faults({**REQUIRED, "SLUICE_TRUSTED_PROXIES": text})
+    assert fault.startswith("SLUICE_TRUSTED_PROXIES must be addresses or networks such as 10.0.0.0/8")
+
+
+def test_rate_limits_are_off_unless_set() -> None:
+    made = config()
+    assert (made.rate_limit_per_s, made.rate_limit_burst, made.unknown_keys_per_min) == (None, None, 600)
+    made = config(
+        SLUICE_RATE_LIMIT_PER_S="50", SLUICE_RATE_LIMIT_BURST="500", SLUICE_UNKNOWN_KEYS_PER_MIN="0"
+    )
+    assert (made.rate_limit_per_s, made.rate_limit_burst, made.unknown_keys_per_min) == (50, 500, 0)
+
+
 @pytest.mark.parametrize(
     "name",
     ["SLUICE_SECRET_STRIPE", "SLUICE_SECRETS_DIR", "SLUICE_PYTHON", "SLUICE_KEY", "SLUICE_URL", "PATH"],

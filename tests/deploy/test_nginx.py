@@ -224,11 +224,11 @@ class Notebook:
 @pytest.fixture
 async def notebooks() -> AsyncIterator[tuple[Notebook, Notebook]]:
     found = (Notebook(), Notebook())
-    async with contextlib.AsyncExitStack() as ending:
+    with contextlib.ExitStack() as ending:
         for each in found:
             server = await asyncio.start_server(each.serve, "127.0.0.1", 0)
             each.port = server.sockets[0].getsockname()[1]
-            await ending.enter_async_context(server)
+            ending.callback(server.close)
         yield found
 
 

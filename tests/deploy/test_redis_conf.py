@@ -47,6 +47,7 @@ async def place(shipped: Shipped) -> Place:
 @pytest.fixture
 async def admin(shipped: Shipped) -> AsyncIterator[Redis]:
     async with Redis.from_url(shipped.admin_url, decode_responses=True) as client:
+        await client.acl_log_reset()
         yield client
 
 
@@ -57,10 +58,8 @@ async def user(shipped: Shipped) -> AsyncIterator[Redis]:
 
 
 async def refused_commands(admin: Redis) -> list[Any]:
-    """What the server has refused the gateways' user since it was last asked."""
-    entries = [entry for entry in await admin.acl_log() if entry["username"] == "sluice"]
-    await admin.acl_log_reset()
-    return entries
+    """What the server has refused the gateways' user since this connection was made."""
+    return [entry for entry in await admin.acl_log() if entry["username"] == "sluice"]
 
 
 async def test_a_gateway_appends_and_reads_as_the_user(place: Place, admin: Redis) -> None:

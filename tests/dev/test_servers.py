@@ -47,13 +47,16 @@ async def ask_postgres(pair: Servers, query: str) -> object:
 
 async def test_redis_is_set_up_as_the_append_protocol_needs_it(servers: Servers) -> None:
     async with redis.asyncio.from_url(servers.redis_url, decode_responses=True) as client:
-        found = await client.config_get("appendonly", "appendfsync", "maxmemory-policy", "save", "port")
+        found = await client.config_get(
+            "appendonly", "appendfsync", "maxmemory-policy", "save", "port", "stream-node-max-bytes"
+        )
     assert found == {
         "appendonly": "yes",
         "appendfsync": "everysec",
         "maxmemory-policy": "noeviction",
         "save": "",
         "port": "0",
+        "stream-node-max-bytes": "512",
     }
 
 

@@ -157,12 +157,11 @@ def _answer_checked(w: World, d: Draft, append: int, kind: str) -> None:
     """As Postgres has it by now; decided anew where that says otherwise."""
     head = w.histories.heads[d.history][w.appends[append].stream]
     d.pending(append, stage=HELD)
-    if kind == "C":
-        if conflicts(w.appends[append].expected, head):
-            conflict(w, d, append, d.history, head)
-    else:
-        judge(w, d, append)
-    if d.pendings[append].stage == HELD:
+    judge(w, d, append)
+    still = d.pendings[append].stage == HELD
+    if still and kind == "C" and conflicts(w.appends[append].expected, head):
+        conflict(w, d, append, d.history, head)
+    elif still:
         d.requeue(append, again=True, extra=())
 
 

@@ -138,7 +138,8 @@ def _torn(w: World, s: State, g: int, n: int, batch: tuple[int, ...], reply: Rep
     if written and data is not None:
         w.step = ("FAULT gateway {} calls Redis {} with appends {}: the script fails half-way", g, n, batch)
         d = Draft(s, faults=1)
-        d.data(n, data._replace(torn=1 + w.appends[written[0]].stream))
+        stream = w.appends[written[0]].stream
+        d.data(n, data._replace(torn=1 + stream, hot=data.hot | 1 << stream))
         _distrust(d, g, batch, doubt=True)
         yield d.state()
 
