@@ -1,4 +1,4 @@
-"""What can be wrong with a request before it is one: the words for it, and the target in its one form. Pure."""
+"""What is wrong with a request before it is one: the words for it, and the target in its one form. Pure."""
 
 from __future__ import annotations
 

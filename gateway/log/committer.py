@@ -220,7 +220,7 @@ class Committer:
             if self._partition.committed_seq < run.before[0]:
                 raise CannotHelp("the journal does not hold what comes before")
         except CannotHelp as trouble:
-            # Only a verification can tell: refence, and the journal is readable again; or seal.
+            # Only a verification can tell: the journal is readable again, or the epoch is sealed.
             logger.info("help_failed", extra={"partition": self._partition.number, "why": str(trouble)})
             self._partition.open = False
             self._settled.set()

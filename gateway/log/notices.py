@@ -44,7 +44,6 @@ class EpochChanges:
         self._unopened = partitions
         self._begun = time.monotonic()
         self._sealed: list[int] = []
-        self._refenced: list[int] = []
         self._installed = 0
 
     def sealed(self, partition: int, epoch: int, seq: int) -> None:
@@ -55,17 +54,11 @@ class EpochChanges:
         else:
             self._sealed.append(partition)
 
-    def refenced(self, partition: int) -> None:
-        self._metrics.refenced.inc()
-        self._refenced.append(partition)
-
     def tell(self, opened: int) -> None:
         """Logs what was gathered, a line a kind; and that all partitions are open, the first time."""
         if self._sealed:
             logger.warning("partitions_sealed", extra={"partitions": sorted(self._sealed)})
-        if self._refenced:
-            logger.warning("partitions_refenced", extra={"partitions": sorted(self._refenced)})
-        self._sealed, self._refenced = [], []
+        self._sealed = []
         if self._unopened and opened == self._unopened:
             after_s = time.monotonic() - self._begun
             told = {"partitions": opened, "installed": self._installed, "after_s": after_s}

@@ -18,7 +18,7 @@ from redis.exceptions import NoScriptError, RedisError
 from gateway.telemetry.redact import reason
 
 _PRELUDE: Final = "prelude.lua"
-_SCRIPTS: Final = ("sequence", "read", "journal", "inspect", "refence", "install", "fill", "entries", "probe")
+_SCRIPTS: Final = ("sequence", "read", "journal", "inspect", "install", "fill", "entries", "probe")
 
 
 class RedisTrouble(Exception):

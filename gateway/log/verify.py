@@ -1,4 +1,4 @@
-"""Decides whether a Redis may be believed, and makes it believable: refence, or seal and install.
+"""Decides whether a Redis may be believed, and makes it believable: adopt, or seal and install.
 
 Source: the append protocol, step 5. Postgres' row is the truth; Redis is never rolled back silently.
 """
@@ -71,8 +71,10 @@ class Inspection:
         return Witness("Redis", self.epoch, max(self.c, 0), self.chain_at_c)
 
     def continues(self, row: PartitionRow) -> bool:
-        """Whether this Redis' history contains all that Postgres committed, in the same epoch."""
-        if self.epoch != row.epoch or self.torn or self.q < row.seq:
+        """Whether this server is still in the life in which it was verified for this epoch, and its history
+        contains all that Postgres committed. In another life (a restart, a promotion) it may have forgotten
+        what a gateway is committing at this moment, so it is never believed again (docs/decisions/0010)."""
+        if self.epoch != row.epoch or self.fence != self.replid or self.torn or self.q < row.seq:
             return False
         return self.chain_at_seq == row.chain and (self.chain_at_seq != "" or row.seq == 0)
 
@@ -123,9 +125,9 @@ class Verifier:
             if not seen.master:
                 raise CannotVerify(f"partition {partition.number}: this Redis is a replica")
             if seen.continues(row):
-                if await self._believe(partition, row, seen):
-                    return
-            elif patient and seen.epoch < row.epoch and row.owner not in ("", self._owner):
+                partition.adopt(row.epoch, row.seq, row.chain)
+                return
+            if patient and seen.epoch < row.epoch and row.owner not in ("", self._owner):
                 patient = False
                 await asyncio.sleep(random.uniform(*_INSTALL_PATIENCE_S))  # noqa: S311
             elif await self._seal_and_install(partition, row, seen):
@@ -172,16 +174,6 @@ class Verifier:
         except PostgresTrouble:
             return  # tried again at the next verification
         self._alarmed[p] = witness
-
-    async def _believe(self, partition: Partition, row: PartitionRow, seen: Inspection) -> bool:
-        if seen.fence != seen.replid:
-            keys = partition.keys_in(row.epoch)
-            args = (row.epoch, seen.replid, row.seq, row.chain)
-            if not await self._done("refence", (keys.meta, keys.journal), args):
-                return False
-            self._changes.refenced(partition.number)
-        partition.adopt(row.epoch, row.seq, row.chain)
-        return True
 
     async def _seal_and_install(self, partition: Partition, row: PartitionRow, seen: Inspection) -> bool:
         # Before a Redis is given up: what it knew to be committed must be in Postgres.

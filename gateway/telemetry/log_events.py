@@ -139,17 +139,10 @@ _ROWS: Final = (
         "Nothing.",
     ),
     LogEvent(
-        "partitions_refenced",
-        "warning",
-        ("partitions",),
-        "Redis restarted or failed over with all that Postgres has committed; these partitions went on.",
-        "Nothing, but learn why Redis restarted.",
-    ),
-    LogEvent(
         "partitions_sealed",
         "warning",
         ("partitions",),
-        "Redis did not hold what Postgres has committed (emptied, rolled back, another server): these "
+        "Redis restarted, failed over or does not hold what Postgres has committed: these "
         "partitions were begun anew in it. Nothing is lost; streams are read from Postgres on first touch.",
         "Nothing, but learn what happened to Redis. Repeated: two Redis servers think they are primary.",
     ),

@@ -148,7 +148,7 @@ _ROWS: Final = (
         "sluice_epoch_changes_total",
         "counter",
         ("kind",),
-        "Partitions that this gateway refenced or sealed: Redis restarted, or lost something.",
+        "Partitions that this gateway sealed: Redis restarted, failed over or lost something.",
         "Any increase but at the first start: learn what happened to Redis.",
     ),
     MetricRow(
@@ -293,7 +293,7 @@ class Metrics:
         self.swaps_unanswered = swaps.labels("unanswered")
         self.busy_appends = _counter(registry, "sluice_busy_appends_total")
         epochs = _counter(registry, "sluice_epoch_changes_total")
-        self.refenced, self.sealed = epochs.labels("refenced"), epochs.labels("sealed")
+        self.sealed = epochs.labels("sealed")
         self.swept_appends = _counter(registry, "sluice_swept_appends_total")
         self.cold_streams = _counter(registry, "sluice_cold_streams_total")
         self.identity_lookups = _counter(registry, "sluice_identity_lookups_total")

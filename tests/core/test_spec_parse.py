@@ -170,6 +170,20 @@ def test_a_value_that_is_no_json_is_a_fault(value: object) -> None:
     assert {fault.code for fault in found} == {"invalid_json"}
 
 
+@pytest.mark.parametrize("text", [b"\xff", b'{"a": "\xc3"}', "{", "NaN", "-Infinity", "1" * 5_000])
+def test_a_text_that_is_no_json_is_a_fault(text: bytes | str) -> None:
+    found = parse(text)
+    assert isinstance(found, Faults)
+    assert [(fault.code, fault.pointer) for fault in found] == [("invalid_json", "")]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, b'{"a":' * 50_000])
+def test_a_text_that_is_deeper_than_python_reads_is_too_deep(text: bytes | str) -> None:
+    found = parse(text)
+    assert isinstance(found, Faults)
+    assert [(fault.code, fault.pointer) for fault in found] == [("too_deep", "")]
+
+
 def test_a_key_that_is_no_text_is_one_fault_however_often_it_is_there() -> None:
     found = parse('{"agent_types": [], "\\ud800": 1, "\\ud800": 2}')
     assert isinstance(found, Faults)

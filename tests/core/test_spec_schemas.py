@@ -309,6 +309,11 @@ def test_every_place_of_a_schema_can_be_asked(schema: Any) -> None:
     assert {"#/allOf/0" + place for place in found.schemas} <= set(validators.keys())
 
 
+def test_what_stands_in_place_of_a_schema_and_is_none_is_no_place() -> None:
+    schema: dict[str, object] = {"allOf": [True, 1], "properties": {"a": {}, "b": 1}, "not": 1, "$defs": 1}
+    assert sorted(places(schema).schemas) == ["", "/allOf/0", "/properties/a"]
+
+
 def test_a_schema_that_reaches_outside_is_refused_before_anything_is_asked() -> None:
     for reference in ("http://127.0.0.1:9/x", "file:///etc/hostname", "//x/y", "x.json"):
         event_type = {"schema": {"properties": {"a": {"$ref": reference}}}}

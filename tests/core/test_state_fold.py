@@ -65,6 +65,12 @@ def test_an_empty_handler_changes_nothing_even_by_data_that_is_unreadable() -> N
     )
 
 
+def test_two_operations_of_one_event_share_the_object_they_write_into() -> None:
+    assert (
+        data(b"{}", by=(Set(("a", "b"), Constant(1)), Set(("a", "c"), Constant(2)))) == b'{"a":{"b":1,"c":2}}'
+    )
+
+
 def test_each_event_goes_by_the_handler_of_its_type() -> None:
     handlers: dict[str, Handler] = {
         "a": (Set(("by",), Constant("a")),),

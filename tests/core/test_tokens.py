@@ -96,6 +96,12 @@ def test_a_minted_key_parses_and_names_its_tenant(handle: str, noise: bytes) -> 
     assert re.fullmatch(tokens.KEY_PATTERN, key)
 
 
+def test_a_key_with_another_checksum_is_no_key() -> None:
+    key = tokens.mint(HANDLE, stream(bytes(range(200))))
+    assert tokens.parse(key) == tokens.Token(HANDLE, key)
+    assert tokens.parse(key[:-1] + ("0" if key[-1] != "0" else "1")) is None
+
+
 @given(st.integers(min_value=0, max_value=40), st.sampled_from(tokens.ALPHABET + "_- \n"))
 def test_one_changed_character_is_noticed_offline(place: int, other: str) -> None:
     key = tokens.mint(HANDLE, random.Random(1).randbytes)

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from tests.faults.checker import RECOVERY_S, Violation, check
 from tests.faults.cluster import PARTITIONS, SERVE, Cluster
-from tests.faults.evidence import gather, read_meta
+from tests.faults.evidence import Evidence, gather, read_meta
 from tests.faults.history import History, Recovery, Sample
 from tests.faults.nemesis import Nemesis
 from tests.faults.workload import Workload
@@ -110,28 +110,35 @@ class _Episode:
         nemesis = Nemesis(self._cluster, self._history, plan.seed, plan.faults)
         begun = self._loop.time()
         sampling = self._loop.create_task(self._sample())
-        workload.start()
         attack = self._loop.create_task(nemesis.run(begun + plan.seconds))
-        violations = await self._watch(attack, workload)
-        seconds = self._loop.time() - begun
-        rested_s = None
-        if violations:
-            attack.cancel()
-            await asyncio.gather(attack, return_exceptions=True)
-            await workload.stop()
-        else:
-            rested_s, _ = await asyncio.gather(
-                self._rest(self._history.recoveries[-1].at), workload.stop()
-            )
-            await self._rest(self._loop.time())  # the last clients are gone only now
-        sampling.cancel()
-        evidence = await gather(self._cluster, with_redis=not violations)
-        if not violations:
-            violations = check(self._history, evidence, digests=plan.digests)
-            if rested_s is None or rested_s > RECOVERY_S:
-                told = f"q = c only after {rested_s} s" if rested_s else f"q = c not within {REST_S} s"
-                violations.append(Violation("stuck", told))
-        return self._result(seconds, rested_s, len(evidence.rows), len(evidence.quarantined), violations)
+        workload.start()
+        try:
+            violations = await self._watch(attack, workload)
+            seconds = self._loop.time() - begun
+            if violations:
+                evidence, rested_s = await gather(self._cluster, with_redis=False), None
+            else:
+                evidence, rested_s = await self._rest(workload)
+                violations = self._check(evidence, rested_s)
+        finally:
+            for task in (attack, sampling):
+                task.cancel()
+            await asyncio.gather(attack, sampling, workload.end(), return_exceptions=True)
+        return self._result(seconds, rested_s, evidence, violations)
+
+    async def _rest(self, workload: Workload) -> tuple[Evidence, float | None]:
+        """What there is once nobody wants anything any more; and how long after the last fault Redis and Postgres
+        stood at the same place, None where they never did."""
+        rested_s, _ = await asyncio.gather(self._equal(self._history.recoveries[-1].at), workload.stop())
+        await self._equal(self._loop.time())  # the last clients are gone only now
+        return await gather(self._cluster, with_redis=True), rested_s
+
+    def _check(self, evidence: Evidence, rested_s: float | None) -> list[Violation]:
+        violations = check(self._history, evidence, digests=self._plan.digests)
+        if rested_s is None or rested_s > RECOVERY_S:
+            told = f"q = c only after {rested_s:.1f} s" if rested_s else f"q = c not within {REST_S} s"
+            violations.append(Violation("stuck", told))
+        return violations
 
     async def _watch(self, attack: asyncio.Task[None], workload: Workload) -> list[Violation]:
         """Until the attack is over; violations if they show before."""
@@ -169,8 +176,8 @@ class _Episode:
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 await asyncio.sleep(SAMPLE_EVERY_S)
 
-    async def _rest(self, healed: float) -> float | None:
-        """Seconds from the last fault until Redis and Postgres stand at the same place in every partition."""
+    async def _equal(self, healed: float) -> float | None:
+        """Seconds from then until Redis and Postgres stand at the same place in every partition."""
         connection = await asyncpg.connect(self._cluster.postgres_url)
         redis = self._cluster.redis.client(self._cluster.redis.master)
         try:
@@ -195,8 +202,7 @@ class _Episode:
         self,
         seconds: float,
         rested_s: float | None,
-        events: int,
-        quarantined: int,
+        evidence: Evidence,
         violations: list[Violation],
     ) -> Result:
         operations: dict[str, Counter[str]] = {}
@@ -209,7 +215,7 @@ class _Episode:
         faults = Counter(each.name for each in self._history.faults)
         return Result(
             self._plan.seed, seconds, self._settings, operations, answers, reads, faults,
-            self._history.recoveries, rested_s, events, quarantined, violations,
+            self._history.recoveries, rested_s, len(evidence.rows), len(evidence.quarantined), violations,
         )  # fmt: skip
 
     def keep(self, folder: Path, result: Result) -> Path:

@@ -203,8 +203,7 @@ class History:
         """As it was known at that time: later answers count as not given yet. A check on a running system
         compares this with what the servers hold afterwards."""
         operations = [
-            replace(each, tries=[_as_of(one, cutoff) for one in each.tries if one.sent <= cutoff])
-            for each in self.operations
+            replace(each, tries=[_as_of(one, cutoff) for one in each.tries]) for each in self.operations
         ]
         observations = [each for each in self.observations if each.answered <= cutoff]
         return replace(self, operations=operations, observations=observations)

@@ -83,14 +83,18 @@ class Workload:
         self.stopping.set()
         for each in self._clients:
             each.client.giving_up_at = each.client.now() + DRAIN_S
-        _, late = await asyncio.wait(self._tasks, timeout=DRAIN_S + PATIENCE_S + 1)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-        for each in self._clients:
-            each.client.caller.close()
+        await asyncio.wait(self._tasks, timeout=DRAIN_S + PATIENCE_S + 1)
+        await self.end()
         if self.broken is not None:
             raise self.broken
+
+    async def end(self) -> None:
+        """At once."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for each in self._clients:
+            each.client.caller.close()
 
 
 class Writer:

@@ -13,14 +13,17 @@ from gateway.events import Appended, NotCommitted
 from gateway.log.reader import Range
 from tests.log.conftest import OpenLog
 from tests.log.drive import (
+    Gate,
     Place,
     append,
     appended,
     hold_commits,
     hold_help,
     ids,
+    interpose,
     lane,
     new_stream,
+    opened,
     tally,
     until,
 )
@@ -131,3 +134,35 @@ async def test_a_redis_that_answers_too_late_makes_nothing_appear_twice(
     outcomes = await asyncio.gather(*pending)
     assert [each.first_version for each in outcomes if isinstance(each, Appended)] == list(range(2, 12))
     await check_invariants(place)
+
+
+async def test_what_was_proposed_before_redis_lost_its_tail_never_commits_beside_the_new_tail(
+    open_log: OpenLog, place: Place, breakable_servers: Servers
+) -> None:
+    servers = breakable_servers
+    slow, quick = await open_log(), await open_log()
+    stream = new_stream()
+    await appended(slow, append(stream, 3))
+    await check_invariants(place)
+    await opened(quick, stream)
+    copy = servers.folder / "copy"
+    shutil.copytree(aof(servers), copy)
+    for log in (slow, quick):
+        interpose(log._sweeper, "run_once", lambda proceed: Gate().hold())
+    gate = hold_commits(slow, stream)
+    pending = slow.append(append(stream))
+    await gate.arrived()
+    servers.redis.kill()
+    shutil.rmtree(aof(servers))
+    shutil.move(copy, aof(servers))
+    await servers.redis.start()
+    partition = lane(quick, stream).partition
+    partition.open = False
+    lane(quick, stream).sequencer.wake()
+    await opened(quick, stream)
+    gate.open()
+    outcome = await pending
+    assert isinstance(outcome, Appended)
+    assert await quick.length(stream) == outcome.length
+    await appended(quick, append(stream, expected=outcome.length))
+    await check_invariants(place, settles=False)

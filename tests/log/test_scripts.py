@@ -268,8 +268,6 @@ async def test_an_error_between_the_writes_leaves_the_partition_torn(partition: 
     meta = await partition.meta()
     assert (meta["torn"], meta["q"], meta["h"]) == ("1", "0", "")
     assert await partition.sequence(append(stream)) == [FENCED, b"torn"]
-    args = (1, await partition.replid(), 0, "")
-    assert await partition.scripts.run("refence", (keys.meta, keys.journal), args) == [b"STALE"]
 
 
 async def test_an_error_before_the_writes_leaves_nothing(partition: Partition) -> None:
@@ -307,27 +305,6 @@ async def test_an_inspection_tells_the_chain_where_postgres_stands(partition: Pa
         assert reply[-1].decode() == chain, seq
     reply = await partition.scripts.run("inspect", (keys.meta, keys.journal), (2, 3))
     assert reply[-1] == b""
-
-
-async def test_a_server_is_believed_again_only_where_its_chain_holds_what_postgres_committed(
-    partition: Partition,
-) -> None:
-    stream, keys = new_stream(), partition.keys
-    one, two = append(stream), append(stream)
-    await partition.answers(one, two)
-    first = next_chain("", 1, one.digests)
-    await partition.redis.hset(keys.meta, "fence", "0" * 40)
-    replid = await partition.replid()
-    for args in [
-        (1, replid, 1, "other"),
-        (2, replid, 1, first),
-        (1, "0" * 40, 1, first),
-        (1, replid, 9, first),
-    ]:
-        assert await partition.scripts.run("refence", (keys.meta, keys.journal), args) == [b"STALE"]
-    assert await partition.scripts.run("refence", (keys.meta, keys.journal), (1, replid, 1, first)) == [b"OK"]
-    meta = await partition.meta()
-    assert (meta["fence"], meta["c"], meta["q"]) == (replid, "1", "2")
 
 
 # -- fill

@@ -153,7 +153,9 @@ def _from_journal(w: World, s: State, g: int, n: int, to_seq: int) -> Iterator[S
     data = s.nodes[n].data
     assert data is not None
     seq = histories.seq[s.history]
-    if histories.seq[data.h] < to_seq or (histories.seq[data.h] > seq and not script.contains(w, data, s.history)):
+    if histories.seq[data.h] < to_seq or (
+        histories.seq[data.h] > seq and not script.contains(w, data, s.history)
+    ):
         yield from _abandon(w, s, g, n, stuck=to_seq > 0)
         return
     if histories.seq[data.h] <= seq:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tests.model import outcomes, sequencing
-from tests.model.state import ANSWERED, HELD, NEW, QUEUED, Data, Node, State
+from tests.model.state import ANSWERED, NEW, QUEUED, Data, Node, State
 from tests.model.world import Draft, World
 
 
@@ -132,7 +131,12 @@ def _die(w: World, s: State, g: int) -> Iterator[State]:
         looked_up = gateway.phase[1] if gateway.phase else w.histories.seq[s.history]
         for n, node in enumerate(s.nodes):
             if node.master and node.data is not None:
-                w.step = ("FAULT gateway {} dies with a call of appends {} under way to Redis {}", g, batch, n)
+                w.step = (
+                    "FAULT gateway {} dies with a call of appends {} under way to Redis {}",
+                    g,
+                    batch,
+                    n,
+                )
                 d = _dead(w, s, g)
                 items = sequencing.hinted(w, s, batch, node.data)
                 sequencing.delay(d, g, n, gateway.epoch, gateway.server, looked_up, items)
@@ -150,6 +154,3 @@ def _dead(w: World, s: State, g: int) -> Draft:
         if d.pendings[i].stage < ANSWERED:
             d.pending(i, stage=ANSWERED, doubt=False, again=False, extra=(), floor=0)
     return d
-
-
-__all__ = ["HELD", "Any", "steps"]

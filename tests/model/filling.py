@@ -18,7 +18,12 @@ def steps(w: World, s: State) -> Iterator[State]:
             yield from _miss(w, s)
         case ("misses", g, n, epoch, generation, stream):
             head = w.histories.heads[s.history][stream]
-            w.step = ("the read by gateway {} takes the {} events of stream {} from Postgres", g, head, stream)
+            w.step = (
+                "the read by gateway {} takes the {} events of stream {} from Postgres",
+                g,
+                head,
+                stream,
+            )
             d = Draft(s)
             named = epoch if w.rules.hint_epoch else s.gateways[g].epoch
             d.read = ("fills", n, named, generation, stream, head) if head else ("answered",)

@@ -30,7 +30,9 @@ def _check_row(w: World, d: Draft, append: int, version: int) -> None:
     if version != head + 1:
         raise Broken(f"append {append} stands at version {version} of a stream that has {head} events")
     if conflicts(of.expected, version - 1):
-        raise Broken(f"append {append} asked for {of.expected} events before it and stands after {version - 1}")
+        raise Broken(
+            f"append {append} asked for {of.expected} events before it and stands after {version - 1}"
+        )
 
 
 def acknowledge(w: World, d: Draft, append: int, version: int) -> None:
@@ -80,7 +82,9 @@ def conflict(w: World, d: Draft, append: int, basis: int, head: int) -> None:
     floor = d.pendings[append].floor
     real = [each for each in histories.line[d.history] if histories.seq[each] >= floor]
     if head not in {histories.heads[each][stream] for each in real}:
-        raise Broken(f"append {append} is answered a conflict with {head} events, which the stream does not have")
+        raise Broken(
+            f"append {append} is answered a conflict with {head} events, which the stream does not have"
+        )
     if append in {row[0] for row in histories.rows[d.history]}:
         raise Broken(f"append {append} is answered a conflict and is there")
     _end(d, append, REFUSED)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tests.model.scenario import ANY, AT_LEAST_ONE
 from tests.model.state import Data, Node
-from tests.model.world import Identity, World
+from tests.model.world import World
 
 Item = tuple[int, tuple[int, ...]]  # (append, hint)
 
@@ -169,6 +169,3 @@ def installed(w: World, node: Node, server: int, epoch: int, history: int) -> Da
 
 def fresh(server: int, epoch: int, history: int, generation: int) -> Data:
     return Data(epoch, server, history, history, history, generation, 0, 0, 0)
-
-
-__all__ = ["Identity", "Item", "Reply", "advanced", "conflicts", "contains", "installed", "opened", "sequence"]

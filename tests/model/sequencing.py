@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tests.model import outcomes, script
 from tests.model.script import Item, Reply
-from tests.model.state import HELD, NEW, QUEUED, RUNNING, Node, State, put
+from tests.model.state import HELD, NEW, QUEUED, RUNNING, Data, Node, State
 from tests.model.world import Draft, World
 
 
@@ -80,7 +81,7 @@ def _calls(w: World, s: State, g: int, looked_up: int, batch: tuple[int, ...]) -
             yield d.state()
 
 
-def hinted(w: World, s: State, batch: tuple[int, ...], data: script.Data) -> tuple[Item, ...]:
+def hinted(w: World, s: State, batch: tuple[int, ...], data: Data) -> tuple[Item, ...]:
     """Each append with what is known of its stream. Unless the scenario is about cold streams, a stream that
     is missing costs no call of its own: the one that misses it, the look at Postgres and the next are one."""
     if w.scenario.cold:
@@ -89,9 +90,7 @@ def hinted(w: World, s: State, batch: tuple[int, ...], data: script.Data) -> tup
     return tuple([(i, (data.epoch, data.gen, heads[w.appends[i].stream])) for i in batch])
 
 
-def delay(
-    d: Draft, g: int, n: int, epoch: int, server: int, looked_up: int, items: tuple[Item, ...]
-) -> None:
+def delay(d: Draft, g: int, n: int, epoch: int, server: int, looked_up: int, items: tuple[Item, ...]) -> None:
     d.send("call", n, g, d.left, epoch, server, looked_up, items)
 
 
@@ -115,14 +114,20 @@ def _answered(
         d.gateway(g, open=False)
     yield d.state()
     if known is None and w.may(s, "lose reply"):
-        w.step = ("FAULT gateway {} calls Redis {} with appends {}: {}; the reply is lost", g, n, batch, answers)
+        w.step = (
+            "FAULT gateway {} calls Redis {} with appends {}: {}; the reply is lost",
+            g,
+            n,
+            batch,
+            answers,
+        )
         d = Draft(s, faults=1)
         d.data(n, in_turn(s, g, reply))
         _distrust(d, g, batch, doubt=True)
         yield d.state()
 
 
-def in_turn(s: State, g: int, reply: Reply, number: int = -1) -> script.Data:
+def in_turn(s: State, g: int, reply: Reply, number: int = -1) -> Data:
     """Calls of the gateway that are under way with a lower number come too late from now on. A number is
     what was left of the budget when the call was delayed, so they descend."""
     outdated = reply.data.outdated
@@ -206,20 +211,15 @@ def _empty_calls(w: World, s: State, g: int) -> Iterator[State]:
             yield state
 
 
-def late_call(w: World, s: State, message: tuple[object, ...]) -> Iterator[State]:
+def late_call(w: World, s: State, message: tuple[Any, ...]) -> Iterator[State]:
     """A delayed call runs, if it still may; nobody waits for its reply."""
     _, n, g, number, epoch, server, looked_up, items = message
-    assert isinstance(n, int) and isinstance(g, int) and isinstance(number, int)
-    assert isinstance(epoch, int) and isinstance(server, int) and isinstance(looked_up, int)
-    assert isinstance(items, tuple)
     data = script.opened(w, s.nodes[n], epoch, server)
-    w.step = ("the delayed call of gateway {} with appends {} arrives at Redis {}", g, tuple(i for i, _ in items), n)
+    what = tuple([i for i, _ in items])
+    w.step = ("the delayed call of gateway {} with appends {} arrives at Redis {}", g, what, n)
     d = Draft(s)
     d.received(message)
     if data is not None and not (w.rules.call_numbers and data.outdated >> number & 1):
         reply = script.sequence(w, data, looked_up, None, items)
         d.data(n, in_turn(s, g, reply, number))
     yield d.state()
-
-
-__all__ = ["delay", "late_call", "put", "steps"]

@@ -75,7 +75,3 @@ class State(NamedTuple):
 
 class Broken(Exception):
     """A promise does not hold."""
-
-
-def put(items: tuple[Any, ...], at: int, item: Any) -> tuple[Any, ...]:
-    return (*items[:at], item, *items[at + 1 :])

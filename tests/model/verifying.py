@@ -36,7 +36,12 @@ def _look(w: World, s: State, g: int) -> Iterator[State]:
     if not w.scenario.slow_look:
         yield from _inspect(w, s, g, s.epoch, s.history)
         return
-    w.step = ("gateway {} verifies: Postgres is in epoch {} at seq {}", g, s.epoch, w.histories.seq[s.history])
+    w.step = (
+        "gateway {} verifies: Postgres is in epoch {} at seq {}",
+        g,
+        s.epoch,
+        w.histories.seq[s.history],
+    )
     d = Draft(s)
     d.gateway(g, phase=("row", s.epoch, s.history))
     yield d.state()
@@ -59,7 +64,9 @@ def _inspect(w: World, s: State, g: int, epoch: int, history: int) -> Iterator[S
         elif node.data is not None and node.data.fence == w.identity(node):
             w.step = ("gateway {} verifies Redis {}: believed, in epoch {}", g, n, epoch)
             outcomes.adopt(w, d, g, w.identity(node), epoch, history)
-        elif w.rules.refence == "always" or (w.rules.refence == "undoubted" and not _doubts(w, s, g, n, epoch)):
+        elif w.rules.refence == "always" or (
+            w.rules.refence == "undoubted" and not _doubts(w, s, g, n, epoch)
+        ):
             w.step = ("gateway {} verifies Redis {}: it continues Postgres, to be refenced", g, n)
             d.gateway(g, phase=("refence", n, w.identity(node), epoch, history))
         elif not _give_up(w, s, d, g, n, epoch, history):
@@ -92,7 +99,12 @@ def _give_up(w: World, s: State, d: Draft, g: int, n: int, epoch: int, history: 
     on epochs is reached."""
     server = w.identity(s.nodes[n])
     if w.rules.divergence == "copy":
-        w.step = ("gateway {} verifies Redis {}: to be overwritten with seq {}", g, n, w.histories.seq[history])
+        w.step = (
+            "gateway {} verifies Redis {}: to be overwritten with seq {}",
+            g,
+            n,
+            w.histories.seq[history],
+        )
         d.gateway(g, phase=("copy", n, server, epoch, history))
     elif s.epoch == epoch:
         if s.epoch == w.scenario.epochs:
@@ -109,7 +121,14 @@ def _act(
     w: World, s: State, g: int, action: str, n: int, server: int, epoch: int, history: int
 ) -> Iterator[State]:
     data = _done(w, s.nodes[n], action, server, epoch, history)
-    w.step = ("gateway {}: {} Redis {} in epoch {}, {}", g, action, n, epoch, "stale" if data is None else "done")
+    w.step = (
+        "gateway {}: {} Redis {} in epoch {}, {}",
+        g,
+        action,
+        n,
+        epoch,
+        "stale" if data is None else "done",
+    )
     d = Draft(s)
     d.gateway(g, phase=())
     if data is not None:

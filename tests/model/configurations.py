@@ -1,0 +1,221 @@
+"""The configurations in which every promise has to hold, each small and about one thing.
+
+HELD and LIVE run with the tests; LARGER takes minutes to hours and is for running by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.model.scenario import AT_LEAST_ONE, Append, Rules, Scenario
+
+
+@dataclass(frozen=True)
+class Case:
+    about: str
+    scenario: Scenario
+
+
+def _retried(gateway: int, *, again_at: int, expected: int = -1) -> tuple[Append, Append]:
+    """A request under an Idempotency-Key, and its client's retry at another gateway."""
+    first = Append(gateway, body=1, key=1, expected=expected)
+    return first, Append(again_at, body=1, key=1, expected=expected, after=0)
+
+
+_ONE = Append(0, body=1)
+_TWO = Append(1, body=2)
+
+HELD = {
+    "batches": Case(
+        "several appends a call, of one and of two events; helping; replies and commits lost or late",
+        Scenario(
+            appends=(_ONE, Append(0, 2, events=2), Append(1, 3, expected=1)),
+            faults=("lose reply", "lose commit", "delay call", "delay commit"),
+            budget=2,
+        ),
+    ),
+    "two streams": Case(
+        "four appends to two streams by two gateways, commits lost or late",
+        Scenario(
+            appends=(_ONE, Append(0, 2, events=2), Append(1, 3, expected=1), Append(1, 4, stream=1)),
+            faults=("lose commit", "delay commit"),
+            budget=1,
+        ),
+    ),
+    "redis dies": Case(
+        "Redis loses its last appends or all, twice",
+        Scenario(appends=(_ONE, _TWO), faults=("crash", "wipe"), budget=2, epochs=4),
+    ),
+    "slow verification": Case(
+        "Redis and Postgres change between the looks of a verification; installations arrive late",
+        Scenario(appends=(_ONE, _TWO), faults=("crash", "delay verify"), budget=2, epochs=4, slow_look=True),
+    ),
+    "gateways die": Case(
+        "a gateway dies with calls and commits under way, Redis crashes, the client retries elsewhere",
+        Scenario(appends=(*_retried(0, again_at=1), _TWO), faults=("crash", "die"), budget=2),
+    ),
+    "retries": Case(
+        "a keyed request and its retry elsewhere, calls lost or late, deadlines pass",
+        Scenario(
+            appends=(*_retried(0, again_at=1, expected=0), _TWO),
+            faults=("lose reply", "delay call", "expire"),
+            budget=2,
+        ),
+    ),
+    "one gateway": Case(
+        "a request that may never appear once it was refused, whatever is under way",
+        Scenario(
+            appends=(Append(0, 1, expected=1), Append(0, 2)),
+            gateways=1,
+            faults=("lose reply", "lose commit", "delay call", "delay commit", "crash", "expire"),
+            budget=3,
+        ),
+    ),
+    "mismatches": Case(
+        "three requests that share a key or an event id and nothing else",
+        Scenario(
+            appends=(Append(0, 1, key=1, event=1), Append(1, 2, key=1), Append(1, 3, event=1, after=0)),
+            faults=("crash", "lose reply"),
+            budget=1,
+        ),
+    ),
+    "identities are forgotten": Case(
+        "identity hashes of one event each, so that they turn at every append",
+        Scenario(
+            appends=(*_retried(0, again_at=1), Append(0, 2, events=2), Append(1, 3)),
+            window=1,
+            faults=("lose reply",),
+            budget=1,
+        ),
+    ),
+    "cold streams": Case(
+        "streams that Redis misses, hints of their heads, fills, eviction, a Redis that is wiped",
+        Scenario(
+            appends=(_ONE, Append(1, 2, expected=0)),
+            cold=True,
+            fills=True,
+            faults=("evict", "wipe"),
+            budget=2,
+        ),
+    ),
+    "torn scripts": Case(
+        "scripts that fail half-way, replies lost, crashes",
+        Scenario(appends=(_ONE, _TWO), faults=("tear", "lose reply", "crash"), budget=2),
+    ),
+    "failover": Case(
+        "two servers, replication that lags, promotions and demotions, a reply lost",
+        Scenario(
+            appends=(_ONE, _TWO), nodes=2, epochs=2, faults=("promote", "demote", "lose reply"), budget=2
+        ),
+    ),
+    "two masters": Case(
+        "both servers take appends, calls to the one arrive after the gateway went to the other",
+        Scenario(
+            appends=(Append(0, 1, expected=1), _TWO),
+            nodes=2,
+            epochs=2,
+            faults=("promote", "delay call", "expire"),
+            budget=2,
+        ),
+    ),
+    "reads": Case(
+        "a read of what is in doubt, while Redis crashes and what was in doubt is sequenced anew",
+        Scenario(
+            appends=(_ONE, Append(1, 2, stream=1, after=2), Append(1, 3)),
+            reads=True,
+            epochs=2,
+            faults=("crash",),
+            budget=1,
+        ),
+    ),
+    "in real time": Case(
+        "reads and conflicts know what was acknowledged before they began",
+        Scenario(
+            appends=(_ONE, Append(1, 2, expected=1, after=0)),
+            reads=True,
+            realtime=True,
+            faults=("crash", "wipe", "lose commit"),
+            budget=1,
+        ),
+    ),
+}
+
+LIVE = {
+    "at rest after a crash": Case(
+        "from every state a way leads to rest: Redis crashes, a gateway dies",
+        Scenario(appends=(_ONE, _TWO), faults=("crash", "die"), budget=2, epochs=5),
+    ),
+    "at rest after delays": Case(
+        "the same with calls, commits and installations lost or late, and a torn script",
+        Scenario(
+            appends=(_ONE, _TWO),
+            faults=("lose reply", "lose commit", "delay call", "delay commit", "delay verify", "tear"),
+            budget=1,
+            epochs=5,
+        ),
+    ),
+}
+
+_EVERYTHING_OF_ONE_SERVER = (
+    "crash", "wipe", "tear", "lose reply", "delay call", "lose commit", "delay commit", "die", "expire",
+)  # fmt: skip
+
+LARGER = {
+    "everything, one server": Case(
+        "two appends, any two faults of one server, its gateways and its network",
+        Scenario(
+            appends=(_ONE, Append(1, 2, expected=AT_LEAST_ONE)),
+            faults=_EVERYTHING_OF_ONE_SERVER,
+            budget=2,
+            epochs=4,
+        ),
+    ),
+    "three appends, two crashes": Case(
+        "a retry elsewhere and a third append, Redis crashes or is wiped twice",
+        Scenario(appends=(*_retried(0, again_at=1), _TWO), faults=("crash", "wipe"), budget=2, epochs=4),
+    ),
+    "failover, further": Case(
+        "two servers, three epochs, three faults",
+        Scenario(
+            appends=(_ONE, _TWO), nodes=2, faults=("promote", "demote", "lose reply", "expire"), budget=3
+        ),
+    ),
+    "real time, further": Case(
+        "reads and conflicts in real time, two faults",
+        Scenario(
+            appends=(_ONE, Append(1, 2, expected=1, after=0)),
+            reads=True,
+            realtime=True,
+            faults=("crash", "wipe", "lose commit"),
+            budget=2,
+        ),
+    ),
+    "set back": Case(
+        "Redis is set back under its old name; answers are asked of Postgres once more before they are given",
+        Scenario(
+            appends=(*_retried(0, again_at=1), Append(1, 2, expected=0)),
+            faults=("restore", "lose reply"),
+            budget=2,
+            rules=Rules(answers="checked"),
+        ),
+    ),
+    "refence": Case(
+        "a server is believed in another life of it, in the same epoch, where nothing is in doubt",
+        Scenario(
+            appends=(*_retried(0, again_at=1), _TWO),
+            faults=("crash", "lose reply"),
+            budget=2,
+            rules=Rules(refence="undoubted"),
+        ),
+    ),
+    "refence, two masters": Case(
+        "the same with two servers",
+        Scenario(
+            appends=(_ONE, _TWO),
+            nodes=2,
+            faults=("promote", "lose reply", "expire"),
+            budget=2,
+            rules=Rules(refence="undoubted"),
+        ),
+    ),
+}

@@ -1,0 +1,169 @@
+"""Protocols that are almost ours, each without one rule. Each must be caught, by the shortest way there is:
+one that no longer is means that the model has stopped looking, or that the rule is not needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.model.scenario import Append, Rules, Scenario
+
+_ONE, _TWO = Append(0, body=1), Append(1, body=2)
+_RETRIED = (Append(0, body=1, key=1), Append(1, body=1, key=1, after=0))
+
+
+@dataclass(frozen=True)
+class Variant:
+    """`breaks` is part of the promise's words; `strands` says that it is the way to rest that is missing."""
+
+    scenario: Scenario
+    breaks: str
+    strands: bool = False
+
+
+UNSAFE = {
+    "acknowledge before the commit": Variant(
+        Scenario(appends=(_ONE,), gateways=1, rules=Rules(acknowledge="sequenced")),
+        "acknowledged at version 1 and is not there",
+    ),
+    "INSERT ON CONFLICT DO NOTHING": Variant(
+        Scenario(appends=(_ONE, _TWO), rules=Rules(commit="do nothing")),
+        "stands at version 2 of a stream that has 0 events",
+    ),
+    "a fence on the run id": Variant(
+        Scenario(
+            appends=(_ONE, _TWO, Append(1, 3, expected=0)),
+            nodes=2,
+            epochs=1,
+            faults=("promote", "demote"),
+            budget=3,
+            rules=Rules(fence="run id"),
+        ),
+        "a conflict on a history that is not committed",
+    ),
+    "a server is believed in another life, in the same epoch": Variant(
+        Scenario(appends=(*_RETRIED, _TWO), faults=("crash",), budget=1, rules=Rules(refence="always")),
+        "answered with the receipt of 2",
+    ),
+    "the same, and answers are asked of Postgres once more": Variant(
+        Scenario(
+            appends=(_ONE, _TWO),
+            nodes=2,
+            epochs=2,
+            faults=("promote", "lose reply", "expire"),
+            budget=3,
+            rules=Rules(refence="always", answers="checked"),
+        ),
+        "answered not_committed and is there",
+    ),
+    "verify by a copy of Postgres, without a seal": Variant(
+        Scenario(appends=_RETRIED, faults=("crash",), budget=1, rules=Rules(divergence="copy")),
+        "append 1 is there beside append 0 of the same identity",
+    ),
+    "a watermark by number": Variant(
+        Scenario(appends=(_ONE, _TWO), faults=("restore",), budget=1, rules=Rules(watermark="number")),
+        "the watermark of Redis 0 is at a history that Postgres does not have",
+    ),
+    "a chain over the requests alone": Variant(
+        Scenario(
+            appends=(_ONE, Append(1, body=1)), faults=("restore",), budget=1, rules=Rules(chain="requests")
+        ),
+        "the watermark of Redis 0 is at a history that Postgres does not have",
+    ),
+    "all appends of a call judged on the state before it": Variant(
+        Scenario(
+            appends=(Append(0, 1, expected=0), Append(0, 2, expected=0)),
+            gateways=1,
+            rules=Rules(validate="before the call"),
+        ),
+        "asked for 0 events before it and stands after 1",
+    ),
+    "calls without numbers": Variant(
+        Scenario(
+            appends=(Append(0, 1, expected=1), _TWO),
+            faults=("delay call",),
+            budget=1,
+            rules=Rules(call_numbers=False),
+        ),
+        "appears after it was answered that it never will",
+    ),
+    "identities forgotten in silence": Variant(
+        Scenario(appends=(*_RETRIED, Append(0, 2), Append(0, 3)), window=1, rules=Rules(look_again=False)),
+        "append 1 is there beside append 0 of the same identity",
+    ),
+    "sequenced anew without a look-up": Variant(
+        Scenario(appends=(_ONE, _TWO), faults=("wipe", "lose reply"), budget=2, rules=Rules(relook=False)),
+        "append 0 is there beside append 0 of the same identity",
+    ),
+    "a head hint without the generation": Variant(
+        Scenario(appends=(_ONE, _TWO), cold=True, faults=("evict",), budget=1, rules=Rules(generation=False)),
+        "stands at version 1 of a stream that has 1 events",
+    ),
+    "a head hint that outlives its epoch": Variant(
+        Scenario(appends=(_ONE, _TWO), cold=True, faults=("wipe",), budget=1, rules=Rules(hint_epoch=False)),
+        "stands at version 1 of a stream that has 1 events",
+    ),
+    "an installation that lowers the epoch": Variant(
+        Scenario(
+            appends=(_ONE, Append(0, 2, after=0), Append(1, 3, expected=2, after=1)),
+            fills=True,
+            realtime=True,
+            faults=("crash",),
+            budget=1,
+            rules=Rules(install_epoch=False),
+        ),
+        "a conflict with 1 events, which the stream does not have",
+    ),
+    "a conflict before its basis is committed": Variant(
+        Scenario(appends=(_ONE, Append(1, 2, expected=0)), rules=Rules(conflict_waits=False)),
+        "a conflict on a history that is not committed",
+    ),
+    "a replay before its original is committed": Variant(
+        Scenario(appends=_RETRIED, rules=Rules(replay_waits=False)),
+        "answered with the receipt of None",
+    ),
+    "one's own retry is not in doubt": Variant(
+        Scenario(
+            appends=(_ONE,),
+            gateways=1,
+            faults=("lose reply", "expire"),
+            budget=2,
+            rules=Rules(own_doubt=False),
+        ),
+        "answered not_committed and is there",
+    ),
+    "helped, by the event ids alone": Variant(
+        Scenario(
+            appends=(Append(0, 1, event=1), Append(1, 2, event=1)),
+            faults=("wipe",),
+            budget=1,
+            rules=Rules(helped="ids"),
+        ),
+        "append 0 is acknowledged at version 1 and is not there",
+    ),
+    "a read that trusts all below the newest confirmed": Variant(
+        Scenario(
+            appends=(_ONE, Append(1, 2, stream=1, after=2), Append(1, 3)),
+            reads=True,
+            epochs=2,
+            faults=("wipe",),
+            budget=1,
+            rules=Rules(doubt="newest"),
+        ),
+        "a read shows append 0 at version 1, where it is not",
+    ),
+    "no torn flag": Variant(
+        Scenario(appends=(_ONE, _TWO), faults=("tear",), budget=1, rules=Rules(torn=False)),
+        "stands at version 2 of a stream that has 0 events",
+    ),
+    "waiting for a hole that nobody can fill": Variant(
+        Scenario(
+            appends=(_ONE, _TWO),
+            faults=("crash", "die"),
+            budget=2,
+            epochs=5,
+            rules=Rules(refence="always", hole="wait"),
+        ),
+        "no way leads to rest",
+        strands=True,
+    ),
+}
