@@ -100,7 +100,7 @@ class _SequenceCalls:
     def ready(self) -> Callable[[], Awaitable[None]]:
         appends = list(itertools.islice(self._appends, BATCH))
         # The hint: in the first generation, a stream that Redis does not have is empty.
-        names, args = sequence_call(self._keys, self._head(), appends, ["1:0"] * BATCH)
+        names, args = sequence_call(self._keys, self._head(), appends, [f"{EPOCH}.1:0"] * BATCH)
         return partial(self._call, names, args)
 
     async def _call(self, names: list[str], args: list[str | bytes | int]) -> None:

@@ -7,7 +7,8 @@ import json
 import uuid
 from typing import Any
 
-from gateway.admit.append import Address, Fault, Minting, address
+from gateway.admit.append import Address, Fault, Minting, address, compose, minting_address
+from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
 from gateway.events import Append
 from spec.model import Spec
 from spec.parse import parse
@@ -90,6 +91,30 @@ def event(name: str = "was_placed", data: Any = None, **more: Any) -> dict[str, 
 
 def batch(*events: Any, **metadata: Any) -> bytes:
     return json.dumps({"events": events, "metadata": {"actor": ACTOR, **metadata}}).encode()
+
+
+def asked(*headers: tuple[bytes, bytes]) -> Asked:
+    read = read_asked(headers)
+    assert isinstance(read, Asked), read
+    return read
+
+
+def one(body: bytes, by: Asked = NOTHING_ASKED, event_type: str = "was_placed") -> Append | Fault:
+    return compose(SPEC, place(event_type), by, body, minting())
+
+
+def several(body: bytes, by: Asked = NOTHING_ASKED) -> Append | Fault:
+    return compose(SPEC, place(None), by, body, minting())
+
+
+def anew(body: bytes, by: Asked = NOTHING_ASKED) -> Append | Fault:
+    """Posted to `/order`, where the gateway mints the key."""
+    found = minting_address(SPEC, "order", lambda _: UUID)
+    assert isinstance(found, Address), found
+    return compose(SPEC, found, by, body, minting())
+
+
+IF_MATCH_5 = asked((b"if-match", b'"5"'))
 
 
 def admitted(answer: Append | Fault) -> Append:

@@ -6,37 +6,27 @@ import json
 import uuid
 from typing import Any
 
-import msgspec
 import pytest
 
 from gateway.admit.append import (
-    SPEC_REFUSALS,
-    Address,
-    Fault,
     before_the_head,
-    compose,
-    minting_address,
-    retry_of,
 )
-from gateway.admit.append import address as address_of
-from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
 from gateway.errors import REFUSALS, Refusal
 from gateway.events import (
     ANY_LENGTH,
     AT_LEAST_ONE,
-    Append,
     Appended,
     Event,
-    Retry,
     Stream,
     event_identity,
     identity,
     request_digest,
 )
-from spec.model import AggregateType, Spec
+from spec.model import Spec
 from tests.core.appends import (
     CORRELATION_ID,
     EVENT_BYTES_MAX,
+    IF_MATCH_5,
     NOW_MS,
     OTHER_V7,
     SPEC,
@@ -45,114 +35,26 @@ from tests.core.appends import (
     UUID,
     V7,
     admitted,
+    anew,
+    asked,
     batch,
     event,
     minted_id,
-    minting,
-    place,
+    one,
     refused,
+    several,
     single,
 )
 
-BAD_KEY = "not an id"
 STRANGER = {"type": "stranger", "id": UUID}
 NOBODY = {"type": "user", "id": "nobody"}
 LONG = "x" * EVENT_BYTES_MAX  # two quotes more than an event may have
-
-
-def asked(*headers: tuple[bytes, bytes]) -> Asked:
-    read = read_asked(headers)
-    assert isinstance(read, Asked), read
-    return read
-
-
-def one(body: bytes, by: Asked = NOTHING_ASKED, event_type: str = "was_placed") -> Append | Fault:
-    return compose(SPEC, place(event_type), by, body, minting())
-
-
-def several(body: bytes, by: Asked = NOTHING_ASKED) -> Append | Fault:
-    return compose(SPEC, place(None), by, body, minting())
-
-
-def anew(body: bytes, by: Asked = NOTHING_ASKED) -> Append | Fault:
-    """Posted to `/order`, where the gateway mints the key."""
-    found = minting_address(SPEC, "order", lambda _: UUID)
-    assert isinstance(found, Address), found
-    return compose(SPEC, found, by, body, minting())
 
 
 def at_fault(answer: object) -> tuple[str, str | None, int]:
     assert isinstance(answer, Refusal), answer
     assert answer.error.endswith("."), answer
     return answer.code, answer.path, answer.http_status
-
-
-# ---- what the path names ----
-
-
-@pytest.mark.parametrize(
-    ("sent", "key"),
-    [
-        (UUID, UUID),
-        (UUID.upper(), UUID),
-        ("abc1o3xyi", "ABC103XY1"),
-        ("ABC103XY1", "ABC103XY1"),
-        ("global", "global"),
-        ("till", "till"),
-        (f"{UUID.upper()}:live", f"{UUID}:live"),
-    ],
-)
-def test_a_key_is_known_by_its_canonical_spelling(sent: str, key: str) -> None:
-    order = SPEC.aggregate_types["order"]
-    assert address_of(SPEC, "order", sent, "was_placed") == Address(
-        order, key, order.events["was_placed"], f"/order/{key}/was_placed"
-    )
-    assert address_of(SPEC, "order", sent, None) == Address(order, key, None, f"/order/{key}")
-
-
-@pytest.mark.parametrize(
-    ("spec", "aggregate", "key", "event_type", "answer"),
-    [
-        (None, "nothing", None, "_x", ("reserved_event_type", "event_type", 422)),
-        (SPEC, "nothing", None, "_x", ("reserved_event_type", "event_type", 422)),
-        (None, "order", None, "was_placed", ("unknown_aggregate_type", "type", 404)),
-        (SPEC, "nothing", None, "was_eaten", ("unknown_aggregate_type", "type", 404)),
-        (SPEC, "order", None, "was_eaten", ("unknown_event_type", "event_type", 404)),
-        (SPEC, "order", None, "was_placed", ("invalid_identifier", "key", 422)),
-        (SPEC, "order", BAD_KEY, "was_placed", ("invalid_identifier", "key", 422)),
-        (SPEC, "nothing", BAD_KEY, None, ("unknown_aggregate_type", "type", 404)),
-        (SPEC, "order", BAD_KEY, None, ("invalid_identifier", "key", 422)),
-        (SPEC, "order", None, None, ("invalid_identifier", "key", 422)),
-    ],
-)
-def test_the_parts_of_a_path_are_refused_in_the_order_of_the_table(
-    spec: Spec | None, aggregate: str, key: str | None, event_type: str | None, answer: tuple[str, str, int]
-) -> None:
-    assert at_fault(address_of(spec, aggregate, key, event_type)) == answer
-
-
-def test_a_refusal_repeats_only_the_start_of_a_long_name() -> None:
-    name = "x" * 10_000
-    for refusal in (address_of(SPEC, name, UUID, None), address_of(SPEC, "order", UUID, name)):
-        assert isinstance(refusal, Refusal)
-        assert len(refusal.error) < 200
-
-
-def test_a_new_aggregate_has_the_key_that_its_type_mints() -> None:
-    def mint_key(aggregate_type: AggregateType) -> str:
-        assert aggregate_type is SPEC.aggregate_types["order"]
-        return "ABC103XY1"
-
-    found = minting_address(SPEC, "order", mint_key)
-    assert found == Address(SPEC.aggregate_types["order"], "ABC103XY1", None, "/order", minted=True)
-
-
-@pytest.mark.parametrize("spec", [SPEC, None])
-def test_no_aggregate_of_an_unknown_type_is_minted(spec: Spec | None) -> None:
-    def mint_key(_: AggregateType) -> str:
-        raise AssertionError("minted")
-
-    assert at_fault(minting_address(spec, "nothing", mint_key)) == ("unknown_aggregate_type", "type", 404)
 
 
 # ---- what is admitted ----
@@ -238,62 +140,6 @@ def test_a_key_against_repeats_is_an_identity_beside_the_ids() -> None:
     append = admitted(one(single(event_id=V7), asked((b"idempotency-key", b"k"))))
     v7 = event_identity(TENANT, uuid.UUID(V7).bytes)
     assert append.chosen == append.identities == (v7, identity(TENANT, "key", b"k"))
-
-
-# ---- what makes a request the same ----
-
-IF_MATCH_5 = asked((b"if-match", b'"5"'))
-
-
-def test_a_repeat_in_other_spellings_of_path_and_headers_is_the_same_request() -> None:
-    key = asked((b"idempotency-key", b"k"), (b"if-match", b'"5"'))
-    first = admitted(compose(SPEC, place(key=UUID), key, single(), minting()))
-    again = asked(
-        (b"x-idempotency-key", b"k"),
-        (b"if-match", b'"5.r9"'),
-        (b"prefer", b"wait"),
-        (b"x-correlation-id", b"?"),
-    )
-    later = msgspec.structs.replace(
-        minting(), spec_rev=SPEC_REV + 1, now_ms=NOW_MS + 1, correlation_id=bytes(16)
-    )
-    repeat = admitted(compose(SPEC, place(key=UUID.upper()), again, single(), later))
-    assert repeat.retry == first.retry
-    assert repeat.events != first.events
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        compose(SPEC, place("was_noted"), IF_MATCH_5, single(), minting()),
-        compose(SPEC, place(key="global"), IF_MATCH_5, single(), minting()),
-        compose(SPEC, place(), IF_MATCH_5, single() + b" ", minting()),
-        compose(SPEC, place(), IF_MATCH_5, single({"n": 1}), minting()),
-        compose(SPEC, place(), NOTHING_ASKED, single(), minting()),
-        compose(SPEC, place(), NOTHING_ASKED, single(previous_length=5), minting()),
-        compose(SPEC, place(), asked((b"if-match", b'"6"')), single(), minting()),
-        compose(SPEC, place(), asked((b"if-match", b"*")), single(), minting()),
-        compose(SPEC, place(), asked((b"if-none-match", b"*")), single(), minting()),
-    ],
-    ids=["type", "key", "blank", "data", "any length", "in the body", "other length", "at least one", "none"],
-)
-def test_another_path_body_or_version_is_another_request(other: Append | Fault) -> None:
-    first = admitted(compose(SPEC, place(), IF_MATCH_5, single(), minting()))
-    assert admitted(other).request_digest != first.request_digest
-
-
-def test_a_new_aggregate_is_recognized_without_the_key_that_was_minted_for_it() -> None:
-    body = batch(event(event_id=V7))
-
-    def made(key: str) -> Append:
-        found = minting_address(SPEC, "order", lambda _: key)
-        assert isinstance(found, Address), found
-        return admitted(compose(SPEC, found, NOTHING_ASKED, body, minting()))
-
-    assert made(UUID).stream != made("ABC103XY1").stream
-    assert made(UUID).retry == made("ABC103XY1").retry
-    assert made(UUID).request_digest == request_digest("/order", body, ANY_LENGTH)
-    assert made(UUID).request_digest != admitted(several(body)).request_digest
 
 
 # ---- the length asked for ----
@@ -476,79 +322,6 @@ def test_a_long_batch_without_long_data_is_refused_for_its_envelope(body: bytes)
 def test_the_place_of_large_data_is_found_in_a_batch_without_metadata() -> None:
     body = json.dumps({"events": [{"data": 1}, {"type": 1, "data": LONG}]}).encode()
     assert refused(several(body)) == ("too_large", "events[1].data", 413)
-
-
-# ---- what a retry is answered by ----
-
-
-def test_a_fault_keeps_what_a_committed_original_is_found_by_exactly_where_a_spec_may_have_changed() -> None:
-    body = single(event_id=V7)
-    retry = admitted(one(body)).retry
-    for at_fault_now, code in [
-        (single(event_id=V7, actor=STRANGER), "unknown_actor_type"),
-        (single(event_id=V7, target=STRANGER), "unknown_target_type"),
-        (single(event_id=V7, actor=NOBODY), "invalid_identifier"),
-        (single({"email": 1}, event_id=V7), "schema_violation"),
-    ]:
-        fault = one(at_fault_now)
-        assert isinstance(fault, Fault)
-        assert (fault.refusal.code, code in SPEC_REFUSALS) == (code, True)
-        assert fault.retry is not None
-        assert fault.retry.chosen == retry.chosen
-
-
-def test_a_batch_with_an_unknown_type_keeps_what_its_original_is_found_by() -> None:
-    fault = several(batch(event("was_eaten", event_id=V7)))
-    assert isinstance(fault, Fault)
-    assert fault.retry is not None
-    assert fault.retry.chosen_events == (uuid.UUID(V7).bytes,)
-
-
-@pytest.mark.parametrize(
-    ("body", "by"),
-    [
-        (b"{", NOTHING_ASKED),
-        (single(event_id="x"), NOTHING_ASKED),
-        (single(LONG, event_id=V7), NOTHING_ASKED),
-        (single(event_id=V7, previous_length=6), IF_MATCH_5),
-    ],
-)
-def test_what_no_spec_ever_accepted_has_no_original(body: bytes, by: Asked) -> None:
-    fault = one(body, by)
-    assert isinstance(fault, Fault)
-    assert fault.retry is None
-
-
-KEYED = asked((b"idempotency-key", b"k"), (b"if-match", b'"5"'))
-
-
-@pytest.mark.parametrize("key", [UUID, UUID.upper(), "abc1o3xyi", "till"])
-@pytest.mark.parametrize(
-    ("event_type", "body"), [("was_placed", single(event_id=V7)), (None, batch(event(event_id=V7)))]
-)
-def test_a_request_that_a_later_spec_refuses_is_recognized(
-    key: str, event_type: str | None, body: bytes
-) -> None:
-    original = admitted(compose(SPEC, place(event_type, key), KEYED, body, minting()))
-    for later in (SPEC, None):
-        assert retry_of(later, TENANT, "order", key, event_type, KEYED, body) == original.retry
-
-
-def test_a_request_to_mint_is_recognized_though_its_type_is_gone() -> None:
-    body = batch(event(event_id=V7))
-    original = admitted(anew(body))
-    assert retry_of(None, TENANT, "order", None, None, NOTHING_ASKED, body) == original.retry
-
-
-def test_a_request_without_an_identity_of_its_own_is_not_recognized() -> None:
-    assert retry_of(SPEC, TENANT, "order", UUID, "was_eaten", IF_MATCH_5, single()) is None
-    assert retry_of(SPEC, TENANT, "order", UUID, None, IF_MATCH_5, b"{") is None
-
-
-def test_a_key_is_recognized_beside_a_body_that_can_not_be_read() -> None:
-    retry = retry_of(SPEC, TENANT, "order", BAD_KEY, "was_placed", KEYED, b"{")
-    digest = request_digest(f"/order/{BAD_KEY}/was_placed", b"{", 5)
-    assert retry == Retry(TENANT, (identity(TENANT, "key", b"k"),), (), digest)
 
 
 # ---- batches whose path or headers are refused ----

@@ -91,7 +91,9 @@ async def test_a_gateway_verifies_a_redis_that_was_restarted_and_one_that_lost_a
         stream = new_stream()
         await appended(gateway.log, append(stream, 3))
         await shipped.redis_server.restart()
+        await admin.connection_pool.disconnect()
         await appended(gateway.log, append(stream))
+        await admin.connection_pool.disconnect()  # it was of the server before
         await admin.flushall()
         await appended(gateway.log, append(stream))
         page = await gateway.log.page(Range(stream, limit=10))

@@ -26,7 +26,7 @@ async def tenant(shipped: Shipped) -> Account:
 
 @pytest.fixture
 async def client(shipped: Shipped, tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
-    config = Config(redis_url=shipped.redis_url, postgres_url=shipped.gateway_url, append_deadline_s=1)
+    config = Config(redis_url=shipped.redis_url, postgres_url=shipped.gateway_url, append_deadline_s=4)
     async with serving(config) as served, new_client(served.url, tenant.admin) as client:
         yield client
 

@@ -10,7 +10,6 @@ A run is a row of episodes, each on fresh servers with a seed of its own, counte
 from __future__ import annotations
 
 import argparse
-import asyncio
 import shlex
 import sys
 import time

@@ -2,8 +2,8 @@
 
     python -m tests.faults.bad NAME
 
-serves like `python -m gateway serve`. Everything is done to the loaded modules of that process; the product has
-no switch for any of it. Each edit asserts that what it takes out is there.
+serves like `python -m gateway serve`. Everything is done to the loaded modules of that process; the product
+has no switch for any of it. Each edit asserts that what it takes out is there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """`digests` False: its row digests differ by design, so the check takes them as they are stored, and has to
-    find the harm that they do."""
+    """`digests` False: its row digests differ by design, so the check takes them as they are stored, and has
+    to find the harm that they do."""
 
     what: str
     spoil: Callable[[], None]

@@ -6,6 +6,7 @@ that ends before the evidence was gathered.
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_right
 from collections import defaultdict
@@ -131,7 +132,7 @@ def _whole(operation: Operation, rows: Mapping[int, list[Row]]) -> Told:
         yield "lost", f"of {operation.id} only {len(rows)} of {len(operation.payloads)} events are stored"
         return
     firsts = [rows[index][0] for index in range(len(rows))]
-    for before, after in zip(firsts, firsts[1:], strict=False):
+    for before, after in itertools.pairwise(firsts):
         if (after.seq, after.version) != (before.seq + 1, before.version + 1):
             yield "reordered", f"{operation.id} is torn apart: {_place(before)}, {_place(after)}"
 

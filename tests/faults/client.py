@@ -32,7 +32,7 @@ from tests.faults.spec import EVENT_TYPE
 from tests.faults.wire import Answer, Caller
 
 ACTOR = b'"actor":{"type":"user","id":"a0000000-0000-4000-a000-000000000001"}'
-PATIENCE_S = 6.0
+PATIENCE_S = (1.0, 6.0)
 """For an answer; beyond it a client gives up, and does not know."""
 AGAIN_S = (0.01, 0.2)
 """Between a try and the next."""
@@ -108,7 +108,7 @@ class Client:
         wanted: Operation,
         gateway: GatewayAt,
         *,
-        timeout_s: float = PATIENCE_S,
+        timeout_s: float | None = None,
         adopting: str | None = None,
         caller: Caller | None = None,
     ) -> Try:
@@ -119,8 +119,9 @@ class Client:
         headers.append(self.authorization(wanted.tenant))
         if self.rng.random() < 0.5:
             headers.append(("Prefer", "return=minimal"))
+        patience_s = self.rng.uniform(*PATIENCE_S) if timeout_s is None else timeout_s
         answer = await (caller or self.caller).call(
-            gateway.port, "POST", target, headers, body, timeout_s=timeout_s
+            gateway.port, "POST", target, headers, body, timeout_s=patience_s
         )
         if isinstance(answer, Answer):
             self._record(wanted, one, answer)
@@ -129,7 +130,7 @@ class Client:
         return one
 
     async def settle(
-        self, wanted: Operation, *, timeout_s: float = PATIENCE_S, first: GatewayAt | None = None
+        self, wanted: Operation, *, timeout_s: float | None = None, first: GatewayAt | None = None
     ) -> Verdict:
         """Tries until the contract says that it is settled, or that no further try could settle it."""
         gateway = first or self.pick()

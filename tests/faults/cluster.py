@@ -1,12 +1,13 @@
 """The processes of one episode: gateways, a Redis with a replica, Postgres, and the links between them.
 
-Owns: what runs, who replicates whom, which Redis each gateway is led to. All of it is on sockets of its own in
-one folder and dies with this process.
+Owns: what runs, who replicates whom, which Redis each gateway is led to. All of it is on sockets of its own
+in one folder and dies with this process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -39,8 +40,7 @@ from tests.servers import Server, Servers, servers_in
 ROOT = Path(__file__).parents[2]
 CLOCK = Path(__file__).with_name("clock")
 SERVE = (sys.executable, "-m", "gateway", "serve")
-PARTITIONS = 4
-TENANTS_A_PARTITION = 2
+TENANTS_MIN = 8
 START_S = 60.0
 POLL_S = 0.02
 REDIS_S = 2.0
@@ -194,8 +194,11 @@ class RedisPair:
 class Cluster:
     """Made by `open_cluster`."""
 
-    def __init__(self, folder: Path, servers: Servers, redis: RedisPair, postgres_url: str) -> None:
+    def __init__(
+        self, folder: Path, servers: Servers, redis: RedisPair, postgres_url: str, partitions: int
+    ) -> None:
         self.folder = folder
+        self.partitions = partitions
         self.servers = servers
         self.redis = redis
         self.postgres = servers.postgres
@@ -208,7 +211,7 @@ class Cluster:
         self.instance = b""
 
     @classmethod
-    async def prepare(cls, folder: Path) -> Self:
+    async def prepare(cls, folder: Path, partitions: int) -> Self:
         """Servers running, the database migrated, tenants in every partition. No gateway yet."""
         servers = servers_in(folder)
         home = folder / "replica-run"
@@ -220,14 +223,14 @@ class Cluster:
             servers.redis, Server(Keeper(spare, lambda _: None)), (first_socket, path),
             (folder / "redis", folder / "replica"),
         )  # fmt: skip
-        cluster = cls(folder, servers, pair, servers.postgres_url)
+        cluster = cls(folder, servers, pair, servers.postgres_url, partitions)
         try:
             await servers.start()
             for link in pair.links:
                 await link.open()
             for number in (0, 1):
                 await pair.start(number)
-            await migrate(cluster.postgres_url, PARTITIONS)
+            await migrate(cluster.postgres_url, partitions)
             await cluster._open_tenants()
         except BaseException:
             await cluster.close()
@@ -237,18 +240,18 @@ class Cluster:
     async def _open_tenants(self) -> None:
         async with asyncpg.create_pool(self.postgres_url, min_size=0, max_size=2) as pool:
             self.instance = (await pool.fetchval("SELECT id FROM instance")).bytes
-            counts = [0] * PARTITIONS
-            for number in range(1000):
-                if min(counts) >= TENANTS_A_PARTITION:
-                    break
+            most = -(-TENANTS_MIN // self.partitions)
+            counts = [0] * self.partitions
+            for number in itertools.count():
                 tenant = await tenants.create(pool, f"t{number}")
-                partition = partition_of(tenant.id.bytes, PARTITIONS)
-                if counts[partition] >= TENANTS_A_PARTITION:
-                    continue
-                counts[partition] += 1
-                await specs.deploy(pool, tenant.id, SPEC, {})
-                key = await keys.create(pool, tenant, Scope.WRITE)
-                self.tenants.append(Tenant(tenant.id.bytes, partition, key.text))
+                partition = partition_of(tenant.id.bytes, self.partitions)
+                if counts[partition] < most:
+                    counts[partition] += 1
+                    await specs.deploy(pool, tenant.id, SPEC, {})
+                    key = await keys.create(pool, tenant, Scope.WRITE)
+                    self.tenants.append(Tenant(tenant.id.bytes, partition, key.text))
+                if min(counts) == most:
+                    return
 
     async def start_gateways(self, count: int, argv: Sequence[str], settings: dict[str, str]) -> None:
         """Returns once every one can commit."""

@@ -18,7 +18,7 @@ import msgspec
 from redis.exceptions import RedisError
 
 from tests.faults.checker import RECOVERY_S, Violation, check
-from tests.faults.cluster import PARTITIONS, SERVE, Cluster
+from tests.faults.cluster import SERVE, Cluster
 from tests.faults.evidence import Evidence, gather, read_meta
 from tests.faults.history import History, Recovery, Sample
 from tests.faults.nemesis import Nemesis
@@ -33,7 +33,7 @@ VIOLATIONS_TOLD_MAX = 20
 # Small windows and short deadlines bring out what large ones hide for hours.
 SETTINGS: dict[str, tuple[str, ...]] = {
     "SLUICE_APPEND_DEADLINE_S": ("2", "4", "10"),
-    "SLUICE_REDIS_TIMEOUT_S": ("0.3", "1", "2"),
+    "SLUICE_REDIS_TIMEOUT_S": ("0.3", "0.5", "2"),
     "SLUICE_IDENTITY_WINDOW": ("20", "300", "20000"),
     "SLUICE_INFLIGHT_EVENTS_MAX": ("20", "200", "10000"),
     "SLUICE_SEQUENCE_APPENDS_MAX": ("2", "16", "96"),
@@ -55,6 +55,11 @@ class Plan:
     argv: Sequence[str] = SERVE
     check_every_s: float | None = None
     digests: bool = True
+
+    @property
+    def partitions(self) -> int:
+        """Few: they are busy. Many: each stands still for moments at a time."""
+        return random.Random(f"{self.seed}/partitions").choice((2, 5, 14))
 
 
 @dataclass(slots=True)
@@ -82,7 +87,7 @@ class Result:
 async def run_episode(plan: Plan) -> Result:
     """Raises what the rig itself fails at; a violation is a result."""
     with open_folder() as folder:
-        cluster = await Cluster.prepare(folder)
+        cluster = await Cluster.prepare(folder, plan.partitions)
         episode = _Episode(plan, cluster)
         try:
             result = await episode.run()
@@ -127,8 +132,8 @@ class _Episode:
         return self._result(seconds, rested_s, evidence, violations)
 
     async def _rest(self, workload: Workload) -> tuple[Evidence, float | None]:
-        """What there is once nobody wants anything any more; and how long after the last fault Redis and Postgres
-        stood at the same place, None where they never did."""
+        """What there is once nobody wants anything any more; and how long after the last fault Redis and
+        Postgres stood at the same place, None where they never did."""
         rested_s, _ = await asyncio.gather(self._equal(self._history.recoveries[-1].at), workload.stop())
         await self._equal(self._loop.time())  # the last clients are gone only now
         return await gather(self._cluster, with_redis=True), rested_s
@@ -188,7 +193,7 @@ class _Episode:
                     meta = await read_meta(redis, self._cluster, row["p"])
                     here = None if meta is None else (meta.epoch, meta.q, meta.c, meta.chain_at_c)
                     resting += here == (row["epoch"], row["seq"], row["seq"], row["chain"])
-                if resting == PARTITIONS:
+                if resting == self._cluster.partitions:
                     return self._loop.time() - healed
                 await asyncio.sleep(0.05)
         except RedisError:

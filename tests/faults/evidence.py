@@ -71,7 +71,7 @@ class Placed:
 
     first_seq: int
     first_version: int
-    digests: tuple[bytes, ...]
+    packed: tuple[bytes, ...]
     chain: str
 
 
@@ -143,8 +143,8 @@ async def _copy(
     journal = []
     for entry in await redis.eval(_RANGE, 1, keys.journal):
         placed, chain = placed_from_journal(entry)
-        digests = tuple(placed.digests[32 * n : 32 * n + 32] for n in range(len(placed.events)))
-        journal.append(Placed(placed.first_seq, placed.first_version, digests, chain))
+        packed = tuple(pack_event(event) for event in placed.events)
+        journal.append(Placed(placed.first_seq, placed.first_version, packed, chain))
     here = {tenant.id for tenant in cluster.tenants if tenant.partition == partition}
     streams = {}
     for place in places:

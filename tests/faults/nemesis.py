@@ -17,7 +17,7 @@ from tests.faults.injections import INJECTIONS, Injection, Scene
 from tests.faults.spec import CONFIG, SINGLETONS
 from tests.faults.wire import Caller
 
-HOLD_S = (0.05, 3.5)
+HOLD_S = (0.05, 3.0)
 CALM_S = (0.1, 0.8)
 TWO_AT_ONCE = 0.4
 GIVE_UP_S = 20.0
@@ -31,12 +31,14 @@ class Nemesis:
         self._cluster = cluster
         self._history = history
         self._rng = random.Random(f"{seed}/nemesis")
-        self._deck = self._shuffled([INJECTIONS[name] for name in names])
+        self._deck = self._shuffled(
+            [INJECTIONS[name] for name in names for _ in range(INJECTIONS[name].weight)]
+        )
         self._probes = Client("probe", cluster, history, random.Random(f"{seed}/probe"))
         self._loop = asyncio.get_running_loop()
 
     def _shuffled(self, injections: list[Injection]) -> Iterator[Injection]:
-        """Each of them once before any of them again."""
+        """Each of them as often as its weight says before any of them again."""
         while True:
             self._rng.shuffle(injections)
             yield from list(injections)

@@ -20,6 +20,7 @@ from tests.faults.wire import Answer
 READ_S = 6.0
 PAGE_EVENTS_MAX = 60
 FOLLOW_S = (0.5, 2.5)
+RECENT = 40
 
 
 class Page(msgspec.Struct):
@@ -82,11 +83,18 @@ class Reader:
         rng = self.client.rng
         kinds = (self._page, self._newest, self._state, self._length, self._one, self._by_id)
         while not self._stopping.is_set():
-            tenant = rng.randrange(len(self.client.cluster.tenants))
-            place = rng.choice(self._places.hot if rng.random() < 0.7 else self._places.many)
-            gateway = self.client.pick()
-            await rng.choice(kinds)(StreamName(tenant, *place), gateway)
+            await rng.choice(kinds)(self._some(), self.client.pick())
             await asyncio.sleep(rng.uniform(0.002, 0.03))
+
+    def _some(self) -> StreamName:
+        """Where something was just tried, often; else anywhere."""
+        rng, recent = self.client.rng, self.client.history.operations[-RECENT:]
+        if recent and rng.random() < 0.5:
+            tried = rng.choice(recent)
+            if tried.key is not None:
+                return StreamName(tried.tenant, tried.aggregate_type, tried.key)
+        place = rng.choice(self._places.hot if rng.random() < 0.7 else self._places.many)
+        return StreamName(rng.randrange(len(self.client.cluster.tenants)), *place)
 
     # -- one read each
 

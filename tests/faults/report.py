@@ -70,7 +70,8 @@ class Report:
 
 def _machine() -> dict[str, str]:
     return {
-        "machine": f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {platform.system()} {platform.machine()}",
+        "machine": f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "
+        f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
     }
 
@@ -111,7 +112,8 @@ def episode(result: Result, console: Console) -> None:
     slowest = max((each.seconds for each in result.recoveries), default=0)
     console.print(
         f"seed {result.seed}: {result.seconds:.0f} s, {total} operations, {result.events} events, "
-        f"{sum(result.reads.values())} reads, {sum(result.faults.values())} faults, slowest recovery {slowest:.1f} s, "
+        f"{sum(result.reads.values())} reads, {sum(result.faults.values())} faults, "
+        f"slowest recovery {slowest:.1f} s, "
         f"q = c after {rest}, {len(result.violations)} violations",
         highlight=False,
     )

@@ -1,4 +1,4 @@
-"""What the tenants of the fault rig declare: one kind of event, whose handler counts and remembers the last."""
+"""What the rig's tenants declare: one kind of event, whose handler counts and remembers the last."""
 
 from __future__ import annotations
 

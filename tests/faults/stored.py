@@ -84,11 +84,11 @@ def _copy(partition: int, copy: Copy, rows: list[Row], chains: dict[int, str]) -
         yield "copy", f"partition {partition}: Redis calls seq {meta.c} committed, Postgres holds {len(rows)}"
         return
     for placed in copy.journal:
-        last = placed.first_seq + len(placed.digests) - 1
+        last = placed.first_seq + len(placed.packed) - 1
         if last > meta.c:
             continue
         there = rows[placed.first_seq - 1 : last]
-        if [row.digest for row in there] != list(placed.digests) or placed.chain != chains[last] or (
+        if [row.packed for row in there] != list(placed.packed) or placed.chain != chains[last] or (
             there[0].version != placed.first_version
         ):  # fmt: skip
             yield (

@@ -83,7 +83,7 @@ class Workload:
         self.stopping.set()
         for each in self._clients:
             each.client.giving_up_at = each.client.now() + DRAIN_S
-        await asyncio.wait(self._tasks, timeout=DRAIN_S + PATIENCE_S + 1)
+        await asyncio.wait(self._tasks, timeout=DRAIN_S + PATIENCE_S[1] + 1)
         await self.end()
         if self.broken is not None:
             raise self.broken
@@ -240,12 +240,20 @@ async def burst(writer: Writer) -> None:
 
 
 async def ahead(writer: Writer) -> None:
-    """Refused for what is not there yet; then it is there. The refused one must never appear."""
+    """Refused for what is not there yet; then it is there. The refused ones must never appear."""
     client, rng = writer.client, writer.rng
-    stream = StreamName(writer.tenant, ORDER, str(UUID(int=rng.getrandbits(128), version=4)))
-    refused = client.operation("ahead", *stream, expected=rng.choice((AT_LEAST_ONE, 1)))
-    await client.attempt(refused, client.pick())
-    await plain_at(writer, stream)
+    streams = [
+        StreamName(writer.tenant, ORDER, str(UUID(int=rng.getrandbits(128), version=4)))
+        for _ in writer.spares
+    ]
+
+    async def each(stream: StreamName, caller: Caller) -> None:
+        refused = client.operation("ahead", *stream, expected=rng.choice((AT_LEAST_ONE, 1)))
+        await client.attempt(refused, client.pick(), caller=caller)
+        wanted = client.operation("plain", *stream)
+        await client.attempt(wanted, client.pick(), caller=caller)
+
+    await asyncio.gather(*map(each, streams[: rng.randint(1, BURST)], writer.spares))
 
 
 async def replay(writer: Writer) -> None:
@@ -277,7 +285,7 @@ ACTIONS: dict[Action, float] = {
     batch: 1.5,
     create: 0.5,
     burst: 1,
-    ahead: 1,
+    ahead: 1.5,
     replay: 1.5,
     steal: 0.5,
 }

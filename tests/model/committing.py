@@ -1,4 +1,4 @@
-"""Steps of a gateway's committer and of its sweeper: compare and swap, see who helped, help from the journal."""
+"""Steps of a gateway's committer and sweeper: compare and swap, see who helped, help from the journal."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _help(w: World, s: State, g: int) -> Iterator[State]:
     for n, node in enumerate(s.nodes):
         if not node.master:
             continue
-        data = script.opened(w, node, gateway.epoch, gateway.server)
+        data = script.opened(w, node, gateway.epoch)
         if data is not None and s.epoch == gateway.epoch:
             yield from _from_journal(w, s, g, n, to_seq if waits else 0)
         elif waits:
@@ -152,13 +152,11 @@ def _from_journal(w: World, s: State, g: int, n: int, to_seq: int) -> Iterator[S
     histories = w.histories
     data = s.nodes[n].data
     assert data is not None
-    seq = histories.seq[s.history]
-    if histories.seq[data.h] < to_seq or (
-        histories.seq[data.h] > seq and not script.contains(w, data, s.history)
-    ):
+    seq, q = histories.seq[s.history], histories.seq[data.h]
+    if q < to_seq or (q > seq and not script.contains(w, data, s.history)):
         yield from _abandon(w, s, g, n, stuck=to_seq > 0)
         return
-    if histories.seq[data.h] <= seq:
+    if q <= seq:
         return
     here = histories.at(data.h, seq)
     assert here is not None

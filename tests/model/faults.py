@@ -132,14 +132,14 @@ def _die(w: World, s: State, g: int) -> Iterator[State]:
         for n, node in enumerate(s.nodes):
             if node.master and node.data is not None:
                 w.step = (
-                    "FAULT gateway {} dies with a call of appends {} under way to Redis {}",
+                    "FAULT gateway {} dies with appends {} under way to Redis {}",
                     g,
                     batch,
                     n,
                 )
                 d = _dead(w, s, g)
                 items = sequencing.hinted(w, s, batch, node.data)
-                sequencing.delay(d, g, n, gateway.epoch, gateway.server, looked_up, items)
+                sequencing.delay(d, g, n, gateway.epoch, looked_up, items)
                 yield d.state()
 
 
@@ -149,7 +149,7 @@ def _asks(w: World, s: State, i: int) -> bool:
 
 def _dead(w: World, s: State, g: int) -> Draft:
     d = Draft(s, faults=1)
-    d.gateway(g, alive=False, open=False, phase=(), runs=(), stuck=False, confirmed=0, epoch=0, server=0)
+    d.gateway(g, alive=False, open=False, phase=(), runs=(), stuck=False, confirmed=0, epoch=0)
     for i in w.of_gateway[g]:
         if d.pendings[i].stage < ANSWERED:
             d.pending(i, stage=ANSWERED, doubt=False, again=False, extra=(), floor=0)

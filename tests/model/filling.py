@@ -19,7 +19,7 @@ def steps(w: World, s: State) -> Iterator[State]:
         case ("misses", g, n, epoch, generation, stream):
             head = w.histories.heads[s.history][stream]
             w.step = (
-                "the read by gateway {} takes the {} events of stream {} from Postgres",
+                "the read by gateway {} takes {} events of stream {} from Postgres",
                 g,
                 head,
                 stream,
@@ -35,7 +35,7 @@ def steps(w: World, s: State) -> Iterator[State]:
 def _miss(w: World, s: State) -> Iterator[State]:
     for g, gateway in enumerate(s.gateways):
         for n, node in enumerate(s.nodes):
-            data = script.opened(w, node, gateway.epoch, gateway.server)
+            data = script.opened(w, node, gateway.epoch)
             if not gateway.open or data is None:
                 continue
             for stream in range(w.scenario.streams):
@@ -49,7 +49,7 @@ def _miss(w: World, s: State) -> Iterator[State]:
 def _fill(w: World, s: State, *about: Any) -> Iterator[State]:
     n, epoch, generation, stream, head = about
     node = s.nodes[n]
-    data = script.opened(w, node, epoch, w.identity(node))
+    data = script.opened(w, node, epoch)
     w.step = ("Redis {} is filled with {} events of stream {}", n, head, stream)
     d = Draft(s)
     d.read = ("answered",)

@@ -31,7 +31,7 @@ def _check_row(w: World, d: Draft, append: int, version: int) -> None:
         raise Broken(f"append {append} stands at version {version} of a stream that has {head} events")
     if conflicts(of.expected, version - 1):
         raise Broken(
-            f"append {append} asked for {of.expected} events before it and stands after {version - 1}"
+            f"append {append} asked to stand after {of.expected} events and stands after {version - 1}"
         )
 
 
@@ -49,7 +49,7 @@ def _acknowledged(w: World, d: Draft, append: int) -> None:
 
 
 def replay(w: World, d: Draft, append: int, original: int | None) -> None:
-    """201 again, with the receipt of what stands where its original was. Raises Broken when it is another's."""
+    """201 again, with the receipt of what stands where its original did. Raises Broken if it is another's."""
     there = original is not None and original in {row[0] for row in w.histories.rows[d.history]}
     if not there or not _same_request(w, append, original):
         raise Broken(f"append {append} is answered with the receipt of {original}, which is no try of it")
@@ -73,8 +73,8 @@ def mismatch(w: World, d: Draft, append: int) -> None:
 
 
 def conflict(w: World, d: Draft, append: int, basis: int, head: int) -> None:
-    """409. Raises Broken unless the history that it was decided on is committed and the stream really had that
-    many events, not before all that was acknowledged when the request came."""
+    """409. Raises Broken unless the history that it was decided on is committed and the stream really had
+    that many events, not before all that was acknowledged when the request came."""
     histories = w.histories
     stream = w.appends[append].stream
     if basis not in histories.held[d.history]:
@@ -82,9 +82,7 @@ def conflict(w: World, d: Draft, append: int, basis: int, head: int) -> None:
     floor = d.pendings[append].floor
     real = [each for each in histories.line[d.history] if histories.seq[each] >= floor]
     if head not in {histories.heads[each][stream] for each in real}:
-        raise Broken(
-            f"append {append} is answered a conflict with {head} events, which the stream does not have"
-        )
+        raise Broken(f"append {append} is answered a conflict with {head} events, not what the stream has")
     if append in {row[0] for row in histories.rows[d.history]}:
         raise Broken(f"append {append} is answered a conflict and is there")
     _end(d, append, REFUSED)
@@ -96,10 +94,9 @@ def _refuse_original(w: World, d: Draft, append: int, head: int) -> None:
     for more events than there are, an original that is still on its way may get its turn later."""
     if not w.chosen[append] or not 0 <= w.appends[append].expected < head:
         return
-    for other in range(len(w.appends)):
-        if other != append and _same_request(w, append, other):
-            if other in {row[0] for row in w.histories.rows[d.history]}:
-                raise Broken(f"append {append} is answered a conflict and its original {other} is there")
+    for other, _ in w.histories.rows[d.history]:
+        if _same_request(w, append, other):
+            raise Broken(f"append {append} is answered a conflict and its original {other} is there")
 
 
 def expire(w: World, d: Draft, append: int) -> None:
@@ -179,12 +176,10 @@ def judge(w: World, d: Draft, i: int) -> None:
             mismatch(w, d, i)
         elif not chosen and w.event[i] in held:
             replay(w, d, i, i)
-    elif len(found) < len(chosen) or any(each != found[0] for each in found):
-        mismatch(w, d, i)
-    elif w.appends[found[0][0]].body != w.appends[i].body:
-        mismatch(w, d, i)
-    else:
+    elif found == [found[0]] * len(chosen) and w.appends[found[0][0]].body == w.appends[i].body:
         replay(w, d, i, found[0][0])
+    else:
+        mismatch(w, d, i)
 
 
 def decide_anew(w: World, d: Draft, g: int) -> None:
@@ -194,12 +189,10 @@ def decide_anew(w: World, d: Draft, g: int) -> None:
             d.requeue(i, again=True, extra=())
 
 
-def adopt(w: World, d: Draft, g: int, server: int, epoch: int, history: int) -> None:
-    """The gateway believes a server, which continues what Postgres committed up to `history`."""
-    gateway = d.gateways[g]
-    another = w.rules.refence == "undoubted" and server != gateway.server
-    if epoch != gateway.epoch or another:
+def adopt(w: World, d: Draft, g: int, epoch: int, history: int) -> None:
+    """The gateway believes Redis, which continues what Postgres committed up to `history`."""
+    if epoch != d.gateways[g].epoch:
         d.gateway(g, epoch=epoch, confirmed=0)
         decide_anew(w, d, g)
-    d.gateway(g, server=server if w.rules.refence == "undoubted" else 0, open=True, phase=())
+    d.gateway(g, open=True, phase=())
     confirm(w, d, g, w.histories.seq[history])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tests.model import script
 from tests.model.state import Broken, State
@@ -27,7 +26,7 @@ def steps(w: World, s: State) -> Iterator[State]:
 def _begin(w: World, s: State) -> Iterator[State]:
     for g, gateway in enumerate(s.gateways):
         for n, node in enumerate(s.nodes):
-            data = script.opened(w, node, gateway.epoch, gateway.server)
+            data = script.opened(w, node, gateway.epoch)
             if gateway.open and data is not None and data.h:
                 w.step = ("a read by gateway {} takes seq {} of Redis {}, watermark {}", g,
                           w.histories.seq[data.h], n, w.histories.seq[data.c])  # fmt: skip
@@ -49,7 +48,7 @@ def _check(w: World, s: State, h: int, c: int, hot: int, top: int) -> None:
 
 
 def _check_fresh(w: World, s: State, stream: int, length: int, top: int) -> None:
-    """It shows what was acknowledged before it began; the older part that Redis does not have, by Postgres."""
+    """It shows what was acknowledged before it began; what is too old for Redis comes from Postgres."""
     acknowledged = w.histories.at(s.history, top)
     assert acknowledged is not None
     if length < w.histories.heads[acknowledged][stream]:
@@ -87,7 +86,7 @@ def _confirmed(w: World, s: State, entry: Entry, watermark: int) -> bool:
     here = w.histories.at(s.history, seq)
     if not here:
         return False
-    there: tuple[Any, ...] = w.histories.rows[here][-1]
+    there = w.histories.rows[here][-1]
     if w.rules.doubt == "newest":
         return w.event[there[0]] == w.event[append]
     return there == (append, version)

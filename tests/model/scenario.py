@@ -14,7 +14,8 @@ class Append:
 
     Requests with equal `key` (Idempotency-Key) or `event` (event id that the client chose) claim one
     identity; with equal `body`, they ask for the same. `after`: sent only once that other request is under
-    way, as a client's retry is; None waits in its gateway from the start.
+    way, as a client's retry is; None waits in its gateway from the start. A gateway takes its appends in the
+    order in which they were sent, which is the one that they are listed in.
     """
 
     gateway: int
@@ -34,7 +35,7 @@ class Rules:
     acknowledge: str = "committed"  # | sequenced
     commit: str = "swap"  # | do nothing: INSERT … ON CONFLICT DO NOTHING
     fence: str = "replid"  # | run id
-    refence: str = "never"  # | undoubted | always: believe a server in another life of it, same epoch
+    another_life: str = "seal"  # | refence: a server that restarted or was promoted, if it continues Postgres
     divergence: str = "seal"  # | copy: make Redis as Postgres is and go on in the same epoch
     watermark: str = "chain"  # | number
     chain: str = "rows"  # | requests: digests of the requests, without event ids and versions
@@ -52,6 +53,7 @@ class Rules:
     conflict_waits: bool = True  # until the history that it was decided on is committed
     replay_waits: bool = True  # until its original is committed
     own_doubt: bool = True  # the retry of one's own unanswered call stays in doubt
+    second_look: bool = True  # a row that Redis is ahead of is read again before an alarm
     torn: bool = True  # a script that failed half-way fences the server
 
 
@@ -88,7 +90,7 @@ FAULTS = {
     "evict": "a committed stream is evicted",
     "lose reply": "a script ran, its reply is lost",
     "delay call": "a script call arrives late or never",
-    "delay verify": "a refence or an installation arrives late or never",
+    "delay install": "an installation arrives late or never",
     "lose commit": "a commit's reply is lost",
     "delay commit": "a commit arrives late or never, while it is sent again",
     "die": "a gateway dies, perhaps with a call or a commit under way",

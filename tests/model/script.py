@@ -1,4 +1,4 @@
-"""The scripts as Redis runs them: sequence.lua, refence.lua, install.lua. Pure: data in, data out.
+"""The scripts as Redis runs them: prelude.lua, sequence.lua, install.lua. Pure: data in, data out.
 
 Each function follows its script line by line; what they are given and leave is described there.
 """
@@ -23,17 +23,12 @@ class Reply(NamedTuple):
     answers: tuple[tuple[str | int, ...], ...]
 
 
-def opened(w: World, node: Node, epoch: int, server: int) -> Data | None:
+def opened(w: World, node: Node, epoch: int) -> Data | None:
     """What every script asks first; None is FENCED."""
     data = node.data
     if not node.master or data is None or data.epoch != epoch or data.fence != w.identity(node):
         return None
-    if data.torn and w.rules.torn:
-        return None
-    # Where a server may be believed in another life, each gateway names the life that it verified itself.
-    if w.rules.refence == "undoubted" and server != w.identity(node):
-        return None
-    return data
+    return None if data.torn and w.rules.torn else data
 
 
 def advanced(w: World, data: Data, known: int | None) -> int:
@@ -144,7 +139,7 @@ def contains(w: World, data: Data, history: int) -> bool:
 
 
 def refenced(w: World, node: Node, server: int, epoch: int, history: int) -> Data | None:
-    """The data after refence.lua; None is STALE."""
+    """The data after a server is believed in another life of it, which is unsafe; None: it was too late."""
     data = node.data
     if not node.master or w.identity(node) != server or data is None or data.epoch != epoch or data.torn:
         return None

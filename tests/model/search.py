@@ -4,6 +4,7 @@ meets is the shortest way to one."""
 from __future__ import annotations
 
 import gc
+import itertools
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from tests.model.world import World
 
 @dataclass(frozen=True)
 class Found:
-    """`broken` is None where every promise holds in all states within the bounds."""
+    """`broken` is None where every promise holds in all states within the bounds; `seconds` of CPU."""
 
     states: int
     seconds: float
@@ -26,7 +27,9 @@ class Found:
     trace: tuple[str, ...] = ()
 
     def told(self) -> str:
-        lines = [f"{self.states:,} states, {self.seconds:.1f} s: {self.broken or 'every promise holds'}"]
+        lines = [
+            f"{self.states:,} states, {self.seconds:.1f} s of CPU: {self.broken or 'every promise holds'}"
+        ]
         return "\n".join([*lines, *[f"  {n + 1:2}. {step}" for n, step in enumerate(self.trace)]])
 
 
@@ -43,7 +46,7 @@ def _no_collections() -> Iterator[None]:
 @_no_collections()
 def explore(scenario: Scenario) -> Found:
     """Safety: whether every promise holds in every state."""
-    w, begun = World(scenario), time.monotonic()
+    w, begun = World(scenario), time.process_time()
     start = w.first()
     parents: dict[State, State | None] = {start: None}
     queue = deque((start,))
@@ -58,8 +61,8 @@ def explore(scenario: Scenario) -> Found:
         except Broken as broken:
             last = _text(w)
             trace = (*_trace(w, parents, s), last)
-            return Found(len(parents), time.monotonic() - begun, str(broken), trace)
-    return Found(len(parents), time.monotonic() - begun)
+            return Found(len(parents), time.process_time() - begun, str(broken), trace)
+    return Found(len(parents), time.process_time() - begun)
 
 
 def _text(w: World) -> str:
@@ -74,7 +77,7 @@ def _trace(w: World, parents: dict[State, State | None], s: State) -> tuple[str,
         path.append(parent)
     path.reverse()
     steps = []
-    for before, after in zip(path, path[1:], strict=False):
+    for before, after in itertools.pairwise(path):
         for following in successors(w, before):
             if following == after:
                 steps.append(_text(w))
@@ -86,7 +89,7 @@ def _trace(w: World, parents: dict[State, State | None], s: State) -> tuple[str,
 def strand(scenario: Scenario) -> Found:
     """Liveness: whether from every state, with no more faults, a way leads to rest. The bound on epochs cuts
     the search off, so the states at it count as good. Raises Broken when safety is broken on the way."""
-    w, begun = World(scenario), time.monotonic()
+    w, begun = World(scenario), time.process_time()
     start = w.first()
     parents: dict[State, State | None] = {start: None}
     back: dict[State, list[State]] = {start: []}
@@ -109,7 +112,10 @@ def strand(scenario: Scenario) -> Found:
                 good.append(before)
     stranded = next((s for s in parents if s not in reached), None)
     if stranded is None:
-        return Found(len(parents), time.monotonic() - begun)
+        return Found(len(parents), time.process_time() - begun)
     return Found(
-        len(parents), time.monotonic() - begun, "no way leads to rest from here", _trace(w, parents, stranded)
+        len(parents),
+        time.process_time() - begun,
+        "no way leads to rest from here",
+        _trace(w, parents, stranded),
     )

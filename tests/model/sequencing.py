@@ -24,13 +24,15 @@ def steps(w: World, s: State, g: int) -> Iterator[State]:
 
 
 def _submissions(w: World, s: State, g: int) -> Iterator[State]:
-    for i in w.of_gateway[g]:
-        after = w.appends[i].after
-        if s.pendings[i].stage == NEW and after is not None and s.pendings[after].stage != NEW:
-            w.step = ("a client sends append {} to gateway {}", i, g)
-            d = Draft(s)
-            d.requeue(i, floor=s.top)
-            yield d.state()
+    following = next((i for i in w.of_gateway[g] if s.pendings[i].stage == NEW), None)
+    if following is None:
+        return
+    after = w.appends[following].after
+    if after is not None and s.pendings[after].stage != NEW:
+        w.step = ("a client sends append {} to gateway {}", following, g)
+        d = Draft(s)
+        d.requeue(following, floor=s.top)
+        yield d.state()
 
 
 def _take(w: World, s: State, g: int, batch: tuple[int, ...]) -> Iterator[State]:
@@ -60,7 +62,7 @@ def _calls(w: World, s: State, g: int, looked_up: int, batch: tuple[int, ...]) -
     for n, node in enumerate(s.nodes):
         if not node.master:
             continue
-        data = script.opened(w, node, gateway.epoch, gateway.server)
+        data = script.opened(w, node, gateway.epoch)
         if data is None:
             w.step = ("gateway {} calls Redis {} with appends {}: fenced", g, n, batch)
             d = Draft(s)
@@ -76,7 +78,7 @@ def _calls(w: World, s: State, g: int, looked_up: int, batch: tuple[int, ...]) -
         if w.may(s, "delay call"):
             w.step = ("FAULT gateway {} calls Redis {} with appends {}: under way, unanswered", g, n, batch)
             d = Draft(s, faults=1)
-            delay(d, g, n, gateway.epoch, gateway.server, looked_up, items)
+            delay(d, g, n, gateway.epoch, looked_up, items)
             _distrust(d, g, batch, doubt=True)
             yield d.state()
 
@@ -90,8 +92,8 @@ def hinted(w: World, s: State, batch: tuple[int, ...], data: Data) -> tuple[Item
     return tuple([(i, (data.epoch, data.gen, heads[w.appends[i].stream])) for i in batch])
 
 
-def delay(d: Draft, g: int, n: int, epoch: int, server: int, looked_up: int, items: tuple[Item, ...]) -> None:
-    d.send("call", n, g, d.left, epoch, server, looked_up, items)
+def delay(d: Draft, g: int, n: int, epoch: int, looked_up: int, items: tuple[Item, ...]) -> None:
+    d.send("call", n, g, d.left, epoch, looked_up, items)
 
 
 def _known(w: World, s: State, node: Node) -> tuple[int | None, ...]:
@@ -191,7 +193,7 @@ def _empty_calls(w: World, s: State, g: int) -> Iterator[State]:
     for n, node in enumerate(s.nodes):
         if not node.master:
             continue
-        data = script.opened(w, node, gateway.epoch, gateway.server)
+        data = script.opened(w, node, gateway.epoch)
         if data is None:
             w.step = ("gateway {} finds Redis {} fenced", g, n)
             d = Draft(s)
@@ -213,8 +215,8 @@ def _empty_calls(w: World, s: State, g: int) -> Iterator[State]:
 
 def late_call(w: World, s: State, message: tuple[Any, ...]) -> Iterator[State]:
     """A delayed call runs, if it still may; nobody waits for its reply."""
-    _, n, g, number, epoch, server, looked_up, items = message
-    data = script.opened(w, s.nodes[n], epoch, server)
+    _, n, g, number, epoch, looked_up, items = message
+    data = script.opened(w, s.nodes[n], epoch)
     what = tuple([i for i, _ in items])
     w.step = ("the delayed call of gateway {} with appends {} arrives at Redis {}", g, what, n)
     d = Draft(s)

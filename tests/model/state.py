@@ -34,12 +34,11 @@ class Node(NamedTuple):
 
 
 class Gateway(NamedTuple):
-    """`server` is the replid that it verified, `confirmed` the seq up to which its answers may rest, `phase`
-    what its sequencer is in the middle of, `runs` what its committer has: (epoch, before, after)."""
+    """`confirmed` is the seq up to which its answers may rest, `phase` what its sequencer is in the middle
+    of, `runs` what its committer has: (epoch, before, after), `stuck` whether it waits for a verification."""
 
     alive: bool
     epoch: int
-    server: int
     open: bool
     confirmed: int
     phase: tuple[Any, ...]

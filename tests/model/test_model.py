@@ -13,7 +13,7 @@ import pytest
 
 from tests.model.configurations import HELD, LIVE
 from tests.model.search import Found, explore, strand
-from tests.model.variants import UNSAFE
+from tests.model.variants import BEYOND, UNSAFE
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -29,8 +29,8 @@ def searches(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Found]
 
 
 def _search(name: str) -> Found:
-    if name in UNSAFE:
-        variant = UNSAFE[name]
+    variant = UNSAFE.get(name) or BEYOND.get(name)
+    if variant is not None:
         return (strand if variant.strands else explore)(variant.scenario)
     return strand(LIVE[name].scenario) if name in LIVE else explore(HELD[name].scenario)
 
@@ -51,3 +51,11 @@ def test_a_way_leads_to_rest_from_every_state(name: str, searches: dict[str, Fut
 def test_a_protocol_without_one_of_the_rules_is_caught(name: str, searches: dict[str, Future[Found]]) -> None:
     found = searches[name].result()
     assert UNSAFE[name].breaks in (found.broken or ""), found.told()
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_fault_beyond_the_promises_is_found_to_be_one(
+    name: str, searches: dict[str, Future[Found]]
+) -> None:
+    found = searches[name].result()
+    assert BEYOND[name].breaks in (found.broken or ""), found.told()

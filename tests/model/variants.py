@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tests.model.scenario import Append, Rules, Scenario
 
 _ONE, _TWO = Append(0, body=1), Append(1, body=2)
-_RETRIED = (Append(0, body=1, key=1), Append(1, body=1, key=1, after=0))
+_KEYED, _RETRY = Append(0, body=1, key=1), Append(1, body=1, key=1, after=0)
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,10 @@ UNSAFE = {
         "a conflict on a history that is not committed",
     ),
     "a server is believed in another life, in the same epoch": Variant(
-        Scenario(appends=(*_RETRIED, _TWO), faults=("crash",), budget=1, rules=Rules(refence="always")),
-        "answered with the receipt of 2",
+        Scenario(
+            appends=(_KEYED, _TWO, _RETRY), faults=("crash",), budget=1, rules=Rules(another_life="refence")
+        ),
+        "answered with the receipt of 1",
     ),
     "the same, and answers are asked of Postgres once more": Variant(
         Scenario(
@@ -51,12 +53,12 @@ UNSAFE = {
             epochs=2,
             faults=("promote", "lose reply", "expire"),
             budget=3,
-            rules=Rules(refence="always", answers="checked"),
+            rules=Rules(another_life="refence", answers="checked"),
         ),
         "answered not_committed and is there",
     ),
     "verify by a copy of Postgres, without a seal": Variant(
-        Scenario(appends=_RETRIED, faults=("crash",), budget=1, rules=Rules(divergence="copy")),
+        Scenario(appends=(_KEYED, _RETRY), faults=("crash",), budget=1, rules=Rules(divergence="copy")),
         "append 1 is there beside append 0 of the same identity",
     ),
     "a watermark by number": Variant(
@@ -75,7 +77,7 @@ UNSAFE = {
             gateways=1,
             rules=Rules(validate="before the call"),
         ),
-        "asked for 0 events before it and stands after 1",
+        "asked to stand after 0 events and stands after 1",
     ),
     "calls without numbers": Variant(
         Scenario(
@@ -87,8 +89,10 @@ UNSAFE = {
         "appears after it was answered that it never will",
     ),
     "identities forgotten in silence": Variant(
-        Scenario(appends=(*_RETRIED, Append(0, 2), Append(0, 3)), window=1, rules=Rules(look_again=False)),
-        "append 1 is there beside append 0 of the same identity",
+        Scenario(
+            appends=(_KEYED, Append(0, 2), Append(0, 3), _RETRY), window=1, rules=Rules(look_again=False)
+        ),
+        "append 3 is there beside append 0 of the same identity",
     ),
     "sequenced anew without a look-up": Variant(
         Scenario(appends=(_ONE, _TWO), faults=("wipe", "lose reply"), budget=2, rules=Rules(relook=False)),
@@ -111,14 +115,24 @@ UNSAFE = {
             budget=1,
             rules=Rules(install_epoch=False),
         ),
-        "a conflict with 1 events, which the stream does not have",
+        "a conflict with 1 events, not what the stream has",
+    ),
+    "an alarm at first sight": Variant(
+        Scenario(
+            appends=(_ONE, _TWO),
+            slow_look=True,
+            faults=("lose reply",),
+            budget=1,
+            rules=Rules(second_look=False),
+        ),
+        "Postgres seems to have lost commits, and has not",
     ),
     "a conflict before its basis is committed": Variant(
         Scenario(appends=(_ONE, Append(1, 2, expected=0)), rules=Rules(conflict_waits=False)),
         "a conflict on a history that is not committed",
     ),
     "a replay before its original is committed": Variant(
-        Scenario(appends=_RETRIED, rules=Rules(replay_waits=False)),
+        Scenario(appends=(_KEYED, _RETRY), rules=Rules(replay_waits=False)),
         "answered with the receipt of None",
     ),
     "one's own retry is not in doubt": Variant(
@@ -142,7 +156,8 @@ UNSAFE = {
     ),
     "a read that trusts all below the newest confirmed": Variant(
         Scenario(
-            appends=(_ONE, Append(1, 2, stream=1, after=2), Append(1, 3)),
+            appends=(_ONE, Append(1, 2, stream=1), Append(1, 3)),
+            cold=True,
             reads=True,
             epochs=2,
             faults=("wipe",),
@@ -161,9 +176,17 @@ UNSAFE = {
             faults=("crash", "die"),
             budget=2,
             epochs=5,
-            rules=Rules(refence="always", hole="wait"),
+            rules=Rules(another_life="refence", hole="wait"),
         ),
         "no way leads to rest",
         strands=True,
+    ),
+}
+
+# The rules as they are, and a fault that they are not made for.
+BEYOND = {
+    "a Redis that is set back within one life": Variant(
+        Scenario(appends=(_KEYED, _TWO, _RETRY), faults=("restore",), budget=1),
+        "answered with the receipt of 1",
     ),
 }

@@ -1,4 +1,4 @@
-"""Steps of a gateway's verifier: look at Postgres and Redis, then believe, refence, or seal and install."""
+"""Steps of a gateway's verifier: look at Postgres and Redis, then believe, or seal and install."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.model import outcomes, script
-from tests.model.state import ANSWERED, Broken, Data, Node, State
+from tests.model.state import Broken, Data, Node, State
 from tests.model.world import Draft, World
 
 
@@ -56,18 +56,20 @@ def _inspect(w: World, s: State, g: int, epoch: int, history: int) -> Iterator[S
         d.gateway(g, phase=())
         if _ahead(w, node.data, epoch, history):
             w.step = ("gateway {} reads Postgres again: Redis {} is ahead", g, n)
-            if _ahead(w, node.data, s.epoch, s.history):
+            if not w.rules.second_look or _ahead(w, node.data, s.epoch, s.history):
                 raise Broken("Postgres seems to have lost commits, and has not")
         elif not _continues(w, node.data, epoch, history):
             if not _give_up(w, s, d, g, n, epoch, history):
                 continue
         elif node.data is not None and node.data.fence == w.identity(node):
             w.step = ("gateway {} verifies Redis {}: believed, in epoch {}", g, n, epoch)
-            outcomes.adopt(w, d, g, w.identity(node), epoch, history)
-        elif w.rules.refence == "always" or (
-            w.rules.refence == "undoubted" and not _doubts(w, s, g, n, epoch)
-        ):
-            w.step = ("gateway {} verifies Redis {}: it continues Postgres, to be refenced", g, n)
+            outcomes.adopt(w, d, g, epoch, history)
+        elif w.rules.another_life == "refence":
+            w.step = (
+                "gateway {} verifies Redis {}: it continues Postgres in another life, to be believed",
+                g,
+                n,
+            )
             d.gateway(g, phase=("refence", n, w.identity(node), epoch, history))
         elif not _give_up(w, s, d, g, n, epoch, history):
             continue
@@ -83,15 +85,6 @@ def _ahead(w: World, data: Data | None, epoch: int, history: int) -> bool:
 
 def _continues(w: World, data: Data | None, epoch: int, history: int) -> bool:
     return data is not None and data.epoch == epoch and not data.torn and script.contains(w, data, history)
-
-
-def _doubts(w: World, s: State, g: int, n: int, epoch: int) -> bool:
-    """Whether something of this gateway may still happen on the server that it believed before."""
-    gateway = s.gateways[g]
-    if gateway.epoch != epoch or gateway.server == w.identity(s.nodes[n]):
-        return False
-    open_ = [s.pendings[i] for i in w.of_gateway[g] if s.pendings[i].stage < ANSWERED]
-    return bool(gateway.runs) or any(pending.doubt for pending in open_)
 
 
 def _give_up(w: World, s: State, d: Draft, g: int, n: int, epoch: int, history: int) -> bool:
@@ -133,9 +126,9 @@ def _act(
     d.gateway(g, phase=())
     if data is not None:
         d.data(n, data)
-        outcomes.adopt(w, d, g, server, epoch, history)
+        outcomes.adopt(w, d, g, epoch, history)
     yield d.state()
-    if w.may(s, "delay verify"):
+    if w.may(s, "delay install"):
         w.step = ("FAULT gateway {}: {} Redis {} in epoch {}: under way, unanswered", g, action, n, epoch)
         d = Draft(s, faults=1)
         d.gateway(g, phase=())
@@ -154,7 +147,7 @@ def _done(w: World, node: Node, action: str, server: int, epoch: int, history: i
 
 
 def late_verify(w: World, s: State, message: tuple[Any, ...]) -> Iterator[State]:
-    """A delayed refence or installation arrives; nobody waits for its reply."""
+    """A delayed installation arrives; nobody waits for its reply."""
     _, n, action, server, epoch, history = message
     w.step = ("the delayed {} arrives at Redis {} for epoch {}", action, n, epoch)
     d = Draft(s)

@@ -23,6 +23,9 @@ class World:
         self.of_gateway = [
             [i for i, each in enumerate(self.appends) if each.gateway == g] for g in range(scenario.gateways)
         ]
+        for of in self.of_gateway:
+            sent_later = [self.appends[i].after is not None for i in of]
+            assert sent_later == sorted(sent_later), "appends that wait from the start come first"
         self.event = [("event", i if each.event is None else ~each.event) for i, each in self._numbered()]
         self.chosen = [self._chosen(i) for i in range(len(self.appends))]
         self.identities = [
@@ -43,7 +46,7 @@ class World:
         """Everybody agrees on an empty partition in epoch 1."""
         data = Data(1, 0, 0, 0, 0, 1, 0, 0, 0)
         nodes = tuple([Node(n == 0, n, 0, data) for n in range(self.scenario.nodes)])
-        gateway = Gateway(True, 1, 0, True, 0, (), (), False)
+        gateway = Gateway(True, 1, True, 0, (), (), False)
         pendings = [Pending(int(each.after is None), False, False, (), 0) for each in self.appends]
         gateways = (gateway,) * self.scenario.gateways
         return State(1, 0, nodes, gateways, tuple(pendings), (), self.scenario.budget, (), 0)
