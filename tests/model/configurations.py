@@ -147,7 +147,7 @@ LIVE = {
         Scenario(
             appends=(_ONE, _TWO),
             faults=("lose reply", "lose commit", "delay call", "delay commit", "delay install", "tear"),
-            budget=1,
+            budget=2,
             epochs=5,
         ),
     ),
@@ -159,11 +159,11 @@ _EVERYTHING_OF_ONE_SERVER = (
 
 LARGER = {
     "everything, one server": Case(
-        "two appends, any two faults of one server, its gateways and its network",
+        "two appends, any three faults of one server, its gateways and its network",
         Scenario(
             appends=(_ONE, Append(1, 2, expected=AT_LEAST_ONE)),
             faults=_EVERYTHING_OF_ONE_SERVER,
-            budget=2,
+            budget=3,
             epochs=4,
         ),
     ),

@@ -165,7 +165,7 @@ async def test_nothing_that_a_client_chose_is_in_the_metrics(
     await noted(client, key, 1)
     await client.get("/nosuchtype/nosuchkey/events")
     page = (await operator.get("/_/metrics")).text
-    for chosen in (key, account.name, account.id, account.admin, "order", "was_noted", "nosuch"):
+    for chosen in (key, account.name, account.id, account.admin, 'type="order"', "was_noted", "nosuch"):
         assert chosen not in page
 
 
