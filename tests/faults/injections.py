@@ -357,7 +357,7 @@ async def redis_split(scene: Scene) -> AsyncIterator[None]:
     """Two masters, each with gateways of its own; at times one side can't reach Postgres for a while."""
     rng, redis, cluster = scene.rng, scene.cluster.redis, scene.cluster
     await redis.in_step()
-    if rng.random() < 0.5:
+    if rng.random() < 0.3:
         await _lag(scene)
     old, new = redis.master, redis.replica
     redis.links[old].hold(Way.UP, Way.DOWN)
@@ -366,8 +366,9 @@ async def redis_split(scene: Scene) -> AsyncIterator[None]:
     for number in moved:
         cluster.redis_links[number].lead_to(redis.sockets[new], drop=True)
     scene.say(f"two masters, gateways {sorted(moved)} on the new one")
-    side = [n for n in range(len(cluster.gateways)) if (n in moved) == (rng.random() < 0.3)]
-    cut_off = [cluster.postgres_links[n] for n in side] if rng.random() < 0.6 else []
+    old_side = rng.random() < 0.8
+    side = [n for n in range(len(cluster.gateways)) if (n not in moved) == old_side]
+    cut_off = [cluster.postgres_links[n] for n in side] if rng.random() < 0.7 else []
     if cut_off:
         scene.say(f"gateways {side} without Postgres")
     for link in cut_off:

@@ -14,13 +14,14 @@ import msgspec
 
 from tests.faults.client import Client, EventBody
 from tests.faults.cluster import GatewayAt
-from tests.faults.history import Observation, Operation, Seen, StreamName
+from tests.faults.history import Observation, Operation, Seen, StreamName, Verdict
 from tests.faults.wire import Answer
 
 READ_S = 6.0
 PAGE_EVENTS_MAX = 60
 FOLLOW_S = (0.5, 2.5)
-RECENT = 40
+RECENT = 150
+"""Operations among which a reader looks for one in doubt."""
 
 
 class Page(msgspec.Struct):
@@ -87,12 +88,14 @@ class Reader:
             await asyncio.sleep(rng.uniform(0.002, 0.03))
 
     def _some(self) -> StreamName:
-        """Where something was just tried, often; else anywhere."""
-        rng, recent = self.client.rng, self.client.history.operations[-RECENT:]
-        if recent and rng.random() < 0.5:
-            tried = rng.choice(recent)
-            if tried.key is not None:
-                return StreamName(tried.tenant, tried.aggregate_type, tried.key)
+        """Where something is in doubt, often: that is what may be shown too early. Else anywhere."""
+        rng = self.client.rng
+        if rng.random() < 0.6:
+            recent = self.client.history.operations[-RECENT:]
+            doubted = [each for each in recent if each.key is not None and each.verdict is Verdict.UNKNOWN]
+            if doubted:
+                tried = rng.choice(doubted)
+                return StreamName(tried.tenant, tried.aggregate_type, tried.key or "")
         place = rng.choice(self._places.hot if rng.random() < 0.7 else self._places.many)
         return StreamName(rng.randrange(len(self.client.cluster.tenants)), *place)
 

@@ -29,7 +29,7 @@ BATCH_EVENTS_MAX = 12
 BURST = 6
 HASTY_S = (0.005, 0.25)
 """Patience of a client that gives up quickly: its tries run beside each other."""
-WRITERS, READERS, FOLLOWERS = 12, 3, 1
+WRITERS, READERS, FOLLOWERS = 14, 4, 1
 DRAIN_S = 8.0
 
 Action = Callable[["Writer"], Awaitable[Any]]
