@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final
@@ -139,6 +140,12 @@ class Postgres:
         if not rows:
             return None
         return PartitionRow(rows[0]["epoch"], rows[0]["seq"], rows[0]["chain"], "redis", owner)
+
+    async def keep_alarm(self, p: int, who: str, epoch: int, seq: int, chain: str, why: str) -> None:
+        """Keeps what somebody saw committed and Postgres does not have, if Postgres lets us: it may be
+        read-only, or the role not up to it. Called again and again while it is so."""
+        with suppress(PostgresTrouble, asyncpg.PostgresError):
+            await self.fetch("alarm", p, who, epoch, seq, chain, why)
 
     async def takes_writes(self) -> bool:
         return bool((await self.fetch("probe"))[0][0])

@@ -95,7 +95,6 @@ class Verifier:
         self._owner = owner
         self._identity_window = identity_window
         self._changes = changes
-        self._alarmed: dict[int, Witness] = {}
 
     async def verify(self, partition: Partition) -> None:
         """Afterwards `partition` is open.
@@ -106,10 +105,11 @@ class Verifier:
         try:
             await self._verify(partition)
         except PostgresLostCommits as loss:
-            if loss.witness is not None:
-                await self._keep_alarm(partition.number, loss.witness, str(loss))
+            if (saw := loss.witness) is not None:
+                who = f"{saw.who} ({self._owner})"
+                told = (saw.epoch, saw.seq, saw.chain, str(loss))
+                await self._postgres.keep_alarm(partition.number, who, *told)
             raise
-        self._alarmed.pop(partition.number, None)
 
     async def _verify(self, partition: Partition) -> None:
         patient = True
@@ -164,16 +164,6 @@ class Verifier:
             raise CannotVerify(f"partition {p}: {error}") from error
         if not held:
             raise PostgresLostCommits(witness.against(p, row), witness)
-
-    async def _keep_alarm(self, p: int, witness: Witness, why: str) -> None:
-        if self._alarmed.get(p) == witness:
-            return
-        args = (p, f"{witness.who} ({self._owner})", witness.epoch, witness.seq, witness.chain, why)
-        try:
-            await self._postgres.fetch("alarm", *args)
-        except PostgresTrouble:
-            return  # tried again at the next verification
-        self._alarmed[p] = witness
 
     async def _seal_and_install(self, partition: Partition, row: PartitionRow, seen: Inspection) -> bool:
         # Before a Redis is given up: what it knew to be committed must be in Postgres.

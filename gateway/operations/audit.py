@@ -76,7 +76,7 @@ async def _check_partition(place: Place, p: int, report: Report, watcher: Watche
 
 async def _seen(place: Place, p: int, row: Any, looked: Looked | None, report: Report) -> Anchors:
     """What somebody saw committed: reports what Postgres has not come to, returns what its rows must give."""
-    seen = await alarms(place, p)
+    seen = [each.witness for each in await alarms(place, p)]
     if looked is not None and looked.meta.epoch >= 0:
         report.count("epochs")
         if looked.meta.epoch > row["epoch"]:

@@ -48,8 +48,8 @@ async def read(
     key: str,
     first: str = "-",
     last: str = "+",
-    most: int = PAGE_ENTRIES,
     *,
+    most: int,
     newest_first: bool = False,
 ) -> tuple[Meta, Sequence[Any]]:
     """The meta hash and the entries of one moment. Raises RedisTrouble."""
@@ -72,7 +72,7 @@ async def journaled(
     left = most
     while after < to and left != 0:
         page = PAGE_ENTRIES if left is None else min(left, PAGE_ENTRIES)
-        _, entries = await read(scripts, keys, keys.journal, f"({after}", str(to), page)
+        _, entries = await read(scripts, keys, keys.journal, f"({after}", str(to), most=page)
         for entry in entries:
             each = Journaled(*placed_from_journal(entry))
             yield each

@@ -114,7 +114,7 @@ async def _in_streams(place: Place, standing: Standing, after: int, before: int)
     async for stream in every_stream(place, standing.p, standing.seen.epoch):
         first = "-"
         while True:
-            _, entries = await read(place.scripts, keys, keys.stream(stream), first)
+            _, entries = await read(place.scripts, keys, keys.stream(stream), first, most=PAGE_ENTRIES)
             for entry in entries:
                 version, seq, packed = stream_entry(entry)
                 if after < seq < before:

@@ -21,7 +21,7 @@ Advance = Callable[[int], None]
 """Told how many rows more were looked at."""
 
 
-async def walk_page(pool: asyncpg.Pool, p: int, walk: RowWalk, to_seq: int, most: int = PAGE_ROWS) -> int:
+async def walk_page(pool: asyncpg.Pool, p: int, walk: RowWalk, to_seq: int, most: int) -> int:
     """Takes the walk on by a page, at most to `to_seq`; how many rows that were. Raises PostgresTrouble."""
     rows = await fetch(pool, "rows", p, walk.seq, to_seq, most)
     walk.check(rows)
@@ -31,7 +31,7 @@ async def walk_page(pool: asyncpg.Pool, p: int, walk: RowWalk, to_seq: int, most
 async def check_rows(place: Place, p: int, walk: RowWalk, row: Any, advance: Advance) -> None:
     """All rows of a partition that stands at `row` (standing.sql). Raises PostgresTrouble."""
     while walk.seq < row["seq"]:
-        taken = await walk_page(place.pool, p, walk, row["seq"])
+        taken = await walk_page(place.pool, p, walk, row["seq"], PAGE_ROWS)
         advance(taken)
         if not taken:
             break

@@ -126,7 +126,7 @@ async def _stream_trouble(place: Place, p: int, stream: Stream) -> str | None:
     last = seq = 0
     while True:
         after = f"({last}-0" if last else "-"
-        now, entries = await read(place.scripts, keys, keys.stream(stream), after)
+        now, entries = await read(place.scripts, keys, keys.stream(stream), after, most=PAGE_ENTRIES)
         if now.epoch != row.epoch:
             return None  # nobody reads these keys any more
         for entry in entries:

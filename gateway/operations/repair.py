@@ -143,9 +143,12 @@ async def repair(place: Place, plan: Plan) -> None:
             f"partition {standing.p}: the journal changed after seq {before[0]}: run it again"
         )
     what = "partial repair" if plan.unmended else "repair"
-    args = (standing.p, standing.row.epoch, plan.end.seq, plan.end.epoch, what, operator(), plan.told)
-    if not await place.fetch("finish_repair", *args):
+    where = (standing.p, standing.row.epoch, plan.end.seq, plan.end.epoch)
+    did = await place.fetch("finish_repair", *where, what, operator(), plan.told, standing.alarm)
+    if not did:
         raise OperationFailed(f"partition {standing.p} was sealed by a gateway meanwhile: run it again")
+    if did[0]["what"] != what:
+        raise OperationFailed(f"partition {standing.p}: a gateway misses more by now: run it again")
 
 
 async def _runs(place: Place, plan: Plan) -> AsyncIterator[list[Placed]]:

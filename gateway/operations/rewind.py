@@ -55,9 +55,11 @@ class Loss:
 
 
 async def weigh(place: Place, plan: Plan, into: LostEvents) -> Loss:
-    """Finds what a rewind would give up and writes the events that Redis still has. Raises RedisTrouble,
-    PostgresTrouble, OSError."""
+    """Finds what a rewind would give up and writes the events that Redis still has. Raises OperationFailed
+    when nothing is missing, RedisTrouble, PostgresTrouble, OSError."""
     standing = plan.standing
+    if not standing.missing:
+        raise OperationFailed(f"partition {standing.p}: nothing is missing: `sluice repair` ends its alarm")
     after = standing.row.seq if plan.joined else None
     known_to = max((each.seq for each in standing.missing), default=0)
     found = await search(place, standing, plan.parts, after or 0, known_to, into)
@@ -70,7 +72,8 @@ async def rewind(place: Place, loss: Loss, identity_window: int) -> int:
     standing = loss.plan.standing
     row, seen = standing.row, standing.seen
     epoch = 1 + max(row.epoch, row.rewound, seen.epoch, *(each.epoch for each in standing.missing))
-    begun = await place.fetch("rewind", standing.p, row.epoch, row.seq, epoch, operator(), loss.told)
+    where = (standing.p, row.epoch, row.seq, epoch)
+    begun = await place.fetch("rewind", *where, operator(), loss.told, standing.alarm)
     if not begun:
         raise OperationFailed(f"partition {standing.p} was changed by a gateway meanwhile: run it again")
     keys = place.keys(standing.p, epoch)

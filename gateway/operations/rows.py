@@ -39,6 +39,7 @@ class RowWalk:
         self._anchors = anchors or {}
         self._walk = ChainWalk("")
         self._before: Any = None
+        self._stream: Stream | None = None
         self._walked = 0
         self._random = random.Random()  # noqa: S311 - a sample, no secret
 
@@ -48,13 +49,13 @@ class RowWalk:
             stream = stream_of(row)
             self._check_digest(row, stream)
             begins = self._walk.add(row["append_id"], row["version"], row["digest"])
-            self._check_append(row, begins)
+            self._check_append(row, stream, begins)
             self._check_tenant(row, stream)
             for chain, who in self._anchors.get(row["seq"], ()):
                 if self._walk.chain != chain:
                     self._violated("seen", row, f"{who} saw another history committed up to here")
             self._sample(stream)
-            self._before, self.seq = row, row["seq"]
+            self._before, self._stream, self.seq = row, stream, row["seq"]
 
     def finish(self, to_seq: int, chain: str, last_seq: int) -> None:
         """All rows up to `to_seq`, where Postgres says the partition stands, were taken; `last_seq` is the
@@ -82,13 +83,11 @@ class RowWalk:
         elif row_digest(stream, row["append_id"], pack_event(event_of(row))) != row["digest"]:
             self._violated("rows", row, "the row is not what its digest says")
 
-    def _check_append(self, row: Any, begins: bool) -> None:
+    def _check_append(self, row: Any, stream: Stream, begins: bool) -> None:
         if begins:
             if row["append_id"] != row["id"].bytes:
                 self._violated("order", row, "an append begins here without its first event")
-        elif self._before is not None and (
-            row["version"] != self._before["version"] + 1 or stream_of(row) != stream_of(self._before)
-        ):
+        elif row["version"] != self._before["version"] + 1 or stream != self._stream:
             self._violated("order", row, "an append does not continue in its stream")
 
     def _check_tenant(self, row: Any, stream: Stream) -> None:
@@ -104,6 +103,8 @@ class RowWalk:
     def _sample(self, stream: Stream) -> None:
         """A reservoir: every row walked so far had the same chance to bring its stream in."""
         self._walked += 1
+        if stream == self._stream:
+            return
         if len(self.streams) < STREAMS_SAMPLED:
             if stream not in self.streams:
                 self.streams.append(stream)

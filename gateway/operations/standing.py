@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.log.postgres import PartitionRow
 from gateway.log.verify import Inspection
@@ -12,12 +13,14 @@ from gateway.operations.place import OperationFailed, Place
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`missing`: what somebody saw committed and Postgres does not have. `seen`: Redis' word."""
+    """`missing`: what somebody saw committed and Postgres does not have. `seen`: Redis' word. `alarm`: the
+    last of the trail that was taken into account."""
 
     p: int
     row: PartitionRow
     seen: Inspection
     missing: tuple[Witness, ...]
+    alarm: int
 
     @property
     def in_need(self) -> bool:
@@ -31,7 +34,10 @@ class Standing:
 
 
 async def stand(place: Place, p: int) -> Standing:
-    """Raises PostgresTrouble, RedisTrouble, and OperationFailed for a Redis that is a replica."""
+    """Raises PostgresTrouble, RedisTrouble, and OperationFailed (a replica, a row that is gone)."""
+    raised = await alarms(place, p)
+    if not await place.postgres.fetch("partition", p):
+        raise OperationFailed(f"partition {p} has no row in partition_log: was it edited?")
     row = await place.postgres.partition(p)
     keys = place.keys(p, row.epoch)
     args = (row.epoch, row.seq)
@@ -40,13 +46,21 @@ async def stand(place: Place, p: int) -> Standing:
         raise OperationFailed("this Redis is a replica: SLUICE_REDIS_URL must lead to the primary")
     if seen.witness.ahead_of(row):
         row = await place.postgres.partition(p)  # others may have gone on between the two looks
-    witnesses = (seen.witness, *await alarms(place, p))
+    witnesses = (seen.witness, *(each.witness for each in raised))
     missing = [each for each in witnesses if not await contains(place.postgres, p, row, each)]
-    return Standing(p, row, seen, tuple(missing))
+    return Standing(p, row, seen, tuple(missing), max((each.id for each in raised), default=0))
 
 
-async def alarms(place: Place, p: int) -> list[Witness]:
-    """What gateways saw committed and missed since it was last put in order. Raises PostgresTrouble."""
+class Alarm(NamedTuple):
+    """A row of the trail: what a gateway saw committed and missed."""
+
+    id: int
+    witness: Witness
+
+
+async def alarms(place: Place, p: int) -> list[Alarm]:
+    """Those since it was last put in order. Raises PostgresTrouble."""
     return [
-        Witness(row["who"], row["epoch"], row["seq"], row["chain"]) for row in await place.fetch("alarms", p)
+        Alarm(row["id"], Witness(row["who"], row["epoch"], row["seq"], row["chain"]))
+        for row in await place.fetch("alarms", p)
     ]

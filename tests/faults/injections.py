@@ -354,25 +354,31 @@ async def redis_aba(scene: Scene) -> AsyncIterator[None]:
 @_injection("redis-split", "redis", "network", splits=True, weight=4)
 @asynccontextmanager
 async def redis_split(scene: Scene) -> AsyncIterator[None]:
-    """Two masters, each with gateways of its own; at times one side can't reach Postgres for a while."""
+    """Two masters, each with gateways of its own; often one side can't reach Postgres."""
     rng, redis, cluster = scene.rng, scene.cluster.redis, scene.cluster
     await redis.in_step()
-    if rng.random() < 0.3:
-        await _lag(scene)
     old, new = redis.master, redis.replica
-    redis.links[old].hold(Way.UP, Way.DOWN)
     moved = rng.sample(range(len(cluster.gateways)), rng.randint(1, len(cluster.gateways) - 1))
-    await redis.lead(new)
-    for number in moved:
-        cluster.redis_links[number].lead_to(redis.sockets[new], drop=True)
     scene.say(f"two masters, gateways {sorted(moved)} on the new one")
     old_side = rng.random() < 0.8
-    side = [n for n in range(len(cluster.gateways)) if (n not in moved) == old_side]
-    cut_off = [cluster.postgres_links[n] for n in side] if rng.random() < 0.7 else []
+    cut_off = [n for n in range(len(cluster.gateways)) if (n not in moved) == old_side]
+    if rng.random() < 0.3:
+        cut_off = []
     if cut_off:
-        scene.say(f"gateways {side} without Postgres")
-    for link in cut_off:
-        link.hold(Way.UP, Way.DOWN)
+        scene.say(f"gateways {cut_off} without Postgres")
+    for number in cut_off:
+        cluster.postgres_links[number].hold(Way.UP, Way.DOWN)
+    for number in moved:
+        cluster.redis_links[number].refuse()
+    if rng.random() < 0.3:
+        await _lag(scene)
+    else:
+        await redis.in_step(LAG_S[1])
+    redis.links[old].hold(Way.UP, Way.DOWN)
+    await redis.lead(new)
+    for number in moved:
+        cluster.redis_links[number].heal()
+        cluster.redis_links[number].lead_to(redis.sockets[new], drop=True)
     try:
         yield
     finally:
@@ -380,9 +386,8 @@ async def redis_split(scene: Scene) -> AsyncIterator[None]:
         scene.say(f"the {'old' if winner == old else 'new'} one wins")
         if rng.random() < 0.5:
             await _become_pair(scene, winner)
-        for link in cut_off:
-            link.heal()
-        await redis.lead(winner)
+        for number in cut_off:
+            cluster.postgres_links[number].heal()
         await _become_pair(scene, winner)
 
 

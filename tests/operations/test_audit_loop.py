@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gateway.config import Config
 from gateway.log.log import Log
 from gateway.operations.audit_loop import AuditLoop
 from gateway.operations.place import Place
 from gateway.telemetry.metrics import Metrics
+from tests.edge.calls import new_client
+from tests.edge.serving import serving
 from tests.log import drive
 from tests.log.drive import append, appended, new_stream, until
 from tests.operations.filled import p_of
+from tests.telemetry.scrape import scraped_until
 
 
 def loop_at(place: Place, rows_per_s: int) -> tuple[AuditLoop, CollectorRegistry]:
@@ -75,3 +80,14 @@ async def test_every_kind_that_it_can_find_has_a_counter(log: Log, home: drive.P
         await audit.run_once(each)
     for kind in ("rows", "order", "chain", "tenants"):
         assert registry.get_sample_value("sluice_audit_violations_total", {"kind": kind}), kind
+
+
+async def test_a_gateway_audits_only_when_it_is_told_to(postgres_url: str, redis_url: str) -> None:
+    quiet = Config(redis_url=redis_url, postgres_url=postgres_url, metrics_token="m" * 32)
+    for config, passes in ((quiet, 0), (replace(quiet, audit_rows_per_s=1000), 1)):
+        async with serving(config) as served, new_client(served.url, config.metrics_token) as client:
+            found = await scraped_until(client, lambda page: page.all("sluice_partitions"))
+            if passes:
+                found = await scraped_until(client, lambda page: page("sluice_audit_passes_total"))
+            assert found("sluice_audit_passes_total") == passes
+            assert found("sluice_audit_violations_total", kind="rows") == 0

@@ -12,6 +12,7 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.catalog.migrate import migrate
+from gateway.log.postgres import PostgresTrouble
 from gateway.operations import redis_findings
 from gateway.operations.doctor import diagnose
 from gateway.operations.findings import Diagnosis, Verdict
@@ -137,6 +138,10 @@ async def test_the_grants_that_are_shipped_are_enough_and_their_lack_is_named(du
         await admin.execute("\n".join(grants))
         diagnosis = await examined(durable, url)
         assert diagnosis.ok, diagnosis.findings
+        async with open_place(url, durable.redis_url, 2.0) as gateways:
+            with pytest.raises(PostgresTrouble, match="permission denied"):
+                await gateways.fetch("rewind", 0, 1, 0, 2, "a gateway", "given up", 0)
+            assert await gateways.fetch("finish_repair", 0, 1, 0, 1, "repair", "a gateway", "mended", 0)
         await admin.execute("REVOKE UPDATE (alarm) ON partition_log FROM sluice_gateway")
         await admin.execute("REVOKE INSERT ON append_identity FROM sluice_gateway")
         lacking = {each.name: each.found for each in (await examined(durable, url)).findings}

@@ -291,6 +291,48 @@ async def test_a_plan_that_postgres_has_overtaken_changes_nothing(
     assert [what for what, _ in await trail(home)].count("repair") == 1
 
 
+async def test_an_alarm_that_comes_while_a_repair_runs_is_not_ended_by_it(
+    open_log: OpenLog, restorable: Restorable, home: drive.Place, tmp_path: Path
+) -> None:
+    log = await open_log()
+    done = await written(log, restorable)
+    await log.stop(5)
+    await restorable.restore()
+    async with at(home) as place:
+        (plan,) = await plans(place)
+        p = plan.standing.p
+        await place.postgres.keep_alarm(p, "a gateway", plan.standing.row.epoch, 14, "x", "more was seen")
+        with pytest.raises(OperationFailed, match="misses more by now"):
+            await repair(place, plan)
+        assert (await trail(home))[-1] == ("partial repair", 12)
+        assert (await place.postgres.partition(p)).alarm == "more was seen"
+        (again,) = await plans(place)
+        assert "a gateway saw seq 14 committed" in again.told
+        loss = await weigh(place, again, LostEvents(tmp_path))
+        await place.postgres.keep_alarm(p, "another", plan.standing.row.epoch, 15, "x", "still more")
+        with pytest.raises(OperationFailed, match="changed by a gateway meanwhile"):
+            await rewind(place, loss, WINDOW)
+        (last,) = await plans(place)
+        assert await rewind(place, await weigh(place, last, LostEvents(tmp_path)), WINDOW) > 2
+    assert await stored(home, done.stream) == [*done.kept, *done.lost]
+
+
+async def test_a_gateway_that_may_not_keep_an_alarm_halts_all_the_same(
+    open_log: OpenLog, restorable: Restorable, home: drive.Place
+) -> None:
+    log = await open_log()
+    done = await written(log, restorable)
+    await restorable.restore()
+    await home.execute("ALTER TABLE partition_trail RENAME TO elsewhere")
+    await halted(log, done.stream)
+    await home.execute("ALTER TABLE elsewhere RENAME TO partition_trail")
+    await until(lambda: _has_trail(home))
+
+
+async def _has_trail(home: drive.Place) -> bool:
+    return bool(await trail(home))
+
+
 async def test_an_alarm_that_nothing_speaks_for_any_more_is_ended(log: Log, home: drive.Place) -> None:
     stream = new_stream()
     await appended(log, append(stream, 3))
@@ -526,7 +568,8 @@ async def test_an_alarm_comes_too_late_for_what_was_repaired_or_given_up(log: Lo
     async with at(home) as place:
         row = await place.postgres.partition(p)
         told = (p, "a gateway", row.epoch, 3, row.chain, "late")
-        await place.postgres.fetch("alarm", *told)
+        for _ in range(3):
+            await place.postgres.fetch("alarm", *told)
         assert (await place.postgres.partition(p)).alarm is None  # all of it is there
         await home.execute("UPDATE partition_log SET rewound = epoch WHERE p = $1", p)
         await place.postgres.fetch("alarm", p, "a gateway", row.epoch - 1, 99, "x", "late")
