@@ -23,6 +23,10 @@ GRANT SELECT, INSERT ON partition_trail TO sluice_gateway;
 GRANT SELECT ON tenant TO sluice_gateway;
 GRANT SELECT, UPDATE (last_used_at) ON api_key TO sluice_gateway;
 
+-- What foreign systems call a tenant's aggregates: grows; only sluice_owner renames a scope.
+GRANT SELECT, INSERT ON source_scope, source_key TO sluice_gateway;
+GRANT SELECT ON source_map TO sluice_gateway;
+
 -- PUT /_/spec, and how far each gateway has followed.
 GRANT SELECT, INSERT ON spec_revision TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON spec_closing, catalog_reader TO sluice_gateway;

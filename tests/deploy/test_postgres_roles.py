@@ -41,9 +41,10 @@ OWNERS_ALONE = {
     "create_schema_version",
     "create_tenant",
     "end_key",
+    "rename_source_scope",
     "revoke_key",
 }
-"""Statements that gateways never send: of `sluice migrate`, `tenants` and `keys`."""
+"""Statements that gateways never send: of `sluice migrate`, `tenants`, `keys` and `sources`."""
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,120 @@
+"""Source ids in Postgres: a foreign system's id for one of our aggregates, mapped to its key once for all.
+
+Owns the tables behind the view `source_map`. Must not know where a source id came from (webhooks, an import)
+or what type of aggregate the key is used with: put the type into the scope where one source names several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from gateway.catalog.database import Database, connection, statement
+from gateway.catalog.model import CatalogError, CatalogUnavailable
+from gateway.names.source_ids import SourceId, Unusable, derived_key, read
+from gateway.telemetry.redact import reason
+
+
+@dataclass(frozen=True, slots=True)
+class Sighted:
+    """`key` is what the source id stands for; `first` for the one caller that stored it."""
+
+    key: str
+    first: bool
+
+
+async def key_of(database: Database, tenant: UUID, sighted: SourceId, *, random: bool = False) -> Sighted:
+    """The key of a source id; at first sight one is minted and stored.
+
+    The minted one is a UUIDv5 over tenant and source id, so that two gateways and a replay into an empty
+    database agree; with `random` a UUIDv4. What is stored wins. Any number may sight one id at once: one of
+    them is `first`, all get its key. Idempotent. One round trip for an id that is known.
+    Raises CatalogUnavailable where Postgres does not answer: then it is not known whether anything is stored.
+    """
+    async with _connection(database) as conn:
+        known = await _find(conn, tenant, sighted)
+        if known is not None:
+            return Sighted(known, False)
+        scope = await _scope(conn, tenant, sighted)
+        key = str(uuid4()) if random else _derived(tenant, sighted, scope)
+        return await _store(conn, scope["id"], sighted.source_id, key)
+
+
+async def known_key(database: Database, tenant: UUID, sighted: SourceId) -> str | None:
+    """The key that is stored for a source id; None where there is none, and nothing is minted.
+    Raises CatalogUnavailable."""
+    async with _connection(database) as conn:
+        return await _find(conn, tenant, sighted)
+
+
+async def link(database: Database, tenant: UUID, sighted: SourceId, key: str) -> Sighted:
+    """Maps a source id to an aggregate that exists; several may stand for one. A mapping that is there
+    already stays as it is: the answer's key says which. Raises CatalogUnavailable."""
+    async with _connection(database) as conn:
+        scope = await _scope(conn, tenant, sighted)
+        return await _store(conn, scope["id"], sighted.source_id, key)
+
+
+async def source_ids_of(database: Database, tenant: UUID, key: str) -> tuple[SourceId, ...]:
+    """What foreign systems call an aggregate, sorted; for an export. Raises CatalogUnavailable."""
+    async with _connection(database) as conn:
+        rows = await conn.fetch(statement("find_source_ids"), tenant, key)
+    return tuple(SourceId(*row) for row in rows)
+
+
+async def rename_scope(database: Database, tenant: UUID, source: str, scope: str, name: str) -> None:
+    """Gives a scope another name; all keys stay. Whoever sights an id under the old name from now on begins
+    a new scope. Raises CatalogError where there is no such scope or the name is taken or can't be."""
+    match read(source, name, "-"):
+        case Unusable(why):
+            raise CatalogError(why)
+    async with connection(database) as conn:
+        try:
+            renamed = await conn.fetchval(statement("rename_source_scope"), tenant, source, scope, name)
+        except asyncpg.UniqueViolationError:
+            why = "two scopes are not made one, since ids in both may be equal"
+            raise CatalogError(f"{source} has a scope {name!r} already: {why}") from None
+    if not renamed:
+        raise CatalogError(f"{source} has no scope {scope!r}: no id was ever seen in it")
+
+
+async def _find(conn: Any, tenant: UUID, sighted: SourceId) -> str | None:
+    found: str | None = await conn.fetchval(
+        statement("find_source_key"), tenant, sighted.source, sighted.scope, sighted.source_id
+    )
+    return found
+
+
+async def _scope(conn: Any, tenant: UUID, sighted: SourceId) -> Any:
+    """The scope's row, made if need be. Statements by themselves: each sees what others have committed, as
+    `ON CONFLICT DO NOTHING` and a SELECT in one statement would not. Whoever is renaming meanwhile comes
+    before or after, since what is found is named by an id that never changes."""
+    while True:
+        row = await conn.fetchrow(statement("find_source_scope"), tenant, sighted.source, sighted.scope)
+        if row is not None:
+            return row
+        await conn.execute(statement("create_source_scope"), tenant, sighted.source, sighted.scope)
+
+
+async def _store(conn: Any, scope_id: int, source_id: str, key: str) -> Sighted:
+    if await conn.fetchval(statement("create_source_key"), scope_id, source_id, key):
+        return Sighted(key, True)
+    return Sighted(await conn.fetchval(statement("mapped_source_key"), scope_id, source_id), False)
+
+
+def _derived(tenant: UUID, sighted: SourceId, scope: Any) -> str:
+    return derived_key(tenant, sighted.source, scope["origin"], scope["incarnation"], sighted.source_id)
+
+
+@asynccontextmanager
+async def _connection(database: Database) -> AsyncIterator[Any]:
+    try:
+        async with connection(database) as conn:
+            yield conn
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise CatalogUnavailable(f"Postgres does not answer: {reason(error)}") from error
