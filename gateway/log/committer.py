@@ -181,6 +181,8 @@ class Committer:
             await self._wait_for_others(run)
             return
         helped, chain = await self._helped(run, row)
+        if helped:
+            await self._connection.settle(self._partition.number)
         if row.epoch != run.epoch:
             self._acknowledge(run, helped, run.placed[helped - 1].last_seq, chain) if helped else None
             raise LineageLost(f"epoch {run.epoch} was sealed")

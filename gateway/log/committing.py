@@ -48,35 +48,42 @@ class CommitConnection:
             raise ChainBroken(
                 f"partition {p}: rows after seq {before[0]} do not give the chain at {after[0]}"
             )
-        columns = commit_columns(run)
-        statement = self._statement(p, epoch, *before, *after, *columns)
-        task = asyncio.ensure_future(statement)
+        return await self._send("commit", p, epoch, *before, *after, *commit_columns(run)) > 0
+
+    async def settle(self, p: int) -> None:
+        """What was found committed may be so on this server alone: its wait for a standby was cancelled, or
+        its backend ended. Afterwards it is as durable as what was committed here, for a standby takes
+        commits in order. Raises PostgresTrouble."""
+        await self._send("settle", p)
+
+    async def _send(self, name: str, *args: Any) -> int:
+        task = asyncio.ensure_future(self._statement(name, *args))
         task.add_done_callback(_swallow)
         done, _ = await asyncio.wait((task,), timeout=self._timeout_s)
         if not done:
             self.drop()
-            raise PostgresTrouble(f"no answer to a commit within {self._timeout_s:g} s")
+            raise PostgresTrouble(f"no answer to a {name} within {self._timeout_s:g} s")
         rows = task.result()
         if self._warned:
             self.drop()
-            raise PostgresTrouble("the commit was answered with a warning: it may not be durable yet")
-        return rows > 0
+            raise PostgresTrouble(f"the {name} was answered with a warning: it may not be durable yet")
+        return rows
 
-    async def _statement(self, *args: Any) -> int:
+    async def _statement(self, name: str, *args: Any) -> int:
         try:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await connect(self._url, self._timeout_s)
                 self._connection.add_log_listener(self._on_notice)
             self._warned = False
-            return int(await self._connection.fetchval(SQL["commit"], *args))
+            return int(await self._connection.fetchval(SQL[name], *args))
         except CONNECTION_ERRORS as error:
             self.drop()
-            raise PostgresTrouble(f"commit: {reason(error)}") from error
+            raise PostgresTrouble(f"{name}: {reason(error)}") from error
         except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
             raise RefusedByPostgres(reason(error)) from error
         except asyncpg.PostgresError as error:
             self.drop()
-            raise PostgresTrouble(f"commit: {reason(error)}") from error
+            raise PostgresTrouble(f"{name}: {reason(error)}") from error
 
     def _on_notice(self, _connection: Any, message: Any) -> None:
         if message.severity_en == "WARNING":

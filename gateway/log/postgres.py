@@ -67,6 +67,7 @@ SQL: Final = {
         "receipt",
         "roll",
         "seal",
+        "settle",
         "version_at",
     )
 }

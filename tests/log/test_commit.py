@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gateway.events import Append, next_chain
+from gateway.events import Append, Appended, next_chain
 from gateway.log.committing import ChainBroken, CommitConnection, RefusedByPostgres
 from gateway.log.entries import Placed, chain_over
 from gateway.log.postgres import PostgresTrouble
 from tests.log.conftest import OpenLog
-from tests.log.drive import Place, append, appended, new_stream, opened
+from tests.log.drive import Place, Proceed, append, appended, interpose, lane, new_stream, opened
 from tests.log.invariants import check_invariants
 
 P, EPOCH = 3, 1
@@ -117,7 +117,7 @@ CREATE TRIGGER warn BEFORE UPDATE ON partition_log FOR EACH ROW EXECUTE FUNCTION
 WARNS_NO_MORE = "DROP TRIGGER warn ON partition_log; DROP FUNCTION pristine.warn()"
 
 
-async def test_a_commit_that_was_answered_with_a_warning_is_looked_at_again(
+async def test_a_commit_that_was_answered_with_a_warning_is_found_and_acknowledged_after_another_write(
     open_log: OpenLog, place: Place
 ) -> None:
     """Postgres answers so when the wait for a standby was cancelled: committed, and perhaps not durable."""
@@ -125,12 +125,22 @@ async def test_a_commit_that_was_answered_with_a_warning_is_looked_at_again(
     stream = new_stream()
     await opened(log, stream)
     await appended(log, append(stream))
+    tried = asyncio.Event()
+
+    async def around(proceed: Proceed, *args: Any) -> Any:
+        tried.set()
+        return await proceed()
+
+    interpose(lane(log, stream).connection, "settle", around)
     await place.execute(WARNS)
     try:
-        (outcome,) = await appended(log, append(stream, 2))
+        pending = log.append(append(stream, 2))
+        await asyncio.wait_for(tried.wait(), 5)
+        assert await place.committed() == 3
+        assert not pending.done()
     finally:
         await place.execute(WARNS_NO_MORE)
-    assert (outcome.first_version, outcome.replayed) == (2, False)
+    assert await pending == Appended(stream.key, 2, (await pending).event_ids, replayed=False)
     await check_invariants(place)
 
 

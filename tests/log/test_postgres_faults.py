@@ -134,6 +134,33 @@ async def test_a_statement_that_an_operator_cancels_is_sent_again(open_log: Open
     await check_invariants(place)
 
 
+async def test_what_is_perhaps_not_on_the_standby_is_acknowledged_only_after_a_write_that_is(
+    open_log: OpenLog, place: Place
+) -> None:
+    """An operator cancels a commit that waits for a synchronous standby: it stands, on this server alone."""
+    log = await open_log(append_deadline_s=20)
+    stream = new_stream()
+    await appended(log, append(stream))
+    await until(lambda: all(each.partition.open for each in log._lanes))  # no seal waits beside it
+    await place.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    await place.execute("SELECT pg_reload_conf()")
+    waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query {} '%INTO outbox%'"
+    try:
+        pending = log.append(append(stream))
+        await until(lambda: place.fetch(waiting.format("LIKE")))
+        await place.fetch(waiting.format("LIKE").replace("pid", "pg_cancel_backend(pid)", 1))
+        await until(lambda: place.fetch(waiting.format("NOT LIKE")))
+        assert await place.committed() == 2
+        assert not pending.done()
+    finally:
+        await place.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        await place.execute("SELECT pg_reload_conf()")
+    outcome = await pending
+    assert isinstance(outcome, Appended)
+    assert outcome.first_version == 2
+    await check_invariants(place)
+
+
 async def test_an_error_that_nobody_foresaw_is_waited_out(open_log: OpenLog, place: Place) -> None:
     """A table is away for a while: neither the commit, nor the look at what became of it, can be answered."""
     slow, quick = await open_log(), await open_log()
