@@ -1,0 +1,156 @@
+"""Content identity: what a record says, what surrounds it, and how a record that comes again has changed.
+
+Owns the three hashes and the grading. Must not know where a record came from. Equal content is not identity:
+two records that say the same stay two, and which is which is told by their source ids (source_ids.py).
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, NoReturn
+
+import rfc8785
+
+from gateway.names.encoding import encode
+
+ALGORITHM = 1
+"""Stored beside hashes: those of different algorithms are never compared."""
+
+VOLATILE = "@"
+"""Properties whose name starts so (a line number, an offset) say where a record stood, not what it is."""
+
+_INTEGER_MAX = 2**53  # up to here a double holds every integer
+_INTEGER_DIGITS_MAX = 400  # a double has no more
+# White_Space of Unicode. `str.strip` by itself would take U+001C to U+001F too, which are none.
+_BLANKS = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+_BLANKS += "\u2028\u2029\u202f\u205f\u3000"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Three SHA-256, in hex. `record` is over both others: whether anything at all has changed."""
+
+    content: str
+    context: str
+
+    @property
+    def record(self) -> str:
+        return sha256(encode("sluice/record/1", self.content, self.context)).hexdigest()
+
+
+class Grade(enum.StrEnum):
+    """What became of a record since it was seen before."""
+
+    UNCHANGED = "unchanged"
+    MOVED = "moved"
+    """It says the same somewhere else: its context has changed."""
+    EDITED = "edited"
+    """It says something else at the same place: its content has changed."""
+    NEW = "new"
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """`prior` is the index of the record that it was before, None where it is new."""
+
+    grade: Grade
+    prior: int | None
+
+
+def content_of_text(text: str) -> str:
+    """SHA-256 of the text without blanks at its ends; nothing else is folded: case, inner blanks, Unicode
+    normalization all count."""
+    return sha256(text.strip(_BLANKS).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def content_of_json(text: bytes) -> str:
+    """SHA-256 of the JSON in its canonical form (RFC 8785): blanks, order of keys and spelling of strings and
+    numbers don't count; a number with a fraction or an exponent is the double nearest to it.
+
+    That form can't hold every JSON. What it can't is hashed as sent, but for blanks at its ends: an integer
+    or a magnitude that no double has, a key that stands twice, half a surrogate pair, what is no JSON. Total.
+    """
+    try:
+        canonical = rfc8785.dumps(_read(text))
+    except (ValueError, OverflowError, RecursionError):
+        return sha256(encode("sluice/content-as-sent/1", text.strip())).hexdigest()
+    return sha256(canonical).hexdigest()
+
+
+def context_of(name: str, kind: str, properties: Mapping[str, str]) -> str:
+    """SHA-256 over name, type and properties but the volatile ones. Their order does not count."""
+    stable = sorted((key, value) for key, value in properties.items() if not key.startswith(VOLATILE))
+    flat = (part for pair in stable for part in pair)
+    return sha256(encode("sluice/context/1", name, kind, *flat)).hexdigest()
+
+
+def grade(record: Identity, prior: Identity | None) -> Grade:
+    """What became of the record that was `prior` when it was last seen under the same source id."""
+    if prior is None:
+        return Grade.NEW
+    if record.content == prior.content:
+        return Grade.UNCHANGED if record.context == prior.context else Grade.MOVED
+    return Grade.EDITED if record.context == prior.context else Grade.NEW
+
+
+def grade_all(records: Sequence[Identity], priors: Sequence[Identity]) -> tuple[Graded, ...]:
+    """What became of `priors`, for records that have no source ids; a verdict for each record, in order.
+
+    All that may be a prior of any goes into one call: each is claimed once, by a record that equals it in
+    both hashes before one that shares its content, and that before one at its place; equals in their order.
+    """
+    found: dict[int, Graded] = {}
+    free = dict(enumerate(priors))
+    passes: tuple[tuple[Grade, Callable[[Identity], Hashable]], ...] = (
+        (Grade.UNCHANGED, lambda each: (each.content, each.context)),
+        (Grade.MOVED, lambda each: each.content),
+        (Grade.EDITED, lambda each: each.context),
+    )
+    for verdict, trait in passes:
+        waiting: defaultdict[Hashable, deque[int]] = defaultdict(deque)
+        for index, prior in free.items():
+            waiting[trait(prior)].append(index)
+        for index, record in enumerate(records):
+            if index not in found and waiting[trait(record)]:
+                claimed = waiting[trait(record)].popleft()
+                del free[claimed]
+                found[index] = Graded(verdict, claimed)
+    return tuple(found.get(index, Graded(Grade.NEW, None)) for index in range(len(records)))
+
+
+def _read(text: bytes) -> Any:
+    """The JSON value. Raises ValueError, OverflowError or RecursionError where it has no canonical form."""
+    return json.loads(
+        text.decode("utf-8"),
+        object_pairs_hook=_distinct,
+        parse_int=_integer,
+        parse_constant=_refuse,
+    )
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _integer(digits: str) -> int | float:
+    """An integer that a double can't hold (an id of 18 digits, say) must not become its neighbour."""
+    if len(digits) > _INTEGER_DIGITS_MAX:
+        raise ValueError("no double has that many digits")
+    number = int(digits)
+    if abs(number) < _INTEGER_MAX:
+        return number
+    if float(number) != number:
+        raise ValueError("no double is that integer")
+    return float(number)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
