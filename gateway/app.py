@@ -31,6 +31,7 @@ from gateway.config import Config, redacted
 from gateway.edge.appends import Appends
 from gateway.edge.bulk import Bulk
 from gateway.edge.callers import Callers
+from gateway.edge.feed import Feed
 from gateway.edge.follow import Follow
 from gateway.edge.gate import Gate
 from gateway.edge.health import Health
@@ -52,6 +53,7 @@ from gateway.log.limits import Limits
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
 from gateway.operations.audit_loop import AuditLoop
+from gateway.relay.outbox import Outbox
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics, Reading
 from gateway.telemetry.redact import reason
@@ -64,6 +66,7 @@ logger = logging.getLogger("sluice")
 
 _POOL_MAX = 8
 _CATALOG_POOL_MAX = 4
+_OUTBOX_POOL_MAX = 4  # whoever reads the history through does not stand in the way of appends
 _REDIS_CONNECTIONS_MAX = 64
 _QUEUE_BYTES_MAX = 64 * 1024 * 1024
 _BACKLOG = 2048
@@ -83,6 +86,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
     """
     pool = await _open_postgres(config, _POOL_MAX)
     catalog_pool = await _open_postgres(config, _CATALOG_POOL_MAX)
+    outbox_pool = await _open_postgres(config, _OUTBOX_POOL_MAX)
     redis = scripts.connect(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     metrics = Metrics(CollectorRegistry())
     try:
@@ -95,9 +99,12 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                 log = Log(
                     redis, pool, config.postgres_url, instance, _limits(config), Telemetry(metrics, tracing)
                 )
+                outbox = Outbox(postgres.Postgres(outbox_pool), instance.partitions)
                 catalog = Catalog(catalog_pool, os.environ)
                 async with _running(config, log, catalog, metrics) as operators:
-                    application = _application(config, log, catalog, catalog_pool, stopping, operators)
+                    application = _application(
+                        config, log, outbox, catalog, catalog_pool, stopping, operators
+                    )
                     told = {
                         "version": version("sluice"),
                         "instance": str(instance.id),
@@ -109,7 +116,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                 logger.info("gateway_stopped")
     finally:
         await redis.aclose()
-        await asyncio.gather(_close(pool), _close(catalog_pool))
+        await asyncio.gather(_close(pool), _close(catalog_pool), _close(outbox_pool))
 
 
 @asynccontextmanager
@@ -162,6 +169,7 @@ async def _running(config: Config, log: Log, catalog: Catalog, metrics: Metrics)
 def _application(
     config: Config,
     log: Log,
+    outbox: Outbox,
     catalog: Catalog,
     catalog_pool: asyncpg.Pool,
     stopping: asyncio.Event,
@@ -172,6 +180,7 @@ def _application(
         callers,
         operators.health,
         Bulk(log, catalog, outcomes, config),
+        Feed(outbox),
         Specs(catalog, catalog_pool, config),
         OpenApi(catalog, config),
         Ids(catalog, config),

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from gateway.errors import Refusal
-from spec.identifiers import decode_segment
+from spec.identifiers import NAME_GRAMMAR, decode_segment
 
 UNIX_SECONDS_MAX: Final = 253_402_300_799
 """The last second of the year 9999, where RFC 3339 ends. Greater numbers are milliseconds by mistake."""
@@ -38,6 +38,7 @@ def parse(query: bytes, known: Collection[str]) -> dict[str, str] | Refusal:
     return found
 
 
+_NAME = re.compile(f"_?{NAME_GRAMMAR}")  # the gateway's own begin with an underscore
 _DIGITS = re.compile("[0-9]{1,19}")
 
 
@@ -63,6 +64,17 @@ def choice(found: Mapping[str, str], name: str, choices: Sequence[str]) -> str |
     if text is None or text in choices:
         return text
     return _refusal(name, f"must be {' or '.join(choices)}")
+
+
+def names(found: Mapping[str, str], name: str) -> frozenset[str] | Refusal | None:
+    """Names with commas between them, at least one; None if absent."""
+    text = found.get(name)
+    if text is None:
+        return None
+    listed = text.split(",")
+    if not all(_NAME.fullmatch(each) for each in listed):
+        return _refusal(name, "must be names like `order`, with commas between them")
+    return frozenset(listed)
 
 
 _UNIX = re.compile(r"([0-9]{1,12})(?:\.([0-9]+))?")

@@ -24,7 +24,7 @@ from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.edge import respond
 from gateway.edge.outcomes import Answer, Outcomes
-from gateway.edge.request import ClientGone, Head, Receive, Refused, Send, check_json_body
+from gateway.edge.request import ClientGone, Head, Receive, Refused, Scope, Send, check_json_body
 from gateway.errors import Refusal
 from gateway.events import Append, NotCommitted, Outcome, OutcomeUnknown, Stream
 from gateway.log.log import Log
@@ -59,7 +59,8 @@ class Bulk:
         self._line_bytes_max = config.body_bytes_max
         self._event_bytes_max = config.event_bytes_max
 
-    async def bulk(self, principal: Principal, head: Head, receive: Receive, send: Send) -> None:
+    async def bulk(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+        head = Head(scope)
         refusal = check_json_body(head, self._bulk_bytes_max, NDJSON)
         if refusal is not None:
             await respond.refuse(send, refusal)

@@ -7,7 +7,7 @@ committed, in order and without a gap: the next page begins where the last one e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from gateway.edge import render, respond
@@ -36,13 +36,13 @@ _HEARTBEAT_S = 15.0
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
-def wanted_stream(head: Head) -> bytes | None:
-    """The streaming media type that `Accept` asks for, if it asks for one."""
+def wanted_stream(head: Head, offered: Sequence[bytes] = (SSE, NDJSON)) -> bytes | None:
+    """The media type beside JSON that `Accept` asks for, if it asks for one; the first where for several."""
     accept = head.get(b"accept")
     if accept is None or accept in (b"*/*", b"application/json"):
         return None
     asked = {part.partition(b";")[0].strip().lower() for part in accept.split(b",")}
-    return SSE if SSE in asked else NDJSON if NDJSON in asked else None
+    return next((each for each in offered if each in asked), None)
 
 
 class Follow:
@@ -57,10 +57,10 @@ class Follow:
         page = await self._page(wanted, strong)
         if page.length == 0 and not subject.singleton:
             raise Refused(never_written(subject))
-        await _start(send, NDJSON)
+        await start_stream(send, NDJSON)
         rest: Range | None = wanted
         while rest is not None and page.events:
-            await _more(send, b"".join([one_line(each) + b"\n" for each in page.events]))
+            await more(send, b"".join([one_line(each) + b"\n" for each in page.events]))
             rest = _rest(rest, page)
             if rest is not None:
                 page = await self._page(rest, strong)
@@ -79,9 +79,9 @@ class Follow:
         page = await self._page(Range(subject.stream, following))
         if page.length == 0 and not subject.singleton:
             raise Refused(never_written(subject))
-        await _start(send, SSE)
+        await start_stream(send, SSE)
         with self._log.followers.follow(subject.stream) as follower:
-            gone = asyncio.get_running_loop().create_task(_until_gone(receive, follower.wake))
+            gone = asyncio.get_running_loop().create_task(until_gone(receive, follower.wake))
             try:
                 await self._live(subject, page, following, follower.wait, gone, send)
             finally:
@@ -100,11 +100,11 @@ class Follow:
         quiet_since = loop.time()
         while not gone.done() and not self._stopping.is_set():
             if page.events:
-                await _more(send, b"".join([_sse_event(each) for each in page.events]))
+                await more(send, b"".join([_sse_event(each) for each in page.events]))
                 following = page.events[-1].version + 1
                 quiet_since = loop.time()
             elif loop.time() - quiet_since > _HEARTBEAT_S:
-                await _more(send, b": still here\n\n")
+                await more(send, b": still here\n\n")
                 quiet_since = loop.time()
             if len(page.events) < _EVENTS_A_PAGE:
                 await wait(FOLLOW_POLL_S)
@@ -135,7 +135,10 @@ def _rest(wanted: Range, page: Page) -> Range | None:
 
 def one_line(recorded: Recorded) -> bytes:
     """An event's JSON on one line: line breaks can stand between tokens alone, and become blanks."""
-    event = render.event_json(recorded)
+    return in_one_line(render.event_json(recorded))
+
+
+def in_one_line(event: bytes) -> bytes:
     return event.translate(_ONE_LINE) if b"\n" in event or b"\r" in event else event
 
 
@@ -151,16 +154,16 @@ def _resumed(value: bytes) -> int:
     return int(value)
 
 
-async def _until_gone(receive: Receive, wake: Callable[[], None]) -> None:
+async def until_gone(receive: Receive, wake: Callable[[], None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     wake()
 
 
-async def _start(send: Send, media_type: bytes) -> None:
+async def start_stream(send: Send, media_type: bytes) -> None:
     headers = [(b"content-type", media_type), (b"cache-control", b"no-cache"), respond.API_VERSION]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
-async def _more(send: Send, body: bytes) -> None:
+async def more(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": True})

@@ -23,6 +23,10 @@ KNOWN = frozenset(
         "consistency",
         "force",
         "count",
+        "after",
+        "types",
+        "event_types",
+        "wait",
     )
 )
 
@@ -49,6 +53,13 @@ class Parameters:
 
     def instant_ms(self, name: str) -> int | None:
         return _value(query.instant(self._found, name))
+
+    def text(self, name: str) -> str | None:
+        return self._found.get(name)
+
+    def names(self, name: str) -> frozenset[str]:
+        """Names with commas between them; empty if absent."""
+        return _value(query.names(self._found, name)) or frozenset()
 
     def given(self, name: str) -> bool:
         return name in self._found

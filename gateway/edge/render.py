@@ -52,6 +52,11 @@ def events_json(events: tuple[Recorded, ...]) -> bytes:
     return b"[" + b",".join([event_json(each) for each in events]) + b"]"
 
 
+def fed_json(recorded: Recorded, position: str) -> bytes:
+    """One event as the feed gives it: with the position behind it."""
+    return b'%b,"position":"%b"}' % (event_json(recorded)[:-1], position.encode())
+
+
 def receipt_json(done: Appended) -> bytes:
     """The answer to an append of one event."""
     length = done.length

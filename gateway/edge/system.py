@@ -1,4 +1,4 @@
-"""Everything under /_/: health, bulk, events by id, identifiers, and what a tenant declares."""
+"""Everything under /_/: health, bulk, the feed, events by id, identifiers, and what a tenant declares."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gateway.catalog.model import Scope as KeyScope
 from gateway.edge import render, respond
 from gateway.edge.bulk import Bulk
 from gateway.edge.callers import Callers
+from gateway.edge.feed import Feed
 from gateway.edge.health import Health
 from gateway.edge.ids import Ids
 from gateway.edge.openapi.endpoint import OpenApi
@@ -32,6 +33,7 @@ PRINCIPAL = "sluice.principal"
 _CALLERS = "sluice.callers"
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+Streaming = Callable[[Principal, Scope, Receive, Send], Awaitable[None]]
 
 
 class System:
@@ -42,6 +44,7 @@ class System:
         callers: Callers,
         health: Health,
         bulk: Bulk,
+        feed: Feed,
         specs: Specs,
         openapi: OpenApi,
         ids: Ids,
@@ -56,7 +59,8 @@ class System:
         )
         self._keyed = Router(
             [
-                Route("/_/bulk", _Streaming(bulk), methods=["POST"]),
+                Route("/_/bulk", _Streaming(KeyScope.WRITE, bulk.bulk), methods=["POST"]),
+                Route("/_/feed", _Streaming(KeyScope.READ, feed.feed), methods=["GET"]),
                 Route("/_/events/{event_id}", _for(KeyScope.READ, self.event)),
                 Route("/_/ids/humane", _for(KeyScope.READ, ids.humane)),
                 Route("/_/ids/check", _for(KeyScope.READ, ids.check), methods=["POST"]),
@@ -103,13 +107,14 @@ class System:
 class _Streaming:
     """An ASGI endpoint: a Starlette Request would hold the body, and a Response the answer."""
 
-    def __init__(self, bulk: Bulk) -> None:
-        self._bulk = bulk
+    def __init__(self, needed: KeyScope, endpoint: Streaming) -> None:
+        self._needed = needed
+        self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         principal: Principal = scope[PRINCIPAL]
-        _callers_of(scope).require(principal, KeyScope.WRITE)
-        await self._bulk.bulk(principal, Head(scope), receive, send)
+        _callers_of(scope).require(principal, self._needed)
+        await self._endpoint(principal, scope, receive, send)
 
 
 def principal_of(request: Request) -> Principal:

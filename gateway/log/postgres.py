@@ -57,6 +57,8 @@ SQL: Final = {
         "heads",
         "instance",
         "look_up_identities",
+        "outbox_end",
+        "outbox_page",
         "page_asc",
         "page_desc",
         "partition",

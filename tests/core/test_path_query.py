@@ -263,3 +263,19 @@ def test_any_query_gives_values_or_a_refusal(raw: bytes, text: str) -> None:
         query.boolean(found, "at"),
     ):
         assert isinstance(answer, int | Refusal)
+
+
+# ---- lists of names ----
+
+
+@pytest.mark.parametrize("text", ["order", "order,user", "was_placed,_was_erased", "a,a", "a" * 64])
+def test_names_are_read_with_commas_between_them(text: str) -> None:
+    assert query.names({"types": text}, "types") == frozenset(text.split(","))
+    assert query.names({}, "types") is None
+
+
+@pytest.mark.parametrize("text", ["", ",", "order,", ",order", "Order", "a b", "__a", "a\n", "é", "a" * 65])
+def test_what_is_no_list_of_names_is_refused(text: str) -> None:
+    refusal = query.names({"types": text}, "types")
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.path) == ("invalid_field", "types")

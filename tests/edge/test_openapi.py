@@ -227,6 +227,7 @@ def test_every_path_of_the_service_itself_is_there() -> None:
         ("post", "/_/ids/check"),
         ("get", "/_/spec"),
         ("put", "/_/spec"),
+        ("get", "/_/feed"),
         ("get", "/_/openapi.json"),
         ("get", "/_/health/live"),
         ("get", "/_/health/ready"),
@@ -351,4 +352,4 @@ async def test_a_running_gateway_does_what_its_document_says(
             process.kill()
             await process.wait()
     assert process.returncode == 0, said.decode()
-    assert "Tested: 23" in said.decode()
+    assert "Tested: 24" in said.decode()

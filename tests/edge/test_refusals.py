@@ -27,6 +27,7 @@ STATUSES = {
     "unknown_event_type": 404,
     "invalid_identifier": 422,
     "invalid_field": 422,
+    "invalid_position": 400,
     "unsupported_media_type": 415,
     "too_large": 413,
     "invalid_json": 400,

@@ -12,6 +12,7 @@ from gateway.edge.openapi.schemas import Schema
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
+CLOUD_EVENTS = "application/cloudevents-batch+json"
 
 NO_EXAMPLE = object()
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.admit.query import UNIX_SECONDS_MAX
+from gateway.edge.feed import FROM_BEGINNING, FROM_NOW
 from gateway.edge.ids import IDS_MAX
 from gateway.edge.openapi.schemas import ANY_UUID, Schema, ref
 from gateway.edge.reads import MIN_LENGTH_WAIT_S, PAGE_EVENTS_DEFAULT, PAGE_EVENTS_MAX
 from gateway.log.reader import VERSION_MAX
+from spec.identifiers import NAME_GRAMMAR
 
 EXAMPLE_ID = "a0000000-0000-4000-a000-000000000001"
 EXAMPLE_EVENT_ID = "01a1feb3-0000-7000-8000-000000000001"
@@ -28,6 +30,7 @@ def parameters() -> dict[str, Schema]:
         "event_id": _in_path("event_id", ref("EventId"), "The event's id.", EXAMPLE_EVENT_ID),
         **_of_appends(),
         **_of_reads(),
+        **_of_feed(),
         "count": _in_query("count", {"type": "integer", "minimum": 1, "maximum": IDS_MAX}, "How many."),
         "force": _in_query(
             "force", {"type": "boolean"}, "Deploy although it refuses or reinterprets what is stored."
@@ -93,6 +96,24 @@ def _of_reads() -> dict[str, Schema]:
     }
 
 
+def _of_feed() -> dict[str, Schema]:
+    names = {"type": "string", "pattern": f"^_?{NAME_GRAMMAR}(,_?{NAME_GRAMMAR})*$"}
+    return {
+        "after": _in_query(
+            "after",
+            _TEXT,
+            f"A position that the feed gave; `{FROM_BEGINNING}`, the default; or `{FROM_NOW}`.",
+        ),
+        "types": _in_query("types", names, "Aggregate types with commas between them; default: all."),
+        "event_types": _in_query("event_types", names, "Event types, likewise."),
+        "feed-limit": _in_query(
+            "limit",
+            {"type": "integer", "minimum": 1, "maximum": PAGE_EVENTS_MAX, "default": PAGE_EVENTS_MAX},
+            "Most events of a page; a page may hold fewer although there are more.",
+        ),
+    }
+
+
 _RFC_3339: Schema = {"type": "string", "format": "date-time"}
 
 
@@ -105,6 +126,10 @@ def headers() -> dict[str, Schema]:
         "Location": _answered(_TEXT, "Where what was appended is read.", required=True),
         "X-Correlation-Id": _answered(ANY_UUID, "The one that was sent, else a new one.", required=True),
         "Idempotency-Replayed": _answered({"const": "true"}, "Nothing was written: this is a repeat."),
+        "Sluice-Position": _answered(_TEXT, "The feed's position behind this page.", required=True),
+        "Sluice-Caught-Up": _answered(
+            {"enum": ["true", "false"]}, "Whether that was all there is.", required=True
+        ),
         "Cache-Control": _answered(_TEXT, "Whether it may be kept."),
         "Retry-After": _answered({"type": "string", "pattern": "^[0-9]+$"}, "Seconds.", required=True),
         "WWW-Authenticate": _answered({"const": "Bearer"}, "How to authenticate.", required=True),

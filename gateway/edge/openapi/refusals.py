@@ -80,6 +80,11 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "bulk": (*_CALLER, *_SENT, _NOT_COMMITTED),
     "system": _SYSTEM,
     "ids": (*_SYSTEM, _INVALID_PARAMETER),
+    "feed": (
+        *_SYSTEM,
+        _INVALID_PARAMETER,
+        Refusal("invalid_position", "`after` is no position in this feed.", "after"),
+    ),
     "check": (*_CALLER, *_BODY, *_ENVELOPE, _NOT_COMMITTED),
     "event": (
         *_SYSTEM,

@@ -68,6 +68,8 @@ def shared_schemas(spec: Spec) -> dict[str, Schema]:
         "State": _state(),
         "Event": _event(),
         "EventsPage": _events_page(),
+        "FedEvent": _fed_event(),
+        "FeedPage": _feed_page(),
         "CheckedId": _checked_id(),
         "Refusal": _refusal(),
     }
@@ -201,6 +203,19 @@ def _events_page() -> Schema:
             "length": LENGTH,
             "next": following,
         }
+    )
+
+
+def _fed_event() -> Schema:
+    position = {"type": "string", "description": "The feed's position behind this event."}
+    return {"allOf": [ref("Event"), object_of({"position": position})]}
+
+
+def _feed_page() -> Schema:
+    position = {"type": "string", "description": "`after` of the next page."}
+    caught_up = {"type": "boolean", "description": "Whether that was all there is."}
+    return object_of(
+        {"ok": OK, "events": list_of(ref("FedEvent")), "position": position, "caught_up": caught_up}
     )
 
 

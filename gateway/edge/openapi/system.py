@@ -1,10 +1,18 @@
-"""The paths under /_/: bulk, events by id, identifiers, the spec, this document, health. Pure."""
+"""The paths under /_/: bulk, the feed, events by id, identifiers, the spec, this document, health. Pure."""
 
 from __future__ import annotations
 
 from gateway.config import Config
 from gateway.edge.bulk import LINES_MAX
-from gateway.edge.openapi.operations import NDJSON, answer, lines, not_modified, operation, request
+from gateway.edge.openapi.operations import (
+    CLOUD_EVENTS,
+    NDJSON,
+    answer,
+    lines,
+    not_modified,
+    operation,
+    request,
+)
 from gateway.edge.openapi.parameters import EXAMPLE_ID, header_refs
 from gateway.edge.openapi.schemas import LENGTH, OK, Schema, ids_to_check, list_of, object_of, ref
 
@@ -16,6 +24,7 @@ def system_paths(config: Config) -> dict[str, Schema]:
     """By path."""
     return {
         "/_/bulk": {"post": _bulk(config)},
+        "/_/feed": {"get": _feed()},
         "/_/events/{event_id}": {"get": _event()},
         "/_/ids/humane": {"get": _humane()},
         "/_/ids/check": {"post": _check()},
@@ -49,6 +58,22 @@ def _bulk(config: Config) -> Schema:
 def _bulk_answer() -> Schema:
     place = object_of({"line": {"type": "integer"}, "status": {"type": "integer"}})
     return {"allOf": [place, {"anyOf": [ref("Receipt"), ref("Refusal")]}]}
+
+
+def _feed() -> Schema:
+    page = answer("A page.", ref("FeedPage"))
+    page["content"] |= {
+        NDJSON: lines(ref("FedEvent"), "All that is committed, or `limit` events of it: one a line."),
+        CLOUD_EVENTS: {"schema": list_of({"type": "object"})},
+    }
+    return operation(
+        "feed",
+        "All committed events of the tenant, in the order of their commits",
+        tag=TAG,
+        parameters=("after", "types", "event_types", "feed-limit"),
+        done={"200": page},
+        refused="feed",
+    )
 
 
 def _event() -> Schema:

@@ -1,0 +1,1 @@
+"""Committed events on their way out: reading the outbox in the order of commits."""

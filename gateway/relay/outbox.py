@@ -1,0 +1,146 @@
+"""The outbox, read in (p, seq) order up to what is committed: pages without gaps, filtered if asked.
+
+Owns: what a reader may ask for, and how far one page goes. Every page is one snapshot of Postgres, in which
+all that was committed stands without a hole, so a page never skips what commits later. Must not know: HTTP,
+subscriptions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.events import Recorded, Stream
+from gateway.log.entries import event_of
+from gateway.log.partition import partition_of
+from gateway.log.postgres import Postgres
+from gateway.relay.position import BEGINNING, Place, Position
+
+# Positions that one statement looks at: bounds its time where nearly nothing passes the filter.
+STRETCH = 20_000
+# A page is read whole, so it is bounded in bytes too; an event that is larger comes alone.
+PAGE_BYTES = 4 * 1024 * 1024
+# For how long one page looks for events that pass its filter before it answers with those it has.
+SEARCH_S = 2.0
+
+
+class LostPlace(Exception):
+    """Postgres holds no such event where a reader says that it stands."""
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Whose events, and which of them: empty sets take all."""
+
+    tenant: bytes
+    types: frozenset[str] = frozenset()
+    event_types: frozenset[str] = frozenset()
+
+    def takes(self, stream: Stream, event_type: str) -> bool:
+        return (
+            stream.tenant == self.tenant
+            and (not self.types or stream.aggregate_type in self.types)
+            and (not self.event_types or event_type in self.event_types)
+        )
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A committed event with its place in the partition."""
+
+    place: Place
+    recorded: Recorded
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """What was found between two places. `reached` lies behind all that was looked at, taken or not;
+    `head` is the last committed seq."""
+
+    entries: tuple[Entry, ...]
+    reached: Place
+    head: int
+
+    @property
+    def caught_up(self) -> bool:
+        return self.reached.seq >= self.head
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Events in order, all of partition `p`; the position behind them and behind all that was filtered out on
+    the way; whether that was all there is."""
+
+    p: int
+    entries: tuple[Entry, ...]
+    position: Position
+    caught_up: bool
+
+
+class Outbox:
+    """Every read raises PostgresTrouble when Postgres can't answer, LostPlace where nobody can stand."""
+
+    def __init__(self, postgres: Postgres, partitions: int) -> None:
+        self._postgres = postgres
+        self._partitions = partitions
+
+    def partition(self, tenant: bytes) -> int:
+        """Where all events of the tenant are."""
+        return partition_of(tenant, self._partitions)
+
+    async def page(self, wanted: Filter, after: Position, limit: int, bytes_max: int = PAGE_BYTES) -> Page:
+        """The next events of a tenant, at most `limit`; fewer, even none, do not mean that it was all."""
+        p = self.partition(wanted.tenant)
+        if any(number != p for number, _ in after.places):
+            raise LostPlace("It is a position of another tenant, or of another instance.")
+        entries: list[Entry] = []
+        place = after.at(p)
+        loop = asyncio.get_running_loop()
+        until, left = loop.time() + SEARCH_S, bytes_max
+        while True:
+            stretch = await self.stretch(p, wanted, place, limit - len(entries), left)
+            entries += stretch.entries
+            place = stretch.reached
+            left -= sum(map(_size, stretch.entries))
+            if stretch.caught_up or len(entries) >= limit or left <= 0 or loop.time() > until:
+                return Page(p, tuple(entries), after.moved(p, place), stretch.caught_up)
+
+    async def stretch(
+        self, p: int, wanted: Filter, after: Place, limit: int, bytes_max: int = PAGE_BYTES
+    ) -> Stretch:
+        """One statement: the next events of a partition that pass, among the next `STRETCH` positions."""
+        rows = await self._postgres.fetch(
+            "outbox_page", p, after.seq, STRETCH, UUID(wanted.tenant),
+            sorted(wanted.types) or None, sorted(wanted.event_types) or None, limit, bytes_max,
+        )  # fmt: skip
+        first, last = rows[0], rows[-1]
+        if after.seq and bytes(first["mark_before"] or b"") != after.mark:
+            raise LostPlace(
+                "The event that it stands behind is not there: it is a position of another instance, or "
+                "Postgres lost commits since."
+            )
+        if last["seq"] is None:
+            return Stretch((), _reached(last, after), first["head"])
+        entries = tuple([_entry(row) for row in rows])
+        cut = len(entries) == limit or last["size_so_far"] >= bytes_max
+        return Stretch(entries, entries[-1].place if cut else _reached(last, after), first["head"])
+
+    async def end(self, tenant: bytes) -> Position:
+        """Behind all that is committed now."""
+        p = self.partition(tenant)
+        head = (await self._postgres.fetch("outbox_end", p))[0]
+        return Position().moved(p, Place(head["seq"], head["mark"] or BEGINNING.mark))
+
+
+def _reached(row: Any, after: Place) -> Place:
+    """The end of what was looked at; without progress the place as it was."""
+    return Place(row["reached"], row["mark_reached"]) if row["reached"] > after.seq else after
+
+
+def _entry(row: Any) -> Entry:
+    stream = Stream(row["tenant"].bytes, row["aggregate_type"], row["aggregate_id"])
+    return Entry(Place(row["seq"], row["mark"]), Recorded(stream, row["version"], event_of(row)))
+
+
+def _size(entry: Entry) -> int:
+    event = entry.recorded.event
+    return len(event.payload or b"") + len(event.extra or b"")
