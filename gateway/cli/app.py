@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from gateway.cli import keys, operations, specs, tenants
+from gateway.cli import ids, keys, operations, specs, tenants
 from gateway.cli.database import PostgresOption, postgres_url, read_file
 from gateway.config import Config, one
 
@@ -38,6 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(specs.app, name="spec")
+app.add_typer(ids.app, name="ids")
 app.add_typer(keys.app, name="keys")
 app.add_typer(tenants.app, name="tenants")
 

@@ -1,0 +1,141 @@
+"""`sluice ids`: new humane codes, what an identifier is, and how often names of each kind collide.
+
+`check` needs no server: singletons are those of a spec file, or of the database where --tenant says whose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.catalog.model import CatalogError
+from gateway.cli.database import PostgresOption, postgres_url, prepared
+from gateway.cli.output import JsonOption, print_json, print_table
+from gateway.config import ConfigError
+from gateway.names.birthday import any_collision, share_taken
+from spec.identifiers import HUMANE_RANDOM_BYTES, Identifier, Refused, identify, mint_humane
+
+app = typer.Typer(help="Identifiers: new ones, and what a given one is.", no_args_is_help=True)
+
+COUNT_MAX = 100_000  # codes drawn at once: what a terminal or a script takes in one go
+
+_SPACES = (
+    ("hash id, 6 characters", 32.0**6),
+    ("hash id, 7 characters", 32.0**7),
+    ("hash id, 8 characters", 32.0**8),
+    ("6 hex digits", 16.0**6),
+    ("8 of base62", 62.0**8),
+    ("humane code", 32.0**9),
+    ("UUIDv4", 2.0**122),
+)
+_COUNTS = (1_000, 10_000, 100_000, 1_000_000)
+
+
+@app.command()
+def humane(
+    count: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Print new humane codes, one a line."""
+    codes = [mint_humane(os.urandom(HUMANE_RANDOM_BYTES)) for _ in range(count)]
+    if as_json:
+        print_json({"ok": True, "ids": codes})
+    else:
+        typer.echo("\n".join(codes))
+
+
+@app.command()
+def check(
+    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="- reads one a line from stdin.")],
+    spec: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A spec, for the singletons it declares.")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="Whose deployed spec to take instead.")] = None,
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what each id is and how it is spelled, or why it is none; exit 1 where one is none."""
+    singletons = _singletons(spec, tenant, postgres)
+    given = sys.stdin.read().split("\n") if ids == ["-"] else ids
+    if ids == ["-"] and given[-1] == "":
+        given.pop()
+    verdicts = [(text, identify(text, singletons)) for text in given]
+    if as_json:
+        print_json({"ok": True, "ids": [_shown(text, verdict) for text, verdict in verdicts]})
+    else:
+        for _, verdict in verdicts:
+            if isinstance(verdict, Identifier):
+                typer.echo(f"{verdict.canonical}  {verdict.kind}")
+            else:
+                typer.echo(verdict.reason, err=True)
+    if not all(isinstance(verdict, Identifier) for _, verdict in verdicts):
+        raise typer.Exit(1)
+
+
+@app.command()
+def collisions(as_json: JsonOption = False) -> None:
+    """Print how often names collide: the chance that any two of so many are equal, and the share of names
+    that find their place taken. Computed here (birthday bounds), not quoted."""
+    figures = [
+        (name, count, any_collision(count, space), share_taken(count, space))
+        for name, space in _SPACES
+        for count in _COUNTS
+    ]
+    if as_json:
+        print_json(
+            [
+                {"names": name, "count": count, "any": chance, "taken": share}
+                for name, count, chance, share in figures
+            ]
+        )
+        return
+    rows = [(name, f"{count:,}", _percent(chance), _percent(share)) for name, count, chance, share in figures]
+    print_table(["names", "how many", "any two equal", "a name's place taken"], rows)
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g} %"
+
+
+def _singletons(file: str | None, tenant: str | None, postgres: str | None) -> frozenset[str]:
+    """Of the spec that is meant, none where none is. The rest of it does not matter here, nor its secrets."""
+    if file is not None and tenant is not None:
+        raise ConfigError(("--spec and --tenant say two specs: give one of them",))
+    if tenant is not None:
+        document = asyncio.run(_deployed(postgres_url(postgres), tenant))
+    elif file is not None:
+        document = _read(file)
+    else:
+        return frozenset()
+    try:
+        spec = json.loads(document)
+        return frozenset(spec.get("spec", spec).get("singletons", []))
+    except (ValueError, AttributeError, TypeError):
+        raise CatalogError(f"{file} is no spec: `sluice spec check {file}` says why") from None
+
+
+def _read(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"{file} can't be read: {error.strerror}", param_hint="--spec") from None
+
+
+async def _deployed(url: str, tenant: str) -> bytes:
+    from gateway.catalog import specs, tenants
+
+    async with prepared(url) as conn:
+        stored = await specs.stored(conn, (await tenants.named(conn, tenant)).id)
+    return stored.document if stored else b"{}"
+
+
+def _shown(text: str, verdict: Identifier | Refused) -> dict[str, str]:
+    if isinstance(verdict, Identifier):
+        return {"input": text, "canonical": verdict.canonical, "kind": verdict.kind.value}
+    return {"input": text, "error": verdict.reason}
