@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from gateway.cli import ids, keys, operations, specs, tenants
+from gateway.cli import ids, keys, operations, sources, specs, tenants
 from gateway.cli.database import PostgresOption, postgres_url, read_file
 from gateway.config import Config, one
 
@@ -40,6 +40,7 @@ app = typer.Typer(
 app.add_typer(specs.app, name="spec")
 app.add_typer(ids.app, name="ids")
 app.add_typer(keys.app, name="keys")
+app.add_typer(sources.app, name="sources")
 app.add_typer(tenants.app, name="tenants")
 
 
