@@ -27,6 +27,9 @@ GRANT SELECT, UPDATE (last_used_at) ON api_key TO sluice_gateway;
 GRANT SELECT, INSERT ON source_scope, source_key TO sluice_gateway;
 GRANT SELECT ON source_map TO sluice_gateway;
 
+-- Raw deliveries of webhooks: written, settled by a replay, ended once they are old.
+GRANT SELECT, INSERT, UPDATE (verdict, reason, error, event_id), DELETE ON webhook_delivery TO sluice_gateway;
+
 -- PUT /_/spec, and how far each gateway has followed.
 GRANT SELECT, INSERT ON spec_revision TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON spec_closing, catalog_reader TO sluice_gateway;

@@ -27,6 +27,7 @@ from redis.exceptions import RedisError
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.migrate import require_prepared
 from gateway.catalog.model import CatalogError, CatalogUnavailable
+from gateway.catalog.secrets import Secrets
 from gateway.config import Config, redacted
 from gateway.edge.appends import Appends
 from gateway.edge.bulk import Bulk
@@ -48,12 +49,14 @@ from gateway.edge.specs import Specs
 from gateway.edge.states import States
 from gateway.edge.system import System
 from gateway.edge.traced import Traced
+from gateway.edge.webhooks import Webhooks
+from gateway.intake.intake import Intake
+from gateway.intake.recorder import Recorder
 from gateway.log import postgres, scripts
 from gateway.log.limits import Limits
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
 from gateway.operations.audit_loop import AuditLoop
-from gateway.relay.live import Live
 from gateway.relay.outbox import Outbox
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics, Reading
@@ -101,12 +104,21 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                     redis, pool, config.postgres_url, instance, _limits(config), Telemetry(metrics, tracing)
                 )
                 outbox = Outbox(postgres.Postgres(outbox_pool), instance.partitions)
-                live = Live(outbox, log.followers, log.announcements, stopping)
-                metrics.read_at_scrape(lambda: [Reading("sluice_feed_followers", live.count)])
-                catalog = Catalog(catalog_pool, os.environ)
-                async with _running(config, log, catalog, metrics) as operators:
+                catalog = Catalog(catalog_pool, Secrets(os.environ))
+                async with (
+                    _running(config, log, catalog, metrics) as operators,
+                    _recording(pool, config) as recorder,
+                ):
+                    intake = Intake(log, pool, recorder, metrics, config.webhook_answer_s)
                     application = _application(
-                        config, log, outbox, live, catalog, catalog_pool, stopping, operators
+                        config,
+                        log,
+                        outbox,
+                        catalog,
+                        catalog_pool,
+                        stopping,
+                        operators,
+                        Webhooks(intake, catalog, config),
                     )
                     told = {
                         "version": version("sluice"),
@@ -134,9 +146,7 @@ async def _auditing(
     try:
         yield
     finally:
-        while not task.done():  # a wait in asyncpg may swallow a cancellation, before Python 3.12
-            task.cancel()
-            await asyncio.wait((task,), timeout=0.1)
+        await _ended(task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,21 +183,22 @@ def _application(
     config: Config,
     log: Log,
     outbox: Outbox,
-    live: Live,
     catalog: Catalog,
     catalog_pool: asyncpg.Pool,
     stopping: asyncio.Event,
     operators: Operators,
+    webhooks: Webhooks,
 ) -> Application:
     callers, outcomes = Callers(catalog, RateLimits(config)), Outcomes(log)
     system = System(
         callers,
         operators.health,
         Bulk(log, catalog, outcomes, config),
-        Feed(outbox, live),
+        Feed(outbox),
         Specs(catalog, catalog_pool, config),
         OpenApi(catalog, config),
         Ids(catalog, config),
+        webhooks,
         log,
     )
     return Gate(
@@ -198,6 +209,24 @@ def _application(
         Follow(log, stopping),
         MetricsHere(system, operators.page, operators.metrics, callers),
     )
+
+
+@asynccontextmanager
+async def _recording(pool: asyncpg.Pool, config: Config) -> AsyncIterator[Recorder]:
+    """Raw deliveries are written behind their answers, to the last one."""
+    recorder = Recorder(pool, config.webhook_keep_days * 86_400)
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield recorder
+    finally:
+        await _ended(task)
+        await recorder.flush()
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    while not task.done():  # a wait in asyncpg may swallow a cancellation, before Python 3.12
+        task.cancel()
+        await asyncio.wait((task,), timeout=0.1)
 
 
 async def _follow(catalog: Catalog) -> None:

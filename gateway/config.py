@@ -62,6 +62,9 @@ class Config:
     redis_timeout_s: float = 2.0
     shutdown_s: float = 20.0
     audit_rows_per_s: int = 0
+    webhook_bytes_max: int = MIB
+    webhook_answer_s: float = 2.5
+    webhook_keep_days: int = 30
     rate_limit_per_s: int | None = None
     rate_limit_burst: int | None = None
     unknown_keys_per_min: int = 600
@@ -278,6 +281,21 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "audit_rows_per_s",
         _integer(0, 10**6),
         "Rows a second that each gateway audits beside its work; 0: none.",
+    ),
+    (
+        "webhook_bytes_max",
+        _integer(KIB, 16 * MIB),
+        "A webhook is read whole before its signature can be checked; also its event may be that large.",
+    ),
+    (
+        "webhook_answer_s",
+        _seconds(0.1, 60),
+        "Then a webhook is answered 503, the commit goes on: senders give up at 3 s (Slack) and later.",
+    ),
+    (
+        "webhook_keep_days",
+        _integer(1, 36_500),
+        "Raw deliveries, to look into and to replay; what is in quarantine stays longer.",
     ),
     ("rate_limit_per_s", _integer(1, 10**6), "Requests a second of a key, at each gateway; unset: no limit."),
     ("rate_limit_burst", _integer(1, 10**6), "Requests of a key at once; unset: as many as in a second."),

@@ -7,8 +7,9 @@ caller throws the result away if there was any fault.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from spec.errors import Report, below, proposal, shown
 from spec.identifiers import GLOBAL, NAME_GRAMMAR, RESERVED_ACTOR_PREFIX, is_name, singleton_fault
@@ -49,12 +50,15 @@ def _check_spec(value: object, pointer: str, environ: Mapping[str, str], report:
     agent_types = _names(spec, "agent_types", pointer, _agent_type_fault, report)
     target_types = _names(spec, "target_types", pointer, _name_fault, report)
     singletons = _names(spec, "singletons", pointer, _singleton_fault, report)
-    for key, check_part in PARTS.items():
-        if key in spec:
-            check_part(spec[key], below(pointer, key), environ, report)
-    return Spec(
+    declared = Spec(
         aggregate_types, frozenset(agent_types), frozenset(target_types), frozenset(singletons), singletons
     )
+    parts: dict[str, Any] = {
+        key: check_part(spec[key], below(pointer, key), environ, declared, report)
+        for key, check_part in PARTS.items()
+        if key in spec
+    }
+    return replace(declared, **{key: part for key, part in parts.items() if part is not None})
 
 
 def _check_aggregate_type(name: str, value: object, pointer: str, report: Report) -> AggregateType:

@@ -50,6 +50,9 @@ CODES: Mapping[str, str] = MappingProxyType(
         "impossible_path": "a path into `$.data` that the event's schema rules out",
         "invalid_template": "a value template that is not written as one",
         # Parts
+        "undeclared": "a name that the spec does not declare elsewhere",
+        "missing_secret": "a secret that is not there where the gateway runs",
+        "invalid_secret": "a secret that can't be a key of its provider",
         "not_available": "a part of the spec that this version of Sluice does not have yet",
         "too_many_faults": "there are more faults than are reported at once",
     }

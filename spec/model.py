@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.subschemas import Schema
 from spec.violations import CompiledSchema, SchemaViolation
+from spec.webhooks import Source
 
 __all__ = ["DEFAULT_HANDLER", "AggregateType", "EventType", "Mint", "SchemaViolation", "Spec"]
 
@@ -54,3 +56,4 @@ class Spec:
     target_types: frozenset[str]
     singletons: frozenset[str]
     singleton_list: tuple[str, ...] = ()
+    webhooks: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}))

@@ -9,12 +9,17 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from spec.errors import Report
+from spec.model import Spec
+from spec.webhook_check import check_webhooks
 
-CheckPart = Callable[[object, str, Mapping[str, str], Report], None]
-"""The part's value, the pointer to it, the environment, and where faults go."""
+CheckPart = Callable[[object, str, Mapping[str, str], Spec, Report], object]
+"""The part's value, the pointer to it, the environment, what the spec declares beside its parts, and where
+faults go. Returns what the field of `Spec` with the part's name becomes."""
 
 
-def not_available(value: object, pointer: str, environ: Mapping[str, str], report: Report) -> None:
+def not_available(
+    value: object, pointer: str, environ: Mapping[str, str], spec: Spec, report: Report
+) -> None:
     """Accepts only what declares nothing: an empty object."""
     if not isinstance(value, dict):
         report.add("wrong_type", pointer, "This part of a spec must be an object.")
@@ -28,6 +33,6 @@ PARTS: Mapping[str, CheckPart] = MappingProxyType(
         "hash_ids": not_available,
         "public_ids": not_available,
         "subscriptions": not_available,
-        "webhooks": not_available,
+        "webhooks": check_webhooks,
     }
 )

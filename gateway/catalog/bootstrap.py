@@ -11,6 +11,7 @@ from gateway.catalog import keys, specs, tenants
 from gateway.catalog.database import connect, statement
 from gateway.catalog.migrate import require_prepared
 from gateway.catalog.model import Scope, Tenant
+from gateway.catalog.secrets import Secrets
 from gateway.names import tokens
 from spec.errors import Faults
 
@@ -48,7 +49,7 @@ async def bootstrap(
         revision = await specs.current_revision(conn, owner.id)
         if spec_document is None or (revision and not replace_spec):
             return Bootstrapped(key, revision, ())
-        secrets = os.environ if environ is None else environ
+        secrets = Secrets(os.environ if environ is None else environ)
         match await specs.deploy(conn, owner.id, spec_document, secrets):
             case specs.Accepted(deployed, _):
                 return Bootstrapped(key, deployed, ())

@@ -87,6 +87,7 @@ class Catalog:
         self._keys: dict[str, _Key] = {}
         self._unknown: dict[str, float] = {}
         self._declared: dict[UUID, Deployed] = {}
+        self._named: dict[str, Tenant] = {}  # those that have a spec
         self._serving: dict[UUID, Deployed] = {}  # as declared, but without what is being removed
         self._unreadable: dict[UUID, tuple[int, Faults]] = {}
         self._revision = -1
@@ -113,6 +114,10 @@ class Catalog:
     def deployed(self, tenant_id: UUID) -> Deployed | None:
         """The spec by which this tenant's requests are checked; None where it has none yet."""
         return self._serving.get(tenant_id)
+
+    def tenant(self, name: str) -> Tenant | None:
+        """The tenant of this name, from memory alone; None where there is none with a spec."""
+        return self._named.get(name)
 
     @property
     def fresh(self) -> bool:
@@ -206,6 +211,7 @@ class Catalog:
             if revision is None or revision < self._revision:  # restored from a backup: nothing holds
                 self._keys.clear()
                 self._declared.clear()
+                self._named.clear()
                 self._revision = -1
             keys = await conn.fetch("SELECT handle FROM api_key WHERE changed > $1", self._revision)
             specs = await conn.fetch(statement("changed_specs"), self._revision)
@@ -215,6 +221,7 @@ class Catalog:
     def _follow(self, changes: _Changes) -> None:
         self._forget({row["handle"] for row in changes.keys})
         for row in changes.specs:
+            self._named[row["name"]] = Tenant(_uuid(row["tenant"]), row["name"], row["handle"])
             self._declare(_uuid(row["tenant"]), row["revision"], row["document"])
         self._serving = dict(self._declared)
         for row in changes.closing:

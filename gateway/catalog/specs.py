@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -24,9 +24,13 @@ from spec.changes import Removal, removals
 from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
+from spec.webhook_secrets import masked, restored
+from spec.webhooks import MASK, Unseen
 
 INVALID = "The spec has faults."
 CONFLICT = "The spec would refuse or reinterpret what is already stored."
+
+SHOWN_SECRET = f'"{MASK}"'.encode()
 
 CLOSING_S = 60.0  # a deployer that died leaves a removal closed that long
 READER_GONE_S = STALE_S + REPORT_S + 1  # a gateway silent for longer honours no key any more
@@ -95,8 +99,11 @@ async def deploy(
 
     `environ` holds the secrets that it names, `expect_revision` what the caller thinks is deployed (0: none).
     With `force` what is stored is not looked at. Removals take up to a few seconds: see above. Not to be
-    called within a transaction. Deployments for one tenant happen one after the other.
+    called within a transaction. Deployments for one tenant happen one after the other. A secret shown as
+    `***` stands for the one that is deployed at its place.
     """
+    if SHOWN_SECRET in document:
+        document = await _with_secrets(database, tenant_id, document)
     parsed = parse(document, environ)
     if isinstance(parsed, Faults):
         return parsed
@@ -109,7 +116,7 @@ async def deploy(
         if current is not None and current.digest == digest:
             return Accepted(revision, changed=False)
         if current is not None and not force:
-            conflicts = await _remove(conn, tenant_id, current, document, parsed, environ)
+            conflicts = await _remove(conn, tenant_id, current, document, parsed)
             if conflicts:
                 return Conflicts(revision, conflicts)
         async with change(conn) as (_, clock):
@@ -133,9 +140,35 @@ async def current_revision(database: Database, tenant_id: UUID) -> int:
 
 def bare(document: bytes) -> bytes:
     """The spec of a document that may be wrapped as `{"spec": {…}}`: JSON text in one line, each token as it
-    was sent."""
+    was sent, but secrets as `***`."""
     wrapped = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
-    return msgspec.json.format(bytes(wrapped.get("spec", document)), indent=-1)
+    spec = bytes(wrapped.get("spec", document))
+    members = msgspec.json.decode(spec, type=dict[str, msgspec.Raw])
+    if "webhooks" in members:
+        spec = _with_sources(members, masked)
+    return msgspec.json.format(spec, indent=-1)
+
+
+def _with_sources(members: dict[str, msgspec.Raw], change: Callable[[object], object]) -> bytes:
+    """A spec with its webhooks changed, the rest as it was sent."""
+    changed: Any = change({"webhooks": msgspec.json.decode(members["webhooks"])})
+    sources = msgspec.Raw(msgspec.json.encode(changed["webhooks"]))
+    return msgspec.json.encode({**members, "webhooks": sources})
+
+
+async def _with_secrets(database: Database, tenant_id: UUID, document: bytes) -> bytes:
+    """The document with the secrets that are deployed in place of each `***`; itself where it can't be read,
+    which parsing it says better."""
+    current = await stored(database, tenant_id)
+    try:
+        wrapped = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
+        members = msgspec.json.decode(wrapped.get("spec", document), type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, ValueError):
+        return document
+    if current is None or "webhooks" not in members:
+        return document
+    earlier = msgspec.json.decode(current.document)
+    return _with_sources(members, lambda value: restored(value, earlier.get("spec", earlier)))
 
 
 def digest_of(document: bytes) -> bytes:
@@ -164,10 +197,10 @@ def closed(spec: Spec, following: Spec) -> Spec:
 
 
 async def _remove(
-    conn: Any, tenant_id: UUID, current: Stored, document: bytes, following: Spec, environ: Mapping[str, str]
+    conn: Any, tenant_id: UUID, current: Stored, document: bytes, following: Spec
 ) -> tuple[Conflict, ...]:
     """Both steps of removing what `following` no longer has; the conflicts that keep it from going."""
-    deployed = parse(current.document, environ)
+    deployed = parse(current.document, Unseen())  # what verifies webhooks does not matter here
     if isinstance(deployed, Faults):
         return (_unreadable(current, deployed),)
     removed = removals(deployed, following)

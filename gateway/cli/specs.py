@@ -35,10 +35,11 @@ KeyOption = Annotated[str | None, typer.Option(metavar="KEY", help="For --url; b
 @app.command()
 def check(file: FileArgument, as_json: JsonOption = False) -> None:
     """Print every fault of a spec; exit 1 where there is one. Secrets that it names are looked for here."""
+    from gateway.catalog.secrets import Secrets
     from spec.errors import Faults
     from spec.parse import parse
 
-    parsed = parse(_read(file), os.environ)
+    parsed = parse(_read(file), Secrets(os.environ))
     faults = parsed if isinstance(parsed, Faults) else ()
     if as_json:
         print_json({"ok": not faults, "faults": _faults(faults)})
@@ -115,11 +116,12 @@ def _gateway(url: str | None, postgres: str | None) -> str | None:
 
 async def _deploy(url: str, tenant: str, document: bytes, force: bool) -> dict[str, Any]:
     from gateway.catalog import specs, tenants
+    from gateway.catalog.secrets import Secrets
     from spec.errors import Faults
 
     async with prepared(url) as conn:
         owner = await tenants.named(conn, tenant)
-        match await specs.deploy(conn, owner.id, document, os.environ, force=force):
+        match await specs.deploy(conn, owner.id, document, Secrets(os.environ), force=force):
             case specs.Accepted(revision, changed):
                 return {"ok": True, "revision": revision, "changed": changed}
             case specs.Conflicts(_, conflicts):

@@ -15,6 +15,7 @@ from gateway.admit.strict_json import Malformed, decode
 from gateway.catalog import specs
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
+from gateway.catalog.secrets import Secrets
 from gateway.config import Config
 from gateway.edge.parameters import Parameters
 from gateway.edge.render import encode, raw, refusal_json
@@ -61,7 +62,12 @@ class Specs:
             raise Refused(Refusal("invalid_json", read.reason))
         principal: Principal = request.scope["sluice.principal"]
         result = await specs.deploy(
-            self._pool, principal.tenant.id, document, os.environ, force=force, expect_revision=expected
+            self._pool,
+            principal.tenant.id,
+            document,
+            Secrets(os.environ),
+            force=force,
+            expect_revision=expected,
         )
         if isinstance(result, specs.Accepted):
             told = {"tenant": str(principal.tenant.id), "key": principal.handle, "revision": result.revision}

@@ -22,6 +22,8 @@ from gateway.edge.ids import Ids
 from gateway.edge.openapi.endpoint import OpenApi
 from gateway.edge.request import Head, Receive, Refused, Scope, Send
 from gateway.edge.specs import Specs
+from gateway.edge.webhooks import PREFIX as WEBHOOKS
+from gateway.edge.webhooks import Webhooks
 from gateway.errors import Refusal
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
@@ -48,9 +50,11 @@ class System:
         specs: Specs,
         openapi: OpenApi,
         ids: Ids,
+        webhooks: Webhooks,
         log: Log,
     ) -> None:
         self._callers = callers
+        self._webhooks = webhooks
         self._log = log
         self._open = Router(
             [Route("/_/health/live", health.live), Route("/_/health/ready", health.ready)],
@@ -73,6 +77,9 @@ class System:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["raw_path"].startswith(WEBHOOKS):
+            await self._webhooks(scope, receive, send)
+            return
         scope["app"] = self  # a Starlette route then raises for a wrong method instead of answering itself
         router = self._open
         if not scope["path"].startswith("/_/health/"):

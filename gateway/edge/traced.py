@@ -53,6 +53,8 @@ def route(raw_path: bytes) -> str:
     """The path with names in place of what a client chose: few enough to be grouped by."""
     if raw_path in _SYSTEM:
         return raw_path.decode()
+    if raw_path.startswith(b"/_/webhooks/"):
+        return "/_/webhooks/{tenant}/{source}"
     if raw_path.startswith(b"/_/"):
         return "/_/events/{event_id}" if raw_path.startswith(b"/_/events/") else "/_/{path}"
     segments = split(raw_path)

@@ -164,24 +164,6 @@ _ROWS: Final = (
         "(sluice_commit_seconds).",
     ),
     LogEvent(
-        "commits_unannounced",
-        "info",
-        ("why",),
-        "Redis passes no announcements of commits on to other gateways: their followers see what is "
-        "committed here a quarter of a second later. Told once until it works again.",
-        "Nothing; if Redis answers otherwise, compare its ACL with deploy/redis.conf.",
-        lines_max=1,
-    ),
-    LogEvent(
-        "live_unread",
-        "info",
-        ("partition", "why"),
-        "Postgres did not answer when live followers of the feed were to be told of other gateways' commits; "
-        "it is asked again at once.",
-        "Nothing.",
-        lines_max=1,
-    ),
-    LogEvent(
         "help_failed",
         "info",
         ("partition", "why"),
@@ -242,6 +224,37 @@ _ROWS: Final = (
         ("tenant", "revision"),
         "A tenant's spec can be used again.",
         "Nothing.",
+    ),
+    # Webhooks
+    LogEvent(
+        "webhook_other_bytes",
+        "error",
+        ("tenant", "source", "delivery"),
+        "A verified delivery has the id of an earlier one and other bytes: the provider uses an id twice, or "
+        "somebody sends a captured request with another body. It is in quarantine; the earlier event stands.",
+        "No hurry. Compare the two with `sluice webhooks show`; tell the provider, or rotate the secret.",
+    ),
+    LogEvent(
+        "webhook_quarantined",
+        "warning",
+        ("tenant", "source", "delivery", "why"),
+        "A verified delivery can't become an event by the spec; it is kept whole.",
+        "`sluice webhooks quarantine` lists them. Mend the spec, deploy it, then `sluice webhooks replay`.",
+    ),
+    LogEvent(
+        "webhook_copies_wait",
+        "warning",
+        ("why",),
+        "Raw copies of deliveries could not be written and wait in memory. Their events are committed.",
+        "Nothing, unless it lasts: see server_lost.",
+    ),
+    LogEvent(
+        "webhook_copy_dropped",
+        "error",
+        ("source",),
+        "Too many raw copies wait: this one is not kept, so the delivery can't be shown or replayed. Its "
+        "event is committed.",
+        "See why Postgres is slow.",
     ),
     # Life of the process
     LogEvent(

@@ -38,8 +38,11 @@ SEMANTIC = {
     "circular_ref",
     "impossible_path",
     "invalid_pattern",
+    "invalid_secret",
+    "missing_secret",
     "remote_ref",
     "schema_too_complex",
+    "undeclared",
     "unresolved_ref",
 }
 

@@ -222,6 +222,7 @@ def test_every_path_of_the_service_itself_is_there() -> None:
     own = {(method, path) for path, method, _ in operations(described) if path.startswith("/_/")}
     assert own == {
         ("post", "/_/bulk"),
+        ("post", "/_/webhooks/{tenant}/{source}"),
         ("get", "/_/events/{event_id}"),
         ("get", "/_/ids/humane"),
         ("post", "/_/ids/check"),
@@ -352,4 +353,4 @@ async def test_a_running_gateway_does_what_its_document_says(
             process.kill()
             await process.wait()
     assert process.returncode == 0, said.decode()
-    assert "Tested: 24" in said.decode()
+    assert "Tested: 25" in said.decode()

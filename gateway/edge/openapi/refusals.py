@@ -86,6 +86,15 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("invalid_position", "`after` is no position in this feed.", "after"),
     ),
     "check": (*_CALLER, *_BODY, *_ENVELOPE, _NOT_COMMITTED),
+    "webhook": (
+        *_CALLER[:2],
+        Refusal("unauthorized", "The request's signature is missing, too old or wrong."),
+        Refusal("not_found", "There is no such source of webhooks: /_/webhooks/{tenant}/{source}."),
+        *_SENT[:2],
+        Refusal("unsupported_media_type", "Send the body as it is, without Content-Encoding."),
+        Refusal("not_committed", "The event will never appear by this request: Postgres does not answer."),
+        Refusal("outcome_unknown", "The event may or may not appear. Send it again.", status=503),
+    ),
     "event": (
         *_SYSTEM,
         Refusal("not_found", f"There is no event {EXAMPLE_EVENT_ID}."),

@@ -7,7 +7,6 @@ from gateway.edge.bulk import LINES_MAX
 from gateway.edge.openapi.operations import (
     CLOUD_EVENTS,
     NDJSON,
-    SSE,
     answer,
     lines,
     not_modified,
@@ -26,6 +25,7 @@ def system_paths(config: Config) -> dict[str, Schema]:
     return {
         "/_/bulk": {"post": _bulk(config)},
         "/_/feed": {"get": _feed()},
+        "/_/webhooks/{tenant}/{source}": {"post": _webhook(config)},
         "/_/events/{event_id}": {"get": _event()},
         "/_/ids/humane": {"get": _humane()},
         "/_/ids/check": {"post": _check()},
@@ -65,19 +65,37 @@ def _feed() -> Schema:
     page = answer("A page.", ref("FeedPage"))
     page["content"] |= {
         NDJSON: lines(ref("FedEvent"), "All that is committed, or `limit` events of it: one a line."),
-        SSE: {
-            "schema": {"description": "What there is, then live: `id:` is the position, `data:` the event."}
-        },
         CLOUD_EVENTS: {"schema": list_of({"type": "object"})},
     }
     return operation(
         "feed",
         "All committed events of the tenant, in the order of their commits",
         tag=TAG,
-        parameters=("after", "types", "event_types", "feed-limit", "wait", "feed-Last-Event-ID"),
+        parameters=("after", "types", "event_types", "feed-limit"),
         done={"200": page},
         refused="feed",
     )
+
+
+def _webhook(config: Config) -> Schema:
+    duplicate: Schema = {"type": "boolean", "description": "It came before; this is that event."}
+    told = object_of({"ok": OK, "event_id": ref("EventId"), "duplicate": duplicate})
+    held = object_of({"ok": OK, "quarantined": OK, "event_id": {"type": "null"}})
+    batch = object_of({"ok": OK, "events": list_of({"type": "object"})})
+    sent = f"As the provider sends it, signed; at most {config.webhook_bytes_max} bytes."
+    taken = operation(
+        "webhook",
+        "Take a webhook, exactly once; its signature is its key",
+        tag=TAG,
+        parameters=("tenant", "source"),
+        body={"content": {"*/*": {"schema": {"description": sent}}}},
+        done={
+            "202": answer("Committed, or kept in quarantine.", {"anyOf": [told, held, batch]}),
+            "200": {"description": "The answer to a handshake that the source declares."},
+        },
+        refused="webhook",
+    )
+    return {**taken, "security": _OPEN}
 
 
 def _event() -> Schema:

@@ -1,0 +1,122 @@
+"""/_/webhooks/{tenant}/{source}: how a webhook is read, and how what became of it is told over HTTP.
+
+No key opens this path: the source's signature does. Owns the body's cap and the answers; everything between
+is the intake's. Which tenants and sources there are is known from memory, so no stranger reaches a database.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from gateway.admit.path import split
+from gateway.catalog.catalog import Catalog
+from gateway.config import Config
+from gateway.edge import respond
+from gateway.edge.render import uuid_text
+from gateway.edge.request import Head, Receive, Refused, Scope, Send, read_body, too_large
+from gateway.errors import Refusal
+from gateway.intake.handshakes import Answered
+from gateway.intake.intake import Intake, Place, Result, Taken, Told, Undecided
+from gateway.intake.request import Request
+from gateway.intake.signature import Rejected
+
+PREFIX = b"/_/webhooks/"
+_ALLOWED = {None: "POST, OPTIONS", "hub_challenge": "GET, POST, OPTIONS", "crc": "GET, POST, OPTIONS"}
+_METHODS = ("POST", "GET", "OPTIONS")
+_REJECTED = Refusal("unauthorized", "The request's signature is missing, too old or wrong.")
+_ACCEPTED = b'{"ok":true,"event_id":"%b","duplicate":%b}'
+_QUARANTINED = b'{"ok":true,"quarantined":true,"event_id":null}'
+_NOSNIFF = (b"x-content-type-options", b"nosniff")
+
+
+class Webhooks:
+    def __init__(self, intake: Intake, catalog: Catalog, config: Config) -> None:
+        self._intake = intake
+        self._catalog = catalog
+        self._bytes_max = config.webhook_bytes_max
+        self._timeout_s = config.body_timeout_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method: str = scope["method"]
+        place = self._place(scope["raw_path"])
+        if method not in _METHODS:
+            await respond.allowed_only(send, method, _allowed(place))
+            return
+        head = Head(scope)
+        if head.get(b"content-encoding") is not None:
+            why = "Send the body as it is, without Content-Encoding."
+            raise Refused(Refusal("unsupported_media_type", why, "Content-Encoding"))
+        length = head.get(b"content-length")
+        if length is not None and (len(length) > 18 or int(length) > self._bytes_max):
+            raise Refused(too_large(self._bytes_max))
+        body = await read_body(receive, self._bytes_max, self._timeout_s)
+        path, _, _ = scope["raw_path"].partition(b"?")
+        headers = tuple((bytes(name), bytes(value)) for name, value in scope["headers"])
+        request = Request(method.encode(), path, scope["query_string"], headers, body)
+        if method == "POST":
+            await _tell(send, await self._intake.receive(place, request))
+            return
+        answered = self._intake.greeted(place, request)
+        if answered is None:
+            await respond.allowed_only(send, method, _allowed(place))
+        else:
+            await _tell(send, answered)
+
+    def _place(self, raw_path: bytes) -> Place:
+        """Raises Refused (404): no such source."""
+        segments = split(raw_path.partition(b"?")[0]) or ()
+        if len(segments) == 4 and segments[2] is not None and segments[3] is not None:
+            tenant = self._catalog.tenant(segments[2])
+            deployed = None if tenant is None else self._catalog.deployed(tenant.id)
+            source = None if deployed is None else deployed.spec.webhooks.get(segments[3])
+            if tenant is not None and deployed is not None and source is not None:
+                return Place(tenant, deployed, source)
+        raise Refused(
+            Refusal("not_found", "There is no such source of webhooks: /_/webhooks/{tenant}/{source}.")
+        )
+
+
+def _allowed(place: Place) -> str:
+    return _ALLOWED.get(place.source.handshake, "POST, OPTIONS")
+
+
+async def _tell(send: Send, result: Result) -> None:
+    match result:
+        case Answered():
+            await _answer_handshake(send, result)
+        case Rejected():
+            await respond.refuse(send, _REJECTED)
+        case Taken(deliveries, batch):
+            await respond.answer(send, 202, _batch_json(deliveries) if batch else _told_json(deliveries[0]))
+        case Undecided(why, unknown, retry_after_s):
+            refusal = Refusal("not_committed", f"The event will never appear by this request: {why}.")
+            if unknown:
+                refusal = Refusal(
+                    "outcome_unknown", f"The event may or may not appear: {why}. Send it again.", status=503
+                )
+            await respond.refuse(send, refusal, [(b"retry-after", b"%d" % retry_after_s)])
+        case _:
+            assert_never(result)
+
+
+async def _answer_handshake(send: Send, answered: Answered) -> None:
+    if answered.status != 200:
+        await respond.refuse(send, Refusal("forbidden", "The handshake does not prove that we agreed on it."))
+        return
+    headers = [(b"content-type", answered.content_type), _NOSNIFF, respond.API_VERSION, *answered.headers]
+    headers.append((b"content-length", b"%d" % len(answered.body)))
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": answered.body})
+
+
+def _told_json(told: Told) -> bytes:
+    if told.event_id is None:
+        return _QUARANTINED
+    return _ACCEPTED % (uuid_text(told.event_id).encode(), b"true" if told.duplicate else b"false")
+
+
+def _batch_json(deliveries: tuple[Told, ...]) -> bytes:
+    items = [_told_json(each) for each in deliveries]
+    return b'{"ok":true,"events":[%b]}' % b",".join(
+        [b"{" + item.removeprefix(b'{"ok":true,') for item in items]
+    )

@@ -1,0 +1,174 @@
+"""From a verified request to its deliveries: one, or one an item of a batch, each known by an id. Pure.
+
+Owns: where an id stands, which bytes must be the same when a delivery comes again, and the identity that an
+append of it claims. Nothing else in the gateway tells two deliveries apart.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from gateway.admit.strict_json import Malformed, decode
+from gateway.events import ANY_LENGTH, Retry, identity, request_digest
+from gateway.intake.request import (
+    ID_BYTES_MAX,
+    BadHeader,
+    Request,
+    as_text,
+    form_object,
+    form_pairs,
+    lookup,
+    raw_object,
+)
+from spec.webhooks import Source
+
+ITEMS_MAX: Final = 5_000
+"""Items of one batch: more than fit into a body of 1 MiB as any provider writes them."""
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One thing that a provider tells. `raw` is JSON as it was sent, or what a form's parameters make;
+    `digest` is what a repetition must have in common; `by_digest`: the provider gave no id."""
+
+    id: str
+    by_digest: bool
+    digest: bytes
+    raw: bytes = field(repr=False)
+    value: object = field(repr=False)
+    item: int = 0
+
+    def retry(self, tenant: bytes, source: str) -> Retry:
+        """What its append is recognized by, for ever: the identity is the source's and the delivery's."""
+        claimed = identity(tenant, f"webhook:{source}", self.id.encode())
+        return Retry(tenant, (claimed,), (), self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A verified body that no deliveries can be made of; kept whole under its own id."""
+
+    code: str
+    error: str
+    id: str
+    digest: bytes
+
+
+def header_fault(source: Source, request: Request) -> str | None:
+    """The name of a header with a delivery id that can't be one."""
+    for place in source.scheme.delivery:
+        name = place.removeprefix("header:")
+        if name != place:
+            try:
+                if request.one(name, ID_BYTES_MAX) is not None:
+                    return None
+            except BadHeader as fault:
+                return fault.name
+    return None
+
+
+def deliveries(source: Source, request: Request) -> tuple[Delivery, ...] | Unreadable:
+    """In the order of the request. `header_fault` must have found nothing."""
+    body = request.body
+    if request.is_form:
+        pairs = form_pairs(body)
+        if pairs is None:
+            return _unreadable(source, request, "invalid_json", "The form is not percent-encoded UTF-8.")
+        value: object = form_object(pairs)
+        return (_delivery(source, request, _ENCODE(value), value, body, 0),)
+    value = decode(body)
+    if isinstance(value, Malformed):
+        return _unreadable(source, request, "invalid_json", value.reason)
+    if source.items is None:
+        return (_delivery(source, request, body, value, body, 0),)
+    listed = _items(source.items, source.scheme.item, body, value)
+    if listed is None:  # a batch's sender that sends one thing for once
+        return (_delivery(source, request, body, value, body, 0),)
+    if len(listed) > ITEMS_MAX:
+        why = f"The batch has {len(listed)} items; at most {ITEMS_MAX} are taken apart."
+        return _unreadable(source, request, "too_large", why)
+    return tuple([_delivery(source, request, raw, item, raw, n) for n, (raw, item) in enumerate(listed)])
+
+
+def is_batch(source: Source, request: Request) -> bool:
+    """Whether the answer lists several."""
+    return source.items is not None and not request.is_form
+
+
+def _items(
+    path: tuple[str, ...], wrapper: str | None, body: bytes, value: object
+) -> list[tuple[bytes, object]] | None:
+    """The items' bytes and values; None where there is no list."""
+    values = lookup(value, path)
+    if not isinstance(values, list):
+        return None
+    for name in path:
+        body = bytes(raw_object(body)[name])
+    raws = [bytes(each) for each in msgspec.json.decode(body, type=list[msgspec.Raw])]
+    if wrapper is None:
+        return list(zip(raws, values, strict=True))
+    inner = [
+        (raw_object(raw).get(wrapper, raw), lookup(each, (wrapper,)))
+        for raw, each in zip(raws, values, strict=True)
+    ]
+    return [(bytes(raw), each) for raw, each in inner]
+
+
+def _delivery(
+    source: Source, request: Request, raw: bytes, value: object, digested: bytes, item: int
+) -> Delivery:
+    digest = _digest(source, digested)
+    given = _id(source, request, value)
+    if given is None:
+        return Delivery(f"sha256:{sha256(digested).hexdigest()}", True, digest, raw, value, item)
+    return Delivery(given, False, digest, raw, value, item)
+
+
+def _unreadable(source: Source, request: Request, code: str, error: str) -> Unreadable:
+    given = _id(source, request, None) or f"sha256:{sha256(request.body).hexdigest()}"
+    return Unreadable(code, error, given, _digest(source, request.body))
+
+
+def _id(source: Source, request: Request, value: object) -> str | None:
+    """As the provider gives it, at the first of its places that has one."""
+    if source.delivery_id is not None:
+        return _bounded(as_text(lookup(value, source.delivery_id)))
+    for place in source.scheme.delivery:
+        kind, _, where = place.partition(":")
+        if kind == "header":
+            sent = request.one(where, ID_BYTES_MAX)
+            found = None if sent is None else sent.decode()
+        else:
+            texts = [_part(lookup(value, tuple(each.split(".")))) for each in where.split("+")]
+            found = None if None in texts else "+".join([text or "" for text in texts])
+        if found:
+            return _bounded(found)
+    return None
+
+
+def _part(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return as_text(value)
+
+
+def _bounded(found: str | None) -> str | None:
+    """A longer one is known by its digest."""
+    if found is None or len(found.encode()) <= ID_BYTES_MAX:
+        return found
+    return f"sha256:{sha256(found.encode()).hexdigest()}"
+
+
+def _digest(source: Source, body: bytes) -> bytes:
+    """Over the bytes, but for the values of what the provider changes when it tries again."""
+    for name in source.scheme.volatile:
+        pattern = rb'("%b"\s*:\s*)(?:"[^"\\]*"|[0-9a-z.+-]+)' % re.escape(name.encode())
+        body = re.sub(pattern, rb"\1", body)
+    return request_digest(f"webhook:{source.name}", body, ANY_LENGTH)

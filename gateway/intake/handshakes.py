@@ -1,0 +1,109 @@
+"""What providers ask before they send: the answers to their handshakes. Pure.
+
+Only a source that declares a handshake answers it. Nothing is written, and nothing is told that the asker did
+not send, but for X's CRC, which is a proof that we know the secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from gateway.admit.strict_json import decode
+from gateway.intake.request import Request, lookup, query_value
+from gateway.intake.signature import Rejected, verify
+from spec.webhooks import Source
+
+CHALLENGE_CHARS_MAX: Final = 1_000
+
+TEXT: Final = b"text/plain; charset=utf-8"
+JSON: Final = b"application/json"
+
+# A CRC is an HMAC by the secret that also signs deliveries: nothing that could be one is signed.
+_CRC_TOKEN = re.compile(r"[A-Za-z0-9_=+/.-]{1,200}")
+_ORIGIN = re.compile(rb"[A-Za-z0-9.*:/_-]{1,255}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to a handshake: 200 unless it is refused."""
+
+    body: bytes
+    content_type: bytes = TEXT
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    status: int = 200
+
+
+REFUSED: Final = Answered(b"", status=403)
+
+
+def handshake(source: Source, request: Request, now_ms: int) -> Answered | None:
+    """The answer, or None where this is no handshake of the source's kind."""
+    match source.handshake, request.method:
+        case "url_verification", b"POST":
+            return _url_verification(source, request, now_ms)
+        case "hub_challenge", b"GET":
+            return _hub_challenge(source, request, now_ms)
+        case "validation_token", b"POST" | b"GET":
+            token = _bounded(query_value(request.query, "validationToken"))
+            return None if token is None else Answered(token.encode())
+        case "crc", b"GET":
+            return _crc(source, request, now_ms)
+        case "cloudevents", b"OPTIONS":
+            return _cloudevents(request)
+    return None
+
+
+def _bounded(text: object) -> str | None:
+    return text if isinstance(text, str) and 0 < len(text) <= CHALLENGE_CHARS_MAX else None
+
+
+def _url_verification(source: Source, request: Request, now_ms: int) -> Answered | None:
+    """Slack's. It is signed like everything that Slack sends; a signature that is there must be right."""
+    if b"url_verification" not in request.body:
+        return None
+    value = decode(request.body)
+    challenge = _bounded(lookup(value, ("challenge",)))
+    if challenge is None or lookup(value, ("type",)) != "url_verification":
+        return None
+    match verify(source, request, now_ms):
+        case Rejected(reason) if reason != "no_signature":
+            return None  # judged as a delivery, which it is not
+    return Answered(msgspec.json.encode({"challenge": challenge}), JSON)
+
+
+def _hub_challenge(source: Source, request: Request, now_ms: int) -> Answered | None:
+    """Meta's: the token that was agreed on, else any secret of the source."""
+    if query_value(request.query, "hub.mode") != "subscribe":
+        return None
+    challenge = _bounded(query_value(request.query, "hub.challenge"))
+    token = query_value(request.query, "hub.verify_token") or ""
+    secrets = [secret.text for secret in source.secrets if secret.valid_at(now_ms)]
+    agreed = secrets if source.verify_token is None else [source.verify_token]
+    known = [bool(each) and hmac.compare_digest(each.encode(), token.encode()) for each in agreed]
+    return Answered(challenge.encode()) if challenge is not None and any(known) else REFUSED
+
+
+def _crc(source: Source, request: Request, now_ms: int) -> Answered | None:
+    token = query_value(request.query, "crc_token")
+    if token is None:
+        return None
+    secret = next((each for each in source.secrets if each.valid_at(now_ms) and each.text), None)
+    if secret is None or not _CRC_TOKEN.fullmatch(token):
+        return REFUSED
+    mac = base64.b64encode(hmac.digest(secret.text.encode(), token.encode(), "sha256")).decode()
+    return Answered(msgspec.json.encode({"response_token": f"sha256={mac}"}), JSON)
+
+
+def _cloudevents(request: Request) -> Answered | None:
+    """CloudEvents' protection against abuse: the sender may send, as often as it likes."""
+    origins = [value for name, value in request.headers if name == b"webhook-request-origin"]
+    if len(origins) != 1 or not _ORIGIN.fullmatch(origins[0]):
+        return None
+    allowed = ((b"webhook-allowed-origin", origins[0]), (b"webhook-allowed-rate", b"*"))
+    return Answered(b"", headers=(*allowed, (b"allow", b"POST, OPTIONS")))

@@ -1,0 +1,368 @@
+"""A webhook's way: handshake, signature, deliveries, appends, and what its sender is told.
+
+Owns the order of work. Whether a delivery came before is the log's to say, by the identity that its append
+claims: one atomic step, and no second store to race with. Must not know Starlette.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Final, assert_never
+
+import asyncpg
+from uuid_utils import uuid7
+
+from gateway.admit.append import Minting
+from gateway.catalog import source_ids
+from gateway.catalog.model import CatalogUnavailable, Deployed, Tenant
+from gateway.events import (
+    Append,
+    Appended,
+    Conflict,
+    Mismatch,
+    NotCommitted,
+    Outcome,
+    OutcomeUnknown,
+    Quarantined,
+)
+from gateway.intake import normalize, store
+from gateway.intake.deliveries import Delivery, Unreadable, deliveries, header_fault, is_batch
+from gateway.intake.handshakes import Answered, handshake
+from gateway.intake.normalize import Foreign, Held
+from gateway.intake.recorder import Recorder
+from gateway.intake.request import Request
+from gateway.intake.signature import Rejected, verify
+from gateway.intake.store import Kept, Stored
+from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
+from gateway.names.source_ids import SourceId, Unusable, read
+from gateway.telemetry.metrics import Metrics
+from spec.webhooks import Source
+
+logger = logging.getLogger("sluice.intake")
+
+OTHER_BYTES: Final = Held(
+    "idempotency_mismatch", "A delivery of this id came before with other bytes; its event stands."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Whose source it is, and the spec that declares it."""
+
+    tenant: Tenant
+    deployed: Deployed
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of one delivery. Without an event it is in quarantine."""
+
+    event_id: bytes | None
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """All deliveries of a request are settled; `batch`: the answer lists them."""
+
+    deliveries: tuple[Told, ...]
+    batch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Not all of it is committed, and the sender should come again. `unknown`: it may be all the same."""
+
+    why: str
+    unknown: bool
+    retry_after_s: int = 1
+
+
+Result = Answered | Rejected | Taken | Undecided
+
+
+@dataclass(frozen=True, slots=True)
+class _Receipt:
+    """What all deliveries of one request have in common; `id` is that of the row that keeps the request."""
+
+    place: Place
+    request: Request
+    id: bytes
+    received_ms: int
+    begun: float
+    secret: int
+    batch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A delivery that is settled: held, or an event."""
+
+    delivery_id: str
+    digest: bytes
+    number: int
+    held: Held | None
+    event_id: bytes | None
+    duplicate: bool
+
+
+class Intake:
+    def __init__(
+        self, log: Log, pool: asyncpg.Pool, recorder: Recorder, metrics: Metrics, answer_s: float
+    ) -> None:
+        self._log = log
+        self._pool = pool
+        self._recorder = recorder
+        self._metrics = metrics
+        self._answer_s = answer_s
+
+    async def receive(self, place: Place, request: Request) -> Result:
+        """One request, to its end. Nothing is read from or written to a database before its signature is
+        verified."""
+        begun, now_ms = time.perf_counter(), time.time_ns() // 1_000_000
+        counts = self._metrics.webhooks(place.tenant.name, place.source.name)
+        if place.source.handshake is not None:
+            answered = handshake(place.source, request, now_ms)
+            if answered is not None:
+                counts.told("handshake")
+                return answered
+        verdict = self._verdict(place.source, request, now_ms)
+        if isinstance(verdict, Rejected):
+            counts.refused(verdict.reason)
+            return verdict
+        counts.verified(verdict)
+        batch = is_batch(place.source, request)
+        receipt = _Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch)
+        try:
+            async with asyncio.timeout(self._answer_s):
+                result = await self._take(receipt)
+        except TimeoutError:
+            result = Undecided("it takes longer than the sender would wait", unknown=True)
+        except (PostgresTrouble, CatalogUnavailable):
+            result = Undecided("Postgres does not answer", unknown=False)
+        if isinstance(result, Taken):
+            for told in result.deliveries:
+                counts.told(
+                    "quarantined" if told.event_id is None else "duplicate" if told.duplicate else "accepted"
+                )
+            counts.answer_s.observe(time.perf_counter() - begun)
+        else:
+            counts.told("undecided")
+        return result
+
+    def greeted(self, place: Place, request: Request) -> Answered | None:
+        """The answer to a handshake that is no delivery; None where the source has none for this request."""
+        answered = handshake(place.source, request, time.time_ns() // 1_000_000)
+        if answered is not None:
+            self._metrics.webhooks(place.tenant.name, place.source.name).told("handshake")
+        return answered
+
+    def _verdict(self, source: Source, request: Request, now_ms: int) -> int | Rejected:
+        """The number of the secret that matched."""
+        verdict = verify(source, request, now_ms)
+        if isinstance(verdict, Rejected):
+            return verdict
+        return verdict.secret if header_fault(source, request) is None else Rejected("bad_header")
+
+    # -- verified
+
+    async def _take(self, receipt: _Receipt) -> Taken | Undecided:
+        found = deliveries(receipt.place.source, receipt.request)
+        if isinstance(found, Unreadable):
+            held = Held(found.code, found.error)
+            receipt = replace(receipt, batch=False)
+            await self._quarantine(receipt, [_Item(found.id, found.digest, 0, held, None, False)])
+            return Taken((Told(None),), batch=False)
+        headers = receipt.request.shown(receipt.place.source.headers)
+        outcomes = await self._append_all(receipt.place, found, headers)
+        items = []
+        for delivery, outcome in zip(found, outcomes, strict=True):
+            if isinstance(outcome, Undecided):
+                return outcome
+            items.append(_item(delivery, outcome))
+        if receipt.batch and items:
+            await self._keep_batch(receipt, items)
+        elif items[0].held is not None:
+            await self._quarantine(receipt, items)
+        else:
+            self._recorder.keep(_rows(receipt, items)[0])
+        return Taken(tuple([Told(each.event_id, each.duplicate) for each in items]), receipt.batch)
+
+    async def _keep_batch(self, receipt: _Receipt, items: Sequence[_Item]) -> None:
+        """The request once, in a row of its own, and a row an item; at once where one is in quarantine."""
+        held = [each for each in items if each.held is not None]
+        whole = _batch_row(receipt)
+        if held:
+            await self._recorder.kept([whole])
+            await self._quarantine(receipt, held)
+        else:
+            self._recorder.keep(whole)
+        for row in _rows(receipt, [each for each in items if each.held is None]):
+            self._recorder.keep(row)
+
+    async def _append_all(
+        self, place: Place, found: Sequence[Delivery], headers: dict[str, str]
+    ) -> list[Appended | Held | Undecided]:
+        """All are handed to the log in their order before the first is awaited."""
+        waiting: list[asyncio.Future[Outcome] | Held] = []
+        for delivery in found:
+            append = await self.normalized(place, delivery, headers)
+            waiting.append(append if isinstance(append, Held) else self._log.append(append))
+        outcomes: list[Appended | Held | Undecided] = []
+        for delivery, each in zip(found, waiting, strict=True):
+            if isinstance(each, Held):
+                outcomes.append(await self._unless_committed(place, delivery, each))
+            else:
+                outcomes.append(_judged(await asyncio.shield(each)))
+        return outcomes
+
+    async def normalized(
+        self, place: Place, delivery: Delivery, headers: dict[str, str], claimed: str | None = None
+    ) -> Append | Held:
+        """The append that the delivery becomes by the spec of today. Raises CatalogUnavailable."""
+        spec, source = place.deployed.spec, place.source
+        key = normalize.place(spec, source, delivery, headers)
+        if isinstance(key, Foreign):
+            sighted = read(key.source, key.aggregate_type, key.source_id)
+            if isinstance(sighted, Unusable):
+                return Held("no_source_id", sighted.reason)
+            key = await self._key_of(place.tenant, sighted)
+        if isinstance(key, Held):
+            return key
+        minting = Minting(
+            tenant=place.tenant.id.bytes,
+            spec_rev=place.deployed.revision,
+            now_ms=time.time_ns() // 1_000_000,
+            correlation_id=uuid7().bytes,
+            mint=lambda: uuid7().bytes,
+            event_bytes_max=0,
+        )
+        return normalize.compose(spec, source, delivery, headers, key, minting, claimed)
+
+    async def _key_of(self, tenant: Tenant, sighted: SourceId) -> str:
+        return (await source_ids.key_of(self._pool, tenant.id, sighted)).key
+
+    async def _unless_committed(self, place: Place, delivery: Delivery, held: Held) -> Appended | Held:
+        """A delivery that an earlier spec made an event of is that event, whatever today's says."""
+        settled = await self._log.settled(delivery.retry(place.tenant.id.bytes, place.source.name))
+        match settled:
+            case Appended():
+                return settled
+            case Mismatch():
+                return OTHER_BYTES
+        return held
+
+    # -- what is kept
+
+    async def _quarantine(self, receipt: _Receipt, held: Sequence[_Item]) -> None:
+        """Whole, before the sender is told. Raises PostgresTrouble."""
+        await self._recorder.kept(_rows(receipt, held))
+        place = receipt.place
+        for each in held:
+            told = {"tenant": str(place.tenant.id), "source": place.source.name, "delivery": each.delivery_id}
+            if each.held is OTHER_BYTES:
+                logger.error("webhook_other_bytes", extra=told)
+            else:
+                why = None if each.held is None else each.held.code
+                logger.warning("webhook_quarantined", extra={**told, "why": why})
+
+    # -- once more
+
+    async def replay(self, place: Place, stored: Stored, *, again: bool = False) -> Told | Held | Undecided:
+        """Appends a stored delivery by the spec of today. What is an event already stays that event, unless
+        `again` asks for another one. Raises PostgresTrouble, CatalogUnavailable."""
+        if stored.request is None:
+            return Held("not_found", "The request is kept no longer.")
+        found = deliveries(place.source, stored.request)
+        if isinstance(found, Unreadable):
+            return Held(found.code, found.error)
+        if stored.item >= len(found):
+            return Held(
+                "not_found",
+                f"By this spec the request has {len(found)} items; this was number {stored.item}.",
+            )
+        delivery = found[stored.item]
+        claimed = f"{delivery.id}#{uuid7()}" if again else None
+        append = await self.normalized(place, delivery, stored.request.shown(place.source.headers), claimed)
+        if isinstance(append, Held):
+            outcome: Appended | Held | Undecided = await self._unless_committed(place, delivery, append)
+        else:
+            outcome = _judged(await asyncio.shield(self._log.append(append)))
+        if isinstance(outcome, Undecided):
+            return outcome
+        tenant = place.tenant.id.bytes
+        if isinstance(outcome, Held):
+            why = (outcome.code, outcome.error)
+            await store.settle(self._pool, tenant, stored.id, stored.verdict, why, None)
+            return outcome
+        await store.settle(self._pool, tenant, stored.id, "replayed", None, outcome.event_ids[0])
+        return Told(outcome.event_ids[0], outcome.replayed)
+
+
+def _judged(outcome: Outcome) -> Appended | Held | Undecided:
+    match outcome:
+        case Appended():
+            return outcome
+        case Mismatch():
+            return OTHER_BYTES
+        case NotCommitted(reason, retry_after_s):
+            return Undecided(reason, unknown=False, retry_after_s=retry_after_s)
+        case Quarantined(error):
+            return Undecided(f"Postgres refused it ({error}); the operator has it", False, 30)
+        case OutcomeUnknown():
+            return Undecided("its outcome is not known yet", unknown=True)
+        case Conflict():
+            raise AssertionError("no delivery asks for a length")
+        case _:
+            assert_never(outcome)
+
+
+def _item(delivery: Delivery, outcome: Appended | Held) -> _Item:
+    if isinstance(outcome, Held):
+        return _Item(delivery.id, delivery.digest, delivery.item, outcome, None, False)
+    return _Item(delivery.id, delivery.digest, delivery.item, None, outcome.event_ids[0], outcome.replayed)
+
+
+def _rows(receipt: _Receipt, items: Sequence[_Item]) -> list[Kept]:
+    """A row an item. The request stands with its only item, or in a row of its own for a batch."""
+    if not receipt.batch:
+        return [_row(receipt, receipt.id, items[0], receipt.request)]
+    return [_row(receipt, uuid7().bytes, each, None) for each in items]
+
+
+def _batch_row(receipt: _Receipt) -> Kept:
+    body = receipt.request.body
+    whole = _Item("", sha256(body).digest(), 0, None, None, False)
+    return replace(_row(receipt, receipt.id, whole, receipt.request), verdict="batch")
+
+
+def _row(receipt: _Receipt, row_id: bytes, item: _Item, request: Request | None) -> Kept:
+    verdict: store.Verdict = "accepted"
+    if item.held is not None:
+        verdict = "quarantined"
+    elif item.duplicate:
+        verdict = "duplicate"
+    return Kept(
+        id=row_id,
+        tenant=receipt.place.tenant.id.bytes,
+        source=receipt.place.source.name,
+        delivery_id=item.delivery_id,
+        digest=item.digest,
+        request_id=receipt.id,
+        item=item.number,
+        verdict=verdict,
+        reason=None if item.held is None else item.held.code,
+        error=None if item.held is None else item.held.error,
+        event_id=item.event_id,
+        received_ms=receipt.received_ms,
+        took_ms=int((time.perf_counter() - receipt.begun) * 1000),
+        secret=receipt.secret,
+        request=request,
+    )

@@ -1,0 +1,168 @@
+"""A delivery as an append, by the spec: where it goes, and what its event's data are. Pure.
+
+What can't be normalized is `Held`: a value that says why, in the words of the refusals of an append. Clock
+and randomness are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from gateway.admit.append import Minting
+from gateway.events import ANY_LENGTH, Append, Event, Stream, make_append
+from gateway.intake.deliveries import Delivery
+from gateway.intake.request import as_text, lookup
+from spec.errors import shown
+from spec.identifiers import canonicalize
+from spec.model import EventType, Spec
+from spec.webhooks import Fixed, Path, Row, Shape, Source, Template
+
+_ENCODE: Final = msgspec.json.Encoder(decimal_format="number").encode
+_ABSENT: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Why a delivery can't become an event by this spec; it is kept for a person."""
+
+    code: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """The key is that of a foreign system's id, which the source map knows."""
+
+    source: str
+    aggregate_type: str
+    source_id: str
+
+
+def place(spec: Spec, source: Source, delivery: Delivery, headers: dict[str, str]) -> str | Foreign | Held:
+    """Whose stream it goes to: a canonical key, or what leads to one."""
+    target = source.target
+    if target.aggregate_type not in spec.aggregate_types:
+        return Held(
+            "unknown_aggregate_type", f"The spec declares no aggregate type {target.aggregate_type!r}."
+        )
+    if target.source_id is not None:
+        found = as_text(_at(target.source_id, source, delivery, headers))
+        if found is None:
+            return Held(
+                "no_source_id", "What `to.source_id` names is neither a text nor a whole number here."
+            )
+        return Foreign(source.name, target.aggregate_type, found)
+    key = target.key
+    if isinstance(key, Path):
+        key = as_text(_at(key, source, delivery, headers))
+        if key is None:
+            return Held("invalid_identifier", "What `to.id` names is no text here.")
+    canonical = canonicalize(key or "", spec.singletons)
+    if canonical is None:
+        return Held("invalid_identifier", f"{shown(key or '')} is none of the four kinds of identifier.")
+    return canonical
+
+
+def compose(
+    spec: Spec,
+    source: Source,
+    delivery: Delivery,
+    headers: dict[str, str],
+    key: str,
+    minting: Minting,
+    claimed: str | None = None,
+) -> Append | Held:
+    """The append of one event. `claimed` is the delivery id that it claims, where that is another one."""
+    event_type = _event_type(spec, source, delivery, headers)
+    if isinstance(event_type, Held):
+        return event_type
+    if source.actor_type not in spec.agent_types or canonicalize(source.actor_id, spec.singletons) is None:
+        return Held("unknown_actor_type", f"The actor {source.actor_type}/{source.actor_id} is not declared.")
+    raw, value = _data(source, delivery, headers)
+    violation = event_type.violation(value)
+    if violation is not None:
+        joint = "." if violation.path and not violation.path.startswith("[") else ""
+        return Held("schema_violation", f"data{joint}{violation.path}: {violation.message}")
+    told = {"source": source.name, "delivery_id": delivery.id, "by_digest": delivery.by_digest}
+    event = Event(
+        minting.mint(),
+        event_type.name,
+        source.actor_type,
+        source.actor_id,
+        None,
+        None,
+        minting.correlation_id,
+        None,
+        minting.spec_rev,
+        minting.now_ms,
+        _ENCODE({"webhook": told}),
+        raw,
+    )
+    stream = Stream(minting.tenant, source.target.aggregate_type, key)
+    known = delivery if claimed is None else replace(delivery, id=claimed)
+    return make_append(stream, (event,), ANY_LENGTH, known.retry(minting.tenant, source.name))
+
+
+def _event_type(spec: Spec, source: Source, delivery: Delivery, headers: dict[str, str]) -> EventType | Held:
+    name: object = source.target.event
+    if isinstance(name, Path):
+        name = _at(name, source, delivery, headers)
+    declared = spec.aggregate_types[source.target.aggregate_type].events
+    found = declared.get(name) if isinstance(name, str) else None
+    if found is None:
+        what = shown(name) if isinstance(name, str) else "of that name"
+        return Held(
+            "unknown_event_type", f"The spec declares no event {what} for {source.target.aggregate_type!r}."
+        )
+    return found
+
+
+# ---- the event's data ----
+
+
+def _data(source: Source, delivery: Delivery, headers: dict[str, str]) -> tuple[bytes, object]:
+    """Its bytes and its value. Without a mapping, the body stays byte for byte."""
+    if source.data is None:
+        raw = b'{"body":%b,"headers":%b,"delivery_id":%b}' % (
+            delivery.raw,
+            _ENCODE(headers),
+            _ENCODE(delivery.id),
+        )
+        return raw, {"body": delivery.value, "headers": headers, "delivery_id": delivery.id}
+    value = _made(source.data, source, delivery, headers)
+    value = None if value is _ABSENT else value
+    return _ENCODE(value), value
+
+
+def _made(template: Template, source: Source, delivery: Delivery, headers: dict[str, str]) -> object:
+    match template:
+        case Fixed(value):
+            return value
+        case Path():
+            found = _at(template, source, delivery, headers)
+            return _ABSENT if found is None and template.optional else found
+        case Shape(fields):
+            made = [(name, _made(each, source, delivery, headers)) for name, each in fields]
+            return {name: value for name, value in made if value is not _ABSENT}
+        case Row(items):
+            return _present([_made(each, source, delivery, headers) for each in items])
+
+
+def _present(values: Sequence[object]) -> list[object]:
+    return [value for value in values if value is not _ABSENT]
+
+
+def _at(path: Path, source: Source, delivery: Delivery, headers: dict[str, str]) -> object:
+    match path.root:
+        case "body":
+            return lookup(delivery.value, path.fields)
+        case "headers":
+            return lookup(headers, path.fields)
+        case "source":
+            return source.name
+        case "delivery_id":
+            return delivery.id

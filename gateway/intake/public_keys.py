@@ -1,0 +1,56 @@
+"""Signatures by a provider's private key: Ed25519 (Standard Webhooks v1a) and ECDSA over P-256 (SendGrid).
+
+`cryptography` is loaded at the first such signature: most gateways never see one.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from spec.webhook_secrets import strict_base64
+
+_KEYS_MAX = 256
+
+
+def signed_ed25519(key: bytes, signature: bytes, content: bytes) -> bool:
+    """`key` is 32 bytes, `signature` base64."""
+    octets = strict_base64(signature.decode("latin-1"))
+    if octets is None:
+        return False
+    return _verified(_ed25519(key), octets, content)
+
+
+def signed_ecdsa(key: bytes, signature: bytes, content: bytes) -> bool:
+    """`key` is SPKI in DER, `signature` base64 of DER, over SHA-256."""
+    octets = strict_base64(signature.decode("latin-1"))
+    if octets is None:
+        return False
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    return _verified(_ecdsa(key), octets, content, ec.ECDSA(SHA256()))
+
+
+def _verified(key: Any, signature: bytes, content: bytes, *how: Any) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key.verify(signature, content, *how)
+    except InvalidSignature:
+        return False
+    return True
+
+
+@lru_cache(_KEYS_MAX)
+def _ed25519(key: bytes) -> Any:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    return Ed25519PublicKey.from_public_bytes(key)
+
+
+@lru_cache(_KEYS_MAX)
+def _ecdsa(key: bytes) -> Any:
+    from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+    return load_der_public_key(key)

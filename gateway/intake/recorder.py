@@ -1,0 +1,95 @@
+"""Writes deliveries behind the answers: many rows a statement, bounded in memory; and ends old ones.
+
+What is in quarantine is waited for, since its sender is told that it is kept. Of the others the event itself
+is the record: a gateway that is killed loses the raw copies of its last moments, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from typing import Final
+
+import asyncpg
+
+from gateway.intake import store
+from gateway.intake.store import Kept
+from gateway.log.postgres import PostgresTrouble
+
+logger = logging.getLogger("sluice.intake")
+
+ROWS_MAX: Final = 500
+BYTES_MAX: Final = 64 * 1024 * 1024
+"""Raw copies in memory while Postgres is slow; past it they are left out, and said so."""
+
+GATHER_S: Final = 0.05
+AGAIN_S: Final = 0.5
+EXPIRE_EVERY_S: Final = 60.0
+EXPIRE_ROWS_MAX: Final = 5_000
+
+
+class Recorder:
+    """One a gateway. `run` until it is cancelled, then `flush`."""
+
+    def __init__(self, pool: asyncpg.Pool, keep_s: float) -> None:
+        self._pool = pool
+        self._keep_s = keep_s
+        self._waiting: deque[Kept] = deque()
+        self._size = 0
+        self._some = asyncio.Event()
+
+    def keep(self, row: Kept) -> None:
+        """Sooner or later; never blocks."""
+        if self._size + row.size_bytes > BYTES_MAX:
+            logger.error("webhook_copy_dropped", extra={"source": row.source})
+            return
+        self._waiting.append(row)
+        self._size += row.size_bytes
+        self._some.set()
+
+    async def kept(self, rows: list[Kept]) -> None:
+        """Now. Raises PostgresTrouble: then nothing is."""
+        await store.keep(self._pool, rows)
+
+    async def run(self) -> None:
+        """Writes what comes, for ever."""
+        expire_at = time.monotonic() + EXPIRE_EVERY_S
+        while True:
+            try:
+                if self._waiting:
+                    await self._write()
+                if time.monotonic() >= expire_at:
+                    expire_at = time.monotonic() + EXPIRE_EVERY_S
+                    now_ms = time.time_ns() // 1_000_000
+                    await store.expire(self._pool, now_ms, self._keep_s, EXPIRE_ROWS_MAX)
+            except PostgresTrouble as trouble:
+                logger.warning("webhook_copies_wait", extra={"why": str(trouble)})
+                await asyncio.sleep(AGAIN_S)
+            self._some.clear()
+            if not self._waiting:
+                await self._until_some(expire_at - time.monotonic())
+            await asyncio.sleep(GATHER_S)
+
+    async def flush(self) -> None:
+        """Writes what is left, if Postgres answers."""
+        try:
+            while self._waiting:
+                await self._write()
+        except PostgresTrouble as trouble:
+            logger.warning("webhook_copies_wait", extra={"why": str(trouble)})
+
+    async def _until_some(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(max(timeout_s, 0)):
+                await self._some.wait()
+        except TimeoutError:
+            return
+
+    async def _write(self) -> None:
+        rows = [self._waiting[n] for n in range(min(len(self._waiting), ROWS_MAX))]
+        await store.keep(self._pool, rows)
+        for row in rows:
+            self._waiting.popleft()
+            self._size -= row.size_bytes

@@ -1,0 +1,129 @@
+"""A webhook as it came: raw bytes, kept as they are until the signature over them is verified. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+FORM: Final = b"application/x-www-form-urlencoded"
+HEADER_BYTES_MAX: Final = 8 * 1024
+"""Longest header that a scheme reads: signatures are a few hundred bytes, also several of them."""
+
+ID_BYTES_MAX: Final = 255
+"""Longest delivery id, as the longest Idempotency-Key."""
+
+_VISIBLE = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_ESCAPED = re.compile(rb"(?:[^%]|%[0-9A-Fa-f]{2})*")
+
+
+class BadHeader(Exception):
+    """A header that a scheme reads is there twice, empty, too long, or not ASCII: a 401. Never leaves this
+    package."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`path` and `query` are as they were sent, still escaped; header names are in lower case, in order."""
+
+    method: bytes
+    path: bytes
+    query: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = field(repr=False)
+    body: bytes = field(repr=False)
+
+    def one(self, name: str, bytes_max: int = HEADER_BYTES_MAX) -> bytes | None:
+        """The value of a header, None if it is absent. Raises BadHeader: a signature can't hang on it."""
+        wanted = name.encode()
+        found = [value for header, value in self.headers if header == wanted]
+        if not found:
+            return None
+        if len(found) > 1 or len(found[0]) > bytes_max or not _VISIBLE.fullmatch(found[0]):
+            raise BadHeader(name)
+        return found[0]
+
+    def shown(self, names: tuple[str, ...]) -> dict[str, str]:
+        """The headers of these names that are there, for the event; several of a name are one list."""
+        found: dict[str, str] = {}
+        for raw_name, value in self.headers:
+            name, text = raw_name.decode("latin-1"), value.decode("latin-1")
+            if name in names and "\x00" not in text:
+                found[name] = f"{found[name]}, {text}" if name in found else text
+        return found
+
+    @property
+    def is_form(self) -> bool:
+        types = [value for name, value in self.headers if name == b"content-type"]
+        return bool(types) and types[0].partition(b";")[0].strip().lower() == FORM
+
+    @property
+    def target(self) -> bytes:
+        return self.path + b"?" + self.query if self.query else self.path
+
+
+def form_pairs(body: bytes) -> list[tuple[str, str]] | None:
+    """The parameters of a form in their order; None where they can't be read: a `%` without its digits, or
+    not UTF-8."""
+    if not _ESCAPED.fullmatch(body):
+        return None
+    pairs = []
+    for part in body.split(b"&"):
+        if part:
+            name, _, value = part.replace(b"+", b" ").partition(b"=")
+            pairs.append((unquote_to_bytes(name), unquote_to_bytes(value)))
+    try:
+        return [(name.decode(), value.decode()) for name, value in pairs]
+    except UnicodeDecodeError:
+        return None
+
+
+def form_object(pairs: list[tuple[str, str]]) -> dict[str, object]:
+    """The object of a form's parameters; one that is there several times is a list."""
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        earlier = found.get(name)
+        if earlier is None:
+            found[name] = value
+        else:
+            found[name] = [*earlier, value] if isinstance(earlier, list) else [earlier, value]
+    return found
+
+
+def query_value(query: bytes, name: str) -> str | None:
+    """The value of a query parameter that is there exactly once."""
+    found = [value for key, value in form_pairs(query) or [] if key == name]
+    return found[0] if len(found) == 1 else None
+
+
+def lookup(value: object, fields: tuple[str, ...]) -> object:
+    """What stands at a path, None where nothing does. A field of digits is also an index."""
+    for name in fields:
+        if isinstance(value, dict):
+            value = value.get(name)
+        elif isinstance(value, list) and name.isascii() and name.isdigit() and len(name) < 9:
+            value = value[int(name)] if int(name) < len(value) else None
+        else:
+            return None
+    return value
+
+
+def as_text(value: object) -> str | None:
+    """A text or whole number as an id; None for anything else."""
+    if isinstance(value, str) and value:
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def raw_object(body: bytes) -> dict[str, msgspec.Raw]:
+    """The members of a JSON object, each as it was sent; {} if it is none."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError:
+        return {}

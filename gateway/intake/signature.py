@@ -1,0 +1,339 @@
+"""Whether a request comes from whom it says: one engine for every scheme, over the raw bytes. Pure.
+
+Owns: what is signed, in which order; timestamps and tolerance on both sides; several secrets with validity;
+comparison in constant time, on bytes, of the signature as the provider must have written it, so that no other
+spelling of the same one passes. Must not know: providers by name, HTTP, databases; the clock is an argument.
+
+Source: docs/webhooks.md; the vendors' published test vectors are in tests/core/webhook_vectors.json.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from gateway.admit.strict_json import Malformed, decode
+from gateway.intake import public_keys
+from gateway.intake.request import BadHeader, Request, as_text, form_pairs, lookup, query_value
+from spec.presets import Scheme
+from spec.webhooks import Secret, Source
+
+CANDIDATES_MAX: Final = 20
+"""Signatures looked at in one header: rotation brings two or three."""
+
+_DIGITS = re.compile(rb"[0-9]{1,15}")
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """`secret` is the number of the one that matched, from 1; 0 where the source is unsigned."""
+
+    secret: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """`reason` is one of REASONS. The sender is not told which."""
+
+    reason: str
+
+
+REASONS: Final = (
+    "no_signature",
+    "bad_header",
+    "bad_timestamp",
+    "outside_tolerance",
+    "no_valid_secret",
+    "mismatch",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What a request says of itself: signatures by version, and what is signed beside the body."""
+
+    signatures: tuple[tuple[bytes, bytes], ...]
+    timestamp: bytes = b""
+    id: bytes = b""
+    token: bytes = b""
+
+
+def verify(source: Source, request: Request, now_ms: int) -> Verified | Rejected:
+    """Never raises, whatever the request is."""
+    if source.unsigned:
+        return Verified(0)
+    live = [(n, secret) for n, secret in enumerate(source.secrets, 1) if secret.valid_at(now_ms)]
+    if not live:
+        return Rejected("no_valid_secret")
+    scheme = source.scheme
+    try:
+        if scheme.form == "body" or request.one(scheme.header) is not None:
+            return _by_signature(source, request, live, now_ms)
+        if scheme.token_header and (token := request.one(scheme.token_header)) is not None:
+            return _first(n for n, secret in live if secret.text and _same(secret.text.encode(), token))
+    except BadHeader:
+        return Rejected("bad_header")
+    if scheme.item_signature:
+        return _by_items(scheme, request, live)
+    return Rejected("no_signature")
+
+
+def _by_signature(
+    source: Source, request: Request, live: Sequence[tuple[int, Secret]], now_ms: int
+) -> Verified | Rejected:
+    scheme = source.scheme
+    claim = _claim(scheme, request)
+    if isinstance(claim, Rejected):
+        return claim
+    if scheme.timed:
+        refused = _time_fault(claim.timestamp, scheme, source.tolerance_s, now_ms)
+        if refused is not None:
+            return refused
+    contents = list(_contents(scheme, request, claim, source.public_base_url))
+    matched = _first(n for n, secret in live if _signed_by(scheme, secret, contents, claim.signatures))
+    if isinstance(matched, Verified) and scheme.fresh and not _is_fresh(source, request.body, now_ms):
+        return Rejected("outside_tolerance")
+    return matched
+
+
+def _first(matching: Iterator[int]) -> Verified | Rejected:
+    number = next(matching, None)
+    return Rejected("mismatch") if number is None else Verified(number)
+
+
+def _same(expected: bytes, given: bytes) -> bool:
+    return hmac.compare_digest(expected, given)
+
+
+# ---- what the request claims ----
+
+
+def _claim(scheme: Scheme, request: Request) -> _Claim | Rejected:
+    if scheme.form == "body":
+        return _claim_in_body(scheme, request)
+    value = request.one(scheme.header) or b""
+    timestamp = request.one(scheme.timestamp_header) if scheme.timestamp_header else b""
+    identity = request.one(scheme.id_header) if scheme.id_header else b""
+    if timestamp is None or identity is None:
+        return Rejected("no_signature")
+    match scheme.form:
+        case "pairs":
+            return _pairs(scheme, value)
+        case "versions":
+            entries = [part.partition(b",") for part in value.split(b" ")]
+            found = tuple((version, signature) for version, comma, signature in entries if comma)
+        case _:
+            prefix = scheme.prefix.encode()
+            if not value.startswith(prefix):
+                return Rejected("no_signature")
+            found = ((b"", value.removeprefix(prefix)),)
+    return _Claim(found[:CANDIDATES_MAX], timestamp, identity)
+
+
+def _pairs(scheme: Scheme, value: bytes) -> _Claim | Rejected:
+    """`t=…,v1=…,v1=…`: exactly one timestamp; names that nobody knows are another version's."""
+    times, signatures = [], []
+    for part in value.split(scheme.separator.encode()):
+        name, _, text = part.partition(b"=")
+        if name == scheme.timestamp_name.encode():
+            times.append(text)
+        elif name == scheme.signature_name.encode():
+            signatures.append((b"", text))
+    if len(times) != 1 or not signatures:
+        return Rejected("no_signature")
+    return _Claim(tuple(signatures[:CANDIDATES_MAX]), times[0])
+
+
+def _claim_in_body(scheme: Scheme, request: Request) -> _Claim | Rejected:
+    value = decode(request.body)
+    found = [
+        as_text(lookup(value, tuple((path or "").split("."))))
+        for path in (scheme.body_signature, scheme.body_timestamp, scheme.body_token)
+    ]
+    signature, timestamp, token = ["" if text is None else text for text in found]
+    if not signature or not token:
+        return Rejected("no_signature")
+    return _Claim(((b"", signature.encode()),), timestamp.encode(), token=token.encode())
+
+
+def _time_fault(timestamp: bytes, scheme: Scheme, tolerance_s: int, now_ms: int) -> Rejected | None:
+    if not _DIGITS.fullmatch(timestamp):
+        return Rejected("bad_timestamp")
+    sent_ms = int(timestamp) * (1 if scheme.timestamp_unit == "ms" else 1000)
+    return None if abs(now_ms - sent_ms) <= tolerance_s * 1000 else Rejected("outside_tolerance")
+
+
+def _is_fresh(source: Source, body: bytes, now_ms: int) -> bool:
+    """By a time within the signed body; True where there is none."""
+    sent = lookup(decode(body), (source.scheme.fresh or "",))
+    return not isinstance(sent, int) or abs(now_ms - sent) <= source.tolerance_s * 1000
+
+
+# ---- what is signed ----
+
+
+def _contents(scheme: Scheme, request: Request, claim: _Claim, base_url: str) -> Iterator[bytes]:
+    """The bytes that may have been signed: more than one only where a provider is inconsistent itself."""
+    urls = [base_url.encode() + request.target] if "url" in scheme.signed else [b""]
+    if scheme.url_variants:
+        urls = list(_url_variants(urls[0]))
+    form = _form(request) if "form" in scheme.signed else b""
+    if form is None:
+        return
+    for url in urls:
+        words = {
+            "body": request.body,
+            "timestamp": claim.timestamp,
+            "id": claim.id,
+            "token": claim.token,
+            "method": request.method,
+            "form": form,
+            "url": url,
+        }
+        yield b"".join([words[part] if part in words else part.encode() for part in scheme.signed])
+
+
+def _form(request: Request) -> bytes | None:
+    """Twilio's: names and values of a form, sorted, each pair once. Of any other body, its digest must stand
+    in the signed URL. None: nothing that could have been signed."""
+    if request.is_form:
+        pairs = form_pairs(request.body)
+        return None if pairs is None else "".join([k + v for k, v in sorted(set(pairs))]).encode()
+    if request.body:
+        told = query_value(request.query, "bodySHA256")
+        if told is None or not _same(hashlib.sha256(request.body).hexdigest().encode(), told.encode()):
+            return None
+    return b""
+
+
+def _url_variants(url: bytes) -> Iterator[bytes]:
+    """As it is, with the port left out or the scheme's own put in, and with an apostrophe in the query
+    escaped: Twilio signs any of these."""
+    text = url.decode("latin-1")
+    split = urlsplit(text)
+    host = split.netloc.rpartition("@")[2]
+    user = split.netloc.removesuffix(host)
+    bare, colon, _ = host.partition(":") if not host.startswith("[") else (host, "", "")
+    port = {"http": 80, "https": 443}.get(split.scheme, 0)
+    other = split._replace(netloc=user + (bare if colon else f"{bare}:{port}")).geturl()
+    for each in (text, other):
+        path, mark, query = each.partition("?")
+        yield each.encode("latin-1")
+        if "'" in query:
+            yield (path + mark + query.replace("'", "%27")).encode("latin-1")
+
+
+# ---- who signed it ----
+
+
+def _signed_by(
+    scheme: Scheme, secret: Secret, contents: Sequence[bytes], signatures: Sequence[tuple[bytes, bytes]]
+) -> bool:
+    """Every candidate is compared, so that the time taken does not tell which one matched."""
+    key = secret.key
+    match key.kind:
+        case "hmac":
+            wanted = b"v1" if scheme.form == "versions" else b""
+            expected = [_mac(scheme, key.octets, content) for content in contents]
+            found = [
+                _same(each, given) for each in expected for version, given in signatures if version == wanted
+            ]
+            return any(found)
+        case "ed25519":
+            return any(
+                public_keys.signed_ed25519(key.octets, given, content)
+                for content in contents
+                for version, given in signatures
+                if version == b"v1a"
+            )
+        case "ecdsa":
+            return any(
+                public_keys.signed_ecdsa(key.octets, given, content)
+                for content in contents
+                for _, given in signatures
+            )
+    return False
+
+
+def _mac(scheme: Scheme, key: bytes, content: bytes) -> bytes:
+    """The signature as the provider writes it."""
+    digest = hmac.digest(key, content, scheme.digest)
+    return digest.hex().encode() if scheme.encoding == "hex" else base64.b64encode(digest)
+
+
+# ---- batches whose items are signed one by one ----
+
+
+def _by_items(scheme: Scheme, request: Request, live: Sequence[tuple[int, Secret]]) -> Verified | Rejected:
+    """One secret must have signed all items, and there must be one."""
+    body = decode(request.body)
+    listed = None if isinstance(body, Malformed) else lookup(body, tuple((scheme.items or "").split(".")))
+    if not isinstance(listed, list) or not listed:
+        return Rejected("no_signature")
+    items = [lookup(item, (scheme.item,)) if scheme.item else item for item in listed]
+    return _first(n for n, secret in live if all(_item_signed(scheme, secret, item) for item in items))
+
+
+def _item_signed(scheme: Scheme, secret: Secret, item: object) -> bool:
+    given = as_text(_field(item, scheme.item_signature or ""))
+    parts = [_item_text(_field(item, path)) for path in scheme.item_signed]
+    if given is None or secret.key.kind != "hmac" or None in parts:
+        return False
+    content = ":".join([part or "" for part in parts]).encode()
+    return _same(_mac(scheme, secret.key.octets, content), given.encode())
+
+
+def _item_text(part: object) -> str | None:
+    """As it is signed: nothing for what is absent; None for what can't be signed."""
+    if isinstance(part, bool):
+        return "true" if part else "false"
+    return "" if part is None or part == "" else as_text(part)
+
+
+def _field(item: object, path: str) -> object:
+    return lookup(item, tuple(path.split(".")))
+
+
+# ---- the other side: to test a source ----
+
+
+def sign(source: Source, request: Request, now_ms: int, delivery_id: str) -> Request:
+    """`request` with the headers that the provider would send; only schemes of HMAC keys in headers can be
+    signed here. Raises ValueError for another one."""
+    scheme, secret = source.scheme, next((s for s in source.secrets if s.valid_at(now_ms)), None)
+    if source.unsigned or secret is None or secret.key.kind != "hmac" or not scheme.header:
+        raise ValueError(
+            "this source's signatures can't be made here: it takes a private key of the provider's"
+        )
+    now = b"%d" % (now_ms if scheme.timestamp_unit == "ms" else now_ms // 1000)
+    claim = _Claim((), now if scheme.timed else b"", delivery_id.encode())
+    content = next(_contents(scheme, request, claim, source.public_base_url), None)
+    if content is None:
+        raise ValueError("a body that is no form is signed by its digest: put bodySHA256=… into the query")
+    mac = _mac(scheme, secret.key.octets, content)
+    match scheme.form:
+        case "pairs":
+            name, pair = scheme.timestamp_name.encode(), scheme.signature_name.encode()
+            value = b"%b=%b%b%b=%b" % (name, now, scheme.separator.encode(), pair, mac)
+        case "versions":
+            value = b"v1," + mac
+        case _:
+            value = scheme.prefix.encode() + mac
+    more = [(scheme.header.encode(), value)]
+    if scheme.timestamp_header:
+        more.append((scheme.timestamp_header.encode(), now))
+    if scheme.id_header:
+        more.append((scheme.id_header.encode(), claim.id))
+    told = {name for name, _ in (*request.headers, *more)}
+    for place in scheme.delivery:
+        name = place.removeprefix("header:").encode()
+        if place.startswith("header:") and name not in told:
+            more.append((name, claim.id))
+            break
+    return Request(request.method, request.path, request.query, (*request.headers, *more), request.body)

@@ -1,0 +1,233 @@
+"""Secrets as a spec names them: `env:NAME`, `file:NAME`, or the text itself; with validity, if wanted.
+
+Owns where a secret is looked up (the environment given; a `file:` under its own name, with the prefix), what
+a key must look like, and how a document is shown: every secret as `***`. No message repeats a secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+from spec.errors import Report, below, proposal, shown
+from spec.webhooks import MASK, UNSEEN, Key, Secret
+
+ENV = "env:"
+FILE = "file:"
+ENV_PREFIX = "SLUICE_SECRET_"
+"""A spec can't read any other variable of the gateway's environment."""
+
+_ENV_NAME = re.compile(rf"{ENV_PREFIX}[A-Z0-9_]{{1,100}}")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2})+")
+_KEYS = frozenset({"secret", "from", "until"})
+_SPKI_P256 = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d03010703420004")
+_NO_KEY = Key("none", b"")
+
+KeyForm = str
+"""As `Scheme.key`."""
+
+
+def read_secrets(
+    value: object, pointer: str, form: KeyForm, environ: Mapping[str, str], report: Report
+) -> tuple[Secret, ...]:
+    """The list of secrets, any of which may have signed."""
+    if not isinstance(value, list) or not value:
+        report.add(
+            "wrong_type", pointer, "`secrets` is a list of at least one secret; two while one rotates."
+        )
+        return ()
+    return tuple(_read(each, below(pointer, i), form, environ, report) for i, each in enumerate(value))
+
+
+def _read(value: object, pointer: str, form: KeyForm, environ: Mapping[str, str], report: Report) -> Secret:
+    bounds: list[int | None] = [None, None]
+    if isinstance(value, dict):
+        for name in value:
+            if name not in _KEYS:
+                why = f"{shown(name)} means nothing here. {proposal(name, _KEYS)}"
+                report.add("unknown_key", below(pointer, name), why)
+        if "secret" not in value:
+            report.add(
+                "missing_key", pointer, 'A secret with validity needs `secret`, beside "from" or "until".'
+            )
+            return Secret(_NO_KEY, "")
+        bounds = [_moment(value.get(name), below(pointer, name), report) for name in ("from", "until")]
+        value, pointer = value["secret"], below(pointer, "secret")
+    text = resolve(value, pointer, environ, report)
+    key = _NO_KEY if text in (None, UNSEEN) else _key(text or "", form, pointer, report)
+    return Secret(key, "" if text in (None, UNSEEN) else text or "", *bounds)
+
+
+def _moment(value: object, pointer: str, report: Report) -> int | None:
+    """Unix milliseconds of RFC 3339 text or Unix seconds; None where there is none."""
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**11:
+        return value * 1000
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        report.add(
+            "invalid_value", pointer, 'A time is written as "2026-01-31T12:00:00Z" or in Unix seconds.'
+        )
+        return None
+    return int(at.timestamp() * 1000)
+
+
+def resolve(value: object, pointer: str, environ: Mapping[str, str], report: Report) -> str | None:
+    """The text of a secret; None, with a fault in `report`, where there is none."""
+    if not isinstance(value, str):
+        report.add(
+            "wrong_type", pointer, "A secret is a text: `env:NAME`, `file:NAME`, or the secret itself."
+        )
+        return None
+    if value.startswith(ENV):
+        name = value.removeprefix(ENV)
+        if not _ENV_NAME.fullmatch(name):
+            why = f"A spec reads only variables named {ENV_PREFIX}… (upper case); rename this one so."
+            report.add("invalid_value", pointer, why)
+            return None
+        return _looked_up(
+            name, f"The variable {name} is not set where the gateway runs.", pointer, environ, report
+        )
+    if value.startswith(FILE):
+        name = value.removeprefix(FILE)
+        if not _FILE_NAME.fullmatch(name):
+            why = "A secret's file is a plain name, without a folder: it lies in SLUICE_SECRETS_DIR."
+            report.add("invalid_value", pointer, why)
+            return None
+        why = f"There is no readable file {name} in the folder that SLUICE_SECRETS_DIR names."
+        return _looked_up(value, why, pointer, environ, report)
+    if value in ("", MASK):
+        why = f"`{MASK}` is how a secret is shown; give the secret, or better `env:{ENV_PREFIX}NAME`."
+        report.add("invalid_value", pointer, why)
+        return None
+    return value
+
+
+def _looked_up(name: str, why: str, pointer: str, environ: Mapping[str, str], report: Report) -> str | None:
+    text = environ.get(name)
+    if not text:
+        report.add("missing_secret", pointer, why)
+        return None
+    return text
+
+
+def _key(text: str, form: KeyForm, pointer: str, report: Report) -> Key:
+    key: Key | None
+    match form:
+        case "standard":
+            key = _standard_key(text)
+            wanted = "what Standard Webhooks writes: `whsec_` or `whpk_` and base64"
+        case "hex":
+            key = Key("hmac", bytes.fromhex(text)) if _HEX.fullmatch(text) else None
+            wanted = "hexadecimal digits, an even number of them"
+        case "base64":
+            octets = strict_base64(text)
+            key = Key("hmac", octets) if octets else None
+            wanted = "base64"
+        case "spki":
+            octets = strict_base64("".join(text.split()))
+            key = Key("ecdsa", octets) if octets is not None and _on_curve(octets) else None
+            wanted = "the provider's public key: base64 of SPKI DER, curve P-256"
+        case _:
+            return Key("hmac", text.encode())
+    if key is None:
+        report.add("invalid_secret", pointer, f"This secret must be {wanted}.")
+        return _NO_KEY
+    return key
+
+
+def _standard_key(text: str) -> Key | None:
+    if text.startswith("whpk_"):
+        octets = strict_base64(text.removeprefix("whpk_"), padding_optional=True)
+        return Key("ed25519", octets) if octets is not None and len(octets) == 32 else None
+    octets = strict_base64(text.removeprefix("whsec_"), padding_optional=True)
+    if text.startswith("whsec_"):
+        return Key("hmac", octets) if octets else None
+    if octets is not None and 24 <= len(octets) <= 64:  # the prefix may be left out
+        return Key("hmac", octets)
+    return Key("hmac", text.encode())
+
+
+def strict_base64(text: str, *, padding_optional: bool = False) -> bytes | None:
+    """The bytes, if `text` is exactly how base64 writes them."""
+    if padding_optional:
+        text = text.rstrip("=")
+        text += "=" * (-len(text) % 4)
+    try:
+        octets = base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return octets if base64.b64encode(octets).decode() == text else None
+
+
+_P = 2**256 - 2**224 + 2**192 + 2**96 - 1
+_B = 0x5AC635D8AA3A93E7B3EBBD55769886BC651D06B0CC53B0F63BCE3C3E27D2604B
+
+
+def _on_curve(der: bytes) -> bool:
+    """Whether this is an uncompressed point of P-256 in SPKI: another one would only fail at the first
+    delivery."""
+    if len(der) != 91 or not der.startswith(_SPKI_P256):
+        return False
+    x, y = int.from_bytes(der[27:59], "big"), int.from_bytes(der[59:], "big")
+    return x < _P and y < _P and (y * y - (x * x * x - 3 * x + _B)) % _P == 0
+
+
+def masked(document: object) -> object:
+    """A spec's value (bare or wrapped) with every secret as `***`."""
+    return _with_secrets(document, lambda _place, _value: MASK)
+
+
+def restored(document: object, earlier: object) -> object:
+    """`document` with each `***` replaced by what `earlier` has at the same place, where it has a text there:
+    so what was shown can be changed and deployed again."""
+    known: dict[tuple[str | int, ...], object] = {}
+
+    def note(place: tuple[str | int, ...], value: object) -> object:
+        known[place] = value
+        return value
+
+    def kept(place: tuple[str | int, ...], value: object) -> object:
+        return known.get(place, value) if value == MASK else value
+
+    _with_secrets(earlier, note)
+    return _with_secrets(document, kept)
+
+
+def _with_secrets(document: object, change: object) -> object:
+    """A copy in which `change(place, value)` stands for each secret; the place is (source, index or name)."""
+    assert callable(change)
+    if not isinstance(document, dict):
+        return document
+    if isinstance(document.get("spec"), dict):
+        return {**document, "spec": _with_secrets(document["spec"], change)}
+    sources = document.get("webhooks")
+    if not isinstance(sources, dict):
+        return document
+    changed = {}
+    for name, source in sources.items():
+        changed[name] = source
+        if not isinstance(source, dict):
+            continue
+        changed[name] = source = dict(source)
+        if isinstance(source.get("verify_token"), str):
+            source["verify_token"] = change((name, "verify_token"), source["verify_token"])
+        secrets = source.get("secrets")
+        if isinstance(secrets, list):
+            source["secrets"] = [_changed(change, (name, i), each) for i, each in enumerate(secrets)]
+    return {**document, "webhooks": changed}
+
+
+def _changed(change: object, place: tuple[str | int, ...], secret: object) -> object:
+    assert callable(change)
+    if isinstance(secret, dict) and "secret" in secret:
+        return {**secret, "secret": change(place, secret["secret"])}
+    return change(place, secret)

@@ -1,0 +1,136 @@
+"""What a spec declares of webhooks in, once it is legal: sources, secrets, where their events go.
+
+Made by spec/webhook_check.py, never changed after. Secrets never show in a representation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from spec.presets import Scheme
+
+Handshake = Literal["url_verification", "hub_challenge", "validation_token", "crc", "cloudevents"]
+HANDSHAKES: Final[tuple[Handshake, ...]] = (
+    "url_verification",
+    "hub_challenge",
+    "validation_token",
+    "crc",
+    "cloudevents",
+)
+MASK: Final = "***"
+"""How every secret reads back."""
+
+UNSEEN: Final = "\x00unseen"
+"""What an environment answers that has a secret and does not show it: the spec is legal, and verifies
+nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What signatures are checked with: `hmac` bytes, an `ed25519` public key (32 bytes), or an `ecdsa` one
+    (SPKI in DER, curve P-256). `none` matches nothing."""
+
+    kind: Literal["hmac", "ed25519", "ecdsa", "none"]
+    octets: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Valid from `from_ms` until before `until_ms`, Unix milliseconds; None is no bound. `text` is as it was
+    given, for providers that send it along."""
+
+    key: Key
+    text: str = field(repr=False)
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+    def valid_at(self, now_ms: int) -> bool:
+        return (self.from_ms is None or self.from_ms <= now_ms) and (
+            self.until_ms is None or now_ms < self.until_ms
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """`$.body.repository.id`: a value of a delivery. A field of digits is also an index of a list. What is
+    absent is null; if `optional`, what holds the path is left out."""
+
+    root: Literal["body", "headers", "delivery_id", "source"]
+    fields: tuple[str, ...] = ()
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An object of templates."""
+
+    fields: tuple[tuple[str, Template], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A list of templates."""
+
+    items: tuple[Template, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A value of the spec itself."""
+
+    value: str | int | float | bool | None
+
+
+Template = Path | Shape | Row | Fixed
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a source's events go. Exactly one of `key` and `source_id` is set; a text is canonical and
+    declared, a path is looked up in each delivery."""
+
+    aggregate_type: str
+    key: str | Path | None
+    source_id: Path | None
+    event: str | Path
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One sender of webhooks. `scheme` says how it signs, unless it is `unsigned`; `public_base_url` is what
+    the sender calls us, for schemes that sign the URL."""
+
+    name: str
+    provider: str
+    scheme: Scheme
+    unsigned: bool
+    secrets: tuple[Secret, ...]
+    target: Target
+    actor_type: str
+    actor_id: str
+    tolerance_s: int
+    public_base_url: str = ""
+    handshake: Handshake | None = None
+    verify_token: str | None = field(default=None, repr=False)
+    data: Template | None = None
+    headers: tuple[str, ...] = ()
+    """Names of the headers that its events keep, in lower case."""
+    items: tuple[str, ...] | None = None
+    """Fields that lead to the list of a batch; () for the body itself, None where there is no batch."""
+    delivery_id: tuple[str, ...] | None = None
+    """Fields that lead to the id, in place of the scheme's."""
+
+
+class Unseen(Mapping[str, str]):
+    """An environment in which every secret is there and none is shown: for commands that verify nothing."""
+
+    def __getitem__(self, name: str) -> str:
+        return UNSEEN
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
