@@ -57,6 +57,7 @@ from gateway.log.limits import Limits
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
 from gateway.operations.audit_loop import AuditLoop
+from gateway.relay.live import Live
 from gateway.relay.outbox import Outbox
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics, Reading
@@ -104,6 +105,8 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                     redis, pool, config.postgres_url, instance, _limits(config), Telemetry(metrics, tracing)
                 )
                 outbox = Outbox(postgres.Postgres(outbox_pool), instance.partitions)
+                live = Live(outbox, log.followers, log.announcements, stopping)
+                metrics.read_at_scrape(lambda: [Reading("sluice_feed_followers", live.count)])
                 catalog = Catalog(catalog_pool, Secrets(os.environ))
                 async with (
                     _running(config, log, catalog, metrics) as operators,
@@ -114,6 +117,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                         config,
                         log,
                         outbox,
+                        live,
                         catalog,
                         catalog_pool,
                         stopping,
@@ -183,6 +187,7 @@ def _application(
     config: Config,
     log: Log,
     outbox: Outbox,
+    live: Live,
     catalog: Catalog,
     catalog_pool: asyncpg.Pool,
     stopping: asyncio.Event,
@@ -194,7 +199,7 @@ def _application(
         callers,
         operators.health,
         Bulk(log, catalog, outcomes, config),
-        Feed(outbox),
+        Feed(outbox, live),
         Specs(catalog, catalog_pool, config),
         OpenApi(catalog, config),
         Ids(catalog, config),

@@ -6,24 +6,32 @@ it sends is committed, in order and without a gap.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.catalog.model import Principal
 from gateway.edge import cloud_events, render, respond
-from gateway.edge.follow import NDJSON, in_one_line, more, start_stream, wanted_stream
+from gateway.edge.follow import NDJSON, SSE, in_one_line, more, start_stream, until_gone, wanted_stream
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import PAGE_EVENTS_MAX
 from gateway.edge.request import Head, Receive, Refused, Scope, Send
 from gateway.errors import Refusal
 from gateway.log.postgres import PostgresTrouble
-from gateway.relay.outbox import PAGE_BYTES, Filter, LostPlace, Outbox, Page
-from gateway.relay.position import START, Position, decode, encode, encode_alone
+from gateway.relay.live import Chunk, Following, Live
+from gateway.relay.outbox import PAGE_BYTES, Entry, Filter, LostPlace, Outbox, Page
+from gateway.relay.position import START, Place, Position, decode, encode, encode_alone
 
 # Enough that a statement's fixed cost is small beside its rows; a page is held in memory.
 _EVENTS_A_PAGE = 1000
 _STREAM_PAGE_BYTES = 1024 * 1024
 _UNBOUNDED = 2**53
 _BOOLEAN = (b"false", b"true")
+_HEARTBEAT_S = 15.0
+# Between two looks at Postgres of a follower whose channel does not know yet where the partition ends.
+_UNCOVERED_S = 0.25
+WAIT_S_MAX = 60
 FROM_BEGINNING, FROM_NOW = "beginning", "now"
 
 
@@ -34,30 +42,41 @@ class Asked:
     wanted: Filter
     after: Position
     limit: int | None
+    wait_s: int
 
 
 class Feed:
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, live: Live) -> None:
         self._outbox = outbox
+        self._live = live
 
-    async def feed(self, principal: Principal, scope: Scope, _receive: Receive, send: Send) -> None:
+    async def feed(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         """In the form that `Accept` asks for. Raises Refused."""
         head, head_only = Head(scope), scope["method"] == "HEAD"
-        asked = await self._asked(principal, Parameters(scope["query_string"]))
-        form = wanted_stream(head, (NDJSON, cloud_events.BATCH))
+        form = wanted_stream(head, (SSE, NDJSON, cloud_events.BATCH))
+        resumed = head.get(b"last-event-id") if form == SSE else None
+        asked = await self._asked(principal, Parameters(scope["query_string"]), resumed)
+        if form == SSE and not head_only:
+            await self._sse(asked, receive, send)
+            return
         if form == NDJSON and not head_only:
             await self._ndjson(asked, send)
             return
-        page = await self._page(asked.wanted, asked.after, asked.limit or PAGE_EVENTS_MAX, PAGE_BYTES)
+        page = await self._page_or_wait(asked, 0 if head_only else asked.wait_s, receive)
         if form == cloud_events.BATCH:
             await _batch(page, send, head_only)
         else:
             await _answer(page, send, head_only)
 
-    async def _asked(self, principal: Principal, query: Parameters) -> Asked:
+    async def _asked(self, principal: Principal, query: Parameters, resumed: bytes | None) -> Asked:
         limit = query.integer("limit", 0, 1, PAGE_EVENTS_MAX) or None
         wanted = Filter(principal.tenant.id.bytes, query.names("types"), query.names("event_types"))
-        return Asked(wanted, await self._after(wanted.tenant, query.text("after")), limit)
+        wait_s = query.integer("wait", 0, 0, WAIT_S_MAX)
+        if resumed is not None:
+            after = _position(resumed.decode("latin-1"), "Last-Event-ID")
+        else:
+            after = await self._after(wanted.tenant, query.text("after"))
+        return Asked(wanted, after, limit, wait_s)
 
     async def _after(self, tenant: bytes, text: str | None) -> Position:
         if text is None or text == FROM_BEGINNING:
@@ -67,10 +86,7 @@ class Feed:
                 return await self._outbox.end(tenant)
             except PostgresTrouble as trouble:
                 raise Refused(_unavailable()) from trouble
-        position = decode(text)
-        if position is None:
-            raise Refused(_invalid("Send one that the feed gave, as it was, or none."))
-        return position
+        return _position(text, "after")
 
     async def _page(self, wanted: Filter, after: Position, limit: int, bytes_max: int) -> Page:
         try:
@@ -80,7 +96,74 @@ class Feed:
         except PostgresTrouble as trouble:
             raise Refused(_unavailable()) from trouble
 
+    async def _page_or_wait(self, asked: Asked, wait_s: float, receive: Receive) -> Page:
+        """The next page; where nothing is left to read, the first events that come within the time."""
+        limit = asked.limit or PAGE_EVENTS_MAX
+        page = await self._page(asked.wanted, asked.after, limit, PAGE_BYTES)
+        if page.entries or not page.caught_up or not wait_s:
+            return page
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_s
+        with self._live.following(asked.wanted) as following:
+            gone = loop.create_task(until_gone(receive, following.wake))
+            try:
+                while not (gone.done() or self._live.stopping.is_set()):
+                    taken = following.take(page.position.at(page.p))
+                    if taken is None:
+                        page = await self._page(asked.wanted, page.position, limit, PAGE_BYTES)
+                    elif taken[0]:
+                        return _page_of(taken[0], page, limit)
+                    else:
+                        page = Page(page.p, (), page.position.moved(page.p, taken[1]), True)
+                    left_s = until - loop.time()
+                    if page.entries or left_s <= 0:
+                        return page
+                    await following.wait(left_s if taken else min(left_s, _UNCOVERED_S))
+            finally:
+                gone.cancel()
+        return page
+
     # -- forms
+
+    async def _sse(self, asked: Asked, receive: Receive, send: Send) -> None:
+        """What lies behind the position and then whatever is committed, until one side goes."""
+        page = await self._page(asked.wanted, asked.after, _EVENTS_A_PAGE, _STREAM_PAGE_BYTES)
+        with self._live.following(asked.wanted) as following:
+            gone = asyncio.get_running_loop().create_task(until_gone(receive, following.wake))
+            try:
+                await start_stream(send, SSE)
+                await self._follow(asked.wanted, page, following, gone, send)
+            finally:
+                gone.cancel()
+
+    async def _follow(
+        self, wanted: Filter, page: Page, following: Following, gone: asyncio.Task[None], send: Send
+    ) -> None:
+        """Pages from Postgres while behind, then what the live channel has."""
+        loop = asyncio.get_running_loop()
+        p, messages = page.p, partial(_messages, page.p)
+        sent_at, body, place = loop.time(), messages(page.entries), page.position.at(page.p)
+        while not gone.done() and not self._live.stopping.is_set():
+            if body:
+                await more(send, body)
+                sent_at = loop.time()
+            taken = following.take(place)
+            if taken is None:
+                try:
+                    page = await self._page(wanted, START.moved(p, place), _EVENTS_A_PAGE, _STREAM_PAGE_BYTES)
+                except Refused:
+                    break  # the client resumes where it was, or is told then what is in the way
+                body, place = messages(page.entries), page.position.at(p)
+                if page.caught_up and not body:
+                    await following.wait(_UNCOVERED_S)
+                continue
+            chunks, place = taken
+            body = b"".join([chunk.form(messages) for chunk in chunks])
+            if not body:
+                await following.wait(max(sent_at + _HEARTBEAT_S - loop.time(), 0))
+                if loop.time() >= sent_at + _HEARTBEAT_S:
+                    body = _still_here(p, place)
+        await send({"type": "http.response.body", "body": b""})
 
     async def _ndjson(self, asked: Asked, send: Send) -> None:
         """An event a line, until all that is committed was sent, or `limit` of them."""
@@ -128,8 +211,40 @@ def _events(page: Page) -> list[bytes]:
     return [render.fed_json(each.recorded, encode_alone(page.p, each.place)) for each in page.entries]
 
 
-def _invalid(why: str) -> Refusal:
-    return Refusal("invalid_position", f"`after` is no position in this feed. {why}", "after")
+def _messages(p: int, entries: Sequence[Entry]) -> bytes:
+    """As server-sent events, `id:` being the position."""
+    parts = []
+    for each in entries:
+        position = encode_alone(p, each.place)
+        event = in_one_line(render.fed_json(each.recorded, position))
+        parts.append(b"id: %b\ndata: %b\n\n" % (position.encode(), event))
+    return b"".join(parts)
+
+
+def _still_here(p: int, place: Place) -> bytes:
+    """A comment that keeps proxies from closing a quiet stream, with an id and no data: no event to a client,
+    but it resumes behind what was filtered out meanwhile."""
+    return b": still here\nid: %b\n\n" % encode(START.moved(p, place)).encode()
+
+
+def _page_of(chunks: Sequence[Chunk], before: Page, limit: int) -> Page:
+    """The page that follows one, of what was committed meanwhile."""
+    entries = tuple([entry for chunk in chunks for entry in chunk.entries])
+    if len(entries) > limit:
+        entries = entries[:limit]
+        return Page(before.p, entries, before.position.moved(before.p, entries[-1].place), False)
+    return Page(before.p, entries, before.position.moved(before.p, chunks[-1].end), True)
+
+
+def _position(text: str, where: str) -> Position:
+    position = decode(text)
+    if position is None:
+        raise Refused(_invalid("Send one that the feed gave, as it was, or none.", where))
+    return position
+
+
+def _invalid(why: str, where: str = "after") -> Refusal:
+    return Refusal("invalid_position", f"`{where}` is no position in this feed. {why}", where)
 
 
 def _unavailable() -> Refusal:

@@ -167,8 +167,7 @@ class Committer:
             pending.in_doubt = False
             answered += pending.resolve_at(placed.first_version)
         self._telemetry.metrics.committed(answered, seq - run.before[0], waited_s)
-        if self._followers:
-            self._followers.wake(placed.stream for placed in run.placed[:count])
+        self._followers.committed(self._partition.number, run.placed[:count])
         del run.pendings[:count], run.placed[:count]
         run.before = (seq, chain)
         if not self._queue:

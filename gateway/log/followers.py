@@ -1,16 +1,20 @@
-"""Who waits for more events of a stream in this gateway; a commit wakes them."""
+"""Who waits for more events in this gateway: of a stream, or of a whole partition. A commit wakes them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from gateway.events import Stream
+from gateway.log.entries import Placed
+
+Tap = Callable[[Sequence[Placed]], None]
+"""Called with what was just committed to a partition, in order; must return at once and keep no list."""
 
 
 class Follower:
-    """Woken by every commit to its stream since the last wait."""
+    """Woken by every commit that it follows since the last wait."""
 
     __slots__ = ("_event",)
 
@@ -32,13 +36,13 @@ class Follower:
 
 
 class Followers:
-    """Falsy while there are none, so that a commit pays nothing for them."""
+    """While nobody follows, a commit pays next to nothing for them. `announce` is told each partition that
+    this gateway committed to, so that it can tell the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, announce: Callable[[int], None]) -> None:
+        self._announce = announce
         self._of: dict[Stream, set[Follower]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._of)
+        self._taps: dict[int, list[Tap]] = {}
 
     @contextmanager
     def follow(self, stream: Stream) -> Iterator[Follower]:
@@ -52,7 +56,22 @@ class Followers:
             if not followers:
                 del self._of[stream]
 
-    def wake(self, streams: Iterable[Stream]) -> None:
-        for stream in streams:
-            for follower in self._of.get(stream, ()):
-                follower.wake()
+    @contextmanager
+    def tapped(self, partition: int, tap: Tap) -> Iterator[None]:
+        """While inside, `tap` is called at each commit of this gateway to the partition."""
+        self._taps.setdefault(partition, []).append(tap)
+        try:
+            yield
+        finally:
+            self._taps[partition].remove(tap)
+            if not self._taps[partition]:
+                del self._taps[partition]
+
+    def committed(self, partition: int, placed: Sequence[Placed]) -> None:
+        self._announce(partition)
+        for tap in self._taps.get(partition, ()):
+            tap(placed)
+        if self._of:
+            for each in placed:
+                for follower in self._of.get(each.stream, ()):
+                    follower.wake()

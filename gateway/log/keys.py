@@ -33,3 +33,8 @@ def partition_keys(instance: UUID, partition: int, epoch: int) -> PartitionKeys:
         identities=(f"{prefix}i0", f"{prefix}i1"),
         calls=f"{prefix}n",
     )
+
+
+def announcement_channel(instance: UUID) -> str:
+    """Where gateways tell each other of commits."""
+    return f"sluice:1:{instance.hex}:committed"

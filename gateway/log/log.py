@@ -17,6 +17,7 @@ import asyncpg
 from redis.asyncio import Redis
 
 from gateway.events import Append, Appended, Mismatch, Outcome, Page, Recorded, Retry, Stream
+from gateway.log.announcements import Announcements
 from gateway.log.committer import Committer
 from gateway.log.committing import CommitConnection
 from gateway.log.followers import Followers
@@ -77,7 +78,8 @@ class Log:
         self._scripts = Scripts(redis)
         self._postgres = Postgres(pool)
         owner = f"{socket.gethostname()}:{os.getpid()}:{self._scripts.caller}"
-        self.followers = Followers()
+        self.announcements = Announcements(redis, instance.id)
+        self.followers = Followers(self.announcements.committed)
         self._verifier = Verifier(self._scripts, self._postgres, owner, limits.identity_window, self._changes)
         self._help_connection = CommitConnection(postgres_url, limits.commit_timeout_s)
         self._journal = Journal(self._scripts, self._postgres, self._help_connection)
@@ -180,7 +182,8 @@ class Log:
             lane.sequencer.wake()
             for loop in (lane.sequencer.run, lane.committer.run, lane.reader.run):
                 self._tasks.append(self._loop.create_task(_for_ever(loop)))
-        for loop in (self._sweeper.run, self._watch, self._expire, self._tell):
+        telling, listening = self.announcements.run_telling, self.announcements.run_listening
+        for loop in (self._sweeper.run, self._watch, self._expire, self._tell, telling, listening):
             self._tasks.append(self._loop.create_task(_for_ever(loop)))
 
     async def stop(self, timeout_s: float) -> None:

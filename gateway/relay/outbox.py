@@ -8,6 +8,7 @@ subscriptions.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from gateway.events import Recorded, Stream
 from gateway.log.entries import event_of
 from gateway.log.partition import partition_of
 from gateway.log.postgres import Postgres
-from gateway.relay.position import BEGINNING, Place, Position
+from gateway.relay.position import BEGINNING, START, Place, Position
 
 # Positions that one statement looks at: bounds its time where nearly nothing passes the filter.
 STRETCH = 20_000
@@ -100,7 +101,7 @@ class Outbox:
             stretch = await self.stretch(p, wanted, place, limit - len(entries), left)
             entries += stretch.entries
             place = stretch.reached
-            left -= sum(map(_size, stretch.entries))
+            left -= sum(map(event_bytes, stretch.entries))
             if stretch.caught_up or len(entries) >= limit or left <= 0 or loop.time() > until:
                 return Page(p, tuple(entries), after.moved(p, place), stretch.caught_up)
 
@@ -108,10 +109,27 @@ class Outbox:
         self, p: int, wanted: Filter, after: Place, limit: int, bytes_max: int = PAGE_BYTES
     ) -> Stretch:
         """One statement: the next events of a partition that pass, among the next `STRETCH` positions."""
+        types, event_types = sorted(wanted.types) or None, sorted(wanted.event_types) or None
+        return await self._stretch(p, (wanted.tenant,), types, event_types, after, limit, bytes_max)
+
+    async def stretch_of(self, p: int, tenants: Iterable[bytes], after: Place, limit: int) -> Stretch:
+        """The same for all events of several tenants of the partition."""
+        return await self._stretch(p, tenants, None, None, after, limit, PAGE_BYTES)
+
+    async def _stretch(
+        self,
+        p: int,
+        tenants: Iterable[bytes],
+        types: list[str] | None,
+        event_types: list[str] | None,
+        after: Place,
+        limit: int,
+        bytes_max: int,
+    ) -> Stretch:
+        whose = [UUID(tenant) for tenant in tenants]
         rows = await self._postgres.fetch(
-            "outbox_page", p, after.seq, STRETCH, UUID(wanted.tenant),
-            sorted(wanted.types) or None, sorted(wanted.event_types) or None, limit, bytes_max,
-        )  # fmt: skip
+            "outbox_page", p, after.seq, STRETCH, whose, types, event_types, limit, bytes_max
+        )
         first, last = rows[0], rows[-1]
         if after.seq and bytes(first["mark_before"] or b"") != after.mark:
             raise LostPlace(
@@ -127,8 +145,12 @@ class Outbox:
     async def end(self, tenant: bytes) -> Position:
         """Behind all that is committed now."""
         p = self.partition(tenant)
+        return START.moved(p, await self.end_of(p))
+
+    async def end_of(self, p: int) -> Place:
+        """Behind all that is committed now to a partition."""
         head = (await self._postgres.fetch("outbox_end", p))[0]
-        return Position().moved(p, Place(head["seq"], head["mark"] or BEGINNING.mark))
+        return Place(head["seq"], head["mark"] or BEGINNING.mark)
 
 
 def _reached(row: Any, after: Place) -> Place:
@@ -141,6 +163,6 @@ def _entry(row: Any) -> Entry:
     return Entry(Place(row["seq"], row["mark"]), Recorded(stream, row["version"], event_of(row)))
 
 
-def _size(entry: Entry) -> int:
+def event_bytes(entry: Entry) -> int:
     event = entry.recorded.event
     return len(event.payload or b"") + len(event.extra or b"")

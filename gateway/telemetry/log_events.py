@@ -164,6 +164,24 @@ _ROWS: Final = (
         "(sluice_commit_seconds).",
     ),
     LogEvent(
+        "commits_unannounced",
+        "info",
+        ("why",),
+        "Redis passes no announcements of commits on to other gateways: their followers see what is "
+        "committed here a quarter of a second later. Told once until it works again.",
+        "Nothing; if Redis answers otherwise, compare its ACL with deploy/redis.conf.",
+        lines_max=1,
+    ),
+    LogEvent(
+        "live_unread",
+        "info",
+        ("partition", "why"),
+        "Postgres did not answer when live followers of the feed were to be told of other gateways' commits; "
+        "it is asked again at once.",
+        "Nothing.",
+        lines_max=1,
+    ),
+    LogEvent(
         "help_failed",
         "info",
         ("partition", "why"),

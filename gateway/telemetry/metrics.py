@@ -108,6 +108,13 @@ _ROWS: Final = (
         "failed above held: too many gateways share a partition. Any rate of unanswered.",
     ),
     MetricRow(
+        "sluice_feed_followers",
+        "gauge",
+        (),
+        "Who follows the feed live here: server-sent events, and requests that wait.",
+        "More than this gateway was measured with: they are told of commits later and later.",
+    ),
+    MetricRow(
         "sluice_queue_appends",
         "gauge",
         (),

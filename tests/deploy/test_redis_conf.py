@@ -105,6 +105,23 @@ async def test_a_gateway_verifies_a_redis_that_was_restarted_and_one_that_lost_a
     assert await refused_commands(admin) == []
 
 
+async def test_a_gateway_tells_another_one_of_its_commits(place: Place, admin: Redis) -> None:
+    committing, hearing = await open_gateway(place), await open_gateway(place)
+    heard: list[int | None] = []
+    try:
+        with hearing.log.announcements.hearing(heard.append):
+
+            async def told() -> bool:
+                await appended(committing.log, append(new_stream()))
+                return any(each is not None for each in heard)
+
+            await until(told)
+    finally:
+        await committing.close()
+        await hearing.close()
+    assert await refused_commands(admin) == []
+
+
 async def test_a_gateway_sweeps_what_another_one_left(place: Place, admin: Redis) -> None:
     dying = await open_gateway(place)
     stream = new_stream()
@@ -142,9 +159,9 @@ def test_the_user_may_run_what_the_scripts_and_the_gateway_send_and_nothing_else
         for name in re.findall(r"redis\.call\('(\w+)'", script.read_text())
     }
     sent = {"evalsha", "script|load", "hmget", "info", "scan", "client|setname", "client|setinfo"}
-    assert granted == called | sent
+    assert granted == called | sent | {"publish", "subscribe"}
     assert "-@all" in rules.split()
-    assert [rule for rule in rules.split() if rule[0] in "~%&"] == ["~sluice:1:*"]
+    assert [rule for rule in rules.split() if rule[0] in "~%&"] == ["~sluice:1:*", "&sluice:1:*"]
 
 
 @pytest.mark.parametrize(
@@ -164,6 +181,7 @@ def test_the_user_may_run_what_the_scripts_and_the_gateway_send_and_nothing_else
         "FUNCTION LIST",
         "EVAL return(1) 0",
         "SUBSCRIBE sluice",
+        "PUBLISH sluice:2:x 1",
         "SET sluice:1:x 1",
         "RENAME sluice:1:x sluice:1:y",
         "HGET sluice:2:x f",

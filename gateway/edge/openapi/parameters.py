@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.admit.query import UNIX_SECONDS_MAX
-from gateway.edge.feed import FROM_BEGINNING, FROM_NOW
+from gateway.edge.feed import FROM_BEGINNING, FROM_NOW, WAIT_S_MAX
 from gateway.edge.ids import IDS_MAX
 from gateway.edge.openapi.schemas import ANY_UUID, Schema, ref
 from gateway.edge.reads import MIN_LENGTH_WAIT_S, PAGE_EVENTS_DEFAULT, PAGE_EVENTS_MAX
@@ -108,6 +108,14 @@ def _of_feed() -> dict[str, Schema]:
         ),
         "types": _in_query("types", names, "Aggregate types with commas between them; default: all."),
         "event_types": _in_query("event_types", names, "Event types, likewise."),
+        "wait": _in_query(
+            "wait",
+            {"type": "integer", "minimum": 0, "maximum": WAIT_S_MAX, "default": 0},
+            "Seconds to wait for an event where none is left to read.",
+        ),
+        "feed-Last-Event-ID": _header(
+            "Last-Event-ID", _TEXT, "A position. With `text/event-stream`: instead of `after`; else ignored."
+        ),
         "feed-limit": _in_query(
             "limit",
             {"type": "integer", "minimum": 1, "maximum": PAGE_EVENTS_MAX, "default": PAGE_EVENTS_MAX},

@@ -7,6 +7,7 @@ from gateway.edge.bulk import LINES_MAX
 from gateway.edge.openapi.operations import (
     CLOUD_EVENTS,
     NDJSON,
+    SSE,
     answer,
     lines,
     not_modified,
@@ -65,13 +66,16 @@ def _feed() -> Schema:
     page = answer("A page.", ref("FeedPage"))
     page["content"] |= {
         NDJSON: lines(ref("FedEvent"), "All that is committed, or `limit` events of it: one a line."),
+        SSE: {
+            "schema": {"description": "What there is, then live: `id:` is the position, `data:` the event."}
+        },
         CLOUD_EVENTS: {"schema": list_of({"type": "object"})},
     }
     return operation(
         "feed",
         "All committed events of the tenant, in the order of their commits",
         tag=TAG,
-        parameters=("after", "types", "event_types", "feed-limit"),
+        parameters=("after", "types", "event_types", "feed-limit", "wait", "feed-Last-Event-ID"),
         done={"200": page},
         refused="feed",
     )

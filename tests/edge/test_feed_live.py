@@ -1,0 +1,278 @@
+"""GET /_/feed while events are committed: server-sent events, and requests that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.config import Config
+from gateway.relay import live
+from tests.edge.accounts import Account
+from tests.edge.calls import appended, batch, new_client, new_id, noted, refused, until
+from tests.edge.serving import Served, serving
+from tests.edge.test_feed import fed, fed_whole
+from tests.edge.test_follow import DEADLINE_S, SSE, Message, messages, rest_of, take
+
+
+@asynccontextmanager
+async def followed(
+    client: httpx.AsyncClient, query: str = "", **headers: str
+) -> AsyncIterator[AsyncIterator[Message]]:
+    """The messages of a follower of the feed."""
+    async with asyncio.timeout(DEADLINE_S):
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with client.stream("GET", f"/_/feed{query}", headers={**SSE, **named}) as response:
+            assert (response.status_code, response.headers["content-type"]) == (200, "text/event-stream")
+            yield messages(response)
+
+
+async def test_a_follower_gets_what_there_is_and_then_what_comes(client: httpx.AsyncClient) -> None:
+    await noted(client, new_id(), 3)
+    async with followed(client) as stream:
+        seen = await take(stream, 3)
+        for n in range(4):
+            await appended(client, "order", new_id(), "was_noted", n)
+            seen += await take(stream, 1)
+        await noted(client, new_id(), 2)
+        seen += await take(stream, 2)
+    events = await fed_whole(client)
+    assert [message.event for message in seen] == events
+    assert [message.id for message in seen] == [event["position"] for event in events]
+
+
+async def test_last_event_id_resumes_behind_it(client: httpx.AsyncClient) -> None:
+    await noted(client, new_id(), 5)
+    events = await fed_whole(client)
+    ids = [event["position"] for event in events]
+    for query, headers, expected in (
+        ("", {"last_event_id": ids[2]}, ids[3]),
+        (f"?after={ids[1]}", {}, ids[2]),
+        (f"?after={ids[0]}", {"last_event_id": ids[3]}, ids[4]),
+        ("?after=beginning", {}, ids[0]),
+    ):
+        async with followed(client, query, **headers) as stream:
+            assert (await anext(stream)).id == expected
+    for query, headers in (("", {"last_event_id": ids[4]}), ("?after=now", {})):
+        async with followed(client, query, **headers) as stream:
+            receipt = await appended(client, "order", "global", "was_noted")
+            assert (await anext(stream)).event["id"] == receipt["event_id"]
+
+
+@pytest.mark.parametrize("value", ["x", "0", "", "beginning", "\u0663", "A" * 20])
+async def test_a_last_event_id_that_is_no_position_is_refused(client: httpx.AsyncClient, value: str) -> None:
+    headers = [(b"accept", b"text/event-stream"), (b"last-event-id", value.encode())]
+    refused(await client.get("/_/feed", headers=headers), 400, "invalid_position", "Last-Event-ID")
+
+
+async def test_a_filtered_follower_gets_what_it_asked_for(
+    client: httpx.AsyncClient, neighbour: httpx.AsyncClient
+) -> None:
+    await appended(client, "ticket", "ABC123XYZ", "was_opened", {"n": 0})
+    async with (
+        followed(client, "?types=ticket") as tickets,
+        followed(client, "?event_types=was_noted,was_changed") as changes,
+        followed(neighbour) as others,
+    ):
+        seen = await take(tickets, 1)
+        for n in range(1, 5):
+            await appended(client, "order", new_id(), "was_noted", {"n": n})
+            await appended(client, "order", new_id(), "was_cleared", {"n": n})
+            await appended(client, "ticket", "ABC123XYZ", "was_opened", {"n": n})
+            await appended(client, "config", "global", "was_changed", {"n": n})
+            await appended(neighbour, "ticket", "ABC123XYZ", "was_opened", {"n": -n})
+        seen += await take(tickets, 4)
+        assert [message.event["data"]["n"] for message in seen] == [0, 1, 2, 3, 4]
+        assert {message.event["aggregate_type"] for message in seen} == {"ticket"}
+        assert [message.event["data"]["n"] for message in await take(changes, 8)] == [1, 1, 2, 2, 3, 3, 4, 4]
+        assert [message.event["data"]["n"] for message in await take(others, 4)] == [-1, -2, -3, -4]
+
+
+async def test_a_quiet_stream_says_that_it_is_there_and_how_far_it_is(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.edge.feed._HEARTBEAT_S", 0.1)
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        client.stream("GET", "/_/feed?types=ticket&after=now", headers=SSE) as response,
+    ):
+        lines = response.aiter_lines()
+        assert await anext(lines) == ": still here"
+        await noted(client, new_id(), 3)
+        end = (await fed(client, "?after=now"))["position"]
+        while f"id: {end}" != await anext(lines):
+            pass
+    assert (await fed(client, f"?after={end}"))["events"] == []
+
+
+async def test_what_another_gateway_commits_is_announced(
+    client: httpx.AsyncClient, second_gateway: Served, tenant: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "POLL_S", 1000.0)  # nobody looks
+    async with new_client(second_gateway.url, tenant.write) as other, followed(client) as stream:
+        for n in range(20):
+            await appended(other, "order", new_id(), "was_noted", n)
+            assert (await anext(stream)).event["data"] == n
+            await appended(client, "order", new_id(), "was_noted", -n)
+            assert (await anext(stream)).event["data"] == -n
+
+
+async def test_what_nobody_announces_is_found(
+    client: httpx.AsyncClient, second_gateway: Served, tenant: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.log.announcements.Announcements._heed", lambda *_: None)
+    async with new_client(second_gateway.url, tenant.write) as other, followed(client) as stream:
+        for n in range(3):
+            await appended(other, "order", new_id(), "was_noted", n)
+            assert (await anext(stream)).event["data"] == n
+
+
+@pytest.mark.parametrize("kept", [None, 2000])
+async def test_followers_see_every_event_once_and_in_order(
+    client: httpx.AsyncClient,
+    second_gateway: Served,
+    tenant: Account,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: int | None,
+) -> None:
+    """Also where a channel keeps next to nothing, so that all fall behind it again and again."""
+    if kept is not None:
+        monkeypatch.setattr(live, "_KEPT_BYTES", kept)
+        monkeypatch.setattr(live, "_KEPT_BYTES_LEAST", kept)
+    writers, rounds = 8, 12
+
+    async def follow(after_s: float, query: str, count: int) -> list[Any]:
+        await asyncio.sleep(after_s)
+        async with followed(client, query) as stream:
+            return [message.event for message in await take(stream, count)]
+
+    async def write(client: httpx.AsyncClient, n: int) -> None:
+        for _ in range(rounds):
+            await client.post(f"/order/{new_id()}", json=batch(("was_noted", n), ("was_cleared", {"n": n})))
+            await appended(client, "ticket", "ABC123XYZ", "was_opened", {"n": n})
+
+    total = writers * rounds
+    followers = [
+        asyncio.create_task(follow(0.05 * n, query, count))
+        for n in range(4)
+        for query, count in (("", 3 * total), ("?types=ticket", total), ("?event_types=was_noted", total))
+    ]
+    async with new_client(second_gateway.url, tenant.write) as other:
+        await asyncio.gather(*(write(client if n % 2 else other, n) for n in range(writers)))
+    events = await fed_whole(client)
+    assert len(events) == 3 * total
+    for n, seen in enumerate(await asyncio.gather(*followers)):
+        passing = (
+            lambda event: True,
+            lambda event: event["aggregate_type"] == "ticket",
+            lambda event: event["type"] == "was_noted",
+        )[n % 3]
+        assert seen == [event for event in events if passing(event)]
+
+
+async def test_a_follower_that_reads_slowly_misses_nothing(client: httpx.AsyncClient) -> None:
+    text = "x" * 100_000
+    async with followed(client) as stream:
+        for _ in range(12):
+            await client.post(f"/order/{new_id()}", json=batch(*[("was_noted", text)] * 9))
+        seen = [(await anext(stream)).id for _ in range(108)]
+    assert seen == [event["position"] for event in await fed_whole(client)]
+
+
+async def test_whoever_has_gone_is_followed_no_more(client: httpx.AsyncClient) -> None:
+    async with followed(client) as stream:
+        await appended(client, "order", "global", "was_noted")
+        await anext(stream)
+        assert live_followers() == 1
+    await until_followers(0)
+
+
+def live_followers() -> int:
+    """In all gateways of this process."""
+    return sum(each.count for each in gc.get_objects() if isinstance(each, live.Live))
+
+
+async def until_followers(count: int) -> None:
+    async def there() -> bool:
+        return live_followers() == count
+
+    await until(there)
+
+
+# ---- waiting ----
+
+
+async def test_a_request_waits_for_the_first_event(client: httpx.AsyncClient) -> None:
+    position = (await fed(client))["position"]
+    waiting = asyncio.create_task(fed(client, f"?after={position}&wait=8"))
+    await until_followers(1)
+    receipt = await appended(client, "order", "global", "was_noted")
+    page = await waiting
+    assert [event["id"] for event in page["events"]] == [receipt["event_id"]]
+    assert (page["position"], page["caught_up"]) == (page["events"][0]["position"], True)
+    assert (await fed(client, f"?after={page['position']}"))["events"] == []
+
+
+async def test_what_does_not_pass_ends_no_wait(client: httpx.AsyncClient) -> None:
+    waiting = asyncio.create_task(fed(client, "?types=ticket&wait=8"))
+    await until_followers(1)
+    await noted(client, new_id(), 2)
+    await appended(client, "ticket", new_id(), "was_opened", {"n": 1})
+    (event,) = (await waiting)["events"]
+    assert event["data"] == {"n": 1}
+    begun = time.monotonic()
+    page = await fed(client, "?types=config&wait=1")
+    assert time.monotonic() - begun >= 1
+    assert (page["events"], page["caught_up"]) == ([], True)
+    assert page["position"] == (await fed(client))["position"]
+
+
+async def test_a_wait_keeps_to_its_limit(client: httpx.AsyncClient) -> None:
+    waiting = asyncio.create_task(fed(client, "?limit=2&wait=8"))
+    await until_followers(1)
+    await noted(client, new_id(), 5)
+    page = await waiting
+    assert (len(page["events"]), page["caught_up"]) == (2, False)
+    assert page["position"] == page["events"][1]["position"]
+    assert len((await fed(client, f"?after={page['position']}&wait=8"))["events"]) == 3
+
+
+async def test_nobody_waits_where_there_is_something_to_read(client: httpx.AsyncClient) -> None:
+    await noted(client, new_id(), 1)
+    begun = time.monotonic()
+    assert len((await fed(client, "?wait=8"))["events"]) == 1
+    assert (await client.head("/_/feed?after=now&wait=8")).status_code == 200
+    response = await client.get("/_/feed?wait=8&after=now", headers={"accept": "application/x-ndjson"})
+    assert response.content == b""
+    assert time.monotonic() - begun < 4
+
+
+@pytest.mark.parametrize("value", ["-1", "61", "x", "1.5", ""])
+async def test_a_wait_is_seconds_up_to_a_minute(client: httpx.AsyncClient, value: str) -> None:
+    refused(await client.get(f"/_/feed?wait={value}"), 422, "invalid_field", "wait")
+
+
+async def test_whoever_follows_is_let_go_when_the_gateway_stops(
+    own_config: Config, own_tenant: Account
+) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        async with serving(replace(own_config)) as served:
+            client = new_client(served.url, own_tenant.write)
+            stream = client.stream("GET", "/_/feed", headers=SSE)
+            response = await stream.__aenter__()
+            await appended(client, "order", "global", "was_noted")
+            lines = response.aiter_lines()
+            assert (await anext(lines)).startswith("id: ")
+            ended = asyncio.create_task(rest_of(lines))
+            waiting = asyncio.create_task(fed(client, "?after=now&wait=60"))
+            await until_followers(2)
+        assert (await ended)[1:] == [""]
+        assert (await waiting)["events"] == []
+        await client.aclose()
