@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gateway.events import Append
 from gateway.log.keys import PartitionKeys
+
+_facts: Final = struct.Struct(">dIIIB").pack
 
 
 class CallHead(NamedTuple):
@@ -27,11 +30,26 @@ def sequence_call(
 ) -> tuple[list[str], list[str | bytes | int]]:
     """KEYS, and ARGV after the nonce. A hint is '' or '<generation>:<head in Postgres>'."""
     names = [keys.meta, keys.journal, *keys.identities, keys.calls]
-    identities: list[bytes] = []
-    args: list[str | bytes | int] = []
+    facts: list[bytes] = []
+    bodies: list[bytes] = []
     for append, hint in zip(appends, hints, strict=True):
         names.append(keys.stream(append.stream))
-        identities += append.identities
-        args += (append.expected, hint, len(append.identities), append.request_digest)
-        args += (len(append.packed), append.digests, append.header, *append.packed)
-    return names, [*head, len(appends), len(identities), *identities, *args]
+        packed, header, told = append.packed, append.header, hint.encode()
+        count = len(packed)
+        front = _array(1 + count)
+        bodies.append(b"".join((front, header, *packed)))
+        first = 1 + len(front) + len(header)
+        facts += (
+            _facts(append.expected, count, len(append.identities), first, len(told)),
+            told, append.request_digest, append.digests, *append.identities,
+        )  # fmt: skip
+        if count > 1:
+            facts.append(struct.pack(f">{count}I", *map(len, packed)))
+    return names, [*head, b"".join(facts), *bodies]
+
+
+def _array(items: int) -> bytes:
+    """How a MessagePack array of so many items begins."""
+    if items < 16:
+        return bytes((0x90 | items,))
+    return struct.pack(">BI", 0xDD, items)

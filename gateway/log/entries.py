@@ -39,9 +39,11 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 def placed_from_journal(entry: Sequence[Any]) -> tuple[Placed, str]:
     """A journal entry and the chain that the script wrote after it. Digests are computed anew from the
     events, so a commit on another's behalf is checked as one's own is."""
-    seq, fields = entry
-    header: Header = unpack_header(fields[7])
-    packed = tuple(fields[9::2])
+    place, body = entry[1]
+    last_seq, first_version, chain = place.split(b":")
+    packed_header, *rest = map(bytes, _parts(body))
+    header: Header = unpack_header(packed_header)
+    packed = tuple(rest)
     placed = Placed(
         stream=header.stream,
         append_id=header.append_id,
@@ -49,19 +51,19 @@ def placed_from_journal(entry: Sequence[Any]) -> tuple[Placed, str]:
         digests=row_digests(header.stream, header.append_id, packed),
         chosen=header.chosen,
         request_digest=header.request_digest,
-        first_version=int(fields[1]),
-        last_seq=_number(seq),
+        first_version=int(first_version),
+        last_seq=int(last_seq),
     )
-    return placed, fields[5].decode()
+    return placed, chain.decode()
+
+
+_parts = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 def stream_entry(entry: Sequence[Any]) -> tuple[int, int, bytes]:
     """Version, seq and packed event of a stream entry."""
-    return _number(entry[0]), int(entry[1][1]), entry[1][3]
-
-
-def _number(entry_id: bytes) -> int:
-    return int(entry_id[:-2])  # "<number>-0"
+    entry_id, (seq, packed) = entry
+    return int(entry_id[:-2]), int(seq), packed  # "<version>-0"
 
 
 def chain_over(chain: str, run: Iterable[Placed]) -> str:

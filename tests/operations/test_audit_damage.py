@@ -139,10 +139,10 @@ end
 """
 OTHER_SEQ = """
 redis.call('XTRIM', KEYS[3], 'MAXLEN', 0)
-redis.call('XADD', KEYS[3], '8-0', 's', 1, 'e', 'x')
+redis.call('XADD', KEYS[3], '8-0', 1, 'x')
 """
 ONE_TOO_MANY = """
-redis.call('XADD', KEYS[3], '8-0', 's', 9, 'e', 'x')
+redis.call('XADD', KEYS[3], '8-0', 9, 'x')
 redis.call('HSET', KEYS[1], 'c', 99)
 """
 IN_REDIS = [

@@ -18,7 +18,7 @@ if first then
   redis.call('DEL', KEYS[2])
 end
 for i = 5, #ARGV, 3 do
-  redis.call('XADD', KEYS[2], ARGV[i] .. '-0', 's', ARGV[i + 1], 'e', ARGV[i + 2])
+  redis.call('XADD', KEYS[2], ARGV[i] .. '-0', ARGV[i + 1], ARGV[i + 2])
 end
 for i = 1, #kept do redis.call('XADD', KEYS[2], kept[i][1], unpack(kept[i][2])) end
 redis.call('HSET', META, 'torn', '')

@@ -16,7 +16,7 @@ if m[1] == ARGV[2] then
     chain = m[7]
   else
     local entry = redis.call('XRANGE', KEYS[2], ARGV[3], ARGV[3], 'COUNT', 1)[1]
-    if entry then chain = entry[2][6] end
+    if entry then chain = string.match(entry[2][1], '%x*$') end
   end
 end
 return { NONCE, master and 1 or 0, replid, m[1], m[2], m[3], m[4], m[5], m[6], m[7], chain }

@@ -11,6 +11,28 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
+-- The same, always as text, and cheap below 1e14: no printf of a double, which costs as much as a small command.
+local char, floor, thousands = string.char, math.floor, {}
+local function text(number)
+  if number < 10 then return char(48 + number) end
+  if number < 100 then
+    local tens = floor(number / 10)
+    return char(48 + tens, 48 + number - 10 * tens)
+  end
+  local high = floor(number / 1000)
+  local low = number - 1000 * high
+  local hundreds = floor(low / 100)
+  local tens = floor(low / 10)
+  local digits = char(48 + hundreds, 48 + tens - 10 * hundreds, 48 + low - 10 * tens)
+  if high == 0 then return digits end
+  local front = thousands[high]
+  if not front then
+    front = string.format('%.0f', high)
+    thousands[high] = front
+  end
+  return front .. digits
+end
+
 local function server_identity()
   local info = redis.call('INFO', 'replication')
   local master = string.find(info, 'role:master', 1, true) ~= nil
@@ -39,7 +61,7 @@ local function advance(p, journal, seq, chain)
     here = p.h
   else
     local entry = redis.call('XRANGE', journal, whole(seq), whole(seq), 'COUNT', 1)[1]
-    here = entry and entry[2][6]
+    here = entry and string.match(entry[2][1], '%x*$')
   end
   if here == chain then
     p.c = seq

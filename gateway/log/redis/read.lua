@@ -18,7 +18,7 @@ end
 
 -- A packed event is a MessagePack array whose first item is the id: one byte of array, two of length.
 local function id_of(entry)
-  return string.sub(entry[2][4], 4, 19)
+  return string.sub(entry[2][2], 4, 19)
 end
 
 local function in_doubt(key)
@@ -26,9 +26,9 @@ local function in_doubt(key)
   while true do
     local entries = redis.call('XREVRANGE', key, before, '-', 'COUNT', 32)
     for i = 1, #entries do
-      if tonumber(entries[i][2][2]) <= p.c then return doubt end
+      if tonumber(entries[i][2][1]) <= p.c then return doubt end
       doubt[#doubt + 1] = version_of(entries[i])
-      doubt[#doubt + 1] = entries[i][2][2]
+      doubt[#doubt + 1] = entries[i][2][1]
       doubt[#doubt + 1] = id_of(entries[i])
     end
     if #entries < 32 then return doubt end
@@ -40,7 +40,7 @@ local function read(key, first, last, most, newest_first)
   local newest = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
   if not newest then return { 0, {}, {} } end
   local doubt = {}
-  if tonumber(newest[2][2]) > p.c then doubt = in_doubt(key) end
+  if tonumber(newest[2][1]) > p.c then doubt = in_doubt(key) end
   local entries = {}
   if most ~= '0' then
     if newest_first == '1' then
