@@ -30,6 +30,12 @@ GRANT SELECT ON source_map TO sluice_gateway;
 -- Raw deliveries of webhooks: written, settled by a replay, ended once they are old.
 GRANT SELECT, INSERT, UPDATE (verdict, reason, error, event_id), DELETE ON webhook_delivery TO sluice_gateway;
 
+-- Names are given and retired; none is deleted, and none is changed but for being retired.
+GRANT SELECT, INSERT, UPDATE (retired) ON alias TO sluice_gateway;
+GRANT SELECT, INSERT, UPDATE (greatest) ON alias_counter TO sluice_gateway;
+GRANT SELECT, INSERT, UPDATE (version) ON alias_position TO sluice_gateway;
+GRANT SELECT, INSERT, UPDATE (seq, declared, spec_rev) ON alias_scan TO sluice_gateway;
+
 -- PUT /_/spec, and how far each gateway has followed.
 GRANT SELECT, INSERT ON spec_revision TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON spec_closing, catalog_reader TO sluice_gateway;

@@ -29,6 +29,7 @@ from gateway.catalog.migrate import require_prepared
 from gateway.catalog.model import CatalogError, CatalogUnavailable
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config, redacted
+from gateway.edge.aliases import Aliases
 from gateway.edge.appends import Appends
 from gateway.edge.bulk import Bulk
 from gateway.edge.callers import Callers
@@ -57,6 +58,10 @@ from gateway.log.limits import Limits
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
 from gateway.operations.audit_loop import AuditLoop
+from gateway.registry.assigner import Assigner
+from gateway.registry.resolver import Resolver
+from gateway.registry.store import Store
+from gateway.registry.writer import Writer
 from gateway.relay.live import Live
 from gateway.relay.outbox import Outbox
 from gateway.telemetry import logs
@@ -108,11 +113,15 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                 live = Live(outbox, log.followers, log.announcements, stopping)
                 metrics.read_at_scrape(lambda: [Reading("sluice_feed_followers", live.count)])
                 catalog = Catalog(catalog_pool, Secrets(os.environ))
+                store = Store(pool)
+                assigner = Assigner(log, catalog, store, Writer(log, store))
                 async with (
-                    _running(config, log, catalog, metrics) as operators,
+                    _running(config, log, catalog, assigner, metrics) as operators,
                     _recording(pool, config) as recorder,
                 ):
                     intake = Intake(log, pool, recorder, metrics, config.webhook_answer_s)
+                    reads = Reads(log, catalog)
+                    aliases = Aliases(catalog, log, reads, store, Resolver(log, store), assigner)
                     application = _application(
                         config,
                         log,
@@ -120,6 +129,8 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                         live,
                         catalog,
                         catalog_pool,
+                        reads,
+                        aliases,
                         stopping,
                         operators,
                         Webhooks(intake, catalog, config),
@@ -163,8 +174,11 @@ class Operators:
 
 
 @asynccontextmanager
-async def _running(config: Config, log: Log, catalog: Catalog, metrics: Metrics) -> AsyncIterator[Operators]:
-    """Log and catalog at work, looked at by operators from before their start to after their end."""
+async def _running(
+    config: Config, log: Log, catalog: Catalog, assigner: Assigner, metrics: Metrics
+) -> AsyncIterator[Operators]:
+    """Log, catalog and assigner at work, looked at by operators from before their start to after their
+    end."""
     await catalog.start()
     log.on_watch(lambda: _follow(catalog))
     metrics.read_at_scrape(log.readings)
@@ -174,7 +188,8 @@ async def _running(config: Config, log: Log, catalog: Catalog, metrics: Metrics)
     async with ops_listening(operators.page, _bind_ops(config)):
         await log.start()
         try:
-            yield operators
+            async with assigner.running():
+                yield operators
         finally:
             await log.stop(config.shutdown_s)
             try:
@@ -190,6 +205,8 @@ def _application(
     live: Live,
     catalog: Catalog,
     catalog_pool: asyncpg.Pool,
+    reads: Reads,
+    aliases: Aliases,
     stopping: asyncio.Event,
     operators: Operators,
     webhooks: Webhooks,
@@ -204,14 +221,16 @@ def _application(
         OpenApi(catalog, config),
         Ids(catalog, config),
         webhooks,
+        aliases,
         log,
     )
     return Gate(
         callers,
-        Appends(log, catalog, outcomes, config),
-        Reads(log, catalog),
+        Appends(log, catalog, outcomes, aliases, config),
+        reads,
         States(log),
         Follow(log, stopping),
+        aliases,
         MetricsHere(system, operators.page, operators.metrics, callers),
     )
 

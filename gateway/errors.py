@@ -42,6 +42,8 @@ REFUSALS: dict[str, Rule] = {
     "unknown_aggregate_type": Rule(404, False, Known.NOTHING),
     "unknown_event_type": Rule(404, False, Known.NOTHING),
     "invalid_identifier": Rule(422, False, Known.NOTHING),
+    "unknown_alias": Rule(404, False, Known.NOTHING),
+    "ambiguous_alias": Rule(422, False, Known.NOTHING),
     "invalid_field": Rule(422, False, Known.NOTHING),
     "invalid_position": Rule(400, False, Known.NOT_AN_APPEND),
     "unsupported_media_type": Rule(415, False, Known.NOTHING),
@@ -65,12 +67,14 @@ REFUSALS: dict[str, Rule] = {
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One refused request. `path` names the place at fault; `status` overrides the table's
-    where the contract gives a code two (431 for too many headers, 422 for an event type in a batch)."""
+    where the contract gives a code two (431 for too many headers, 422 for an event type in a batch);
+    `candidates` are what an abbreviation could be short for."""
 
     code: str
     error: str
     path: str | None = None
     status: int | None = None
+    candidates: tuple[str, ...] = ()
 
     @property
     def http_status(self) -> int:

@@ -8,11 +8,12 @@ from types import MappingProxyType
 from typing import Literal
 
 from spec.handlers import DEFAULT_HANDLER, Handler
+from spec.names import PublicIds
 from spec.subschemas import Schema
 from spec.violations import CompiledSchema, SchemaViolation
 from spec.webhooks import Source
 
-__all__ = ["DEFAULT_HANDLER", "AggregateType", "EventType", "Mint", "SchemaViolation", "Spec"]
+__all__ = ["DEFAULT_HANDLER", "AggregateType", "EventType", "Mint", "PublicIds", "SchemaViolation", "Spec"]
 
 Mint = Literal["uuid", "humane"]
 
@@ -57,3 +58,4 @@ class Spec:
     singletons: frozenset[str]
     singleton_list: tuple[str, ...] = ()
     webhooks: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}))
+    public_ids: PublicIds | None = None

@@ -120,6 +120,11 @@ class Catalog:
         return self._named.get(name)
 
     @property
+    def serving(self) -> Mapping[UUID, Deployed]:
+        """The spec of every tenant that has one; another object after each change."""
+        return self._serving
+
+    @property
     def fresh(self) -> bool:
         """Whether what is known here is young enough to act on."""
         return self._clock() < self._stale_at

@@ -15,6 +15,7 @@ from uuid_utils import uuid4, uuid7
 
 from gateway.admit.append import (
     SPEC_REFUSALS,
+    Address,
     Fault,
     Minting,
     address,
@@ -27,14 +28,15 @@ from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
-from gateway.edge import respond
+from gateway.edge import render, respond
+from gateway.edge.aliases import Aliases
 from gateway.edge.outcomes import Answer, Outcomes, appended, refused
 from gateway.edge.request import Head, Receive, Refused, Send, check_json_body, read_body
 from gateway.errors import Refusal
-from gateway.events import Appended, OutcomeUnknown
+from gateway.events import Appended, OutcomeUnknown, Stream
 from gateway.log.log import Log
-from spec.identifiers import HUMANE_RANDOM_BYTES, mint_humane
-from spec.model import AggregateType
+from spec.identifiers import GLOBAL, HUMANE_RANDOM_BYTES, mint_humane
+from spec.model import AggregateType, Spec
 
 
 class Names(msgspec.Struct, frozen=True, gc=False):
@@ -45,6 +47,7 @@ class Names(msgspec.Struct, frozen=True, gc=False):
     key: str | None = None
     event_type: str | None = None
     minting: bool = False
+    refused: Refusal | None = None  # of an alias in place of the key
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
@@ -58,8 +61,11 @@ class Call(msgspec.Struct, frozen=True, gc=False):
 
 
 class Appends:
-    def __init__(self, log: Log, catalog: Catalog, outcomes: Outcomes, config: Config) -> None:
+    def __init__(
+        self, log: Log, catalog: Catalog, outcomes: Outcomes, aliases: Aliases, config: Config
+    ) -> None:
         self._log = log
+        self._aliases = aliases
         self._outcomes = outcomes
         self._catalog = catalog
         self._body_bytes_max = config.body_bytes_max
@@ -78,9 +84,7 @@ class Appends:
         deployed = self._catalog.deployed(principal.tenant.id)
         spec = None if deployed is None else deployed.spec
         place = (
-            minting_address(spec, names.aggregate_type, _mint_key)
-            if names.minting
-            else address(spec, names.aggregate_type, names.key, names.event_type)
+            minting_address(spec, names.aggregate_type, _mint_key) if names.minting else _address(spec, names)
         )
         read = read_asked(headers)
         asked = NOTHING_ASKED if isinstance(read, Refusal) else read
@@ -116,9 +120,21 @@ class Appends:
                 outcome = OutcomeUnknown(append.append_id)
             if type(outcome) is Appended:
                 answer = appended(outcome, batch=batch)
+                if asked.wait and outcome.first_version == 1:
+                    answer = await self._with_aliases(answer, deployed.spec, append.stream)
             else:
                 answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
         await _send(send, call, answer)
+
+    async def _with_aliases(self, answer: Answer, spec: Spec, stream: Stream) -> Answer:
+        """The receipt of a new aggregate with the names that it was given."""
+        try:
+            given = await self._aliases.given(spec, stream)
+        except asyncio.CancelledError:  # a shutdown: what is committed is told all the same
+            given = ()
+        if given is None:
+            return answer
+        return msgspec.structs.replace(answer, body=render.with_aliases(answer.body, given))
 
     async def _refuse_by_head(self, call: Call, refusal: Refusal, receive: Receive, send: Send) -> None:
         """Path or headers are refused. The body is read where it can change the answer: the request may
@@ -163,6 +179,14 @@ async def _send(send: Send, call: Call, answer: Answer) -> None:
     if answer.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % answer.retry_after_s))
     await respond.answer(send, answer.status, answer.body, headers)
+
+
+def _address(spec: Spec | None, names: Names) -> Address | Refusal:
+    """An alias that means nothing is refused where an identifier would be: after the types."""
+    if names.refused is None:
+        return address(spec, names.aggregate_type, names.key, names.event_type)
+    place = address(spec, names.aggregate_type, GLOBAL, names.event_type)
+    return place if isinstance(place, Refusal) else names.refused
 
 
 def _mint() -> bytes:

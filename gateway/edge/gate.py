@@ -17,6 +17,7 @@ from gateway.admit.path import split
 from gateway.admit.preconditions import read_correlation_id
 from gateway.catalog.model import CatalogUnavailable, Principal, Scope
 from gateway.edge import respond
+from gateway.edge.aliases import Aliases, located
 from gateway.edge.appends import Appends, Names
 from gateway.edge.callers import Callers
 from gateway.edge.follow import NDJSON, SSE, Follow, wanted_stream
@@ -26,11 +27,12 @@ from gateway.edge.request import ClientGone, Head, Receive, Refused, Send
 from gateway.edge.request import Scope as AsgiScope
 from gateway.edge.states import States
 from gateway.errors import Refusal
+from gateway.names.aliases import SIGIL
 
 logger = logging.getLogger("sluice.edge")
 
 _READS = ("GET", "HEAD")
-_READ_SUBRESOURCES = ("length", "events")
+_READ_SUBRESOURCES = ("length", "events", "aliases")
 
 Segments = tuple[str | None, ...]
 System = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
@@ -38,9 +40,17 @@ System = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 class Gate:
     def __init__(
-        self, callers: Callers, appends: Appends, reads: Reads, states: States, follow: Follow, system: System
+        self,
+        callers: Callers,
+        appends: Appends,
+        reads: Reads,
+        states: States,
+        follow: Follow,
+        aliases: Aliases,
+        system: System,
     ) -> None:
         self._callers = callers
+        self._aliases = aliases
         self._follow = follow
         self._appends = appends
         self._reads = reads
@@ -98,11 +108,19 @@ class Gate:
             await _another_method("POST", segments, send)
             return
         self._callers.require(principal, Scope.WRITE)
+        aggregate_type = segments[0] or ""
+        key = segments[1] if count > 1 else None
+        refused = None
+        if key is not None and key.startswith(SIGIL):
+            meant = await self._aliases.exact(principal, aggregate_type, key)
+            key, refused = (meant, None) if isinstance(meant, str) else (None, meant)
+            send = send if key is None else located(send, aggregate_type, key)
         names = Names(
-            aggregate_type=segments[0] or "",
-            key=segments[1] if count > 1 else None,
+            aggregate_type=aggregate_type,
+            key=key,
             event_type=(segments[2] or "") if count > 2 else None,
             minting=count == 1,
+            refused=refused,
         )
         await self._appends.append(principal, head, scope["headers"], receive, send, names)
 
@@ -122,7 +140,12 @@ class Gate:
             return
         self._callers.require(principal, Scope.READ)
         head_only = scope["method"] == "HEAD"
-        subject = self._reads.subject(principal, segments[0] or "", segments[1])
+        aggregate_type, key = segments[0] or "", segments[1]
+        if key is not None and key.startswith(SIGIL):
+            subject = await self._aliases.subject(principal, aggregate_type, key)
+            send = located(send, aggregate_type, subject.stream.key)
+        else:
+            subject = self._reads.subject(principal, aggregate_type, key)
         query = Parameters(scope["query_string"])
         if count == 2:
             await self._states.state(subject, query, head, send, head_only)
@@ -130,6 +153,8 @@ class Gate:
             await self._reads.event(subject, segments[3] or "", query, send, head_only)
         elif segments[2] == "length":
             await self._reads.length(subject, query, send, head_only)
+        elif segments[2] == "aliases":
+            await self._aliases.of(subject, send, head_only)
         else:
             await self._events(subject, query, head, receive, send, head_only)
 

@@ -24,11 +24,12 @@ MIN_LENGTH_WAIT_S = 5
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The aggregate that a path names, by the tenant's spec."""
+    """The aggregate that a path names, by the tenant's spec. `aliased`: by one of its aliases."""
 
     stream: Stream
     deployed: Deployed
     singleton: bool
+    aliased: bool = False
 
 
 class Reads:
@@ -58,7 +59,8 @@ class Reads:
         """0 for a well-formed id never written."""
         await wait_for_length(self._log, subject, query)
         length = (await self._page(Range(subject.stream, limit=0), query))[0]
-        await respond.answer_read(send, b'{"ok":true,"length":%d}' % length, head_only)
+        key = b'"key":"%b",' % subject.stream.key.encode() if subject.aliased else b""
+        await respond.answer_read(send, b'{"ok":true,%b"length":%d}' % (key, length), head_only)
 
     async def events(self, subject: Subject, query: Parameters, send: Send, head_only: bool) -> None:
         """One page, with the `from` of the next."""

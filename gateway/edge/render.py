@@ -77,6 +77,11 @@ def batch_receipt_json(done: Appended) -> bytes:
     ).encode()
 
 
+def with_aliases(receipt: bytes, aliases: tuple[str, ...]) -> bytes:
+    """A receipt that tells the names of the new aggregate too."""
+    return b'%b,"aliases":%b}' % (receipt[:-1], encode(aliases))
+
+
 def raw(part: bytes) -> msgspec.Raw:
     """A part that is JSON already, for a body that is encoded as a whole."""
     return msgspec.Raw(part)
@@ -86,4 +91,6 @@ def refusal_json(refusal: Refusal, more: Mapping[str, object] | None = None) -> 
     body: dict[str, object] = {"ok": False, "code": refusal.code, "error": refusal.error}
     if refusal.path is not None:
         body["path"] = refusal.path
+    if refusal.candidates:
+        body["candidates"] = refusal.candidates
     return encode({**body, **more} if more else body)

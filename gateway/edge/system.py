@@ -14,6 +14,7 @@ from gateway.admit.path import split
 from gateway.catalog.model import Principal
 from gateway.catalog.model import Scope as KeyScope
 from gateway.edge import render, respond
+from gateway.edge.aliases import Aliases
 from gateway.edge.bulk import Bulk
 from gateway.edge.callers import Callers
 from gateway.edge.feed import Feed
@@ -33,6 +34,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "OPTIONS")
 # What `scope` carries from the gate to the endpoints below.
 PRINCIPAL = "sluice.principal"
 _CALLERS = "sluice.callers"
+_RESOLVE = b"/_/resolve/"  # reads its own raw path: an alias that can't be decoded is a malformed one
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Streaming = Callable[[Principal, Scope, Receive, Send], Awaitable[None]]
@@ -51,6 +53,7 @@ class System:
         openapi: OpenApi,
         ids: Ids,
         webhooks: Webhooks,
+        aliases: Aliases,
         log: Log,
     ) -> None:
         self._callers = callers
@@ -65,6 +68,7 @@ class System:
             [
                 Route("/_/bulk", _Streaming(KeyScope.WRITE, bulk.bulk), methods=["POST"]),
                 Route("/_/feed", _Streaming(KeyScope.READ, feed.feed), methods=["GET"]),
+                Route("/_/resolve/{alias:path}", _for(KeyScope.READ, aliases.resolve)),
                 Route("/_/events/{event_id}", _for(KeyScope.READ, self.event)),
                 Route("/_/ids/humane", _for(KeyScope.READ, ids.humane)),
                 Route("/_/ids/check", _for(KeyScope.READ, ids.check), methods=["POST"]),
@@ -86,7 +90,8 @@ class System:
             scope[PRINCIPAL] = await self._callers.principal(Head(scope))
             scope[_CALLERS] = self._callers
             router = self._keyed
-        if b"%" in scope["raw_path"] and not _splits_plainly(scope["raw_path"]):
+        raw_path: bytes = scope["raw_path"]
+        if b"%" in raw_path and not raw_path.startswith(_RESOLVE) and not _splits_plainly(raw_path):
             raise Refused(respond.no_such_route())
         try:
             await router(scope, receive, send)

@@ -164,6 +164,14 @@ class Log:
         """Raises PostgresTrouble."""
         return (await self.page(Range(stream, limit=0))).length
 
+    def committed_seq(self, tenant: bytes) -> int:
+        """How far the tenant's partition is known to be committed; 0 before that is known."""
+        return self._lane_for(tenant).partition.committed_seq
+
+    def epoch(self, tenant: bytes) -> int:
+        """The epoch of the tenant's partition. What was read in another one may have been given up since."""
+        return self._lane_for(tenant).partition.epoch
+
     def _lane_for(self, tenant: bytes) -> Lane:
         lane = self._lane_of.get(tenant)
         if lane is None:

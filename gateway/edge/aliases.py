@@ -1,0 +1,172 @@
+"""Aliases in the `{id}` slot: which aggregate is meant, before anything else looks at it; what names it has.
+
+Owns how an alias that names nothing, or too much, is refused. From here on only the canonical key travels:
+into the append, the answer, and the `Content-Location` of whatever is answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.admit.path import split
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Principal
+from gateway.edge import respond
+from gateway.edge.cycle import WHOLE
+from gateway.edge.reads import Reads, Subject, never_written, unavailable
+from gateway.edge.render import encode
+from gateway.edge.request import Message, Refused, Send
+from gateway.errors import Refusal
+from gateway.events import Stream
+from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
+from gateway.names.aliases import SIGIL, Alias, Malformed, parse_alias
+from gateway.registry.assigner import Assigner
+from gateway.registry.kinds import names_of_type
+from gateway.registry.resolver import Ambiguous, Resolver
+from gateway.registry.store import Found, Store
+from spec.errors import shown
+from spec.identifiers import GLOBAL
+from spec.model import Spec
+
+NAMES_WAIT_S = 5
+"""That `Prefer: wait` holds back a 201; names take about a hundredth of it."""
+
+
+class Aliases:
+    def __init__(
+        self,
+        catalog: Catalog,
+        log: Log,
+        reads: Reads,
+        store: Store,
+        resolver: Resolver,
+        assigner: Assigner,
+    ) -> None:
+        self._catalog = catalog
+        self._log = log
+        self._reads = reads
+        self._store = store
+        self._resolver = resolver
+        self._assigner = assigner
+
+    async def subject(self, principal: Principal, aggregate_type: str, text: str) -> Subject:
+        """The aggregate of a read whose id is `text`, sigil and all. Raises Refused: unknown type, no alias,
+        one that names nothing of this type, or too much."""
+        self._reads.subject(principal, aggregate_type, GLOBAL)  # an unknown type comes first
+        try:
+            found = await self._resolve(principal, text, aggregate_type)
+        except PostgresTrouble as trouble:
+            raise Refused(unavailable()) from trouble
+        return replace(self._reads.subject(principal, aggregate_type, found.key), aliased=True)
+
+    async def exact(self, principal: Principal, aggregate_type: str, text: str) -> str | Refusal:
+        """The key that a write means by an exact alias, or why there is none: that is refused in its turn,
+        after the types. Raises Refused where nobody can tell now."""
+        deployed = self._catalog.deployed(principal.tenant.id)
+        if deployed is None or aggregate_type not in deployed.spec.aggregate_types:
+            return Refusal("invalid_identifier", "An alias names nothing without its type.", "key")
+        try:
+            return (await self._resolve(principal, text, aggregate_type, exact=True)).key
+        except Refused as refused:
+            return refused.refusal
+        except PostgresTrouble as trouble:
+            why = "The event will never appear: Postgres does not answer, and the alias needs it."
+            raise Refused(Refusal("not_committed", why)) from trouble
+
+    async def given(self, spec: Spec, stream: Stream) -> tuple[str, ...] | None:
+        """The aliases of an aggregate that was just created, once it has them; None where its type gets
+        none."""
+        if not names_of_type(spec, stream.aggregate_type):
+            return None
+        try:
+            found = await self._assigner.named(stream, NAMES_WAIT_S)
+        except PostgresTrouble:
+            return ()  # it is committed all the same, and its names will follow
+        return tuple([each.alias.text for each in found if not each.retired])
+
+    async def of(self, subject: Subject, send: Send, head_only: bool) -> None:
+        """GET /{type}/{id}/aliases. 404 for an aggregate that was never written and has no name either."""
+        try:
+            found = await self._store.aliases_of(subject.stream)
+            if not found and not subject.singleton and await self._log.length(subject.stream) == 0:
+                raise Refused(never_written(subject))
+        except PostgresTrouble as trouble:
+            raise Refused(unavailable()) from trouble
+        told: dict[str, object] = {
+            "ok": True,
+            "key": subject.stream.key,
+            "aliases": [each.alias.text for each in found if not each.retired],
+        }
+        if retired := [each.alias.text for each in found if each.retired]:
+            told["retired"] = retired
+        await respond.answer_read(send, encode(told), head_only)
+
+    async def resolve(self, request: Request) -> Response:
+        """GET /_/resolve/@{alias}: of any type."""
+        segments = split(request.scope["raw_path"].partition(b"?")[0])
+        if segments is not None and len(segments) != _RESOLVE_SEGMENTS:
+            raise Refused(respond.no_such_route())
+        text = None if segments is None else segments[-1]
+        if text is None or not text.startswith(SIGIL):
+            why = _UNDECODABLE if text is None else f"An alias is asked for with its sigil: {SIGIL}VNO-42."
+            raise Refused(Refusal("invalid_identifier", why, "key"))
+        try:
+            found = await self._resolve(request.scope["sluice.principal"], text, None)
+        except PostgresTrouble as trouble:
+            raise Refused(unavailable()) from trouble
+        told: dict[str, object] = {
+            "ok": True,
+            "aggregate_type": found.aggregate_type,
+            "key": found.key,
+            "alias": found.alias.text,
+        }
+        if found.retired:
+            told["retired"] = True
+        location = f"/{found.aggregate_type}/{found.key}"
+        return respond.json_response(200, encode(told), {"content-location": location})
+
+    async def _resolve(
+        self, principal: Principal, text: str, aggregate_type: str | None, *, exact: bool = False
+    ) -> Found:
+        """Raises Refused and PostgresTrouble."""
+        alias = parse_alias(text.removeprefix(SIGIL))
+        if isinstance(alias, Malformed):
+            raise Refused(Refusal("invalid_identifier", alias.reason, "key"))
+        tenant = principal.tenant.id.bytes
+        match await self._resolver.resolve(tenant, alias, aggregate_type, exact=exact):
+            case Ambiguous(candidates):
+                why = f"{shown(alias.text)} is short for more than one alias; write more of it."
+                raise Refused(Refusal("ambiguous_alias", why, "key", candidates=candidates))
+            case Found() as found:
+                return found
+            case None:
+                raise Refused(_unknown(alias, aggregate_type))
+
+
+_RESOLVE_SEGMENTS = 3
+_UNDECODABLE = "The alias is not valid percent-encoded UTF-8, or holds control characters."
+
+
+def _unknown(alias: Alias, aggregate_type: str | None) -> Refusal:
+    what = "aggregate" if aggregate_type is None else aggregate_type
+    return Refusal("unknown_alias", f"There is no {what} with the alias {shown(alias.text)}.", "key")
+
+
+def located(send: Send, aggregate_type: str, key: str) -> Send:
+    """The same, with `Content-Location: /{type}/{key}` on what is granted."""
+    location = f"/{aggregate_type}/{key}".encode()
+
+    async def send_located(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] < 400:
+            message = {**message, "headers": [*message["headers"], (b"content-location", location)]}
+        elif message["type"] == WHOLE and message["status"] < 400:
+            message = {**message, "head": b"%bcontent-location: %b\r\n" % (message["head"], location)}
+        await send(message)
+
+    if getattr(send, "knows_whole_answers", False):
+        send_located.knows_whole_answers = True  # type: ignore[attr-defined]
+    return send_located

@@ -1,0 +1,78 @@
+"""Alias → aggregate. What an exact alias names never changes, so it is asked once and kept in memory.
+
+Owns that memory. A rewind gives up what Postgres has lost, and names with it, so nothing is believed beyond
+the epoch of the tenant's partition in which it was read.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.log.log import Log
+from gateway.names.aliases import Alias, Kind
+from gateway.registry.store import Found, Store
+
+CANDIDATES_MAX: Final = 10
+"""More are no help to whoever has to choose."""
+KEPT_MAX: Final = 50_000
+"""Aliases in memory, a third of a kilobyte each; the one that was used longest ago is given up first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """Several aggregates could be meant: their aliases, sorted; at most CANDIDATES_MAX of them."""
+
+    candidates: tuple[str, ...]
+
+
+class Resolver:
+    def __init__(self, log: Log, store: Store) -> None:
+        self._log = log
+        self._store = store
+        self._kept: OrderedDict[tuple[bytes, Alias], tuple[int, Found]] = OrderedDict()
+
+    async def resolve(
+        self, tenant: bytes, alias: Alias, aggregate_type: str | None = None, *, exact: bool = False
+    ) -> Found | Ambiguous | None:
+        """The aggregate of this type, or of any, that the alias names; None where there is none: a name of
+        another tenant or another type looks like no name at all.
+
+        An exact alias goes before whatever it may be short for; with `exact` nothing may be short for
+        another, but a hash id may still lack its prefix. Raises PostgresTrouble.
+        """
+        kept = self._recall(tenant, alias)
+        if kept is not None:
+            return kept if aggregate_type in (None, kept.aggregate_type) else None
+        found = await self._look_up(tenant, alias, aggregate_type, exact=exact)
+        if not found:
+            # It may be committed and not in the tables yet: whoever gave it died, or is about to.
+            await self._store.sync(tenant)
+            found = await self._look_up(tenant, alias, aggregate_type, exact=exact)
+        if len(found) > 1:
+            return Ambiguous(tuple([each.alias.text for each in found[:CANDIDATES_MAX]]))
+        return found[0] if found else None
+
+    async def _look_up(
+        self, tenant: bytes, alias: Alias, aggregate_type: str | None, *, exact: bool
+    ) -> list[Found]:
+        epoch = self._log.epoch(tenant)
+        found = await self._store.exact(tenant, alias, aggregate_type)
+        if len(found) == 1 and alias.prefix is not None:
+            self._keep(tenant, alias, epoch, found[0])
+        if not found and not exact and alias.kind is Kind.HASH:
+            return await self._store.abbreviated(tenant, alias, aggregate_type, CANDIDATES_MAX)
+        return found
+
+    def _recall(self, tenant: bytes, alias: Alias) -> Found | None:
+        kept = self._kept.get((tenant, alias))
+        if kept is None or kept[0] != self._log.epoch(tenant):
+            return None
+        self._kept.move_to_end((tenant, alias))
+        return kept[1]
+
+    def _keep(self, tenant: bytes, alias: Alias, epoch: int, found: Found) -> None:
+        self._kept[tenant, alias] = epoch, found
+        if len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)

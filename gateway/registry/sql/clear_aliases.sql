@@ -1,0 +1,2 @@
+-- $1 tenant
+DELETE FROM alias WHERE tenant = $1

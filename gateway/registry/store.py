@@ -1,0 +1,250 @@
+"""The tables of names in Postgres: look-ups, and what the events of a tenant's stream make of them.
+
+Owns the projection: it is a function of the events alone, in their order, so that whoever applies them, and
+however often the tables are made anew, they come out the same. Decides nothing: an event stands already when
+it is applied. Every method raises PostgresTrouble where Postgres can't answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+
+from gateway.events import Stream
+from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
+from gateway.names.aliases import Alias, Kind
+from gateway.names.changes import Change, Give, Given, Named, Retire, from_event, named
+from gateway.telemetry.redact import reason
+
+_EVENTS_AT_ONCE: Final = 100
+_ACQUIRE_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An alias and the aggregate that it names, for ever."""
+
+    alias: Alias
+    aggregate_type: str
+    key: str
+    retired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """`seq`: up to there every aggregate has its names, by what `declared` says; the partition stands at
+    `head`. `spec_rev` is the newest revision by which that was done."""
+
+    head: int
+    seq: int
+    declared: str
+    spec_rev: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """Of one tenant: how many names there are, and whether the tables came out as they had been."""
+
+    names: int
+    unchanged: bool
+
+
+class Snapshot:
+    """The tables as they were after `version` events, for as long as it is open: what is decided on it holds
+    if the next event is appended under that version."""
+
+    def __init__(self, connection: Any, tenant: bytes, version: int) -> None:
+        self.tenant = tenant
+        self.version = version
+        self._connection = connection
+        self._uuid = UUID(bytes=tenant)
+
+    async def greatest(self, key: str) -> int:
+        """The greatest number of a key of public ids; 0: none yet."""
+        return int(await self._connection.fetchval(statement("counter"), self._uuid, key) or 0)
+
+    async def scanned(self, p: int) -> Scan:
+        """`p` is the tenant's partition."""
+        return Scan(*await self._connection.fetchrow(statement("scanned"), self._uuid, p))
+
+    async def created(self, after: int, types: Iterable[str], most: int) -> list[tuple[int, str, str]]:
+        """Aggregates of these types whose first event stands after a seq, in order: (seq, type, key)."""
+        rows = await self._connection.fetch(statement("created"), self._uuid, after, list(types), most)
+        return [tuple(row) for row in rows]
+
+    async def nameless(self, kind: Kind, aggregates: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Those aggregates (type, key) that have no alias of the kind, in order."""
+        columns = [aggregate_type for aggregate_type, _ in aggregates], [key for _, key in aggregates]
+        rows = await self._connection.fetch(statement("nameless"), self._uuid, kind, *columns)
+        return [aggregates[row["n"] - 1] for row in rows]
+
+    async def holders(self, names: Sequence[Given | Named]) -> dict[Named, Found]:
+        """Who has these names already, by name; those that nobody has are not there."""
+        columns = _columns(names, "prefix", "body", "path")
+        rows = await self._connection.fetch(statement("holders"), self._uuid, *columns)
+        return {named(found.alias): found for found in map(_found, rows)}
+
+
+class Store:
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def exact(self, tenant: bytes, alias: Alias, aggregate_type: str | None) -> list[Found]:
+        """What the alias names, of the type if one is given. Several only where its prefix was left out."""
+        async with self._connection() as conn:
+            rows = await conn.fetch(
+                statement("find_alias"),
+                UUID(bytes=tenant), alias.kind, alias.prefix, alias.body, alias.path, aggregate_type,
+            )  # fmt: skip
+        return [_found(row) for row in rows]
+
+    async def abbreviated(
+        self, tenant: bytes, alias: Alias, aggregate_type: str | None, most: int
+    ) -> list[Found]:
+        """The hash ids that it may be short for, sorted, at most so many."""
+        after = alias.body[:-1] + chr(ord(alias.body[-1]) + 1)
+        async with self._connection() as conn:
+            rows = await conn.fetch(
+                statement("find_abbreviated"),
+                UUID(bytes=tenant), alias.prefix, alias.body, after, alias.path, aggregate_type, most,
+            )  # fmt: skip
+        return [_found(row) for row in rows]
+
+    async def aliases_of(self, stream: Stream) -> list[Found]:
+        """Of one aggregate, oldest first."""
+        names = stream.aggregate_type, stream.key
+        async with self._connection() as conn:
+            rows = await conn.fetch(statement("aliases_of"), UUID(bytes=stream.tenant), *names)
+        return [Found(_alias(row), *names, row["retired"]) for row in rows]
+
+    async def every(self, tenant: bytes, most: int) -> AsyncIterator[list[Found]]:
+        """All names of a tenant in the order in which people count, a page of `most` at a time."""
+        after: tuple[str, int, str, int, str] = ("", 0, "", 0, "")
+        while True:
+            async with self._connection() as conn:
+                rows = await conn.fetch(statement("list_aliases"), UUID(bytes=tenant), *after, most)
+            if not rows:
+                return
+            yield [_found(row) for row in rows]
+            prefix, body, path = rows[-1]["prefix"], rows[-1]["body"], rows[-1]["path"]
+            after = (prefix, len(body), body, len(path), path)
+
+    async def sync(self, tenant: bytes) -> int:
+        """Applies every committed event that is not in the tables yet; how many are."""
+        async with self._connection() as conn:
+            standing = await conn.fetchrow(statement("standing"), UUID(bytes=tenant))
+            applied: int = standing["applied"]
+            while applied < standing["length"]:
+                applied = await self._apply_some(conn, UUID(bytes=tenant))
+            return applied
+
+    async def _apply_some(self, conn: Any, tenant: UUID) -> int:
+        async with conn.transaction():
+            await conn.execute(statement("begin_position"), tenant)
+            applied: int = await conn.fetchval(statement("lock_position"), tenant)
+            return await _apply_after(conn, tenant, applied)
+
+    @asynccontextmanager
+    async def snapshot(self, tenant: bytes) -> AsyncIterator[Snapshot]:
+        async with (
+            self._connection() as conn,
+            conn.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            standing = await conn.fetchrow(statement("standing"), UUID(bytes=tenant))
+            yield Snapshot(conn, tenant, standing["applied"])
+
+    async def begun(self, after: Mapping[UUID, int]) -> set[UUID]:
+        """The tenants that have new aggregates after these seqs."""
+        async with self._connection() as conn:
+            rows = await conn.fetch(statement("begun"), list(after), list(after.values()))
+        return {UUID(bytes=row["tenant"].bytes) for row in rows}
+
+    async def note_scan(self, tenant: bytes, seq: int, declared: str, spec_rev: int) -> None:
+        """Up to `seq` every aggregate has its names. An older revision has no say."""
+        async with self._connection() as conn:
+            await conn.execute(statement("note_scan"), UUID(bytes=tenant), seq, declared, spec_rev)
+
+    async def rebuild(self, tenant: bytes) -> Rebuilt:
+        """Makes the tables of a tenant anew from its events; gateways may go on meanwhile. Only who owns the
+        tables may do it."""
+        owner = UUID(bytes=tenant)
+        async with self._connection() as conn, conn.transaction():
+            await conn.execute(statement("begin_position"), owner)
+            await conn.fetchval(statement("lock_position"), owner)
+            await _apply_rest(conn, owner)
+            before = await conn.fetchrow(statement("digest"), owner)
+            for table in ("aliases", "counters"):
+                await conn.execute(statement(f"clear_{table}"), owner)
+            await conn.execute(statement("move_position"), owner, 0)
+            await _apply_rest(conn, owner)
+            after = await conn.fetchrow(statement("digest"), owner)
+        return Rebuilt(after["names"], tuple(before) == tuple(after))
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        try:
+            async with self._pool.acquire(timeout=_ACQUIRE_S) as conn:
+                yield conn
+        except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
+            raise PostgresTrouble(f"names: {reason(error)}") from error
+
+
+async def _apply_rest(conn: Any, tenant: UUID) -> None:
+    """Within a transaction that holds the position."""
+    applied = await conn.fetchval(statement("lock_position"), tenant)
+    while (reached := await _apply_after(conn, tenant, applied)) > applied:
+        applied = reached
+
+
+async def _apply_after(conn: Any, tenant: UUID, applied: int) -> int:
+    """Applies the next events; how many are in the tables then."""
+    rows = await conn.fetch(statement("unapplied"), tenant, applied, _EVENTS_AT_ONCE)
+    for row in rows:
+        applied = row["version"]
+        await _apply(conn, tenant, applied, from_event(row["type"], row["payload"]))
+    if rows:
+        await conn.execute(statement("move_position"), tenant, applied)
+    return applied
+
+
+async def _apply(conn: Any, tenant: UUID, version: int, change: Change) -> None:
+    match change:
+        case Give(names):
+            columns = _columns(names, "kind", "prefix", "body", "path", "aggregate_type", "key")
+            await conn.execute(statement("give"), tenant, version, *columns)
+            greatest: dict[str, int] = {}
+            for name in names:
+                if name.kind is Kind.PUBLIC:
+                    greatest[name.prefix] = max(int(name.body), greatest.get(name.prefix, 0))
+            if greatest:
+                keys, numbers = list(greatest), list(greatest.values())
+                await conn.execute(statement("begin_counters"), tenant, keys)
+                await conn.fetch(statement("raise_counters"), tenant, keys, numbers)
+        case Retire(names, restore):
+            columns = _columns(names, "prefix", "body", "path")
+            await conn.execute(statement("retire"), tenant, *columns, not restore)
+
+
+def _columns(names: Sequence[Given | Named], *fields: str) -> list[list[Any]]:
+    return [[getattr(name, field) for name in names] for field in fields]
+
+
+def _found(row: Any) -> Found:
+    return Found(_alias(row), row["aggregate_type"], row["aggregate_id"], row["retired"])
+
+
+def _alias(row: Any) -> Alias:
+    return Alias(Kind(row["kind"]), row["prefix"], row["body"], row["path"])
+
+
+@cache
+def statement(name: str) -> str:
+    """The SQL in `sql/<name>.sql`; its header says what it takes and returns."""
+    return (files("gateway.registry") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
