@@ -28,7 +28,7 @@ TEXT_CHARS_MAX = 100
 _PREFIX = "[A-Za-z][A-Za-z0-9]{1,9}"
 # Explicit classes and `fullmatch` only: IGNORECASE lets ſ and the Kelvin sign in, `$` a trailing newline.
 _PUBLIC = re.compile(f"({_PREFIX})-([1-9][0-9]{{0,18}})")
-_DIGITS_AFTER_DASH = re.compile(f"{_PREFIX}-[0-9]+")
+_DIGITS_AFTER_DASH = re.compile(rf"{_PREFIX}-[0-9]+(?:\.[0-9]+)*")
 
 
 class Kind(StrEnum):
@@ -71,8 +71,7 @@ def parse_alias(text: str) -> Alias | Malformed:
         return Alias(Kind.PUBLIC, found[1].upper(), found[2])
     typed = None if _DIGITS_AFTER_DASH.fullmatch(text) else hash_ids.parse(text)
     if typed is not None and hash_ids.is_abbreviation(typed):
-        if typed.prefix is None or not typed.body.isdigit():
-            return of_hash(typed)
+        return of_hash(typed)
     return Malformed(_reason(text))
 
 

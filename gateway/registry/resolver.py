@@ -12,10 +12,9 @@ from typing import Final
 
 from gateway.log.log import Log
 from gateway.names.aliases import Alias, Kind
+from gateway.names.hash_ids import CANDIDATES_MAX
 from gateway.registry.store import Found, Store
 
-CANDIDATES_MAX: Final = 10
-"""More are no help to whoever has to choose."""
 KEPT_MAX: Final = 50_000
 """Aliases in memory, a third of a kilobyte each; the one that was used longest ago is given up first."""
 

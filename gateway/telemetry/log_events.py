@@ -229,6 +229,37 @@ _ROWS: Final = (
         "Nothing: it is the record of who changed what.",
     ),
     LogEvent(
+        "names_not_given",
+        "warning",
+        ("tenant", "why"),
+        "New aggregates did not get their names yet: Postgres does not answer, or the append of the names "
+        "was not settled. It is tried again twice a second; appends are not held up.",
+        "Look for what else does not answer. Names follow by themselves.",
+    ),
+    LogEvent(
+        "names_not_looked_for",
+        "info",
+        ("why",),
+        "Postgres did not answer when it was asked for new aggregates; asked again in a moment.",
+        "Nothing by itself.",
+    ),
+    LogEvent(
+        "names_exhausted",
+        "error",
+        ("tenant", "why"),
+        "A kind of names has none left for this tenant: an import has raised a counter to the greatest "
+        "number there is. Appends go on; new aggregates have no public id.",
+        "No hurry: declare another key in `public_ids` (docs/names.md).",
+    ),
+    LogEvent(
+        "names_failed",
+        "error",
+        ("tenant",),
+        "A bug, or an event of names that a newer release wrote: names are not given until it is gone.",
+        "Run one release on all gateways. Else report it with the line.",
+        lines_max=5,
+    ),
+    LogEvent(
         "spec_unreadable",
         "error",
         ("tenant", "revision", "faults"),

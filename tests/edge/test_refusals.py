@@ -26,6 +26,8 @@ STATUSES = {
     "unknown_aggregate_type": 404,
     "unknown_event_type": 404,
     "invalid_identifier": 422,
+    "unknown_alias": 404,
+    "ambiguous_alias": 422,
     "invalid_field": 422,
     "invalid_position": 400,
     "unsupported_media_type": 415,

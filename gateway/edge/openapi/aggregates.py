@@ -58,6 +58,7 @@ def aggregate_paths(spec: Spec, declared: AggregateType) -> dict[str, Schema]:
         paths[f"/{name}"] = {"post": _mint(declared, shown)}
         of_one["post"] = _batch(declared, shown)
     paths[f"/{name}/{{id}}"] = of_one
+    paths[f"/{name}/{{id}}/aliases"] = {"get": _aliases(name)}
     paths[f"/{name}/{{id}}/length"] = {"get": _length(name)}
     paths[f"/{name}/{{id}}/events"] = {"get": _events(name)}
     paths[f"/{name}/{{id}}/events/{{version}}"] = {"get": _event(name)}
@@ -166,6 +167,17 @@ def _length(name: str) -> Schema:
         tag=name,
         parameters=("id", *_FRESH),
         done=shared("200", "length"),
+        refused="read",
+    )
+
+
+def _aliases(name: str) -> Schema:
+    return operation(
+        f"aliases.{name}",
+        f"What people call one {name}",
+        tag=name,
+        parameters=("id",),
+        done=shared("200", "aliases"),
         refused="read",
     )
 

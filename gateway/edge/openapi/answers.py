@@ -6,8 +6,8 @@ from gateway.edge.openapi.operations import NDJSON, SSE, answer, lines, not_modi
 from gateway.edge.openapi.parameters import EXAMPLE_EVENT_ID, EXAMPLE_ID
 from gateway.edge.openapi.schemas import LENGTH, OK, Schema, object_of, ref
 
-_OF_APPENDS = ("ETag", "Location", "X-Correlation-Id", "Idempotency-Replayed")
-_OF_READS = ("Cache-Control",)
+_OF_APPENDS = ("ETag", "Location", "X-Correlation-Id", "Idempotency-Replayed", "Content-Location")
+_OF_READS = ("Cache-Control", "Content-Location")
 
 
 def shared_answers() -> dict[str, Schema]:
@@ -16,7 +16,8 @@ def shared_answers() -> dict[str, Schema]:
         "appended-several": answer("Committed.", ref("BatchReceipt"), _OF_APPENDS),
         "state": answer("As it is, or as it was.", ref("State"), ("ETag", *_OF_READS)),
         "unchanged": not_modified(*_OF_READS),
-        "length": answer("Its length.", object_of({"ok": OK, "length": LENGTH}), _OF_READS),
+        "aliases": answer("Its names, oldest first.", ref("Aliases"), _OF_READS),
+        "length": answer("Its length.", _length(), _OF_READS),
         "events": _events(),
         "event": answer("The event.", object_of({"ok": OK, "event": ref("Event")}), _OF_READS),
     }
@@ -29,6 +30,11 @@ _RECEIPT = {
     "stream_id": "6-0",
     "length": 6,
 }
+
+
+def _length() -> Schema:
+    key = {"type": "string", "description": "Where an alias was asked for."}
+    return object_of({"ok": OK, "length": LENGTH}, {"key": key})
 
 
 def _events() -> Schema:

@@ -20,12 +20,15 @@ _ETAG_OF_REVISION = r'^"[0-9]{1,9}"$'
 _TEXT: Schema = {"type": "string"}
 _VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": VERSION_MAX}
 _LENGTH: Schema = {"type": "integer", "minimum": 0, "maximum": VERSION_MAX}
+_ALIAS: Schema = {"type": "string", "pattern": "^@[0-9A-Za-z.-]{1,100}$", "description": "Alias."}
+_ID: Schema = {"anyOf": [ref("Identifier"), _ALIAS]}
 _KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
 
 
 def parameters() -> dict[str, Schema]:
     return {
-        "id": _in_path("id", ref("Identifier"), "Which aggregate: one of the four kinds.", EXAMPLE_ID),
+        "id": _in_path("id", _ID, "Which aggregate: one of the four kinds, or `@` and an alias.", EXAMPLE_ID),
+        "alias": _in_path("alias", _ALIAS, "An alias with its sigil.", "@VNO-42"),
         "version": _in_path("version", _VERSION, "Which event of the stream, from 1.", 1),
         "event_id": _in_path("event_id", ref("EventId"), "The event's id.", EXAMPLE_EVENT_ID),
         **_of_appends(),
@@ -60,7 +63,11 @@ def _of_appends() -> dict[str, Schema]:
         "X-Correlation-Id": _header(
             "X-Correlation-Id", _TEXT, "A UUID in lower case, kept with the events; anything else is ignored."
         ),
-        "Prefer": _header("Prefer", _TEXT, "`return=minimal` leaves the missed events out of a 409."),
+        "Prefer": _header(
+            "Prefer",
+            _TEXT,
+            "`return=minimal`: a 409 without the missed events; `wait`: tells a new aggregate's aliases.",
+        ),
     }
 
 
@@ -134,6 +141,7 @@ def headers() -> dict[str, Schema]:
         ),
         "ETag": _answered(_TEXT, "For `If-Match` and `If-None-Match`.", required=True),
         "Location": _answered(_TEXT, "Where what was appended is read.", required=True),
+        "Content-Location": _answered(_TEXT, "`/{type}/{key}`, where an alias was asked for."),
         "X-Correlation-Id": _answered(ANY_UUID, "The one that was sent, else a new one.", required=True),
         "Idempotency-Replayed": _answered({"const": "true"}, "Nothing was written: this is a repeat."),
         "Sluice-Position": _answered(_TEXT, "The feed's position behind this page.", required=True),

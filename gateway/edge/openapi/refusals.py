@@ -12,6 +12,7 @@ from typing import Any
 from gateway.edge.openapi.parameters import EXAMPLE_EVENT_ID, header_refs
 from gateway.edge.openapi.schemas import LENGTH, Schema, list_of, object_of, or_null, ref
 from gateway.errors import REFUSALS, Known, Refusal
+from gateway.names.hash_ids import CANDIDATES_MAX
 
 _CALLER = (
     Refusal("bad_request", "A request has exactly one Host header; this one has 2."),
@@ -20,9 +21,18 @@ _CALLER = (
     Refusal("forbidden", "This key has the scope read; the request needs write."),
     Refusal("rate_limited", "This key may send 100 requests a second; try again in 1 s."),
 )
+_UNKNOWN_ALIAS = Refusal("unknown_alias", 'There is no order with the alias "VNO-42".', "key")
+_AMBIGUOUS_ALIAS = Refusal(
+    "ambiguous_alias",
+    '"k86g" is short for more than one alias; write more of it.',
+    "key",
+    candidates=("bd-k86gaq", "bd-k86gm2"),
+)
 _PATH = (
     Refusal("unknown_aggregate_type", "The spec declares no aggregate type 'ordr'.", "type"),
     Refusal("invalid_identifier", '"order-1" is no declared singleton; use a UUID.', "key"),
+    _UNKNOWN_ALIAS,
+    _AMBIGUOUS_ALIAS,
 )
 _SENT = (
     Refusal("bad_request", "The body did not arrive within 30 s.", status=408),
@@ -100,6 +110,12 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("not_found", f"There is no event {EXAMPLE_EVENT_ID}."),
         Refusal("invalid_field", "An event's id is a UUIDv7.", "event_id"),
     ),
+    "resolve": (
+        *_SYSTEM,
+        Refusal("invalid_identifier", '"VNO-0" is no public id: its number starts from 1.', "key"),
+        _UNKNOWN_ALIAS,
+        _AMBIGUOUS_ALIAS,
+    ),
     "spec": (*_SYSTEM, Refusal("not_found", "No spec was deployed yet; PUT one here.")),
     "deploy": (
         *_SYSTEM,
@@ -126,6 +142,10 @@ _MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
             "missed_next": {**or_null(LENGTH), "description": "`from` to read on with."},
         },
         {"length": 6, "missed": [], "missed_next": 6},
+    ),
+    "ambiguous_alias": (
+        {"candidates": list_of({"type": "string"}, minItems=2, maxItems=CANDIDATES_MAX)},
+        {"candidates": ["bd-k86gaq", "bd-k86gm2"]},
     ),
     "outcome_unknown": ({"event_id": ref("EventId")}, {"event_id": EXAMPLE_EVENT_ID}),
     "invalid_spec": (

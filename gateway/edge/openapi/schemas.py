@@ -30,6 +30,15 @@ VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": PREVIOUS_LENGTH_M
 OK: Schema = {"const": True}
 
 
+_TOLD_ALIASES: Schema = {
+    "aliases": {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Of a new aggregate, with `Prefer: wait`, where its type gets names.",
+    }
+}
+
+
 def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
@@ -70,6 +79,7 @@ def shared_schemas(spec: Spec) -> dict[str, Schema]:
         "EventsPage": _events_page(),
         "FedEvent": _fed_event(),
         "FeedPage": _feed_page(),
+        "Aliases": _aliases(),
         "CheckedId": _checked_id(),
         "Refusal": _refusal(),
     }
@@ -133,7 +143,8 @@ def _receipt() -> Schema:
             "event_id": ref("EventId"),
             "stream_id": {"type": "string", "description": "The event's id in the stream: `<version>-0`."},
             "length": {**VERSION, "description": "The stream's length after the append."},
-        }
+        },
+        _TOLD_ALIASES,
     )
 
 
@@ -146,7 +157,8 @@ def _batch_receipt() -> Schema:
             "stream_ids": list_of({"type": "string"}),
             "count": VERSION,
             "length": VERSION,
-        }
+        },
+        _TOLD_ALIASES,
     )
 
 
@@ -217,6 +229,12 @@ def _feed_page() -> Schema:
     return object_of(
         {"ok": OK, "events": list_of(ref("FedEvent")), "position": position, "caught_up": caught_up}
     )
+
+
+def _aliases() -> Schema:
+    names = list_of({"type": "string"})
+    retired = {**names, "description": "Not to be used any more; they resolve all the same."}
+    return object_of({"ok": OK, "key": {"type": "string"}, "aliases": names}, {"retired": retired})
 
 
 def _checked_id() -> Schema:

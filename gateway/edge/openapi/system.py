@@ -28,6 +28,7 @@ def system_paths(config: Config) -> dict[str, Schema]:
         "/_/feed": {"get": _feed()},
         "/_/webhooks/{tenant}/{source}": {"post": _webhook(config)},
         "/_/events/{event_id}": {"get": _event()},
+        "/_/resolve/{alias}": {"get": _resolve()},
         "/_/ids/humane": {"get": _humane()},
         "/_/ids/check": {"post": _check()},
         "/_/spec": {"get": _spec(), "put": _deploy()},
@@ -110,6 +111,21 @@ def _event() -> Schema:
         parameters=("event_id",),
         done={"200": answer("The event.", object_of({"ok": OK, "event": ref("Event")}))},
         refused="event",
+    )
+
+
+def _resolve() -> Schema:
+    text = {"type": "string"}
+    schema = object_of(
+        {"ok": OK, "aggregate_type": text, "key": text, "alias": text}, {"retired": {"const": True}}
+    )
+    return operation(
+        "resolve",
+        "The aggregate, of any type, that an alias names",
+        tag=TAG,
+        parameters=("alias",),
+        done={"200": answer("What it names.", schema, ("Content-Location",))},
+        refused="resolve",
     )
 
 
