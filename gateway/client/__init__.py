@@ -1,0 +1,45 @@
+"""A client of the gateway: appends that are safe to repeat, reads, the feed followed from a kept position.
+
+    async with AsyncClient("http://127.0.0.1:8017", key) as sluice:
+        await sluice.append("order", order_id, "was_placed", {"total": 42.5}, actor=Actor("user", user_id))
+
+`AsyncClient` and `Client` do the same, one with asyncio. docs/client.md tells what each call promises.
+"""
+
+from gateway.client.asynchronous import AsyncClient
+from gateway.client.errors import (
+    Conflict,
+    NotCommitted,
+    OutcomeUnknown,
+    Refused,
+    SluiceError,
+    Unavailable,
+)
+from gateway.client.model import Actor, Event, FeedPage, Metadata, Receipt, State, Target
+from gateway.client.options import AppendOptions, FeedOptions
+from gateway.client.positions import PositionFile, SavedPosition
+from gateway.client.retry import Patience
+from gateway.client.synchronous import Client
+
+__all__ = (
+    "Actor",
+    "AppendOptions",
+    "AsyncClient",
+    "Client",
+    "Conflict",
+    "Event",
+    "FeedOptions",
+    "FeedPage",
+    "Metadata",
+    "NotCommitted",
+    "OutcomeUnknown",
+    "Patience",
+    "PositionFile",
+    "Receipt",
+    "Refused",
+    "SavedPosition",
+    "SluiceError",
+    "State",
+    "Target",
+    "Unavailable",
+)

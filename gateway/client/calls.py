@@ -1,0 +1,154 @@
+"""Every call as a request and how its answer is read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from gateway.client.model import Event, FeedPage, Receipt, State
+from gateway.client.options import AppendOptions, FeedOptions
+from gateway.client.retry import Answer, Call, Request
+
+_encode = msgspec.json.Encoder().encode
+_METADATA = ("target", "previous_length", "event_id", "causation_id", "extra")
+PAGE_EVENTS = 1000
+
+
+def append(
+    aggregate_type: str, key: str, event_type: str, data: object, new_key: str, options: AppendOptions
+) -> Call[Receipt]:
+    body = {"data": data, "metadata": _metadata(options)}
+    return _append((aggregate_type, key, event_type), body, new_key, options)
+
+
+def append_many(
+    aggregate_type: str,
+    key: str | None,
+    events: Sequence[tuple[str, object]],
+    new_key: str,
+    options: AppendOptions,
+) -> Call[Receipt]:
+    """Without a key the gateway mints one."""
+    listed = [{"type": event_type, "data": data} for event_type, data in events]
+    path = (aggregate_type,) if key is None else (aggregate_type, key)
+    return _append(path, {"events": listed, "metadata": _metadata(options)}, new_key, options)
+
+
+def _append(
+    path: tuple[str, ...], body: Mapping[str, object], new_key: str, options: AppendOptions
+) -> Call[Receipt]:
+    idempotency_key = options.get("idempotency_key", new_key)
+    headers = {"content-type": "application/json", "idempotency-key": idempotency_key}
+    if "correlation_id" in options:
+        headers["x-correlation-id"] = options["correlation_id"]
+    # Encoded once: a repeat must have the very bytes.
+    request = Request("POST", _path(*path), {}, headers, _encode(body))
+    return Call(request, _receipt, idempotency_key)
+
+
+def _metadata(options: AppendOptions) -> dict[str, Any]:
+    found = {name: options[name] for name in _METADATA if name in options}  # type: ignore[literal-required]
+    return {"actor": options["actor"], **found}
+
+
+def state(aggregate_type: str, key: str, params: Mapping[str, str]) -> Call[State]:
+    return Call(Request("GET", _path(aggregate_type, key), params, {}), _state)
+
+
+def length(aggregate_type: str, key: str) -> Call[int]:
+    return Call(Request("GET", _path(aggregate_type, key, "length"), {}, {}), _length)
+
+
+def events(aggregate_type: str, key: str, start: int) -> Call[tuple[tuple[Event, ...], int | None]]:
+    """A page of a stream, and where the next one begins."""
+    params = {"from": str(start), "limit": str(PAGE_EVENTS)}
+    return Call(Request("GET", _path(aggregate_type, key, "events"), params, {}), _stream_page)
+
+
+def event(event_id: str) -> Call[Event]:
+    return Call(Request("GET", _path("_", "events", event_id), {}, {}), _event)
+
+
+def feed(limit: int, wait_s: int, options: FeedOptions) -> Call[FeedPage]:
+    params = {**feed_params(options), "limit": str(limit), "wait": str(wait_s)}
+    return Call(Request("GET", "/_/feed", params, {}, wait_s=wait_s), _feed_page)
+
+
+def feed_params(options: FeedOptions) -> dict[str, str]:
+    params = {}
+    for name in ("types", "event_types"):
+        if names := options.get(name):
+            params[name] = ",".join(sorted(names))  # type: ignore[call-overload]
+    after = options.get("after")
+    return params if after is None else {**params, "after": after}
+
+
+def _path(*segments: str) -> str:
+    return "".join(["/" + quote(segment, safe="@:") for segment in segments])
+
+
+# -- answers
+
+
+class _Appended(msgspec.Struct):
+    key: str
+    length: int
+    event_id: str | None = None
+    event_ids: tuple[str, ...] = ()
+
+
+class _Times(msgspec.Struct):
+    length: int
+    created_at: int | None
+    updated_at: int | None
+
+
+class _State(msgspec.Struct):
+    key: str
+    data: dict[str, Any]
+    metadata: _Times
+
+
+class _Length(msgspec.Struct):
+    length: int
+
+
+class _Page(msgspec.Struct):
+    events: tuple[Event, ...]
+    next: int | None
+
+
+class _Single(msgspec.Struct):
+    event: Event
+
+
+def _receipt(answer: Answer) -> Receipt:
+    told = msgspec.json.decode(answer.content, type=_Appended)
+    ids = told.event_ids or (told.event_id or "",)
+    return Receipt(told.key, told.length, ids, answer.headers.get("idempotency-replayed") == "true")
+
+
+def _state(answer: Answer) -> State:
+    told = msgspec.json.decode(answer.content, type=_State)
+    times = told.metadata
+    return State(told.key, told.data, times.length, times.created_at, times.updated_at)
+
+
+def _length(answer: Answer) -> int:
+    return msgspec.json.decode(answer.content, type=_Length).length
+
+
+def _stream_page(answer: Answer) -> tuple[tuple[Event, ...], int | None]:
+    page = msgspec.json.decode(answer.content, type=_Page)
+    return page.events, page.next
+
+
+def _event(answer: Answer) -> Event:
+    return msgspec.json.decode(answer.content, type=_Single).event
+
+
+def _feed_page(answer: Answer) -> FeedPage:
+    return msgspec.json.decode(answer.content, type=FeedPage)

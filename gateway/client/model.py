@@ -1,0 +1,91 @@
+"""What the service answers, as values. Fields that a later release adds are ignored."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Actor(msgspec.Struct, frozen=True):
+    """Who acts: a type of the spec's `agent_types`, and one of the four kinds of id."""
+
+    type: str
+    id: str
+
+
+class Target(msgspec.Struct, frozen=True):
+    """On whom or what: a type of the spec's `target_types`, and an id likewise."""
+
+    type: str
+    id: str
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """`timestamp` is in Unix seconds, when the gateway admitted the append."""
+
+    actor: Actor
+    target: Target | None
+    timestamp: float
+    correlation_id: str
+    causation_id: str | None
+    extra: dict[str, Any] | None
+
+
+class Event(msgspec.Struct, frozen=True):
+    """A committed event. `position` is there where the feed gave it."""
+
+    id: str
+    version: int
+    key: str
+    aggregate_type: str
+    type: str
+    raw: msgspec.Raw = msgspec.field(name="data")
+    metadata: Metadata
+    position: str | None = None
+
+    @property
+    def data(self) -> Any:
+        """As JSON says: dict, list, str, int, float, bool or None. Decoded at each call."""
+        return msgspec.json.decode(self.raw)
+
+    def data_as(self, kind: builtins.type[T]) -> T:
+        """Decoded and checked as this type (msgspec Struct, dataclass, TypedDict, …). Raises
+        msgspec.ValidationError."""
+        return msgspec.json.decode(self.raw, type=kind)
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """Committed: at versions `length - len(event_ids) + 1` to `length` of the stream of `key`. `replayed`
+    when an earlier request of the same key or event id did it."""
+
+    key: str
+    length: int
+    event_ids: tuple[str, ...]
+    replayed: bool
+
+    @property
+    def event_id(self) -> str:
+        """The first event's."""
+        return self.event_ids[0]
+
+
+class State(msgspec.Struct, frozen=True):
+    """An aggregate as its events make it; times in Unix seconds, None where there is none."""
+
+    key: str
+    data: dict[str, Any]
+    length: int
+    created_at: int | None
+    updated_at: int | None
+
+
+class FeedPage(msgspec.Struct, frozen=True):
+    """Events in the order of their commits, the position to go on from, and whether that was all."""
+
+    events: tuple[Event, ...]
+    position: str
+    caught_up: bool

@@ -1,0 +1,32 @@
+"""What calls can be given beside what they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Required, TypedDict
+
+from gateway.client.model import Actor, Target
+
+
+class AppendOptions(TypedDict, total=False):
+    """`previous_length`: append only if the stream has exactly this many events. `event_id`: a UUIDv7 for a
+    single event. `idempotency_key`: one that outlives this process, where the caller would repeat the call
+    after a crash; without it each call has a key of its own."""
+
+    actor: Required[Actor]
+    target: Target
+    previous_length: int
+    event_id: str
+    causation_id: str
+    correlation_id: str
+    extra: Mapping[str, Any]
+    idempotency_key: str
+
+
+class FeedOptions(TypedDict, total=False):
+    """`after`: a position, `"beginning"` or `"now"`; default: the beginning. Without `types` or
+    `event_types`, all."""
+
+    after: str | None
+    types: Collection[str]
+    event_types: Collection[str]

@@ -1,0 +1,62 @@
+"""Where a follower keeps how far it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+
+class SavedPosition(Protocol):
+    """Somewhere to keep a position: a file, a row beside what the follower writes."""
+
+    def load(self) -> str | None:
+        """None where nothing was kept yet."""
+
+    def save(self, position: str) -> None:
+        """Returns when it is kept."""
+
+
+class PositionFile:
+    """One follower's position in a file of its own, replaced whole, on disk when `save` returns."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+
+    def load(self) -> str | None:
+        try:
+            return self._path.read_text().strip() or None
+        except FileNotFoundError:
+            return None
+
+    def save(self, position: str) -> None:
+        beside = self._path.with_name(self._path.name + ".new")
+        with beside.open("w") as file:
+            file.write(position + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self._path)
+
+
+class Keeper:
+    """Saves a position once what lies before it was processed, at most every `every_s`; and at the end."""
+
+    def __init__(self, saved: SavedPosition | None, every_s: float, clock: Callable[[], float]) -> None:
+        self._saved = saved
+        self._every_s = every_s
+        self._clock = clock
+        self._at = clock()
+        self._unsaved: str | None = None
+
+    def processed(self, position: str) -> None:
+        if self._saved is None:
+            return
+        self._unsaved = position
+        if self._clock() - self._at >= self._every_s:
+            self.close()
+
+    def close(self) -> None:
+        if self._saved is not None and self._unsaved is not None:
+            self._saved.save(self._unsaved)
+            self._unsaved, self._at = None, self._clock()

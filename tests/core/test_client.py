@@ -1,0 +1,212 @@
+"""The client's pure parts: when a call is repeated, what is known when it is given up, messages of a stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.client import (
+    Actor,
+    Conflict,
+    NotCommitted,
+    OutcomeUnknown,
+    Patience,
+    PositionFile,
+    Receipt,
+    Refused,
+    Unavailable,
+    calls,
+)
+from gateway.client.positions import Keeper
+from gateway.client.retry import Answer, Call, Lost, Request, attempts
+from gateway.client.stream import Messages
+from gateway.errors import REFUSALS, Known
+
+ACTOR = Actor("user", "global")
+DONE = Answer(201, {}, b'{"ok":true,"key":"k","event_id":"e","stream_id":"6-0","length":6}')
+RECEIPT = Receipt("k", 6, ("e",), False)
+LOST, UNSENT = Lost("no answer: ReadTimeout", sent=True), Lost("no answer: ConnectError", sent=False)
+
+
+def refused(code: str, **headers: str) -> Answer:
+    body = f'{{"ok":false,"code":"{code}","error":"why","path":"somewhere"}}'
+    return Answer(
+        REFUSALS[code].status, {name.replace("_", "-"): v for name, v in headers.items()}, body.encode()
+    )
+
+
+def carry_out(
+    call: Call[Receipt], *got: Answer | Lost, chance: float = 0.0, patience: Patience | None = None
+) -> tuple[Receipt, list[Request], list[float]]:
+    """The result, every request and every pause; the clock stands still but for the pauses."""
+    now, left, sent, pauses = 0.0, list(got), [], []
+    steps = attempts(call, patience or Patience(give_up_s=10), lambda: now, lambda: chance)
+    step = next(steps)
+    while True:
+        reply: Answer | Lost | None = None
+        if isinstance(step, Request):
+            sent.append(step)
+            reply = left.pop(0) if len(left) > 1 else left[0]
+        else:
+            pauses.append(step)
+            now += step
+        try:
+            step = steps.send(reply)
+        except StopIteration as done:
+            return done.value, sent, pauses
+
+
+def append(**options: str) -> Call[Receipt]:
+    return calls.append("order", "k", "was_placed", {"n": 1}, "new-key", {"actor": ACTOR, **options})  # type: ignore[typeddict-item]
+
+
+def test_an_append_is_repeated_with_the_same_key_and_bytes_until_it_is_answered() -> None:
+    failures = [LOST, UNSENT, refused("not_committed"), refused("outcome_unknown"), refused("rate_limited")]
+    receipt, sent, _ = carry_out(append(), *failures, DONE)
+    assert receipt == RECEIPT
+    assert len(sent) == 6
+    assert len({(each.content, each.headers["idempotency-key"]) for each in sent}) == 1
+    assert sent[0].headers["idempotency-key"] == "new-key"
+    assert sent[0].content == b'{"data":{"n":1},"metadata":{"actor":{"type":"user","id":"global"}}}'
+
+
+def test_the_callers_key_is_used_where_there_is_one() -> None:
+    _, (sent,), _ = carry_out(append(idempotency_key="mine"), DONE)
+    assert sent.headers["idempotency-key"] == "mine"
+
+
+@pytest.mark.parametrize("code", [code for code, rule in REFUSALS.items() if not rule.retryable])
+def test_what_would_be_refused_again_is_not_repeated(code: str) -> None:
+    with pytest.raises(Refused) as told:
+        carry_out(append(), LOST, refused(code))
+    assert (told.value.code, told.value.status, told.value.path) == (code, REFUSALS[code].status, "somewhere")
+
+
+@pytest.mark.parametrize("code", [code for code, rule in REFUSALS.items() if rule.retryable])
+def test_what_may_be_repeated_is_repeated_until_patience_ends(code: str) -> None:
+    expected = OutcomeUnknown if REFUSALS[code].known is Known.UNKNOWN else NotCommitted
+    with pytest.raises(expected):
+        carry_out(append(), refused(code))
+
+
+@pytest.mark.parametrize(
+    ("got", "expected"),
+    [
+        ((UNSENT,), NotCommitted),
+        ((LOST,), OutcomeUnknown),
+        ((LOST, refused("not_committed")), OutcomeUnknown),
+        ((refused("outcome_unknown"), UNSENT), OutcomeUnknown),
+        ((refused("not_committed"), UNSENT), NotCommitted),
+        ((Answer(502, {}, b"<html>Bad gateway"),), OutcomeUnknown),
+        ((Answer(503, {}, b""),), OutcomeUnknown),
+        ((Answer(504, {}, b"[]"),), OutcomeUnknown),
+    ],
+)
+def test_given_up_says_what_is_known_of_the_event(
+    got: tuple[Answer | Lost, ...], expected: type[Exception]
+) -> None:
+    with pytest.raises(expected) as told:
+        carry_out(append(), *got)
+    if isinstance(told.value, OutcomeUnknown):
+        assert told.value.idempotency_key == "new-key"
+
+
+def test_a_read_that_is_given_up_is_unavailable() -> None:
+    with pytest.raises(Unavailable) as told:
+        carry_out(calls.length("order", "k"), LOST)  # type: ignore[arg-type]
+    assert type(told.value) is Unavailable
+
+
+def test_a_conflict_brings_what_was_missed() -> None:
+    event = (
+        b'{"id":"e","stream_id":"6-0","version":6,"key":"k","aggregate_type":"order","type":"was_placed","data":[1],'
+        b'"metadata":{"actor":{"type":"user","id":"global"},"target":null,"timestamp":1.5,"correlation_id":"c",'
+        b'"causation_id":null,"extra":null},"of_a_later_release":1}'
+    )
+    body = (
+        b'{"ok":false,"code":"version_conflict","error":"why","length":6,"missed":[%b],"missed_next":7}'
+        % event
+    )
+    with pytest.raises(Conflict) as told:
+        carry_out(append(), Answer(409, {}, body))
+    assert (told.value.length, told.value.missed_next) == (6, 7)
+    (missed,) = told.value.missed
+    assert (missed.version, missed.data, missed.data_as(list[int]), missed.position) == (6, [1], [1], None)
+
+
+@given(st.floats(0, 1), st.integers(0, 30))
+def test_pauses_grow_and_are_never_shorter_than_asked_for(chance: float, asked_s: int) -> None:
+    patience = Patience(give_up_s=1000, first_s=0.1, most_s=4)
+    failures = [refused("not_committed", retry_after=str(asked_s))] * 12
+    _, _, pauses = carry_out(append(), *failures, DONE, chance=chance, patience=patience)
+    for n, pause in enumerate(pauses):
+        full = min(0.1 * 2**n, 4)
+        assert max(full / 2, asked_s) <= pause + 1e-9
+        assert pause <= max(full, asked_s)
+
+
+def test_patience_is_not_overdrawn() -> None:
+    with pytest.raises(NotCommitted):
+        carry_out(append(), refused("not_committed", retry_after="11"), patience=Patience(give_up_s=10))
+    for nonsense in ("", "soon", "-1", "1.5", "9" * 9):
+        carry_out(append(), refused("not_committed", retry_after=nonsense), DONE)
+
+
+def test_ids_and_aliases_are_spelled_into_paths() -> None:
+    for key, path in (
+        ("ABC123XYZ", "ABC123XYZ"),
+        ("@VNO-42", "@VNO-42"),
+        ("a/b?c%", "a%2Fb%3Fc%25"),
+        ("é", "%C3%A9"),
+    ):
+        assert calls.length("order", key).request.path == f"/order/{path}/length"
+
+
+def message(position: str, data: str) -> bytes:
+    return f"id: {position}\ndata: {data}\n\n".encode()
+
+
+EVENT = (
+    '{"id":"%d","version":1,"key":"k","aggregate_type":"order","type":"t","data":{},"metadata":{"actor":{"type":"u",'
+    '"id":"i"},"target":null,"timestamp":1.5,"correlation_id":"c","causation_id":null,"extra":null},"position":"p"}'
+)
+
+
+@given(st.lists(st.integers(0, 9), max_size=6), st.data())
+def test_messages_are_found_however_the_bytes_arrive(numbers: list[int], data: st.DataObject) -> None:
+    stream = b"".join(
+        message(f"p{n}", EVENT % n) + b": still here\nid: q%d\n\n: a comment\n\n" % n for n in numbers
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    messages, found = Messages(), []
+    for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        found += [(position, event and event.id) for position, event in messages.feed(stream[begin:end])]
+    assert found == [pair for n in numbers for pair in ((f"p{n}", str(n)), (f"q{n}", None))]
+
+
+def test_a_position_file_keeps_the_last_position(tmp_path: Path) -> None:
+    saved = PositionFile(tmp_path / "orders.position")
+    assert saved.load() is None
+    saved.save("a")
+    saved.save("b")
+    assert PositionFile(tmp_path / "orders.position").load() == "b"
+    assert [each.name for each in tmp_path.iterdir()] == ["orders.position"]
+
+
+def test_a_position_is_saved_now_and_then_and_at_the_end(tmp_path: Path) -> None:
+    now = 0.0
+    saved = PositionFile(tmp_path / "p")
+    keeper = Keeper(saved, 1.0, lambda: now)
+    keeper.processed("a")
+    assert saved.load() is None
+    now = 1.0
+    keeper.processed("b")
+    assert saved.load() == "b"
+    keeper.processed("c")
+    assert saved.load() == "b"
+    keeper.close()
+    assert saved.load() == "c"
+    Keeper(None, 1.0, lambda: now).processed("d")
