@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from time import monotonic
 from typing import Unpack
 
@@ -97,7 +97,7 @@ class AsyncClient:
         """0 where nothing was ever written."""
         return await self._carry_out(calls.length(aggregate_type, key))
 
-    async def events(self, aggregate_type: str, key: str, *, start: int = 1) -> AsyncIterator[Event]:
+    async def events(self, aggregate_type: str, key: str, *, start: int = 1) -> AsyncGenerator[Event, None]:
         """An aggregate's events from a version on, to where they end now. Raises Refused (404) for one that
         was never written."""
         following: int | None = start
@@ -120,7 +120,7 @@ class AsyncClient:
 
     async def follow(
         self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Every committed event in order, for ever: from the saved position, where there is one, else from
         `after`. Connections that break are made anew without a gap.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from time import monotonic
 from typing import Unpack
 
@@ -98,7 +98,7 @@ class Client:
         """0 where nothing was ever written."""
         return self._carry_out(calls.length(aggregate_type, key))
 
-    def events(self, aggregate_type: str, key: str, *, start: int = 1) -> Iterator[Event]:
+    def events(self, aggregate_type: str, key: str, *, start: int = 1) -> Generator[Event, None, None]:
         """An aggregate's events from a version on, to where they end now. Raises Refused (404) for one that
         was never written."""
         following: int | None = start
@@ -118,7 +118,9 @@ class Client:
         """One page of what is committed; with `wait_s`, where nothing is left, the first that comes."""
         return self._carry_out(calls.feed(limit, wait_s, options))
 
-    def follow(self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]) -> Iterator[Event]:
+    def follow(
+        self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]
+    ) -> Generator[Event, None, None]:
         """Every committed event in order, for ever: from the saved position, where there is one, else from
         `after`. Connections that break are made anew without a gap.
 

@@ -1,4 +1,4 @@
-"""The client's pure parts: when a call is repeated, what is known when it is given up, messages of a stream."""
+"""The client's pure parts: when a call is repeated, what is known when it is not, messages of a stream."""
 
 from __future__ import annotations
 

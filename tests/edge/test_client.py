@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -154,9 +154,9 @@ async def test_what_is_given_up_can_be_settled_later(gateway: Served, tenant: Ac
         assert (receipt.replayed, receipt.length) == (True, 1)
 
 
-async def taken(events: AsyncIterator[Event], count: int) -> list[Event]:
+async def taken(events: AsyncGenerator[Event, None], count: int) -> list[Event]:
     """The first of them; the follower has then processed all but the last."""
-    async with asyncio.timeout(DEADLINE_S), contextlib.aclosing(events) as closing:  # type: ignore[type-var]
+    async with asyncio.timeout(DEADLINE_S), contextlib.aclosing(events) as closing:
         return [await anext(closing) for _ in range(count)]
 
 
@@ -174,13 +174,13 @@ async def test_a_follower_of_what_comes_now_skips_what_was(sluice: AsyncClient) 
     key = new_id()
     await sluice.append("order", key, "was_noted", "old", actor=ADA)
     following = sluice.follow(after="now", types=["order"], event_types=["was_noted"])
-    first = asyncio.create_task(anext(following))
+    first = asyncio.ensure_future(anext(following))
     async with asyncio.timeout(DEADLINE_S):
         while not first.done():
             await sluice.append("order", key, "was_noted", "new", actor=ADA)
             await asyncio.wait([first], timeout=0.05)
     assert (await first).data == "new"
-    await following.aclose()  # type: ignore[attr-defined]
+    await following.aclose()
 
 
 async def test_broken_connections_make_no_gap(gateway: Served, tenant: Account) -> None:
