@@ -8,12 +8,21 @@ from types import MappingProxyType
 from typing import Literal
 
 from spec.handlers import DEFAULT_HANDLER, Handler
-from spec.names import PublicIds
+from spec.names import HashIds, PublicIds
 from spec.subschemas import Schema
 from spec.violations import CompiledSchema, SchemaViolation
 from spec.webhooks import Source
 
-__all__ = ["DEFAULT_HANDLER", "AggregateType", "EventType", "Mint", "PublicIds", "SchemaViolation", "Spec"]
+__all__ = [
+    "DEFAULT_HANDLER",
+    "AggregateType",
+    "EventType",
+    "HashIds",
+    "Mint",
+    "PublicIds",
+    "SchemaViolation",
+    "Spec",
+]
 
 Mint = Literal["uuid", "humane"]
 
@@ -59,3 +68,4 @@ class Spec:
     singleton_list: tuple[str, ...] = ()
     webhooks: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}))
     public_ids: PublicIds | None = None
+    hash_ids: HashIds | None = None

@@ -36,6 +36,7 @@ STRUCTURAL = {
 
 SEMANTIC = {
     "circular_ref",
+    "duplicate_prefix",
     "impossible_path",
     "invalid_pattern",
     "invalid_secret",
