@@ -42,6 +42,7 @@ from gateway.edge.metrics import Counted, MetricsPage
 from gateway.edge.openapi.endpoint import OpenApi
 from gateway.edge.ops import MetricsHere, Ops, bind_ops, ops_listening
 from gateway.edge.outcomes import Outcomes
+from gateway.edge.parents import Parents
 from gateway.edge.protocol import make_protocol
 from gateway.edge.rate_limits import RateLimits
 from gateway.edge.reads import Reads
@@ -59,6 +60,7 @@ from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
 from gateway.operations.audit_loop import AuditLoop
 from gateway.registry.assigner import Assigner
+from gateway.registry.children import Children
 from gateway.registry.resolver import Resolver
 from gateway.registry.store import Store
 from gateway.registry.writer import Writer
@@ -114,7 +116,8 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                 metrics.read_at_scrape(lambda: [Reading("sluice_feed_followers", live.count)])
                 catalog = Catalog(catalog_pool, Secrets(os.environ))
                 store = Store(pool)
-                assigner = Assigner(log, catalog, store, Writer(log, store))
+                writer = Writer(log, store)
+                assigner = Assigner(log, catalog, store, writer)
                 async with (
                     _running(config, log, catalog, assigner, metrics) as operators,
                     _recording(pool, config) as recorder,
@@ -131,6 +134,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                         catalog_pool,
                         reads,
                         aliases,
+                        Children(log, writer),
                         stopping,
                         operators,
                         Webhooks(intake, catalog, config),
@@ -207,6 +211,7 @@ def _application(
     catalog_pool: asyncpg.Pool,
     reads: Reads,
     aliases: Aliases,
+    children: Children,
     stopping: asyncio.Event,
     operators: Operators,
     webhooks: Webhooks,
@@ -226,7 +231,7 @@ def _application(
     )
     return Gate(
         callers,
-        Appends(log, catalog, outcomes, aliases, config),
+        Appends(log, catalog, outcomes, aliases, Parents(aliases, children, outcomes), config),
         reads,
         States(log),
         Follow(log, stopping),

@@ -91,6 +91,14 @@ class Snapshot:
         rows = await self._connection.fetch(statement("holders"), self._uuid, *columns)
         return {named(found.alias): found for found in map(_found, rows)}
 
+    async def greatest_child(self, name: Named) -> int:
+        """The greatest number that a name beside this one has, which is a child's."""
+        beside = name.path[: name.path.rindex(".") + 1]
+        found = await self._connection.fetchval(
+            statement("greatest_child"), self._uuid, name.prefix, name.body, beside
+        )
+        return int(found)
+
 
 class Store:
     def __init__(self, pool: asyncpg.Pool) -> None:
