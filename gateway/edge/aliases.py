@@ -93,8 +93,8 @@ class Aliases:
         return await self._resolve(principal, text, None, exact=True)
 
     async def names(self, spec: Spec, stream: Stream) -> list[Found]:
-        """The names of an aggregate; one that is written and has none yet is waited for, if its type gets any.
-        Raises PostgresTrouble."""
+        """The names of an aggregate; one that is written and about to get some is waited for. Raises
+        PostgresTrouble."""
         found = await self._store.aliases_of(stream)
         if found or not names_of_type(spec, stream.aggregate_type) or not await self._log.length(stream):
             return found

@@ -137,7 +137,7 @@ class Appends:
         await _send(send, call, answer)
 
     async def _append_child(self, principal: Principal, spec: Spec, parent: str, append: Append) -> Answer:
-        """As any append of a new aggregate, once it has its name: whatever its receipt shows is there then."""
+        """As any append of a new aggregate, once it has its name: what its receipt shows is there by then."""
         child = await self._parents.child(principal, spec, parent, append)
         if isinstance(child, Answer):
             return child
