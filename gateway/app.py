@@ -55,7 +55,7 @@ from gateway.edge.webhooks import Webhooks
 from gateway.intake.intake import Intake
 from gateway.intake.recorder import Recorder
 from gateway.log import postgres, scripts
-from gateway.log.limits import Limits
+from gateway.log.limits import limits_of
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
 from gateway.operations.audit_loop import AuditLoop
@@ -80,7 +80,6 @@ _POOL_MAX = 8
 _CATALOG_POOL_MAX = 4
 _OUTBOX_POOL_MAX = 4  # whoever reads the history through does not stand in the way of appends
 _REDIS_CONNECTIONS_MAX = 64
-_QUEUE_BYTES_MAX = 64 * 1024 * 1024
 _BACKLOG = 2048
 _OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
@@ -109,7 +108,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
         with logs.counted(metrics.logged):
             async with _tracing(config) as tracing, _auditing(config, pool, instance, metrics):
                 log = Log(
-                    redis, pool, config.postgres_url, instance, _limits(config), Telemetry(metrics, tracing)
+                    redis, pool, config.postgres_url, instance, limits_of(config), Telemetry(metrics, tracing)
                 )
                 outbox = Outbox(postgres.Postgres(outbox_pool), instance.partitions)
                 live = Live(outbox, log.followers, log.announcements, stopping)
@@ -337,20 +336,6 @@ async def _check_redis(redis: Redis, config: Config) -> None:
             f"Redis at {redacted(config.redis_url)} has maxmemory-policy {policy!r}: it may drop what is not "
             "committed yet. Set it to noeviction."
         )
-
-
-def _limits(config: Config) -> Limits:
-    return Limits(
-        sequence_appends_max=config.sequence_appends_max,
-        sequence_bytes_max=config.sequence_bytes_max,
-        commit_rows_max=config.commit_rows_max,
-        inflight_events_max=config.inflight_events_max,
-        queue_bytes_max=_QUEUE_BYTES_MAX,
-        append_deadline_s=config.append_deadline_s,
-        commit_timeout_s=config.append_deadline_s / 2,
-        journal_keep_s=config.journal_keep_s,
-        identity_window=config.identity_window,
-    )
 
 
 def serve(config: Config) -> None:
