@@ -19,6 +19,9 @@ GRANT INSERT, SELECT (p) ON quarantined_append TO sluice_gateway;
 -- What it saw committed and Postgres has lost. Only `sluice rewind`, as sluice_owner, gives such a thing up.
 GRANT SELECT, INSERT ON partition_trail TO sluice_gateway;
 
+-- What goes out: subscriptions, cursors, what waits, what was tried.
+GRANT SELECT, INSERT, UPDATE, DELETE ON subscription, straggler, delivery_attempt, subscribed_spec TO sluice_gateway;
+
 -- Tenants and their keys are read; when a key was last used is noted.
 GRANT SELECT ON tenant TO sluice_gateway;
 GRANT SELECT, UPDATE (last_used_at) ON api_key TO sluice_gateway;

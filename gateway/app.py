@@ -21,14 +21,11 @@ import asyncpg
 import uvicorn
 import uvloop
 from prometheus_client import CollectorRegistry
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.migrate import require_prepared
-from gateway.catalog.model import CatalogError, CatalogUnavailable
+from gateway.catalog.model import CatalogUnavailable
 from gateway.catalog.secrets import Secrets
-from gateway.config import Config, redacted
+from gateway.config import Config
 from gateway.edge.aliases import Aliases
 from gateway.edge.appends import Appends
 from gateway.edge.bulk import Bulk
@@ -42,25 +39,26 @@ from gateway.edge.metrics import Counted, MetricsPage
 from gateway.edge.openapi.endpoint import OpenApi
 from gateway.edge.ops import MetricsHere, Ops, bind_ops, ops_listening
 from gateway.edge.outcomes import Outcomes
-from gateway.edge.parents import Parents
 from gateway.edge.protocol import make_protocol
 from gateway.edge.rate_limits import RateLimits
 from gateway.edge.reads import Reads
 from gateway.edge.request import Application
 from gateway.edge.specs import Specs
 from gateway.edge.states import States
+from gateway.edge.subscriptions import SubscriptionPaths
 from gateway.edge.system import System
 from gateway.edge.traced import Traced
 from gateway.edge.webhooks import Webhooks
 from gateway.intake.intake import Intake
 from gateway.intake.recorder import Recorder
 from gateway.log import postgres, scripts
-from gateway.log.limits import limits_of
+from gateway.log.limits import Limits
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
 from gateway.operations.audit_loop import AuditLoop
+from gateway.outgoing import Outgoing, outgoing
+from gateway.pools import CannotStart, check_redis, close_pool, open_postgres
 from gateway.registry.assigner import Assigner
-from gateway.registry.children import Children
 from gateway.registry.resolver import Resolver
 from gateway.registry.store import Store
 from gateway.registry.writer import Writer
@@ -68,7 +66,6 @@ from gateway.relay.live import Live
 from gateway.relay.outbox import Outbox
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics, Reading
-from gateway.telemetry.redact import reason
 from gateway.telemetry.steps import Telemetry
 
 if TYPE_CHECKING:  # the SDK is there only where traces are on
@@ -80,12 +77,9 @@ _POOL_MAX = 8
 _CATALOG_POOL_MAX = 4
 _OUTBOX_POOL_MAX = 4  # whoever reads the history through does not stand in the way of appends
 _REDIS_CONNECTIONS_MAX = 64
+_QUEUE_BYTES_MAX = 64 * 1024 * 1024
 _BACKLOG = 2048
 _OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-
-
-class CannotStart(Exception):
-    """Something a person has to put right before a gateway can serve."""
 
 
 @asynccontextmanager
@@ -95,31 +89,31 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
 
     Raises CannotStart.
     """
-    pool = await _open_postgres(config, _POOL_MAX)
-    catalog_pool = await _open_postgres(config, _CATALOG_POOL_MAX)
-    outbox_pool = await _open_postgres(config, _OUTBOX_POOL_MAX)
+    pool = await open_postgres(config, _POOL_MAX)
+    catalog_pool = await open_postgres(config, _CATALOG_POOL_MAX)
+    outbox_pool = await open_postgres(config, _OUTBOX_POOL_MAX)
     redis = scripts.connect(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     metrics = Metrics(CollectorRegistry())
     try:
-        await _check_redis(redis, config)
+        await check_redis(redis, config)
         instance = await postgres.Postgres(pool).instance()
         if instance.rule != PARTITION_RULE:
             raise CannotStart(f"this release can't spread tenants by the rule {instance.rule!r}")
         with logs.counted(metrics.logged):
             async with _tracing(config) as tracing, _auditing(config, pool, instance, metrics):
                 log = Log(
-                    redis, pool, config.postgres_url, instance, limits_of(config), Telemetry(metrics, tracing)
+                    redis, pool, config.postgres_url, instance, _limits(config), Telemetry(metrics, tracing)
                 )
                 outbox = Outbox(postgres.Postgres(outbox_pool), instance.partitions)
                 live = Live(outbox, log.followers, log.announcements, stopping)
                 metrics.read_at_scrape(lambda: [Reading("sluice_feed_followers", live.count)])
                 catalog = Catalog(catalog_pool, Secrets(os.environ))
                 store = Store(pool)
-                writer = Writer(log, store)
-                assigner = Assigner(log, catalog, store, writer)
+                assigner = Assigner(log, catalog, store, Writer(log, store))
                 async with (
                     _running(config, log, catalog, assigner, metrics) as operators,
                     _recording(pool, config) as recorder,
+                    outgoing(config, outbox, metrics, relayed=config.relay) as going_out,
                 ):
                     intake = Intake(log, pool, recorder, metrics, config.webhook_answer_s)
                     reads = Reads(log, catalog)
@@ -133,10 +127,10 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                         catalog_pool,
                         reads,
                         aliases,
-                        Children(log, writer),
                         stopping,
                         operators,
                         Webhooks(intake, catalog, config),
+                        going_out,
                     )
                     told = {
                         "version": version("sluice"),
@@ -149,7 +143,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                 logger.info("gateway_stopped")
     finally:
         await redis.aclose()
-        await asyncio.gather(_close(pool), _close(catalog_pool), _close(outbox_pool))
+        await asyncio.gather(close_pool(pool), close_pool(catalog_pool), close_pool(outbox_pool))
 
 
 @asynccontextmanager
@@ -210,10 +204,10 @@ def _application(
     catalog_pool: asyncpg.Pool,
     reads: Reads,
     aliases: Aliases,
-    children: Children,
     stopping: asyncio.Event,
     operators: Operators,
     webhooks: Webhooks,
+    going_out: Outgoing,
 ) -> Application:
     callers, outcomes = Callers(catalog, RateLimits(config)), Outcomes(log)
     system = System(
@@ -226,11 +220,12 @@ def _application(
         Ids(catalog, config),
         webhooks,
         aliases,
+        SubscriptionPaths(going_out.subscriptions, going_out.pull, config, stopping),
         log,
     )
     return Gate(
         callers,
-        Appends(log, catalog, outcomes, aliases, Parents(aliases, children, outcomes), config),
+        Appends(log, catalog, outcomes, aliases, config),
         reads,
         States(log),
         Follow(log, stopping),
@@ -303,39 +298,18 @@ async def _tracing(config: Config) -> AsyncIterator[OtelTracing | None]:
         await asyncio.to_thread(sending.close)
 
 
-async def _open_postgres(config: Config, size_max: int) -> asyncpg.Pool:
-    try:
-        pool = await postgres.open_pool(config.postgres_url, size_max, config.read_deadline_s)
-        async with pool.acquire() as connection:
-            await require_prepared(connection)
-    except CatalogError as fault:
-        raise CannotStart(str(fault)) from fault
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as fault:
-        raise CannotStart(f"Postgres at {redacted(config.postgres_url)} can't be used: {fault}") from fault
-    return pool
-
-
-async def _close(pool: asyncpg.Pool) -> None:
-    try:
-        await asyncio.wait_for(pool.close(), 5)
-    except TimeoutError:
-        pool.terminate()
-
-
-async def _check_redis(redis: Redis, config: Config) -> None:
-    """A Redis that evicts what it likes would lose what is sequenced; refuse it. One that does not answer is
-    waited for: the log opens its partitions when it comes."""
-    try:
-        policy = (await redis.info("memory")).get("maxmemory_policy")  # CONFIG GET would show secrets too
-    except (RedisError, OSError) as trouble:
-        told = {"redis": redacted(config.redis_url), "why": reason(trouble)}
-        logger.warning("redis_policy_unknown", extra=told)
-        return
-    if policy != "noeviction":
-        raise CannotStart(
-            f"Redis at {redacted(config.redis_url)} has maxmemory-policy {policy!r}: it may drop what is not "
-            "committed yet. Set it to noeviction."
-        )
+def _limits(config: Config) -> Limits:
+    return Limits(
+        sequence_appends_max=config.sequence_appends_max,
+        sequence_bytes_max=config.sequence_bytes_max,
+        commit_rows_max=config.commit_rows_max,
+        inflight_events_max=config.inflight_events_max,
+        queue_bytes_max=_QUEUE_BYTES_MAX,
+        append_deadline_s=config.append_deadline_s,
+        commit_timeout_s=config.append_deadline_s / 2,
+        journal_keep_s=config.journal_keep_s,
+        identity_window=config.identity_window,
+    )
 
 
 def serve(config: Config) -> None:

@@ -65,6 +65,10 @@ class Config:
     webhook_bytes_max: int = MIB
     webhook_answer_s: float = 2.5
     webhook_keep_days: int = 30
+    relay: bool = True
+    relay_inflight: int = 16
+    relay_lease_s: float = 6.0
+    relay_attempts_keep_s: float = 604_800.0
     rate_limit_per_s: int | None = None
     rate_limit_burst: int | None = None
     unknown_keys_per_min: int = 600
@@ -296,6 +300,14 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "webhook_keep_days",
         _integer(1, 36_500),
         "Raw deliveries, to look into and to replay; what is in quarantine stays longer.",
+    ),
+    ("relay", _SWITCH, "Delivers subscriptions beside its work; off where `sluice relay` runs for it."),
+    ("relay_inflight", _integer(1, 1000), "Deliveries of a subscription at once, each of another aggregate."),
+    ("relay_lease_s", _seconds(1, 600), "Then another relay takes over what a relay that died has held."),
+    (
+        "relay_attempts_keep_s",
+        _seconds(60, 31_536_000),
+        "What was tried and answered is kept so long: a row for each delivery.",
     ),
     ("rate_limit_per_s", _integer(1, 10**6), "Requests a second of a key, at each gateway; unset: no limit."),
     ("rate_limit_burst", _integer(1, 10**6), "Requests of a key at once; unset: as many as in a second."),

@@ -35,7 +35,6 @@ CODES: Mapping[str, str] = MappingProxyType(
         "reserved_name": "a name that the system keeps for itself",
         "duplicate_name": "a name declared twice",
         "ambiguous_name": "a singleton that is, or normalizes to, an identifier of another kind",
-        "duplicate_prefix": "a prefix that two kinds of names would share",
         # Schemas
         "invalid_schema": "not JSON Schema 2020-12",
         "invalid_pattern": "a regular expression that can't be matched in linear time",
@@ -50,6 +49,8 @@ CODES: Mapping[str, str] = MappingProxyType(
         "invalid_path": "a path that can't be read",
         "impossible_path": "a path into `$.data` that the event's schema rules out",
         "invalid_template": "a value template that is not written as one",
+        # Subscriptions
+        "unsafe_target": "a target that is not reached over TLS at a public address",
         # Parts
         "undeclared": "a name that the spec does not declare elsewhere",
         "missing_secret": "a secret that is not there where the gateway runs",

@@ -10,7 +10,8 @@ from types import MappingProxyType
 
 from spec.errors import Report
 from spec.model import Spec
-from spec.names_check import check_hash_ids, check_public_ids
+from spec.names_check import check_public_ids
+from spec.subscriptions import check_subscriptions
 from spec.webhook_check import check_webhooks
 
 CheckPart = Callable[[object, str, Mapping[str, str], Spec, Report], object]
@@ -31,9 +32,9 @@ def not_available(
 
 PARTS: Mapping[str, CheckPart] = MappingProxyType(
     {
-        "hash_ids": check_hash_ids,
+        "hash_ids": not_available,
         "public_ids": check_public_ids,
-        "subscriptions": not_available,
+        "subscriptions": check_subscriptions,
         "webhooks": check_webhooks,
     }
 )

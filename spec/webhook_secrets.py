@@ -209,6 +209,7 @@ def _with_secrets(document: object, change: object) -> object:
         return document
     if isinstance(document.get("spec"), dict):
         return {**document, "spec": _with_secrets(document["spec"], change)}
+    document = _with_targets(document, change)
     sources = document.get("webhooks")
     if not isinstance(sources, dict):
         return document
@@ -224,6 +225,26 @@ def _with_secrets(document: object, change: object) -> object:
         if isinstance(secrets, list):
             source["secrets"] = [_changed(change, (name, i), each) for i, each in enumerate(secrets)]
     return {**document, "webhooks": changed}
+
+
+def _with_targets(document: dict[str, object], change: object) -> dict[str, object]:
+    """The same for the targets of subscriptions: what signs, and a URL that holds a password."""
+    assert callable(change)
+    declared = document.get("subscriptions")
+    if not isinstance(declared, dict):
+        return document
+    changed = dict(declared)
+    for name, each in declared.items():
+        target = each.get("target") if isinstance(each, dict) else None
+        if not isinstance(target, dict):
+            continue
+        target = dict(target)
+        if isinstance(target.get("secret"), str):
+            target["secret"] = change(("subscriptions", name, "secret"), target["secret"])
+        if isinstance(url := target.get("url"), str) and (url == MASK or "@" in url):
+            target["url"] = change(("subscriptions", name, "url"), url)
+        changed[name] = {**each, "target": target}
+    return {**document, "subscriptions": changed}
 
 
 def _changed(change: object, place: tuple[str | int, ...], secret: object) -> object:

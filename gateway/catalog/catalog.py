@@ -34,6 +34,7 @@ from gateway.names import tokens
 from gateway.telemetry.redact import reason
 from spec.errors import Faults
 from spec.parse import parse
+from spec.subscriptions import Reachable
 
 logger = logging.getLogger("sluice.catalog")
 
@@ -81,7 +82,8 @@ class Catalog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pool = pool
-        self._environ = environ
+        # What is deployed stays readable; whether a target may be reached is looked at when it is.
+        self._environ = Reachable(environ)
         self._clock = clock
         self._gateway = uuid4()
         self._keys: dict[str, _Key] = {}

@@ -144,16 +144,21 @@ def bare(document: bytes) -> bytes:
     wrapped = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
     spec = bytes(wrapped.get("spec", document))
     members = msgspec.json.decode(spec, type=dict[str, msgspec.Raw])
-    if "webhooks" in members:
-        spec = _with_sources(members, masked)
+    if any(part in members for part in _WITH_SECRETS):
+        spec = _with_parts(members, masked)
     return msgspec.json.format(spec, indent=-1)
 
 
-def _with_sources(members: dict[str, msgspec.Raw], change: Callable[[object], object]) -> bytes:
-    """A spec with its webhooks changed, the rest as it was sent."""
-    changed: Any = change({"webhooks": msgspec.json.decode(members["webhooks"])})
-    sources = msgspec.Raw(msgspec.json.encode(changed["webhooks"]))
-    return msgspec.json.encode({**members, "webhooks": sources})
+_WITH_SECRETS = ("webhooks", "subscriptions")
+
+
+def _with_parts(members: dict[str, msgspec.Raw], change: Callable[[object], object]) -> bytes:
+    """A spec with the parts that may hold secrets changed, the rest as it was sent."""
+    changed: Any = change(
+        {part: msgspec.json.decode(members[part]) for part in _WITH_SECRETS if part in members}
+    )
+    parts = {part: msgspec.Raw(msgspec.json.encode(value)) for part, value in changed.items()}
+    return msgspec.json.encode({**members, **parts})
 
 
 async def _with_secrets(database: Database, tenant_id: UUID, document: bytes) -> bytes:
@@ -165,10 +170,10 @@ async def _with_secrets(database: Database, tenant_id: UUID, document: bytes) ->
         members = msgspec.json.decode(wrapped.get("spec", document), type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, ValueError):
         return document
-    if current is None or "webhooks" not in members:
+    if current is None or not any(part in members for part in _WITH_SECRETS):
         return document
     earlier = msgspec.json.decode(current.document)
-    return _with_sources(members, lambda value: restored(value, earlier.get("spec", earlier)))
+    return _with_parts(members, lambda value: restored(value, earlier.get("spec", earlier)))
 
 
 def digest_of(document: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -10,8 +11,10 @@ import asyncpg
 from gateway.catalog.bootstrap import bootstrap
 from gateway.catalog.migrate import migrate
 from gateway.catalog.model import CatalogError
+from gateway.catalog.secrets import Secrets
 from gateway.dev.failure import CannotStart
 from gateway.dev.keeper import Say
+from spec.subscriptions import Reachable
 
 TENANT = "main"
 
@@ -25,6 +28,7 @@ class Wanted:
     spec: bytes | None
     key: str | None
     """The one that an earlier start wrote; it is kept while it is valid."""
+    allow_private_targets: bool = False
 
 
 async def prepare(wanted: Wanted, say: Say) -> str:
@@ -38,6 +42,7 @@ async def prepare(wanted: Wanted, say: Say) -> str:
             spec_document=bundled_spec() if wanted.spec is None else wanted.spec,
             replace_spec=wanted.spec is not None,
             have_key=wanted.key,
+            environ=Reachable(Secrets(os.environ), wanted.allow_private_targets),
         )
     except CatalogError as fault:
         raise CannotStart(str(fault)) from fault

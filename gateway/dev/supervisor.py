@@ -214,7 +214,9 @@ class Supervisor:
 
     def _prepared(self, postgres_url: str) -> str:
         settings, old_key = self._settings, self._folder.key()
-        wanted = Wanted(postgres_url, settings.partitions, settings.spec, old_key)
+        wanted = Wanted(
+            postgres_url, settings.partitions, settings.spec, old_key, settings.allow_private_targets
+        )
         key = self._awaited(lambda: self._preparing(wanted, self._say))
         if key != old_key:
             self._folder.write_key(key)

@@ -23,6 +23,8 @@ KNOWN = frozenset(
         "consistency",
         "force",
         "count",
+        "state",
+        "event_id",
         "after",
         "types",
         "event_types",

@@ -23,6 +23,7 @@ from gateway.edge.request import Head, Refused, check_json_body, read_body
 from gateway.edge.respond import json_response
 from gateway.errors import Refusal
 from spec.errors import Faults
+from spec.subscriptions import Reachable
 
 logger = logging.getLogger("sluice.edge")
 
@@ -33,11 +34,12 @@ class Specs:
     def __init__(self, catalog: Catalog, pool: asyncpg.Pool, config: Config) -> None:
         self._catalog = catalog
         self._pool = pool
+        self._secrets = Reachable(Secrets(os.environ), config.allow_private_targets)
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
 
     async def get(self, request: Request) -> Response:
-        """The deployed document as it was sent, with its revision."""
+        """The deployed document as it was sent, but for secrets, with its revision."""
         principal: Principal = request.scope["sluice.principal"]
         deployed = self._catalog.deployed(principal.tenant.id)
         if deployed is None:
@@ -65,7 +67,7 @@ class Specs:
             self._pool,
             principal.tenant.id,
             document,
-            Secrets(os.environ),
+            self._secrets,
             force=force,
             expect_revision=expected,
         )

@@ -23,6 +23,7 @@ from gateway.edge.ids import Ids
 from gateway.edge.openapi.endpoint import OpenApi
 from gateway.edge.request import Head, Receive, Refused, Scope, Send
 from gateway.edge.specs import Specs
+from gateway.edge.subscriptions import SubscriptionPaths
 from gateway.edge.webhooks import PREFIX as WEBHOOKS
 from gateway.edge.webhooks import Webhooks
 from gateway.errors import Refusal
@@ -30,7 +31,7 @@ from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}")
-_METHODS = ("GET", "HEAD", "POST", "PUT", "OPTIONS")
+_METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
 # What `scope` carries from the gate to the endpoints below.
 PRINCIPAL = "sluice.principal"
 _CALLERS = "sluice.callers"
@@ -54,6 +55,7 @@ class System:
         ids: Ids,
         webhooks: Webhooks,
         aliases: Aliases,
+        subscriptions: SubscriptionPaths,
         log: Log,
     ) -> None:
         self._callers = callers
@@ -75,6 +77,10 @@ class System:
                 Route("/_/spec", _for(KeyScope.READ, specs.get)),
                 Route("/_/spec", _for(KeyScope.ADMIN, specs.put), methods=["PUT"]),
                 Route("/_/openapi.json", _for(KeyScope.READ, openapi.get)),
+                *(
+                    Route(f"/_/subscriptions{path}", _for(scope, endpoint), methods=[method])
+                    for path, method, scope, endpoint in subscriptions.routes()
+                ),
             ],
             redirect_slashes=False,
             default=_no_such_route,

@@ -305,6 +305,50 @@ _ROWS: Final = (
         "event is committed.",
         "See why Postgres is slow.",
     ),
+    # What goes out
+    LogEvent(
+        "delivery_parked",
+        "warning",
+        ("tenant", "subscription", "event_id", "why"),
+        "An event was not confirmed by the last attempt of its schedule. It waits, and with it what comes "
+        "behind it in its aggregate; all others go on.",
+        "See `why`, mend the receiver, then `sluice relay replay`.",
+    ),
+    LogEvent(
+        "subscription_disabled",
+        "error",
+        ("tenant", "subscription", "why"),
+        "Nothing more is sent to this target: it answered 410, has failed for 5 days, or its position is "
+        "lost.",
+        "Ask its owner. `sluice relay resume` goes on where it stopped.",
+    ),
+    LogEvent(
+        "subscription_unusable",
+        "error",
+        ("tenant", "subscription", "why"),
+        "This relay can't deliver a subscription as it is written: mostly, a secret that it names is not set "
+        "here.",
+        "Set the secret that `why` names, for every relay.",
+    ),
+    LogEvent(
+        "subscription_changed",
+        "info",
+        ("tenant", "subscription", "key", "change"),
+        "A subscription was put, ended, paused, resumed, replayed or skipped over HTTP by the key of this "
+        "handle.",
+        "Nothing: it is the record of who changed what.",
+    ),
+    LogEvent(
+        "relay_waits",
+        "warning",
+        ("why",),
+        "The relay can't read or write in Postgres. Said once; it goes on by itself, and what it had sent "
+        "without noting it is sent again.",
+        "With `server_lost`: see there.",
+        lines_max=1,
+    ),
+    LogEvent("relay_started", "info", ("version", "instance"), "`sluice relay` is at work.", "Nothing."),
+    LogEvent("relay_stopped", "info", (), "Its leases are given back; others go on at once.", "Nothing."),
     # Life of the process
     LogEvent(
         "gateway_started",

@@ -215,6 +215,57 @@ _ROWS: Final = (
         "Above 0: see spec_unreadable in the log.",
     ),
     MetricRow(
+        "sluice_relay_deliveries_total",
+        "counter",
+        ("kind", "outcome"),
+        "Attempts of this relay to deliver an event: confirmed, failed, gone.",
+        "The rate of failed against confirmed.",
+    ),
+    MetricRow(
+        "sluice_relay_subscriptions",
+        "gauge",
+        (),
+        "Subscriptions that this relay holds now; each is held by one.",
+        "Over all relays, as many as are active and not pulled.",
+    ),
+    MetricRow(
+        "sluice_relay_lag_events",
+        "gauge",
+        ("kind",),
+        "Events that the active subscription furthest behind has not been sent yet, counted to 10,000. Of "
+        "the whole instance: every relay says the same; take the greatest.",
+        "A level that only grows: a receiver that is too slow.",
+    ),
+    MetricRow(
+        "sluice_relay_lag_seconds",
+        "gauge",
+        ("kind",),
+        "The age of the oldest event that an active subscription waits for, those that are tried again "
+        "included. Of the whole instance.",
+        "More than receivers may lag behind.",
+    ),
+    MetricRow(
+        "sluice_relay_retrying",
+        "gauge",
+        ("kind",),
+        "Aggregates whose next event failed and is tried again. Of the whole instance.",
+        "A sudden rise: a receiver is down.",
+    ),
+    MetricRow(
+        "sluice_relay_parked",
+        "gauge",
+        ("kind",),
+        "Events whose schedule is used up, each with its aggregate behind it. Of the whole instance.",
+        "Any: `sluice relay status` names them.",
+    ),
+    MetricRow(
+        "sluice_relay_disabled",
+        "gauge",
+        ("kind",),
+        "Subscriptions that nothing is sent to any more. Of the whole instance.",
+        "Any.",
+    ),
+    MetricRow(
         "sluice_loop_lag_seconds",
         "histogram",
         (),
@@ -355,6 +406,12 @@ class Metrics:
         Gauge(build.name, build.meaning, build.labels, registry=registry).labels(version("sluice")).set(1)
         self.responses: defaultdict[tuple[str, int], int] = defaultdict(int)
         """Answers by method and status, as they were begun."""
+        deliveries = _counter(registry, "sluice_relay_deliveries_total")
+        self._deliveries = {
+            (target, outcome): deliveries.labels(target, outcome)
+            for target in ("webhook", "redis_stream")
+            for outcome in ("confirmed", "failed", "gone")
+        }
         self._sources: list[Callable[[], Iterable[Reading]]] = []
         registry.register(_AtScrape(self.responses, self._sources))
 
@@ -371,6 +428,10 @@ class Metrics:
         self._committed.inc(appends)
         self._events.inc(events)
         self._wait_s.observe(wait_s)
+
+    def delivered(self, target: str, outcome: str) -> None:
+        """The relay tried to deliver an event."""
+        self._deliveries[target, outcome].inc()
 
     def logged(self, event: str) -> None:
         self._lines[event].inc()

@@ -36,7 +36,6 @@ STRUCTURAL = {
 
 SEMANTIC = {
     "circular_ref",
-    "duplicate_prefix",
     "impossible_path",
     "invalid_pattern",
     "invalid_secret",
@@ -45,6 +44,7 @@ SEMANTIC = {
     "schema_too_complex",
     "undeclared",
     "unresolved_ref",
+    "unsafe_target",
 }
 
 

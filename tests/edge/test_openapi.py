@@ -230,6 +230,13 @@ def test_every_path_of_the_service_itself_is_there() -> None:
         ("get", "/_/spec"),
         ("put", "/_/spec"),
         ("get", "/_/feed"),
+        ("get", "/_/subscriptions"),
+        *((method, "/_/subscriptions/{name}") for method in ("get", "put", "delete")),
+        *(("get", f"/_/subscriptions/{{name}}/{each}") for each in ("waiting", "attempts")),
+        *(
+            ("post", f"/_/subscriptions/{{name}}/{each}")
+            for each in ("pause", "resume", "replay", "skip", "claim", "ack")
+        ),
         ("get", "/_/openapi.json"),
         ("get", "/_/health/live"),
         ("get", "/_/health/ready"),

@@ -11,10 +11,11 @@ from typing import Any
 from gateway.config import Config
 from gateway.edge.openapi.aggregates import aggregate_paths, event_schemas, line_schemas
 from gateway.edge.openapi.answers import shared_answers
+from gateway.edge.openapi.outgoing import TAG, subscription_schemas
 from gateway.edge.openapi.parameters import headers, parameters
 from gateway.edge.openapi.refusals import shared_responses
 from gateway.edge.openapi.schemas import Schema, shared_schemas
-from gateway.edge.openapi.system import TAG, system_paths
+from gateway.edge.openapi.system import system_paths
 from spec.model import Spec
 from spec.schemas import DIALECT
 
@@ -47,7 +48,7 @@ def document(spec: Spec, revision: int, config: Config) -> dict[str, Any]:
         ],
         "paths": paths | system_paths(config),
         "components": {
-            "schemas": shared_schemas(spec) | _events(spec),
+            "schemas": shared_schemas(spec) | subscription_schemas() | _events(spec),
             "parameters": parameters(),
             "headers": headers(),
             "responses": shared_answers() | shared_responses(),
@@ -73,7 +74,8 @@ _KEYS = (
 
 def _description(config: Config) -> str:
     return (
-        "GET needs the scope `read`, POST of events `write`, PUT `admin`. Whatever answers GET answers HEAD; "
+        "GET needs the scope `read`, POST of events `write`, what changes or "
+        "shows the rest `admin`, where it is not said otherwise. Whatever answers GET answers HEAD; "
         "other methods get a 405. Refusals carry `code` and a sentence; the first check that fails answers. "
         f"Limits: {config.event_bytes_max} bytes of data an event, {config.body_bytes_max} a body, "
         f"{config.headers_max} headers of {config.header_bytes_max} bytes together. After 503 and 504 of an "

@@ -9,8 +9,10 @@ from gateway.edge.feed import FROM_BEGINNING, FROM_NOW, WAIT_S_MAX
 from gateway.edge.ids import IDS_MAX
 from gateway.edge.openapi.schemas import ANY_UUID, Schema, ref
 from gateway.edge.reads import MIN_LENGTH_WAIT_S, PAGE_EVENTS_DEFAULT, PAGE_EVENTS_MAX
+from gateway.edge.subscriptions import LISTED_DEFAULT, LISTED_MAX
 from gateway.log.reader import VERSION_MAX
 from spec.identifiers import NAME_GRAMMAR
+from spec.subscriptions import NAME_GRAMMAR as SUBSCRIPTION_NAME
 
 EXAMPLE_ID = "a0000000-0000-4000-a000-000000000001"
 EXAMPLE_EVENT_ID = "01a1feb3-0000-7000-8000-000000000001"
@@ -36,6 +38,16 @@ def parameters() -> dict[str, Schema]:
         **_of_feed(),
         "tenant": _in_path("tenant", _TEXT, "The tenant's name.", "main"),
         "source": _in_path("source", _TEXT, "A source of webhooks that the spec declares.", "stripe"),
+        "subscription": _in_path(
+            "name", {"type": "string", "pattern": f"^{SUBSCRIPTION_NAME}$"}, "Which subscription.", "billing"
+        ),
+        "state": _in_query("state", {"enum": ["retrying", "claimed", "parked"]}, "Those alone."),
+        "of-event": _in_query("event_id", ANY_UUID, "Of this event alone."),
+        "listed-limit": _in_query(
+            "limit",
+            {"type": "integer", "minimum": 1, "maximum": LISTED_MAX, "default": LISTED_DEFAULT},
+            "How many at most.",
+        ),
         "count": _in_query("count", {"type": "integer", "minimum": 1, "maximum": IDS_MAX}, "How many."),
         "force": _in_query(
             "force", {"type": "boolean"}, "Deploy although it refuses or reinterprets what is stored."

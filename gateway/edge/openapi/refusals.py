@@ -74,16 +74,16 @@ _BATCH = (
     Refusal("reserved_event_type", "Event types that start with an underscore are ours.", "events[1].type"),
     Refusal("unknown_event_type", _UNKNOWN_EVENT, "events[1].type", status=422),
 )  # fmt: skip
-_PARENT = (
-    Refusal("unknown_alias", 'There is no aggregate with the alias "bd-k86gaq".', "parent"),
-    Refusal("depth_exceeded", "bd-k86gaq.1.2.3 is 3 levels deep and can't have children.", "parent"),
-)
 _SYSTEM = (*_CALLER, _UNAVAILABLE)
+_NO_SUBSCRIPTION = Refusal("not_found", "There is no subscription 'billing'.")
+_DECLARED = Refusal(
+    "declared_by_spec", "The spec declares 'billing'; deploy a spec that says otherwise.", "name"
+)
 
 GROUPS: dict[str, tuple[Refusal, ...]] = {
     "append": (*_APPEND, Refusal("unknown_event_type", _UNKNOWN_EVENT, "event_type")),
     "batch": _BATCH,
-    "mint": (*(each for each in _BATCH if each.path != "key"), *_PARENT),
+    "mint": tuple(each for each in _BATCH if each.path != "key"),
     "read": (
         *_CALLER,
         *_PATH,
@@ -128,6 +128,29 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("invalid_spec", "The spec has faults."),
         Refusal("spec_conflict", "The spec would refuse or reinterpret what is already stored."),
         Refusal("version_conflict", "Revision 3 is deployed, not the one expected."),
+    ),
+    "subscription": (*_SYSTEM, _INVALID_PARAMETER, _NO_SUBSCRIPTION),
+    "subscription.put": (
+        *_SYSTEM,
+        *_BODY,
+        Refusal("not_found", "There is no such path."),
+        Refusal("missing_field", "A target webhook needs `secret`.", "target.secret"),
+        Refusal("unknown_field", '"urll" means nothing here. Did you mean "url"?', "target.urll"),
+        Refusal("invalid_field", "A target is reached over TLS: https://.", "target.url"),
+        Refusal("invalid_position", "The start is no position of this feed.", "start"),
+        _DECLARED,
+    ),
+    "subscription.delete": (*_SYSTEM, _NO_SUBSCRIPTION, _DECLARED),
+    "subscription.act": (*_CALLER, _UNAVAILABLE, _NOT_COMMITTED, _NO_SUBSCRIPTION),
+    "subscription.send": (
+        *_CALLER,
+        *_BODY,
+        _UNAVAILABLE,
+        _NOT_COMMITTED,
+        _NO_SUBSCRIPTION,
+        Refusal("missing_field", "Name a `claim`, or events as `ids`.", "claim"),
+        Refusal("unknown_field", "There is no field 'limt' here.", "limt"),
+        Refusal("invalid_field", "`limit` must be a whole number from 1 to 1000.", "limit"),
     ),
     "ready": (Refusal("unavailable", "No append could commit now: Postgres does not answer."),),
     "method": (Refusal("method_not_allowed", "This path answers POST, OPTIONS alone."),),

@@ -1,4 +1,4 @@
-"""The paths under /_/: bulk, the feed, events by id, identifiers, the spec, this document, health. Pure."""
+"""The paths under /_/: bulk, the feed, events by id, identifiers, the spec, subscriptions, health. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gateway.edge.openapi.operations import (
     operation,
     request,
 )
+from gateway.edge.openapi.outgoing import TAG, subscription_paths
 from gateway.edge.openapi.parameters import EXAMPLE_ID, header_refs
 from gateway.edge.openapi.schemas import LENGTH, OK, Schema, ids_to_check, list_of, object_of, ref
 
-TAG = "/_/"
 _OPEN: list[Schema] = [{}]  # needs no key
 
 
@@ -32,6 +32,7 @@ def system_paths(config: Config) -> dict[str, Schema]:
         "/_/ids/humane": {"get": _humane()},
         "/_/ids/check": {"post": _check()},
         "/_/spec": {"get": _spec(), "put": _deploy()},
+        **subscription_paths(),
         "/_/openapi.json": {"get": _this()},
         "/_/health/live": {"get": _live()},
         "/_/health/ready": {"get": _ready()},

@@ -1,0 +1,81 @@
+"""How the commands about subscriptions reach them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from uuid import UUID
+
+import typer
+
+from gateway.cli.database import postgres_url, read_file
+from gateway.cli.output import refuse
+from gateway.config import one
+
+if TYPE_CHECKING:
+    from gateway.relay.subscriptions import Subscriptions
+
+_T = TypeVar("_T")
+
+TenantOption = Annotated[str, typer.Option(help="The tenant's name.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The subscription's.")]
+EventOption = Annotated[
+    str | None, typer.Option("--event", metavar="ID", help="This event alone; else all that there are.")
+]
+
+
+def on_subscriptions(
+    postgres: str | None, tenant: str, work: Callable[[Subscriptions, UUID], Awaitable[_T]]
+) -> _T:
+    """What the work returns; ends the command with 1 and a sentence where Postgres fails it."""
+
+    async def run() -> _T:
+        from gateway.catalog import tenants
+
+        async with opened(postgres_url(postgres)) as (subscriptions, pool):
+            owner = await tenants.named(pool, tenant)
+            return await work(subscriptions, owner.id)
+
+    from gateway.log.postgres import PostgresTrouble
+
+    try:
+        return asyncio.run(run())
+    except PostgresTrouble as trouble:
+        refuse(f"Postgres: {trouble}")
+        raise AssertionError("refuse ends the command") from trouble
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[tuple[Subscriptions, Any]]:
+    """The subscriptions of a prepared database, and the pool they are reached by. Raises CatalogError."""
+    from gateway.catalog.secrets import Secrets
+    from gateway.cli.database import prepared
+    from gateway.log.postgres import Postgres, open_pool
+    from gateway.relay.outbox import Outbox
+    from gateway.relay.subscriptions import Subscriptions
+
+    async with prepared(url):
+        pool = await open_pool(url, 2, 60.0)
+    async with pool:
+        postgres = Postgres(pool)
+        outbox = Outbox(postgres, (await postgres.instance()).partitions)
+        allow_private = bool(one("allow_private_targets", os.environ, read_file))
+        yield Subscriptions(pool, outbox, Secrets(os.environ), allow_private=allow_private), pool
+
+
+def event_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no event's id: those are UUIDs") from None
+
+
+def there(found: _T | None, name: str, tenant: str) -> _T:
+    """`found`, or the end of the command."""
+    if found is None:
+        refuse(f"tenant {tenant} has no subscription {name!r}: `sluice subscriptions list` shows them")
+    assert found is not None
+    return found

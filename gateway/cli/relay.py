@@ -1,0 +1,146 @@
+"""`sluice relay`: what delivers subscriptions, and what an operator does about them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.database import PostgresOption, postgres_url, read_file
+from gateway.cli.outgoing import (
+    EventOption,
+    NameArgument,
+    TenantOption,
+    event_id,
+    on_subscriptions,
+    opened,
+    there,
+)
+from gateway.cli.output import JsonOption, cell, print_json, print_table, refuse
+from gateway.config import Config
+
+if TYPE_CHECKING:
+    from gateway.relay.subscriptions import Standing
+
+app = typer.Typer(help="Run a relay, or see to what is delivered.")
+
+
+@app.callback(invoke_without_command=True)
+def relay(context: typer.Context) -> None:
+    """Run a relay alone: it delivers subscriptions. Settings come from SLUICE_*; any number may run beside
+    the gateways' own."""
+    if context.invoked_subcommand is not None:
+        return
+    config = Config.from_environ(os.environ, read_file)
+    from gateway.outgoing import serve_relay
+
+    serve_relay(config)
+
+
+@app.command()
+def status(
+    tenant: Annotated[str | None, typer.Option(help="This tenant's alone.")] = None,
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How every subscription stands: its lag, and what waits."""
+    rows = [each for each in _standings(postgres) if tenant in (None, each.tenant)]
+    if as_json:
+        print_json([dataclasses.asdict(each) for each in rows])
+        return
+    columns = [
+        "tenant",
+        "name",
+        "target",
+        "state",
+        "lag",
+        "behind",
+        "retrying",
+        "parked",
+        "failing for",
+        "relay",
+    ]
+    print_table(columns, [_row(each) for each in rows])
+    for each in rows:
+        if each.why:
+            typer.echo(f"{each.tenant}/{each.name}: {each.why}")
+
+
+def _standings(postgres: str | None) -> list[Standing]:
+    async def run() -> list[Standing]:
+        from gateway.relay.subscriptions import standing
+
+        async with opened(postgres_url(postgres)) as (subscriptions, pool):
+            await subscriptions.declare()
+            return await standing(pool)
+
+    from gateway.log.postgres import PostgresTrouble
+
+    try:
+        return asyncio.run(run())
+    except PostgresTrouble as trouble:
+        refuse(f"Postgres: {trouble}")
+        raise AssertionError("refuse ends the command") from trouble
+
+
+def _row(each: Standing) -> list[str]:
+    failing_s = None if each.failing_since is None else time.time() - each.failing_since
+    return [
+        each.tenant, each.name, each.kind, each.state, f"{each.lag_events:,}", _span(each.lag_s),
+        str(each.retrying + each.claimed), str(each.parked),
+        cell(None if failing_s is None else _span(failing_s)), cell(each.owner),
+    ]  # fmt: skip
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+@app.command()
+def replay(
+    name: NameArgument,
+    event: EventOption = None,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+) -> None:
+    """Try parked events again, at once and with their whole schedule."""
+    wanted = None if event is None else event_id(event)
+    done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.replay(owner, name, wanted))
+    typer.echo(f"{there(done, name, tenant)} parked events are tried again")
+
+
+@app.command()
+def skip(
+    name: NameArgument,
+    event: Annotated[str, typer.Argument(metavar="EVENT", help="The parked event's id.")],
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+) -> None:
+    """Give a parked event up: what comes behind it in its aggregate goes on."""
+    wanted = event_id(event)
+    done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.skip(owner, name, wanted))
+    if not there(done, name, tenant):
+        refuse(f"no event {wanted} is parked there: `sluice subscriptions waiting {name}` lists them")
+    typer.echo(f"event {wanted} is given up")
+
+
+@app.command()
+def pause(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+    """Deliver nothing more of a subscription until it is resumed."""
+    done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.pause(owner, name))
+    there(done or None, name, tenant)
+    typer.echo(f"{name} is paused")
+
+
+@app.command()
+def resume(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+    """Go on where it stopped, also after it was disabled."""
+    done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.resume(owner, name))
+    there(done or None, name, tenant)
+    typer.echo(f"{name} goes on")

@@ -1,0 +1,136 @@
+"""`sluice subscriptions`: what goes out, and where to."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from gateway.cli.database import PostgresOption
+from gateway.cli.outgoing import EventOption, NameArgument, TenantOption, event_id, on_subscriptions, there
+from gateway.cli.output import JsonOption, cell, print_json, print_table, refuse
+
+app = typer.Typer(help="What goes out, and where to.", no_args_is_help=True)
+
+LIMIT_MAX = 1000
+
+
+@app.command("list")
+def list_(
+    tenant: TenantOption = "main", postgres: PostgresOption = None, as_json: JsonOption = False
+) -> None:
+    """List a tenant's subscriptions, without their secrets."""
+    rows = on_subscriptions(postgres, tenant, lambda all_, owner: all_.every(owner))
+    if as_json:
+        print_json(rows)
+        return
+    columns = ["name", "target", "state", "lag", "retrying", "parked", "declared"]
+    print_table(columns, [_row(each) for each in rows])
+
+
+def _row(each: dict[str, Any]) -> list[str]:
+    target = each["target"]
+    declared = "in the spec" if each["declared"] else ""
+    counts = [str(each[name]) for name in ("lag_events", "retrying", "parked")]
+    return [each["name"], target.get("url") or target["type"], each["state"], *counts, cell(declared)]
+
+
+@app.command()
+def show(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+    """Print one as JSON, without its secrets."""
+    found = on_subscriptions(postgres, tenant, lambda all_, owner: all_.shown(owner, name))
+    typer.echo(json.dumps(there(found, name, tenant), indent=2, ensure_ascii=False))
+
+
+@app.command()
+def put(
+    name: NameArgument,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Its document; - reads stdin.")],
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+) -> None:
+    """Make a subscription, or change it: its cursor stays, unless `start` is another than before."""
+    from gateway.relay.subscriptions import Declared, NoPosition, Put, TooMany
+    from spec.subscriptions import NAME_GRAMMAR, is_subscription_name
+
+    if not is_subscription_name(name):
+        raise typer.BadParameter(f"{name!r} is no name of a subscription: {NAME_GRAMMAR}")
+    document = _read(file)
+    match on_subscriptions(postgres, tenant, lambda all_, owner: all_.put(owner, name, document)):
+        case Put(created):
+            typer.echo(f"{name} is {'made' if created else 'changed'}")
+        case Declared():
+            refuse(f"the spec declares {name}: deploy a spec that says otherwise")
+        case TooMany():
+            refuse("the tenant has as many subscriptions as it may")
+        case NoPosition(why):
+            refuse(f"/start  {why}")
+        case faults:
+            refuse(*(f"{fault.pointer or '/'}  {fault.code}  {fault.error}" for fault in faults))
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        document = json.loads(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
+    except OSError as error:
+        raise typer.BadParameter(f"{file} can't be read: {error.strerror}", param_hint="FILE") from None
+    except ValueError as error:
+        raise typer.BadParameter(f"{file} is not JSON: {error}", param_hint="FILE") from None
+    if not isinstance(document, dict):
+        raise typer.BadParameter(f"{file} holds no object", param_hint="FILE")
+    return document
+
+
+@app.command()
+def delete(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+    """End a subscription; what it has not sent stays in the feed."""
+    from gateway.relay.subscriptions import Declared
+
+    done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.end(owner, name))
+    if isinstance(done, Declared):
+        refuse(f"the spec declares {name}: deploy a spec that says otherwise")
+    there(done or None, name, tenant)
+    typer.echo(f"{name} is ended")
+
+
+@app.command()
+def waiting(
+    name: NameArgument,
+    state: Annotated[
+        Literal["retrying", "claimed", "parked"] | None, typer.Option(help="These alone.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 100,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the events that are tried again, claimed or parked."""
+    found = on_subscriptions(postgres, tenant, lambda all_, owner: all_.waiting(owner, name, state, limit))
+    columns = ["event_id", "aggregate_type", "key", "version", "state", "attempts", "error"]
+    _print(there(found, name, tenant), columns, as_json)
+
+
+@app.command()
+def attempts(
+    name: NameArgument,
+    event: EventOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 100,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what was tried, newest first; with --json, also what was answered."""
+    wanted = None if event is None else event_id(event)
+    found = on_subscriptions(postgres, tenant, lambda all_, owner: all_.attempts(owner, name, wanted, limit))
+    columns = ["event_id", "attempt", "outcome", "status", "took_ms", "error"]
+    _print(there(found, name, tenant), columns, as_json)
+
+
+def _print(rows: list[dict[str, Any]], columns: list[str], as_json: bool) -> None:
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(columns, [[cell(row[column]) for column in columns] for row in rows])

@@ -1,0 +1,110 @@
+"""The composition root of what goes out: subscriptions, pulls, and the relay, within a gateway or as a
+process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Final
+
+import uvloop
+from prometheus_client import CollectorRegistry, start_http_server
+
+from gateway.catalog.secrets import Secrets
+from gateway.config import Config
+from gateway.log import postgres
+from gateway.log.partition import PARTITION_RULE
+from gateway.pools import CannotStart, close_pool, open_postgres
+from gateway.relay.outbox import Outbox
+from gateway.relay.pull import Pull
+from gateway.relay.relay import Relay, Terms
+from gateway.relay.subscriptions import Subscriptions
+from gateway.telemetry import logs
+from gateway.telemetry.metrics import Metrics
+
+logger = logging.getLogger("sluice.relay")
+
+_POOL_MAX: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What the edge needs of it. `relay` is None where none runs in this process."""
+
+    subscriptions: Subscriptions
+    pull: Pull
+    relay: Relay | None
+
+
+@asynccontextmanager
+async def outgoing(
+    config: Config, outbox: Outbox, metrics: Metrics, *, relayed: bool
+) -> AsyncIterator[Outgoing]:
+    """At work meanwhile; afterwards what was under way has ended. Raises CannotStart."""
+    pool = await open_postgres(config, _POOL_MAX)
+    try:
+        allow_private = config.allow_private_targets
+        subscriptions = Subscriptions(pool, outbox, Secrets(os.environ), allow_private=allow_private)
+        relay = None
+        if relayed:
+            terms = Terms(
+                config.relay_inflight, config.relay_lease_s, config.relay_attempts_keep_s, allow_private
+            )
+            relay = Relay(pool, outbox, subscriptions, Secrets(os.environ), terms, metrics)
+            metrics.read_at_scrape(relay.readings)
+            await relay.start()
+        try:
+            yield Outgoing(subscriptions, Pull(pool, outbox, subscriptions), relay)
+        finally:
+            if relay is not None:
+                await relay.stop()
+    finally:
+        await close_pool(pool)
+
+
+def serve_relay(config: Config) -> None:
+    """Runs a relay until SIGTERM or SIGINT. Exits 1 with a sentence when it can't start."""
+    logs.to_stderr(config.log_level, human=config.dev and sys.stderr.isatty())
+    try:
+        uvloop.run(_serve_relay(config))
+    except (CannotStart, postgres.PostgresTrouble) as fault:
+        sys.exit(f"sluice relay: {fault}")
+
+
+async def _serve_relay(config: Config) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    metrics = Metrics(CollectorRegistry())
+    outbox_pool = await open_postgres(config, _POOL_MAX)
+    try:
+        instance = await postgres.Postgres(outbox_pool).instance()
+        if instance.rule != PARTITION_RULE:
+            raise CannotStart(f"this release can't spread tenants by the rule {instance.rule!r}")
+        outbox = Outbox(postgres.Postgres(outbox_pool), instance.partitions)
+        with logs.counted(metrics.logged):
+            _serve_metrics(config, metrics)
+            async with outgoing(config, outbox, metrics, relayed=True):
+                told = {"version": version("sluice"), "instance": str(instance.id)}
+                logger.info("relay_started", extra=told)
+                await stopping.wait()
+            logger.info("relay_stopped")
+    finally:
+        await close_pool(outbox_pool)
+
+
+def _serve_metrics(config: Config, metrics: Metrics) -> None:
+    """On SLUICE_OPS_PORT, by a thread of its own, if that is set."""
+    if config.ops_port is None:
+        return
+    try:
+        start_http_server(config.ops_port, config.ops_host, metrics.registry)
+    except OSError:
+        logger.warning("ops_port_taken", extra={"host": config.ops_host, "port": config.ops_port})

@@ -1,0 +1,414 @@
+"""One subscription on its way: what lies ahead of the cursor is delivered, each aggregate in its own order.
+
+Owns: order, concurrency and retries of a subscription that this relay holds. The cursor stands behind all
+that is settled: confirmed, or left to a straggler. An event that fails makes its aggregate a straggler, which
+is tried again by its own schedule while the others go on. Cursor, stragglers and attempts move in one
+transaction by compare-and-swap, so that of two relays one moves them; the other stops. Must not know what a
+target is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+import asyncpg
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.event_json import fed_json, uuid_text
+from gateway.log.postgres import PostgresTrouble
+from gateway.relay import database
+from gateway.relay.database import Attempt, Straggler, Subscribed
+from gateway.relay.outbox import Entry, LostPlace, Outbox
+from gateway.relay.position import Place, encode_alone
+from gateway.relay.schedule import FAILING_S_MAX, delay_s
+from gateway.relay.targets import SEND_TIMEOUT_S, Confirmed, Failed, Gone, Outcome, Parcel, Target
+from gateway.telemetry.metrics import Metrics
+
+logger = logging.getLogger("sluice.relay")
+
+Aggregate = tuple[str, str]
+
+WINDOW_EVENTS: Final = 1000  # read ahead of the cursor; bounds memory, and what is sent again after a crash
+WINDOW_BYTES: Final = 4 * 1024 * 1024
+STRAGGLERS_MAX: Final = 10_000  # then nothing new is begun until some have caught up
+STRAGGLER_EVENTS: Final = 50  # read at a time of an aggregate that catches up
+MOVE_EVERY_S: Final = 0.1
+SLOW_S: Final = 1.0  # a delivery that takes longer does not hold the cursor
+BROKEN_AFTER: Final = 50  # failures in a row: from then on one new aggregate at a time finds out
+PROBE_EVERY_S: Final = 5.0
+TROUBLE_PAUSE_S: Final = 0.2
+STOP_S: Final = 3.0
+
+
+class Overtaken(Exception):
+    """Somebody else has changed the subscription: another relay, or a person. Start from what it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What bounds a courier. `retry_s` is the schedule; `inflight` deliveries go on at once."""
+
+    retry_s: Sequence[float]
+    inflight: int = 16
+    lease_s: float = 6.0
+
+
+@dataclass(slots=True)
+class _Flight:
+    entry: Entry
+    number: int
+    begun: float
+    at: float
+    task: asyncio.Task[Outcome]
+
+
+class Courier:
+    """`clock` gives Unix seconds, `chance` a number from 0 to 1."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        outbox: Outbox,
+        of: Subscribed,
+        waiting: Sequence[Straggler],
+        target: Target,
+        pace: Pace,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.of = of
+        self._pool, self._outbox, self._target, self._pace = pool, outbox, target, pace
+        self._metrics = metrics
+        self._clock, self._chance = clock, chance
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        # The main line: places in their order, those of them that are settled, and what is read of each lane.
+        self._read = self._reached = of.place
+        self._caught_up = False
+        self._order: deque[Place] = deque()
+        self._settled: set[int] = set()
+        self._lanes: dict[Aggregate, deque[Entry]] = {}
+        self._ready: deque[Aggregate] = deque()
+        self._flights: dict[Aggregate, _Flight] = {}
+        # Those that wait, and when they are due.
+        self._stragglers = {each.aggregate: each for each in waiting}
+        self._due = [(each.due_at, each.aggregate) for each in waiting if each.state == "retrying"]
+        heapq.heapify(self._due)
+        # What the next move writes.
+        self._moves, self._state, self._why = of.moves, "active", of.why
+        self._failing_since, self._confirmed_at = of.failing_since, of.confirmed_at
+        self._changed: set[Aggregate] = set()
+        self._attempts: list[Attempt] = []
+        self._moved_at = self._loop.time()
+        self._failures = 0
+        self._probe_at = 0.0
+
+    def notice(self, head: int) -> None:
+        """The subscription's partition stands at `head`."""
+        if head > self._read.seq and self._caught_up:
+            self._caught_up = False
+            self._wake.set()
+
+    def stop(self) -> None:
+        """Begin nothing new; `run` returns once what is under way has ended, STOP_S later at most."""
+        self._stopping = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until stopped, or disabled. Raises Overtaken; PostgresTrouble once the lease may be over."""
+        try:
+            while not self._stopping and self._state == "active":
+                await self._patiently(self.step)
+                await self._wait()
+            await self._finish()
+        finally:
+            flying = [flight.task for flight in self._flights.values()]
+            for task in flying:
+                task.cancel()
+            await asyncio.gather(*flying, return_exceptions=True)
+            await self._target.close()
+
+    async def step(self) -> int:
+        """Takes what has ended, begins what can be, and moves the cursor where it is time to. Returns how
+        many deliveries are under way."""
+        for aggregate, flight in [each for each in self._flights.items() if each[1].task.done()]:
+            del self._flights[aggregate]
+            await self._landed(aggregate, flight, flight.task.result())
+        if self._state == "active":
+            await self._fill()
+            await self._take_due()
+            self._begin()
+            self._overtake_slow()
+        if self._must_move():
+            await self._move(self._pace.lease_s if self._state == "active" else 0.0)
+        return len(self._flights)
+
+    async def _patiently(self, work: Callable[[], Awaitable[int]]) -> None:
+        """A Postgres that is away for a moment is waited for, as long as the lease lasts: what was confirmed
+        meanwhile need not be sent again."""
+        try:
+            await work()
+        except PostgresTrouble:
+            if self._loop.time() - self._moved_at > self._pace.lease_s - 2 * TROUBLE_PAUSE_S:
+                raise
+            await asyncio.sleep(TROUBLE_PAUSE_S)
+        except LostPlace as lost:
+            self._disable(f"Its position is lost: {lost}")
+
+    async def _wait(self) -> None:
+        if self._state != "active":
+            return
+        left = self._moved_at + self._pace.lease_s / 3 - self._loop.time()
+        if self._attempts or self._changed:
+            left = self._moved_at + MOVE_EVERY_S - self._loop.time()
+        if self._due:
+            left = min(left, self._due[0][0] - self._clock())
+        if self._ready and len(self._flights) < self._pace.inflight:
+            left = min(left, self._probe_at - self._loop.time())
+        if self._flights:
+            left = min(left, SLOW_S)
+        try:
+            async with asyncio.timeout(max(left, 0.001)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def _finish(self) -> None:
+        if self._flights:
+            await asyncio.wait([flight.task for flight in self._flights.values()], timeout=STOP_S)
+        for aggregate, flight in [each for each in self._flights.items() if each[1].task.done()]:
+            del self._flights[aggregate]
+            await self._landed(aggregate, flight, flight.task.result())
+        await self._move(0.0)
+
+    # -- what is begun
+
+    async def _fill(self) -> None:
+        if (
+            self._caught_up
+            or len(self._order) > WINDOW_EVENTS // 2
+            or len(self._stragglers) >= STRAGGLERS_MAX
+        ):
+            return
+        stretch = await self._outbox.stretch(
+            self.of.p, self.of.filter, self._read, WINDOW_EVENTS // 2, WINDOW_BYTES // 2
+        )
+        self._read, self._caught_up = stretch.reached, stretch.caught_up
+        if not self._caught_up:
+            self._wake.set()
+        for entry in stretch.entries:
+            aggregate = _aggregate(entry)
+            if aggregate in self._stragglers:
+                continue  # it comes to it by itself
+            self._order.append(entry.place)
+            if aggregate not in self._lanes:
+                self._lanes[aggregate] = deque()
+                self._ready.append(aggregate)
+            self._lanes[aggregate].append(entry)
+
+    async def _take_due(self) -> None:
+        now = self._clock()
+        while self._due and self._due[0][0] <= now:
+            due_at, aggregate = heapq.heappop(self._due)
+            straggler = self._stragglers.get(aggregate)
+            if straggler is None or straggler.due_at != due_at or straggler.state != "retrying":
+                continue  # an older entry of it
+            if aggregate not in self._lanes and aggregate not in self._flights:
+                await self._read_on(straggler, straggler.version)
+
+    def _begin(self) -> None:
+        tried = len(self._ready)
+        while self._ready and tried and len(self._flights) < self._pace.inflight:
+            tried -= 1
+            aggregate = self._ready.popleft()
+            straggler = self._stragglers.get(aggregate)
+            if straggler is None and not self._may_begin():
+                self._ready.append(aggregate)
+                continue
+            entry = self._lanes[aggregate][0]
+            task = self._loop.create_task(self._target.send(self._parcel(entry)))
+            task.add_done_callback(lambda _: self._wake.set())
+            number = 1 if straggler is None else straggler.attempts + 1
+            self._flights[aggregate] = _Flight(entry, number, self._loop.time(), self._clock(), task)
+
+    def _may_begin(self) -> bool:
+        """Whether a new aggregate's first delivery is begun: not many, while nothing arrives."""
+        now = self._loop.time()
+        if self._failures >= BROKEN_AFTER:
+            if now < self._probe_at:
+                return False
+            self._probe_at = now + PROBE_EVERY_S
+        return True
+
+    def _parcel(self, entry: Entry) -> Parcel:
+        recorded = entry.recorded
+        body = fed_json(recorded, encode_alone(self.of.p, entry.place))
+        stream, event = recorded.stream, recorded.event
+        return Parcel(uuid_text(event.id), stream.aggregate_type, stream.key, event.type, body)
+
+    def _overtake_slow(self) -> None:
+        """A receiver that hangs holds up its own aggregate alone."""
+        now = self._loop.time()
+        for aggregate, flight in self._flights.items():
+            if aggregate not in self._stragglers and now - flight.begun > SLOW_S:
+                due_at = flight.at + SEND_TIMEOUT_S
+                self._straggle(aggregate, flight.entry, "retrying", 0, due_at, None)
+
+    # -- what has ended
+
+    async def _landed(self, aggregate: Aggregate, flight: _Flight, outcome: Outcome) -> None:
+        entry, now = flight.entry, self._clock()
+        self._note(flight, outcome, now)
+        match outcome:
+            case Confirmed():
+                self._failures, self._failing_since, self._confirmed_at = 0, None, now
+                self._lanes[aggregate].popleft()
+                await self._next(aggregate, entry)
+            case Failed(why, _, _, retry_after_s):
+                self._failures += 1
+                self._failing_since = self._failing_since or now
+                wait_s = delay_s(self._pace.retry_s, flight.number, self._chance(), retry_after_s)
+                state = "parked" if wait_s is None else "retrying"
+                self._straggle(aggregate, entry, state, flight.number, now + (wait_s or 0.0), why)
+                del self._lanes[aggregate]
+                if wait_s is None:
+                    told = {"subscription": self.of.name, "tenant": str(UUID(self.of.tenant))}
+                    logger.warning(
+                        "delivery_parked",
+                        extra={**told, "event_id": uuid_text(entry.recorded.event.id), "why": why},
+                    )
+                if now - self._failing_since >= FAILING_S_MAX:
+                    self._disable("Every delivery has failed for 5 days.")
+            case Gone(why):
+                self._straggle(aggregate, entry, "retrying", flight.number, now, why)
+                del self._lanes[aggregate]
+                self._disable(why)
+            case impossible:
+                assert_never(impossible)
+
+    async def _next(self, aggregate: Aggregate, confirmed: Entry) -> None:
+        straggler = self._stragglers.get(aggregate)
+        if straggler is None:
+            self._settled.add(confirmed.place.seq)
+        if self._lanes[aggregate]:
+            if straggler is not None:
+                self._stand_at(straggler, self._lanes[aggregate][0])
+            self._ready.append(aggregate)
+            return
+        del self._lanes[aggregate]
+        if straggler is not None:
+            await self._read_on(straggler, confirmed.recorded.version + 1)
+
+    async def _read_on(self, straggler: Straggler, version: int) -> None:
+        """More of an aggregate that catches up; the main line has it again where there is no more."""
+        async with database.connection(self._pool) as conn:
+            entries = await database.next_of_aggregate(
+                conn, self.of, straggler.aggregate, version, self._read.seq, STRAGGLER_EVENTS
+            )
+        if not entries:
+            del self._stragglers[straggler.aggregate]
+            self._changed.add(straggler.aggregate)
+            return
+        self._lanes[straggler.aggregate] = deque(entries)
+        self._stand_at(straggler, entries[0])
+        self._ready.append(straggler.aggregate)
+
+    def _stand_at(self, straggler: Straggler, entry: Entry) -> None:
+        if straggler.version != entry.recorded.version:
+            now, event_id = self._clock(), entry.recorded.event.id
+            self._stragglers[straggler.aggregate] = replace(
+                straggler, version=entry.recorded.version, event_id=event_id, attempts=0, due_at=now,
+                since=now, error=None,
+            )  # fmt: skip
+            self._changed.add(straggler.aggregate)
+
+    def _straggle(
+        self, aggregate: Aggregate, entry: Entry, state: str, attempts: int, due_at: float, error: str | None
+    ) -> None:
+        recorded, before = entry.recorded, self._stragglers.get(aggregate)
+        since = self._clock() if before is None or before.attempts == 0 else before.since
+        self._stragglers[aggregate] = Straggler(
+            *aggregate, recorded.version, recorded.event.id, state, attempts, due_at, since, error
+        )
+        self._changed.add(aggregate)
+        if state == "retrying":
+            heapq.heappush(self._due, (due_at, aggregate))
+        if before is None:  # what was read of it is the straggler's from now on
+            self._settled.update(each.place.seq for each in self._lanes[aggregate])
+
+    def _note(self, flight: _Flight, outcome: Outcome, now: float) -> None:
+        word = type(outcome).__name__.lower()
+        self._metrics.delivered(self.of.kind, word)
+        error = None if isinstance(outcome, Confirmed) else outcome.why
+        took_ms = int((self._loop.time() - flight.begun) * 1000)
+        self._attempts.append(
+            Attempt(
+                flight.entry.recorded.event.id, flight.number, flight.at, took_ms, word, outcome.status,
+                error, outcome.response,
+            )
+        )  # fmt: skip
+
+    def _disable(self, why: str) -> None:
+        self._state, self._why = "disabled", why
+        told = {"subscription": self.of.name, "tenant": str(UUID(self.of.tenant)), "why": why}
+        logger.error("subscription_disabled", extra=told)
+
+    # -- the cursor
+
+    def _must_move(self) -> bool:
+        if self._state != "active":
+            return True
+        waited = self._loop.time() - self._moved_at
+        if self._attempts or self._changed:
+            return waited >= MOVE_EVERY_S
+        return waited >= self._pace.lease_s / 3
+
+    def _settle(self) -> Place:
+        """How far all is settled."""
+        while self._order and self._order[0].seq in self._settled:
+            self._reached = self._order.popleft()
+            self._settled.discard(self._reached.seq)
+        if not self._order:
+            self._reached = self._read
+        return self._reached
+
+    async def _move(self, lease_s: float) -> None:
+        """Writes how far it has come. Raises Overtaken where somebody else has changed the subscription."""
+        reached = self._settle()
+        changed, attempts = set(self._changed), list(self._attempts)
+        noted = [self._stragglers[each] for each in changed if each in self._stragglers]
+        ended = [each for each in changed if each not in self._stragglers]
+        asked_at = self._loop.time()
+        async with database.connection(self._pool) as conn, conn.transaction():
+            moves = await conn.fetchval(
+                database.statement("move"), self.of.id, self._moves, reached.seq, reached.mark, self._state,
+                self._why, _moment(self._failing_since), _moment(self._confirmed_at), lease_s,
+            )  # fmt: skip
+            if moves is None:
+                raise Overtaken
+            await database.end_stragglers(conn, self.of.id, ended)
+            await database.note_stragglers(conn, self.of.id, noted)
+            await database.log_attempts(conn, self.of.id, attempts)
+        self._moves, self._moved_at = moves, asked_at
+        self._changed -= changed
+        del self._attempts[: len(attempts)]
+
+
+def _aggregate(entry: Entry) -> Aggregate:
+    return entry.recorded.stream.aggregate_type, entry.recorded.stream.key
+
+
+def _moment(at: float | None) -> object:
+    return None if at is None else database.moment(at)

@@ -1,0 +1,177 @@
+"""Subscriptions in Postgres: the statements, and rows as values."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import asyncpg
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.events import Recorded, Stream
+from gateway.log.entries import event_of
+from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
+from gateway.relay.outbox import Entry, Filter
+from gateway.relay.position import Place
+from gateway.telemetry.redact import reason
+
+ACQUIRE_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """A row of `subscription`. `moves` is what a compare-and-swap names; `document` holds secrets."""
+
+    id: int
+    tenant: bytes
+    name: str
+    kind: str
+    declared: bool
+    document: bytes = field(repr=False)
+    filter: Filter
+    p: int
+    place: Place
+    moves: int
+    state: str
+    why: str | None
+    failing_since: float | None
+    confirmed_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """An aggregate that waits at `version`, while others go on. Times are Unix seconds."""
+
+    aggregate_type: str
+    key: str
+    version: int
+    event_id: bytes
+    state: str
+    attempts: int
+    due_at: float
+    since: float
+    error: str | None = None
+    claim: bytes | None = None
+    claimed_to: int | None = None
+
+    @property
+    def aggregate(self) -> tuple[str, str]:
+        return self.aggregate_type, self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try to deliver, as it is kept."""
+
+    event_id: bytes
+    number: int
+    at: float
+    took_ms: int
+    outcome: str
+    status: int | None
+    error: str | None
+    response: bytes
+
+
+@cache
+def statement(name: str) -> str:
+    """The SQL in `sql/<name>.sql`; its header says what it takes and returns."""
+    return (files("gateway.relay") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+@asynccontextmanager
+async def connection(pool: asyncpg.Pool) -> AsyncIterator[Any]:
+    """A connection of the pool. Whatever Postgres fails with becomes PostgresTrouble."""
+    try:
+        async with pool.acquire(timeout=ACQUIRE_S) as acquired:
+            yield acquired
+    except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
+        raise PostgresTrouble(reason(error)) from error
+
+
+async def fetch(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
+    """The rows of one statement. Raises PostgresTrouble."""
+    async with connection(pool) as conn:
+        return list(await conn.fetch(statement(name), *args))
+
+
+def subscribed(row: Any) -> Subscribed:
+    tenant = row["tenant"].bytes
+    wanted = Filter(tenant, frozenset(row["types"] or ()), frozenset(row["event_types"] or ()))
+    return Subscribed(
+        row["id"], tenant, row["name"], row["kind"], row["declared"], row["document"], wanted, row["p"],
+        Place(row["seq"], row["mark"]), row["moves"], row["state"], row["why"], seconds(row["failing_since"]),
+        seconds(row["confirmed_at"]),
+    )  # fmt: skip
+
+
+async def stragglers(conn: Any, subscription: int) -> list[Straggler]:
+    rows = await conn.fetch(statement("stragglers"), subscription)
+    return [
+        Straggler(
+            row["aggregate_type"], row["aggregate_id"], row["version"], row["event"].bytes, row["state"],
+            row["attempts"], row["due_at"].timestamp(), row["since"].timestamp(), row["error"],
+            None if row["claim"] is None else row["claim"].bytes, row["claimed_to"],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+async def note_stragglers(conn: Any, subscription: int, noted: Sequence[Straggler]) -> None:
+    if noted:
+        columns: list[list[Any]] = [list(column) for column in zip(*map(_straggler_row, noted), strict=True)]
+        await conn.execute(statement("straggle"), subscription, *columns)
+
+
+def _straggler_row(each: Straggler) -> tuple[Any, ...]:
+    return (
+        each.aggregate_type, each.key, each.version, UUID(each.event_id), each.state, each.attempts,
+        moment(each.due_at), moment(each.since), each.error, None if each.claim is None else UUID(each.claim),
+        each.claimed_to,
+    )  # fmt: skip
+
+
+async def end_stragglers(conn: Any, subscription: int, ended: Iterable[tuple[str, str]]) -> None:
+    listed = list(ended)
+    if listed:
+        types, keys = [each[0] for each in listed], [each[1] for each in listed]
+        await conn.execute(statement("caught_up"), subscription, types, keys)
+
+
+async def log_attempts(conn: Any, subscription: int, attempts: Sequence[Attempt]) -> None:
+    if attempts:
+        rows = [
+            (UUID(each.event_id), each.number, moment(each.at), each.took_ms, each.outcome, each.status,
+             each.error, each.response)
+            for each in attempts
+        ]  # fmt: skip
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        await conn.execute(statement("log_attempts"), subscription, *columns)
+
+
+async def next_of_aggregate(
+    conn: Any, of: Subscribed, aggregate: tuple[str, str], version: int, up_to: int, limit: int
+) -> list[Entry]:
+    """Its next events, from `version` on and no further than the seq `up_to`."""
+    aggregate_type, key = aggregate
+    rows = await conn.fetch(
+        statement("next_of_aggregate"), UUID(of.tenant), aggregate_type, key, version,
+        sorted(of.filter.event_types) or None, of.p, up_to, limit,
+    )  # fmt: skip
+    stream = Stream(of.tenant, aggregate_type, key)
+    return [
+        Entry(Place(row["seq"], row["mark"]), Recorded(stream, row["version"], event_of(row))) for row in rows
+    ]
+
+
+def seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)

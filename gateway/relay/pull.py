@@ -1,0 +1,233 @@
+"""Events for those who can't receive: claimed by whoever asks, and handed out again unless they are acked.
+
+Owns: consumer groups without members. All consumers of a subscription share its events; while one holds
+events of an aggregate, nobody else gets that aggregate's, so each aggregate is worked off in order. Each
+call is one transaction under the lock of the subscription's row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from gateway.event_json import fed_json
+from gateway.relay import database
+from gateway.relay.database import Straggler, Subscribed, connection, statement, subscribed
+from gateway.relay.outbox import Entry, Outbox
+from gateway.relay.position import encode_alone
+from gateway.relay.subscriptions import Subscriptions, usable
+from spec.subscriptions import Pull as Declared
+
+CLAIM_EVENTS_MAX: Final = 1000
+CLAIM_BYTES_MAX: Final = 4 * 1024 * 1024
+OUT_MAX: Final = 10_000
+"""Aggregates that may be out at once, or parked: then nothing new is handed out."""
+
+STRETCHES_MAX: Final = 10
+"""Looks at the outbox that one claim takes: where all is filtered out, the next claim goes on from there."""
+
+Aggregate = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`events` are JSON, each aggregate's in order; `id` acks them all. None where there are none."""
+
+    id: UUID | None
+    events: tuple[bytes, ...]
+    lease_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NotPulled:
+    """There is no such subscription, or its events are sent."""
+
+    why: str
+    found: bool
+
+
+class Pull:
+    """`clock` gives Unix seconds. Every method raises PostgresTrouble."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        outbox: Outbox,
+        subscriptions: Subscriptions,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._pool = pool
+        self._outbox = outbox
+        self._subscriptions = subscriptions
+        self._clock = clock
+
+    async def claim(
+        self, tenant: UUID, name: str, limit: int, lease_s: float | None = None
+    ) -> Claim | NotPulled:
+        """Up to `limit` events: first those whose lease is over, then new ones."""
+        await self._subscriptions.declare(tenant)
+        async with connection(self._pool) as conn, conn.transaction():
+            found = await self._locked(conn, tenant, name)
+            if isinstance(found, NotPulled):
+                return found
+            of, declared = found
+            lasting = lease_s or declared.lease_s
+            if of.state != "active":
+                return Claim(None, (), lasting)
+            handing = _Handing(conn, of, uuid4(), self._clock(), lasting, declared.attempts_max, limit)
+            waiting = {each.aggregate: each for each in await database.stragglers(conn, of.id)}
+            await handing.again(waiting)
+            place = of.place
+            for _ in range(STRETCHES_MAX):
+                if not handing.left or len(waiting) + len(handing.noted) >= OUT_MAX:
+                    break
+                stretch = await self._outbox.stretch(of.p, of.filter, place, handing.left, CLAIM_BYTES_MAX)
+                handing.new(stretch.entries, waiting)
+                place = stretch.reached
+                if stretch.caught_up:
+                    break
+            await database.note_stragglers(conn, of.id, list(handing.noted.values()))
+            if place != of.place or handing.noted:
+                await conn.execute(statement("advance"), of.id, place.seq, place.mark)
+            events = tuple(_json(of, entry) for entry in handing.entries)
+            return Claim(handing.claim if events else None, events, lasting)
+
+    async def ack(
+        self, tenant: UUID, name: str, claims: Sequence[UUID], event_ids: Sequence[UUID]
+    ) -> int | NotPulled:
+        """How many aggregates went on: a whole claim's, or those whose events are named, up to the first that
+        is not. What is not held any more is passed over: somebody else has it by now."""
+        await self._subscriptions.declare(tenant)
+        async with connection(self._pool) as conn, conn.transaction():
+            found = await self._locked(conn, tenant, name)
+            if isinstance(found, NotPulled):
+                return found
+            of, _ = found
+            acked = {each.bytes for each in event_ids}
+            whole = {each.bytes for each in claims}
+            held = [each for each in await database.stragglers(conn, of.id) if each.state == "claimed"]
+            done = 0
+            for straggler in held:
+                to = straggler.claimed_to if straggler.claim in whole else None
+                if to is None:
+                    to = await _acked_to(conn, of, straggler, acked)
+                if to is not None:
+                    await self._went_on(conn, of, straggler, to)
+                    done += 1
+            if done:
+                await conn.execute(statement("confirmed"), of.id)
+            return done
+
+    async def _went_on(self, conn: Any, of: Subscribed, straggler: Straggler, to: int) -> None:
+        following = await database.next_of_aggregate(conn, of, straggler.aggregate, to + 1, of.place.seq, 1)
+        if not following:
+            await database.end_stragglers(conn, of.id, [straggler.aggregate])
+            return
+        recorded, now = following[0].recorded, self._clock()
+        rest = replace(straggler, version=recorded.version, event_id=recorded.event.id)
+        if straggler.claimed_to is None or to >= straggler.claimed_to:
+            rest = replace(
+                rest, state="retrying", attempts=0, due_at=now, since=now, claim=None, claimed_to=None
+            )
+        await database.note_stragglers(conn, of.id, [rest])
+
+    async def _locked(self, conn: Any, tenant: UUID, name: str) -> tuple[Subscribed, Declared] | NotPulled:
+        row = await conn.fetchrow(statement("find") + " FOR UPDATE", tenant, name)
+        if row is None:
+            return NotPulled(f"There is no subscription {name!r}.", False)
+        of = subscribed(row)
+        read = usable(of, {})
+        if of.kind != "pull" or not hasattr(read, "target") or not isinstance(read.target, Declared):
+            return NotPulled(f"The subscription sends its events to a {of.kind}; nobody claims them.", True)
+        return of, read.target
+
+
+class _Handing:
+    """One claim in the making."""
+
+    def __init__(
+        self,
+        conn: Any,
+        of: Subscribed,
+        claim: UUID,
+        now: float,
+        lease_s: float,
+        attempts_max: int,
+        limit: int,
+    ) -> None:
+        self._conn = conn
+        self._of = of
+        self._now = now
+        self._due_at = now + lease_s
+        self._attempts_max = attempts_max
+        self.claim = claim
+        self.left = limit
+        self.entries: list[Entry] = []
+        self.noted: dict[Aggregate, Straggler] = {}
+
+    async def again(self, waiting: dict[Aggregate, Straggler]) -> None:
+        """What was handed out and not acked, and what came behind it meanwhile."""
+        due = [each for each in waiting.values() if each.state != "parked" and each.due_at <= self._now]
+        for straggler in sorted(due, key=lambda each: each.since):
+            if not self.left:
+                return
+            if straggler.attempts >= self._attempts_max:
+                why = f"It was claimed {straggler.attempts} times and never acked."
+                self._note(replace(straggler, state="parked", error=why, claim=None, claimed_to=None))
+                continue
+            entries = await database.next_of_aggregate(
+                self._conn, self._of, straggler.aggregate, straggler.version, self._of.place.seq, self.left
+            )
+            if entries:
+                self._hand(straggler.aggregate, entries, straggler.attempts + 1, straggler.since)
+
+    def new(self, entries: Sequence[Entry], waiting: dict[Aggregate, Straggler]) -> None:
+        """What nobody has had yet. An aggregate that is out already is left to whoever has it."""
+        lanes: dict[Aggregate, list[Entry]] = {}
+        for entry in entries:
+            stream = entry.recorded.stream
+            aggregate = stream.aggregate_type, stream.key
+            if aggregate not in waiting and aggregate not in self.noted:
+                lanes.setdefault(aggregate, []).append(entry)
+        for aggregate, lane in lanes.items():
+            self._hand(aggregate, lane, 1, self._now)
+
+    def _hand(self, aggregate: Aggregate, entries: Sequence[Entry], attempts: int, since: float) -> None:
+        first, last = entries[0].recorded, entries[-1].recorded
+        self.left -= len(entries)
+        self.entries += entries
+        self._note(
+            Straggler(
+                *aggregate, first.version, first.event.id, "claimed", attempts, self._due_at, since, None,
+                self.claim.bytes, last.version,
+            )
+        )  # fmt: skip
+
+    def _note(self, straggler: Straggler) -> None:
+        self.noted[straggler.aggregate] = straggler
+
+
+async def _acked_to(conn: Any, of: Subscribed, straggler: Straggler, acked: set[bytes]) -> int | None:
+    """The version up to which the aggregate's events are among the acked ones; None: not even the first."""
+    if straggler.event_id not in acked:
+        return None
+    last = straggler.claimed_to or straggler.version
+    entries = await database.next_of_aggregate(
+        conn, of, straggler.aggregate, straggler.version, of.place.seq, CLAIM_EVENTS_MAX
+    )
+    to = straggler.version
+    for entry in entries:
+        if entry.recorded.event.id not in acked or entry.recorded.version > last:
+            break
+        to = entry.recorded.version
+    return to
+
+
+def _json(of: Subscribed, entry: Entry) -> bytes:
+    return fed_json(entry.recorded, encode_alone(of.p, entry.place))

@@ -1,0 +1,230 @@
+"""The relay: a process's share of all subscriptions, delivered.
+
+Owns: which subscriptions this process holds. Each is leased in Postgres; one whose relay died is taken over
+when its lease is over. Any number of relays may run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import asyncpg
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.log.postgres import PostgresTrouble
+from gateway.relay import database
+from gateway.relay.courier import Courier, Overtaken, Pace
+from gateway.relay.database import Subscribed, fetch, subscribed
+from gateway.relay.outbox import Outbox
+from gateway.relay.redis_stream import RedisStreamTarget
+from gateway.relay.subscriptions import Standing, Subscriptions, standing, usable
+from gateway.relay.targets import Target
+from gateway.relay.webhook import WebhookTarget
+from gateway.telemetry.metrics import Metrics, Reading
+from gateway.telemetry.redact import reason
+from spec.errors import Fault
+from spec.subscriptions import Pull, RedisStream, Webhook
+from spec.subscriptions import Subscription as Declared
+
+logger = logging.getLogger("sluice.relay")
+
+LOOK_EVERY_S: Final = 0.5  # for subscriptions that are new, changed, or left behind by a relay that died
+HEADS_EVERY_S: Final = 0.05  # for commits that nobody told of
+ACQUIRE_MAX: Final = 50
+READ_EVERY_S: Final = 5.0
+FORGET_EVERY_S: Final = 60.0
+FORGET_MAX: Final = 10_000
+STOP_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a relay is run with; seconds and counts."""
+
+    inflight: int = 16
+    lease_s: float = 6.0
+    attempts_keep_s: float = 7 * 86_400.0
+    allow_private: bool = False
+
+
+class Relay:
+    """`environ` holds the secrets that subscriptions name; `clock` gives Unix seconds."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        outbox: Outbox,
+        subscriptions: Subscriptions,
+        environ: Mapping[str, str],
+        terms: Terms,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._pool = pool
+        self._outbox = outbox
+        self._subscriptions = subscriptions
+        self._environ = environ
+        self._terms = terms
+        self._metrics = metrics
+        self._clock, self._chance = clock, chance
+        self._loop = asyncio.get_running_loop()
+        self._couriers: dict[Courier, asyncio.Task[None]] = {}
+        self._unusable: set[int] = set()
+        self._standings: list[Standing] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._away = False
+        self._woken = asyncio.Event()
+
+    async def start(self) -> None:
+        for loop, pause_s in (
+            (self.look, LOOK_EVERY_S), (self._read, READ_EVERY_S), (self._forget, FORGET_EVERY_S),
+        ):  # fmt: skip
+            self._tasks.append(self._loop.create_task(self._again(loop, pause_s)))
+        self._tasks.append(self._loop.create_task(self._follow_heads()))
+
+    async def stop(self) -> None:
+        """What is under way ends, STOP_S later at most; leases are given back."""
+        await _ended(self._tasks)
+        for courier in self._couriers:
+            courier.stop()
+        if self._couriers:
+            await asyncio.wait(self._couriers.values(), timeout=STOP_S)
+        await _ended(list(self._couriers.values()))
+
+    def wake(self) -> None:
+        """Something was committed."""
+        self._woken.set()
+
+    async def look(self) -> None:
+        """Brings in what specs declare, and takes what nobody delivers."""
+        await self._subscriptions.declare()
+        rows = await fetch(self._pool, "acquire", self.owner, self._terms.lease_s, ACQUIRE_MAX)
+        for row in rows:
+            await self._take(subscribed(row))
+
+    async def _take(self, of: Subscribed) -> None:
+        read = usable(of, self._environ)
+        if not isinstance(read, Declared):
+            await self._tell_unusable(of, read)
+            return  # its lease keeps others from looking at it all the time
+        self._unusable.discard(of.id)
+        target, pace = self._target(read), self._pace(read)
+        async with database.connection(self._pool) as conn:
+            waiting = await database.stragglers(conn, of.id)
+        courier = Courier(
+            self._pool, self._outbox, of, waiting, target, pace, self._metrics,
+            clock=self._clock, chance=self._chance,
+        )  # fmt: skip
+        task = self._loop.create_task(self._deliver(courier))
+        self._couriers[courier] = task
+        task.add_done_callback(lambda _: self._couriers.pop(courier, None))
+
+    async def _tell_unusable(self, of: Subscribed, fault: Fault) -> None:
+        if of.id not in self._unusable:
+            self._unusable.add(of.id)
+            told = {"tenant": str(UUID(of.tenant)), "subscription": of.name, "why": fault.error}
+            logger.error("subscription_unusable", extra=told)
+        await fetch(self._pool, "note_why", of.id, f"{fault.pointer}: {fault.error}")
+
+    def _target(self, read: Declared) -> Target:
+        allow_private = self._terms.allow_private
+        match read.target:
+            case Webhook() as webhook:
+                return WebhookTarget(webhook, self._environ, allow_private=allow_private, clock=self._clock)
+            case RedisStream() as stream:
+                return RedisStreamTarget(stream, allow_private=allow_private)
+            case Pull():
+                raise AssertionError("nobody sends what is pulled")
+
+    def _pace(self, read: Declared) -> Pace:
+        assert not isinstance(read.target, Pull)
+        return Pace(read.target.retry_s, self._terms.inflight, self._terms.lease_s)
+
+    async def _deliver(self, courier: Courier) -> None:
+        try:
+            await courier.run()
+        except Overtaken:
+            return
+        except PostgresTrouble as trouble:
+            self._trouble(trouble)
+        except Exception:
+            logger.exception("task_restarted")
+
+    async def _follow_heads(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(HEADS_EVERY_S):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            self._woken.clear()
+            if not self._couriers:
+                continue
+            try:
+                heads = {row["p"]: row["seq"] for row in await fetch(self._pool, "heads")}
+            except PostgresTrouble as trouble:
+                self._trouble(trouble)
+                await asyncio.sleep(LOOK_EVERY_S)
+                continue
+            for courier in self._couriers:
+                courier.notice(heads[courier.of.p])
+
+    async def _again(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
+        while True:
+            try:
+                await work()
+                self._away = False
+            except PostgresTrouble as trouble:
+                self._trouble(trouble)
+            except Exception:
+                logger.exception("task_restarted")
+            await asyncio.sleep(pause_s)
+
+    def _trouble(self, trouble: PostgresTrouble) -> None:
+        if not self._away:
+            logger.warning("relay_waits", extra={"why": reason(trouble)})
+        self._away = True
+
+    async def _forget(self) -> None:
+        await fetch(self._pool, "forget_attempts", self._terms.attempts_keep_s, FORGET_MAX)
+
+    async def _read(self) -> None:
+        self._standings = await standing(self._pool)
+
+    def readings(self) -> Iterator[Reading]:
+        """How all subscriptions of the instance stand, whoever delivers them, as of some seconds ago."""
+        yield Reading("sluice_relay_subscriptions", len(self._couriers))
+        for kind in ("webhook", "redis_stream", "pull"):
+            of_kind = [each for each in self._standings if each.kind == kind]
+            active = [each for each in of_kind if each.state == "active"]
+            yield Reading(
+                "sluice_relay_lag_events", max((each.lag_events for each in active), default=0), (kind,)
+            )
+            yield Reading(
+                "sluice_relay_lag_seconds", max((each.lag_s for each in active), default=0), (kind,)
+            )
+            yield Reading("sluice_relay_retrying", sum(each.retrying for each in of_kind), (kind,))
+            yield Reading("sluice_relay_parked", sum(each.parked for each in of_kind), (kind,))
+            disabled = sum(each.state == "disabled" for each in of_kind)
+            yield Reading("sluice_relay_disabled", disabled, (kind,))
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancels until they have ended: a wait in asyncpg may swallow a cancellation, before Python 3.12."""
+    running = {task for task in tasks if not task.done()}
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=0.1)

@@ -1,0 +1,2 @@
+-- Where each partition stands.
+SELECT p, seq FROM partition_log

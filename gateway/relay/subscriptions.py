@@ -1,0 +1,395 @@
+"""Subscriptions as their owners see them: put, shown, ended, paused, replayed. What a spec declares and what
+was PUT stand in one table.
+
+Owns: what a change does to the cursor, and that no secret is ever shown. Must not know HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from gateway.config import redacted
+from gateway.relay import database
+from gateway.relay.database import Subscribed, connection, fetch, statement, subscribed
+from gateway.relay.outbox import Filter, LostPlace, Outbox
+from gateway.relay.position import START, Place, Position, decode, encode
+from spec.errors import Fault, Faults, Report
+from spec.parse import parse
+from spec.subscriptions import Pull, Reachable, RedisStream, Subscription, Webhook, read_subscription
+
+logger = logging.getLogger("sluice.relay")
+
+SUBSCRIPTIONS_MAX: Final = 200
+"""Of a tenant: each holds a cursor, a lease and connections."""
+
+COUNTED_MAX: Final = 10_000
+"""Lag is counted up to here: whoever is further behind needs no exact figure."""
+
+HIDDEN: Final = "***"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a subscription stands. `lag_events` counts what it has not been sent yet; `lag_s` is the age of the
+    oldest event that it waits for, also of those that are tried again. Times are Unix seconds."""
+
+    tenant: str
+    name: str
+    kind: str
+    declared: bool
+    state: str
+    why: str | None
+    lag_events: int
+    lag_s: float
+    retrying: int
+    claimed: int
+    parked: int
+    failing_since: float | None
+    confirmed_at: float | None
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """It is so now; `created` where there was none."""
+
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """Not done: the spec declares it, and only the spec changes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooMany:
+    """Not done: the tenant has SUBSCRIPTIONS_MAX of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoPosition:
+    """Not done: `start` is no position of this tenant's feed."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    name: str
+    declared: bool
+    subscription: Subscription
+    document: bytes = field(repr=False)
+
+
+class Subscriptions:
+    """Every method raises PostgresTrouble. `environ` holds the secrets that documents name."""
+
+    def __init__(
+        self, pool: asyncpg.Pool, outbox: Outbox, environ: Mapping[str, str], *, allow_private: bool
+    ) -> None:
+        self._pool = pool
+        self._outbox = outbox
+        self._environ = Reachable(environ, allow_private)
+
+    async def put(
+        self, tenant: UUID, name: str, document: dict[str, Any]
+    ) -> Put | Declared | TooMany | NoPosition | Faults:
+        """Makes it, or changes it: its cursor stays, unless `start` is another than before. A secret that
+        reads `***` is the one that it has."""
+        before = await self._found(tenant, name)
+        if before is not None and before.declared:
+            return Declared()
+        document = _with_secrets_of(document, before)
+        report = Report()
+        read = read_subscription(document, "", self._environ, report)
+        if read is None:
+            return report.faults()
+        wanted = _Wanted(name, False, read, json.dumps(document, ensure_ascii=False).encode())
+        try:
+            async with connection(self._pool) as conn, conn.transaction():
+                return await self._write(conn, tenant, wanted)
+        except LostPlace as lost:
+            return NoPosition(str(lost))
+
+    async def shown(self, tenant: UUID, name: str) -> dict[str, Any] | None:
+        """Document and standing, as they may be shown; None where there is none."""
+        return next(iter(await self.every(tenant, name)), None)
+
+    async def every(self, tenant: UUID, name: str | None = None) -> list[dict[str, Any]]:
+        await self.declare(tenant)
+        rows = await fetch(self._pool, "every", tenant)
+        standings = {each.name: each for each in await standing(self._pool, tenant)}
+        return [
+            _shown(each, standings[each.name])
+            for each in map(subscribed, rows)
+            if each.name in standings and name in (None, each.name)
+        ]
+
+    async def end(self, tenant: UUID, name: str) -> bool | Declared:
+        """Whether there was one."""
+        found = await self._found(tenant, name)
+        if found is None or found.declared:
+            return False if found is None else Declared()
+        async with connection(self._pool) as conn:
+            await conn.execute("DELETE FROM subscription WHERE id = $1", found.id)
+        return True
+
+    async def pause(self, tenant: UUID, name: str) -> bool:
+        return await self._set_state(tenant, name, "paused")
+
+    async def resume(self, tenant: UUID, name: str) -> bool:
+        """Also one that was disabled."""
+        return await self._set_state(tenant, name, "active")
+
+    async def replay(self, tenant: UUID, name: str, event_id: UUID | None = None) -> int | None:
+        """How many parked events are tried again, each with its aggregate behind it; None: no such
+        subscription."""
+        found = await self._found(tenant, name)
+        if found is None:
+            return None
+        async with connection(self._pool) as conn, conn.transaction():
+            done: str = await conn.execute(statement("replay"), found.id, event_id)
+            await self._touch(conn, found.id)
+        return int(done.rpartition(" ")[2])
+
+    async def skip(self, tenant: UUID, name: str, event_id: UUID) -> bool | None:
+        """Gives a parked event up: its aggregate goes on behind it. Whether it was parked; None: no such
+        subscription."""
+        found = await self._found(tenant, name)
+        if found is None:
+            return None
+        async with connection(self._pool) as conn, conn.transaction():
+            row = await conn.fetchrow(statement("parked"), found.id, event_id)
+            if row is None:
+                return False
+            await conn.execute(statement("skip"), found.id, event_id)
+            await self._touch(conn, found.id)
+        return True
+
+    async def waiting(self, tenant: UUID, name: str, state: str | None, limit: int) -> list[Any] | None:
+        """What waits, oldest first: events that are tried again or parked."""
+        found = await self._found(tenant, name)
+        if found is None:
+            return None
+        rows = await fetch(self._pool, "waiting", found.id, state, limit)
+        return [
+            {
+                "event_id": str(row["event"]),
+                "aggregate_type": row["aggregate_type"],
+                "key": row["aggregate_id"],
+                "version": row["version"],
+                "state": row["state"],
+                "attempts": row["attempts"],
+                "since": row["since"].timestamp(),
+                "due_at": None if row["state"] == "parked" else row["due_at"].timestamp(),
+                "error": row["error"],
+            }
+            for row in rows
+        ]
+
+    async def attempts(
+        self, tenant: UUID, name: str, event_id: UUID | None, limit: int
+    ) -> list[dict[str, Any]] | None:
+        """What was tried, newest first."""
+        found = await self._found(tenant, name)
+        if found is None:
+            return None
+        rows = await fetch(self._pool, "attempts", found.id, event_id, limit)
+        return [
+            {
+                "event_id": str(row["event"]),
+                "attempt": row["attempt"],
+                "at": row["at"].timestamp(),
+                "took_ms": row["took_ms"],
+                "outcome": row["outcome"],
+                "status": row["status"],
+                "error": row["error"],
+                "response": row["response"].decode("utf-8", "replace"),
+            }
+            for row in rows
+        ]
+
+    async def declare(self, tenant: UUID | None = None) -> None:
+        """Brings what deployed specs declare into the table, of all tenants or of one."""
+        for row in await fetch(self._pool, "undeclared_specs", tenant):
+            spec = parse(row["document"], Reachable(self._environ))
+            if isinstance(spec, Faults):
+                continue  # the catalog says so; a gateway where its secrets are set does it
+            document = msgspec.json.decode(row["document"])
+            declared = document.get("spec", document).get("subscriptions", {})
+            wanted = [
+                _Wanted(name, True, each, msgspec.json.encode(declared[name]))
+                for name, each in spec.subscriptions.items()
+            ]
+            await self._declare(UUID(bytes=row["tenant"].bytes), row["revision"], wanted)
+
+    async def _declare(self, tenant: UUID, revision: int, wanted: Sequence[_Wanted]) -> None:
+        names = [each.name for each in wanted]
+        async with connection(self._pool) as conn, conn.transaction():
+            if await conn.fetchval(statement("note_spec"), tenant, revision) is None:
+                return
+            await conn.execute(statement("end_undeclared"), tenant, names)
+            for each in wanted:
+                try:
+                    done = await self._write(conn, tenant, each)
+                except LostPlace as lost:
+                    done = NoPosition(str(lost))
+                if not isinstance(done, Put):
+                    why = f"More than {SUBSCRIPTIONS_MAX}." if isinstance(done, TooMany) else str(done)
+                    told = {"tenant": str(tenant), "subscription": each.name, "why": why}
+                    logger.error("subscription_unusable", extra=told)
+
+    async def _write(self, conn: Any, tenant: UUID, wanted: _Wanted) -> Put | TooMany | NoPosition:
+        """Raises LostPlace."""
+        row = await conn.fetchrow(statement("find") + " FOR UPDATE", tenant, wanted.name)
+        before = None if row is None else subscribed(row)
+        read = wanted.subscription
+        filtered = tuple(
+            None if each is None else [*each] for each in (read.filter.types, read.filter.event_types)
+        )
+        kind = _KINDS[type(read.target)]
+        if before is None or _start(before) != read.start:
+            place = await self._place(tenant, read.start)
+            if place is None:
+                return NoPosition('Send "beginning", "now", or a position that the feed gave.')
+        else:
+            place = before.place
+        if before is None:
+            p = self._outbox.partition(tenant.bytes)
+            made = await conn.fetchval(
+                statement("create"), tenant, wanted.name, kind, wanted.declared, wanted.document, *filtered,
+                p, place.seq, place.mark, SUBSCRIPTIONS_MAX,
+            )  # fmt: skip
+            return TooMany() if made is None else Put(created=True)
+        await conn.execute(
+            statement("change"),
+            before.id,
+            kind,
+            wanted.declared,
+            wanted.document,
+            *filtered,
+            place.seq,
+            place.mark,
+        )
+        if place != before.place or kind != before.kind:
+            await conn.execute("DELETE FROM straggler WHERE subscription = $1", before.id)
+        return Put(created=False)
+
+    async def _place(self, tenant: UUID, start: str) -> Place | None:
+        """Where `start` is. Raises LostPlace where nobody can stand there."""
+        p = self._outbox.partition(tenant.bytes)
+        if start == "now":
+            return (await self._outbox.end(tenant.bytes)).at(p)
+        position: Position | None = START if start == "beginning" else decode(start)
+        if position is None:
+            return None
+        await self._outbox.page(Filter(tenant.bytes), position, 1)  # is it a place of this outbox?
+        return position.at(p)
+
+    async def _found(self, tenant: UUID, name: str) -> Subscribed | None:
+        await self.declare(tenant)
+        rows = await fetch(self._pool, "find", tenant, name)
+        return subscribed(rows[0]) if rows else None
+
+    async def _set_state(self, tenant: UUID, name: str, state: str) -> bool:
+        found = await self._found(tenant, name)
+        if found is not None:
+            await fetch(self._pool, "set_state", found.id, state)
+        return found is not None
+
+    async def _touch(self, conn: Any, subscription: int) -> None:
+        """Whoever delivers starts anew from what is written now."""
+        await conn.execute(statement("touch"), subscription)
+
+
+_KINDS: Final = {Webhook: "webhook", RedisStream: "redis_stream", Pull: "pull"}
+
+
+async def standing(pool: asyncpg.Pool, tenant: UUID | None = None) -> list[Standing]:
+    """Of one tenant, or of all, by tenant and name. Raises PostgresTrouble."""
+    return [_standing(row) for row in await fetch(pool, "standing", tenant, COUNTED_MAX)]
+
+
+def _standing(row: Any) -> Standing:
+    oldest = min((at for at in (row["oldest"], row["waiting_since"]) if at is not None), default=None)
+    return Standing(
+        tenant=row["tenant_name"],
+        name=row["name"],
+        kind=row["kind"],
+        declared=row["declared"],
+        state=row["state"],
+        why=row["why"],
+        lag_events=row["lag_events"],
+        lag_s=0.0 if oldest is None else max((row["now"] - oldest).total_seconds(), 0.0),
+        retrying=row["retrying"],
+        claimed=row["claimed"],
+        parked=row["parked"],
+        failing_since=database.seconds(row["failing_since"]),
+        confirmed_at=database.seconds(row["confirmed_at"]),
+        owner=row["owner"] if row["leased"] else None,
+    )
+
+
+def usable(of: Subscribed, environ: Mapping[str, str]) -> Subscription | Fault:
+    """What its document says; the first fault where it can't be used here, as where a secret is not set."""
+    report = Report()
+    read = read_subscription(msgspec.json.decode(of.document), "", Reachable(environ), report)
+    return report.faults()[0] if read is None else read
+
+
+def _shown(of: Subscribed, stands: Standing) -> dict[str, Any]:
+    document = msgspec.json.decode(of.document)
+    return {
+        "name": of.name,
+        "filter": document.get("filter", {}),
+        "start": document.get("start", "now"),
+        "target": without_secrets(document["target"]),
+        "declared": of.declared,
+        "state": of.state,
+        "why": of.why,
+        "position": encode(START.moved(of.p, of.place)),
+        "lag_events": stands.lag_events,
+        "lag_s": round(stands.lag_s, 3),
+        "retrying": stands.retrying,
+        "claimed": stands.claimed,
+        "parked": stands.parked,
+        "failing_since": of.failing_since,
+        "confirmed_at": of.confirmed_at,
+    }
+
+
+def without_secrets(target: dict[str, Any]) -> dict[str, Any]:
+    """A target as it may be shown."""
+    shown = dict(target)
+    if "secret" in shown:
+        shown["secret"] = HIDDEN
+    if isinstance(shown.get("url"), str):
+        shown["url"] = redacted(shown["url"])
+    return shown
+
+
+def _with_secrets_of(document: dict[str, Any], before: Subscribed | None) -> dict[str, Any]:
+    """What was shown may be sent back: `***` is what stands there already."""
+    target = document.get("target")
+    if before is None or not isinstance(target, dict):
+        return document
+    kept = msgspec.json.decode(before.document)["target"]
+    merged = dict(target)
+    if target.get("secret") == HIDDEN and "secret" in kept:
+        merged["secret"] = kept["secret"]
+    if "url" in kept and target.get("url") == redacted(kept["url"]):
+        merged["url"] = kept["url"]
+    return {**document, "target": merged}
+
+
+def _start(of: Subscribed) -> str:
+    start: str = msgspec.json.decode(of.document).get("start", "now")
+    return start

@@ -1,0 +1,69 @@
+"""The contract of a target that events are sent to.
+
+A target sends one parcel at a time to where it leads, and says what became of it. It keeps no order and no
+schedule: the courier does. Whoever adds a target implements `Target`, and has it pass the suite in
+tests/relay/contract.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+RESPONSE_BYTES_KEPT: Final = 4096
+"""Of what a receiver answers, for the log of attempts."""
+
+SEND_TIMEOUT_S: Final = 10.0
+"""One attempt, from the name's look-up to the answer. What takes longer failed, and may have arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One event on its way. `id` is the same at every attempt; `body` is the event in JSON, as the feed has
+    it."""
+
+    id: str
+    aggregate_type: str
+    key: str
+    type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The receiver has it."""
+
+    status: int | None = None
+    response: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It may or may not have arrived; try again. `why` is for a person, and holds no secret."""
+
+    why: str
+    status: int | None = None
+    response: bytes = b""
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The receiver wants nothing any more."""
+
+    why: str
+    status: int | None = None
+    response: bytes = b""
+
+
+Outcome = Confirmed | Failed | Gone
+
+
+class Target(Protocol):
+    """Made for one subscription. May be called many times at once, for different aggregates."""
+
+    async def send(self, parcel: Parcel) -> Outcome:
+        """One attempt, over within SEND_TIMEOUT_S. Whatever goes wrong outside is an outcome."""
+
+    async def close(self) -> None:
+        """Ends its connections. Harmless when there are none."""

@@ -1,0 +1,158 @@
+"""A database of its own for each module, a gateway on it that relays nothing, and a tenant for each test.
+
+`fill` appends; `relaying` runs a relay of the test's own beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from gateway.config import Config
+from gateway.log.partition import partition_of
+from gateway.log.postgres import Postgres, open_pool
+from gateway.relay.outbox import Outbox
+from gateway.relay.pull import Pull
+from gateway.relay.relay import Relay, Terms
+from gateway.relay.subscriptions import Put, Subscriptions
+from gateway.telemetry.metrics import Metrics
+from tests.edge.accounts import Account, open_account
+from tests.edge.calls import bulk, bulk_line, new_client
+from tests.edge.serving import Served, serving
+from tests.relay.receivers import WebReceiver, web_receiver
+from tests.servers import Servers
+
+_numbers = itertools.count(1)
+PARTITIONS = 16
+
+
+@pytest.fixture(scope="module")
+async def config(servers: Servers, template: str) -> AsyncIterator[Config]:
+    name = f"relay_{next(_numbers)}"
+    await _execute(
+        servers.database_url("postgres"), f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY"
+    )
+    url = servers.database_url(name)
+    await _execute(url, "UPDATE instance SET id = $1", uuid.uuid4())
+    yield Config(redis_url=servers.redis_url, postgres_url=url, relay=False, allow_private_targets=True)
+    await _execute(servers.database_url("postgres"), f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def _execute(url: str, statement: str, *args: object) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement, *args)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="module")
+async def gateway(config: Config) -> AsyncIterator[Served]:
+    async with serving(config) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+async def pool(config: Config) -> AsyncIterator[asyncpg.Pool]:
+    opened = await open_pool(config.postgres_url, 8, 5.0)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def tenant(pool: asyncpg.Pool) -> AsyncIterator[Account]:
+    account = await open_account(pool)
+    yield account
+    await pool.execute("DELETE FROM subscription")
+
+
+@pytest.fixture
+async def client(gateway: Served, tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
+    async with new_client(gateway.url, tenant.admin) as client:
+        yield client
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[WebReceiver]:
+    async with web_receiver() as started:
+        yield started
+
+
+@dataclass
+class Bench:
+    """One tenant's subscriptions, and what delivers them, in this process. `metrics` are the last relay's."""
+
+    pool: asyncpg.Pool
+    client: httpx.AsyncClient
+    tenant: uuid.UUID
+    outbox: Outbox
+    subscriptions: Subscriptions
+    pull: Pull
+
+    async def put(self, name: str, target: dict[str, Any], start: str = "beginning", **filtered: Any) -> None:
+        document = {"filter": filtered, "start": start, "target": target}
+        result = await self.subscriptions.put(self.tenant, name, document)
+        assert isinstance(result, Put), result
+
+    async def append(self, keys: list[str], times: int = 1, event_type: str = "was_noted") -> int:
+        """So many events of each key, one of each in turn. Returns how many that are."""
+        lines = [bulk_line(key, {"n": n}, event_type) for n in range(times) for key in keys]
+        answers = await bulk(self.client, *lines)
+        assert all(each["status"] == 201 for each in answers), answers
+        return len(lines)
+
+    def relaying(self, **more: Any) -> AbstractAsyncContextManager[Relay]:
+        return relaying(self, **more)
+
+    async def stands(self, name: str) -> dict[str, Any]:
+        shown = await self.subscriptions.shown(self.tenant, name)
+        assert shown is not None
+        return shown
+
+    async def head(self) -> int:
+        p = partition_of(self.tenant.bytes, PARTITIONS)
+        return int(await self.pool.fetchval("SELECT seq FROM partition_log WHERE p = $1", p))
+
+
+@asynccontextmanager
+async def relaying(bench: Bench, **more: Any) -> AsyncIterator[Relay]:
+    terms = Terms(
+        inflight=more.pop("inflight", 16),
+        lease_s=more.pop("lease_s", 2.0),
+        allow_private=more.pop("private", True),
+    )
+    relay = Relay(
+        bench.pool, bench.outbox, bench.subscriptions, {}, terms, Metrics(CollectorRegistry()), **more
+    )
+    await relay.start()
+    try:
+        yield relay
+    finally:
+        await relay.stop()
+
+
+@pytest.fixture
+async def bench(pool: asyncpg.Pool, client: httpx.AsyncClient, tenant: Account) -> Bench:
+    outbox = Outbox(Postgres(pool), PARTITIONS)
+    subscriptions = Subscriptions(pool, outbox, {}, allow_private=True)
+    return Bench(pool, client, uuid.UUID(tenant.id), outbox, subscriptions, Pull(pool, outbox, subscriptions))
+
+
+async def until(holds: Callable[[], bool | Awaitable[bool]], deadline_s: float = 20.0) -> None:
+    """Returns once it holds; asks again and again."""
+    async with asyncio.timeout(deadline_s):
+        while True:
+            answer = holds()
+            if answer if isinstance(answer, bool) else await answer:
+                return
+            await asyncio.sleep(0.02)
