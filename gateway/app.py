@@ -39,6 +39,7 @@ from gateway.edge.metrics import Counted, MetricsPage
 from gateway.edge.openapi.endpoint import OpenApi
 from gateway.edge.ops import MetricsHere, Ops, bind_ops, ops_listening
 from gateway.edge.outcomes import Outcomes
+from gateway.edge.parents import Parents
 from gateway.edge.protocol import make_protocol
 from gateway.edge.rate_limits import RateLimits
 from gateway.edge.reads import Reads
@@ -52,13 +53,14 @@ from gateway.edge.webhooks import Webhooks
 from gateway.intake.intake import Intake
 from gateway.intake.recorder import Recorder
 from gateway.log import postgres, scripts
-from gateway.log.limits import Limits
+from gateway.log.limits import limits_of
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
 from gateway.operations.audit_loop import AuditLoop
 from gateway.outgoing import Outgoing, outgoing
 from gateway.pools import CannotStart, check_redis, close_pool, open_postgres
 from gateway.registry.assigner import Assigner
+from gateway.registry.children import Children
 from gateway.registry.resolver import Resolver
 from gateway.registry.store import Store
 from gateway.registry.writer import Writer
@@ -77,7 +79,6 @@ _POOL_MAX = 8
 _CATALOG_POOL_MAX = 4
 _OUTBOX_POOL_MAX = 4  # whoever reads the history through does not stand in the way of appends
 _REDIS_CONNECTIONS_MAX = 64
-_QUEUE_BYTES_MAX = 64 * 1024 * 1024
 _BACKLOG = 2048
 _OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
@@ -102,14 +103,15 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
         with logs.counted(metrics.logged):
             async with _tracing(config) as tracing, _auditing(config, pool, instance, metrics):
                 log = Log(
-                    redis, pool, config.postgres_url, instance, _limits(config), Telemetry(metrics, tracing)
+                    redis, pool, config.postgres_url, instance, limits_of(config), Telemetry(metrics, tracing)
                 )
                 outbox = Outbox(postgres.Postgres(outbox_pool), instance.partitions)
                 live = Live(outbox, log.followers, log.announcements, stopping)
                 metrics.read_at_scrape(lambda: [Reading("sluice_feed_followers", live.count)])
                 catalog = Catalog(catalog_pool, Secrets(os.environ))
                 store = Store(pool)
-                assigner = Assigner(log, catalog, store, Writer(log, store))
+                writer = Writer(log, store)
+                assigner = Assigner(log, catalog, store, writer)
                 async with (
                     _running(config, log, catalog, assigner, metrics) as operators,
                     _recording(pool, config) as recorder,
@@ -127,6 +129,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                         catalog_pool,
                         reads,
                         aliases,
+                        Children(log, writer),
                         stopping,
                         operators,
                         Webhooks(intake, catalog, config),
@@ -204,6 +207,7 @@ def _application(
     catalog_pool: asyncpg.Pool,
     reads: Reads,
     aliases: Aliases,
+    children: Children,
     stopping: asyncio.Event,
     operators: Operators,
     webhooks: Webhooks,
@@ -225,7 +229,7 @@ def _application(
     )
     return Gate(
         callers,
-        Appends(log, catalog, outcomes, aliases, config),
+        Appends(log, catalog, outcomes, aliases, Parents(aliases, children, outcomes), config),
         reads,
         States(log),
         Follow(log, stopping),
@@ -296,20 +300,6 @@ async def _tracing(config: Config) -> AsyncIterator[OtelTracing | None]:
         yield sending
     finally:
         await asyncio.to_thread(sending.close)
-
-
-def _limits(config: Config) -> Limits:
-    return Limits(
-        sequence_appends_max=config.sequence_appends_max,
-        sequence_bytes_max=config.sequence_bytes_max,
-        commit_rows_max=config.commit_rows_max,
-        inflight_events_max=config.inflight_events_max,
-        queue_bytes_max=_QUEUE_BYTES_MAX,
-        append_deadline_s=config.append_deadline_s,
-        commit_timeout_s=config.append_deadline_s / 2,
-        journal_keep_s=config.journal_keep_s,
-        identity_window=config.identity_window,
-    )
 
 
 def serve(config: Config) -> None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from spec.errors import Report, below, proposal, shown
 from spec.identifiers import GLOBAL, NAME_GRAMMAR, RESERVED_ACTOR_PREFIX, is_name, singleton_fault
 from spec.model import DEFAULT_HANDLER, AggregateType, EventType, Spec
+from spec.names_check import check_prefixes
 from spec.operations import read_handler
 from spec.parts import PARTS
 from spec.schemas import any_value, compile_schema
@@ -58,7 +59,9 @@ def _check_spec(value: object, pointer: str, environ: Mapping[str, str], report:
         for key, check_part in PARTS.items()
         if key in spec
     }
-    return replace(declared, **{key: part for key, part in parts.items() if part is not None})
+    whole = replace(declared, **{key: part for key, part in parts.items() if part is not None})
+    check_prefixes(whole, pointer, report)
+    return whole
 
 
 def _check_aggregate_type(name: str, value: object, pointer: str, report: Report) -> AggregateType:

@@ -35,6 +35,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         "reserved_name": "a name that the system keeps for itself",
         "duplicate_name": "a name declared twice",
         "ambiguous_name": "a singleton that is, or normalizes to, an identifier of another kind",
+        "duplicate_prefix": "a prefix that two kinds of names would share",
         # Schemas
         "invalid_schema": "not JSON Schema 2020-12",
         "invalid_pattern": "a regular expression that can't be matched in linear time",
@@ -55,7 +56,6 @@ CODES: Mapping[str, str] = MappingProxyType(
         "undeclared": "a name that the spec does not declare elsewhere",
         "missing_secret": "a secret that is not there where the gateway runs",
         "invalid_secret": "a secret that can't be a key of its provider",
-        "not_available": "a part of the spec that this version of Sluice does not have yet",
         "too_many_faults": "there are more faults than are reported at once",
     }
 )

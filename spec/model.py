@@ -8,13 +8,22 @@ from types import MappingProxyType
 from typing import Literal
 
 from spec.handlers import DEFAULT_HANDLER, Handler
-from spec.names import PublicIds
+from spec.names import HashIds, PublicIds
 from spec.subschemas import Schema
 from spec.subscriptions import NONE, Subscription
 from spec.violations import CompiledSchema, SchemaViolation
 from spec.webhooks import Source
 
-__all__ = ["DEFAULT_HANDLER", "AggregateType", "EventType", "Mint", "PublicIds", "SchemaViolation", "Spec"]
+__all__ = [
+    "DEFAULT_HANDLER",
+    "AggregateType",
+    "EventType",
+    "HashIds",
+    "Mint",
+    "PublicIds",
+    "SchemaViolation",
+    "Spec",
+]
 
 Mint = Literal["uuid", "humane"]
 
@@ -61,3 +70,4 @@ class Spec:
     subscriptions: Mapping[str, Subscription] = field(default_factory=lambda: NONE)
     webhooks: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}))
     public_ids: PublicIds | None = None
+    hash_ids: HashIds | None = None

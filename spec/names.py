@@ -11,10 +11,21 @@ from dataclasses import dataclass
 PUBLIC_KEY_GRAMMAR = "[A-Z][A-Z0-9]{1,9}"
 """The key of public ids: `VNO` of `VNO-42`."""
 
+HASH_PREFIX_GRAMMAR = "[a-z][a-z0-9]{1,9}"
+"""The prefix of hash ids: `bd` of `bd-k86gaq`. No dash, no point: a name is never taken apart by guessing."""
+
 
 @dataclass(frozen=True, slots=True)
 class PublicIds:
     """Aggregates of `types` are numbered 1, 2, 3 … under `key`, all types together."""
 
     key: str
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HashIds:
+    """Aggregates of `types` get a short hash of what they are, under `prefix`."""
+
+    prefix: str
     types: tuple[str, ...]

@@ -130,7 +130,7 @@ def bad_identifier(text: str | None, spec: Spec, path: str) -> Refusal:
 def compose(spec: Spec, place: Address, asked: Asked, body: bytes, minting: Minting) -> Append | Fault:
     """The second half: body, metadata, schema. `place.event_type` tells a single append from a batch."""
     single = place.event_type is not None
-    envelope = read_single(body) if single else read_batch(body)
+    envelope = read_single(body) if single else read_batch(body, parent_allowed=place.minted)
     if isinstance(envelope, Refusal):
         return Fault(_before_the_envelope(place, envelope, body, minting.event_bytes_max), None)
     retry = _retry(minting.tenant, asked, envelope, place.path, body)
@@ -227,7 +227,7 @@ def retry_of(
         path += "/" + (canonicalize(key, spec.singletons if spec is not None else ()) or key)
     if event is not None:
         path += f"/{event}"
-    envelope = read_single(body) if event is not None else read_batch(body)
+    envelope = read_single(body) if event is not None else read_batch(body, parent_allowed=key is None)
     retry = _retry(tenant, asked, None if isinstance(envelope, Refusal) else envelope, path, body)
     return retry if retry.chosen else None
 

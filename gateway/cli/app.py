@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from gateway.cli import ids, keys, operations, relay, sources, specs, subscriptions, tenants
+from gateway.cli import ids, keys, operations, relay, sources, specs, subscriptions, tenants, webhooks
 from gateway.cli.database import PostgresOption, postgres_url, read_file
 from gateway.config import Config, one
 
@@ -42,6 +42,7 @@ app.add_typer(ids.app, name="ids")
 app.add_typer(keys.app, name="keys")
 app.add_typer(sources.app, name="sources")
 app.add_typer(tenants.app, name="tenants")
+app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(relay.app, name="relay")
 app.add_typer(subscriptions.app, name="subscriptions")
 

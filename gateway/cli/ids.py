@@ -27,7 +27,6 @@ COUNT_MAX = 100_000  # codes drawn at once: what a terminal or a script takes in
 
 _SPACES = (
     ("hash id, 6 characters", 32.0**6),
-    ("hash id, 7 characters", 32.0**7),
     ("hash id, 8 characters", 32.0**8),
     ("6 hex digits", 16.0**6),
     ("8 of base62", 62.0**8),
@@ -82,21 +81,24 @@ def check(
 def collisions(as_json: JsonOption = False) -> None:
     """Print how often names collide: the chance that any two of so many are equal, and the share of names
     that find their place taken. Computed here (birthday bounds), not quoted."""
-    figures = [
-        (name, count, any_collision(count, space), share_taken(count, space))
-        for name, space in _SPACES
-        for count in _COUNTS
-    ]
     if as_json:
         print_json(
             [
-                {"names": name, "count": count, "any": chance, "taken": share}
-                for name, count, chance, share in figures
+                {
+                    "names": name,
+                    "count": count,
+                    "any": any_collision(count, space),
+                    "taken": share_taken(count, space),
+                }
+                for name, space in _SPACES
+                for count in _COUNTS
             ]
         )
         return
-    rows = [(name, f"{count:,}", _percent(chance), _percent(share)) for name, count, chance, share in figures]
-    print_table(["names", "how many", "any two equal", "a name's place taken"], rows)
+    counts = [f"of {count:,}" for count in _COUNTS]
+    for title, figure in (("any two are equal", any_collision), ("a name's place is taken", share_taken)):
+        rows = [(name, *(_percent(figure(count, space)) for count in _COUNTS)) for name, space in _SPACES]
+        print_table([title, *counts], rows)
 
 
 def _percent(share: float) -> str:

@@ -88,6 +88,18 @@ class Aliases:
             return ()  # it is committed all the same, and its names will follow
         return tuple([each.alias.text for each in found if not each.retired])
 
+    async def meant(self, principal: Principal, text: str) -> Found:
+        """What an exact alias names, of whatever type. Raises Refused and PostgresTrouble."""
+        return await self._resolve(principal, text, None, exact=True)
+
+    async def names(self, spec: Spec, stream: Stream) -> list[Found]:
+        """The names of an aggregate; one that is written and about to get some is waited for. Raises
+        PostgresTrouble."""
+        found = await self._store.aliases_of(stream)
+        if found or not names_of_type(spec, stream.aggregate_type) or not await self._log.length(stream):
+            return found
+        return await self._assigner.named(stream, NAMES_WAIT_S)
+
     async def of(self, subject: Subject, send: Send, head_only: bool) -> None:
         """GET /{type}/{id}/aliases. 404 for an aggregate that was never written and has no name either."""
         try:

@@ -31,9 +31,10 @@ from gateway.config import Config
 from gateway.edge import render, respond
 from gateway.edge.aliases import Aliases
 from gateway.edge.outcomes import Answer, Outcomes, appended, refused
+from gateway.edge.parents import Parents, parent_of
 from gateway.edge.request import Head, Receive, Refused, Send, check_json_body, read_body
 from gateway.errors import Refusal
-from gateway.events import Appended, OutcomeUnknown, Stream
+from gateway.events import Append, Appended, OutcomeUnknown, Stream, make_append
 from gateway.log.log import Log
 from spec.identifiers import GLOBAL, HUMANE_RANDOM_BYTES, mint_humane
 from spec.model import AggregateType, Spec
@@ -62,9 +63,16 @@ class Call(msgspec.Struct, frozen=True, gc=False):
 
 class Appends:
     def __init__(
-        self, log: Log, catalog: Catalog, outcomes: Outcomes, aliases: Aliases, config: Config
+        self,
+        log: Log,
+        catalog: Catalog,
+        outcomes: Outcomes,
+        aliases: Aliases,
+        parents: Parents,
+        config: Config,
     ) -> None:
         self._log = log
+        self._parents = parents
         self._aliases = aliases
         self._outcomes = outcomes
         self._catalog = catalog
@@ -111,7 +119,9 @@ class Appends:
         )
         append = compose(deployed.spec, place, asked, body, minting)
         batch = names.event_type is None
-        if isinstance(append, Fault):
+        if names.minting and isinstance(append, Append) and (parent := parent_of(body)) is not None:
+            answer = await self._append_child(principal, deployed.spec, parent, append)
+        elif isinstance(append, Fault):
             answer = await self._outcomes.of_fault(append, batch=batch)
         else:
             try:
@@ -125,6 +135,22 @@ class Appends:
             else:
                 answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
         await _send(send, call, answer)
+
+    async def _append_child(self, principal: Principal, spec: Spec, parent: str, append: Append) -> Answer:
+        """As any append of a new aggregate, once it has its name: what its receipt shows is there by then."""
+        child = await self._parents.child(principal, spec, parent, append)
+        if isinstance(child, Answer):
+            return child
+        stream = msgspec.structs.replace(append.stream, key=child.key)
+        append = make_append(stream, append.events, append.expected, append.retry)
+        try:
+            outcome = await self._log.append(append)
+        except asyncio.CancelledError:  # a shutdown that waits no longer
+            outcome = OutcomeUnknown(append.append_id)
+        if not isinstance(outcome, Appended):
+            return await self._outcomes.of_append(append, outcome, minimal=True, batch=True)
+        answer = appended(outcome, batch=True)
+        return msgspec.structs.replace(answer, body=render.with_aliases(answer.body, (child.alias.text,)))
 
     async def _with_aliases(self, answer: Answer, spec: Spec, stream: Stream) -> Answer:
         """The receipt of a new aggregate with the names that it was given."""

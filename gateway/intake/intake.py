@@ -187,7 +187,7 @@ class Intake:
             if isinstance(outcome, Undecided):
                 return outcome
             items.append(_item(delivery, outcome))
-        if receipt.batch and items:
+        if receipt.batch:
             await self._keep_batch(receipt, items)
         elif items[0].held is not None:
             await self._quarantine(receipt, items)
@@ -196,7 +196,10 @@ class Intake:
         return Taken(tuple([Told(each.event_id, each.duplicate) for each in items]), receipt.batch)
 
     async def _keep_batch(self, receipt: _Receipt, items: Sequence[_Item]) -> None:
-        """The request once, in a row of its own, and a row an item; at once where one is in quarantine."""
+        """The request once, in a row of its own, and a row an item; at once where one is in quarantine. Of an
+        empty batch nothing is kept."""
+        if not items:
+            return
         held = [each for each in items if each.held is not None]
         whole = _batch_row(receipt)
         if held:

@@ -309,7 +309,7 @@ def sign(source: Source, request: Request, now_ms: int, delivery_id: str) -> Req
     scheme, secret = source.scheme, next((s for s in source.secrets if s.valid_at(now_ms)), None)
     if source.unsigned or secret is None or secret.key.kind != "hmac" or not scheme.header:
         raise ValueError(
-            "this source's signatures can't be made here: it takes a private key of the provider's"
+            "this provider signs within the body, or by a private key: its requests can't be made here"
         )
     now = b"%d" % (now_ms if scheme.timestamp_unit == "ms" else now_ms // 1000)
     claim = _Claim((), now if scheme.timed else b"", delivery_id.encode())

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+from gateway.config import Config
+
+_QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +21,17 @@ class Limits:
     commit_timeout_s: float
     journal_keep_s: float
     identity_window: int
+
+
+def limits_of(config: Config) -> Limits:
+    return Limits(
+        sequence_appends_max=config.sequence_appends_max,
+        sequence_bytes_max=config.sequence_bytes_max,
+        commit_rows_max=config.commit_rows_max,
+        inflight_events_max=config.inflight_events_max,
+        queue_bytes_max=_QUEUE_BYTES_MAX,
+        append_deadline_s=config.append_deadline_s,
+        commit_timeout_s=config.append_deadline_s / 2,
+        journal_keep_s=config.journal_keep_s,
+        identity_window=config.identity_window,
+    )

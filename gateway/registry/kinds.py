@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gateway.names import hash_ids
 from gateway.names.aliases import Kind
-from gateway.names.changes import Given
+from gateway.names.changes import Given, Named
 from gateway.names.public_ids import numbered
 from gateway.registry.store import Snapshot
-from spec.model import PublicIds, Spec
+from spec.model import HashIds, PublicIds, Spec
 
 
 class Namer(Protocol):
@@ -52,9 +53,48 @@ class PublicNamer:
         return numbered(self.ids.key, await at.greatest(self.ids.key), aggregates)
 
 
+@dataclass(frozen=True, slots=True)
+class HashNamer:
+    ids: HashIds
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.HASH
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return self.ids.types
+
+    @property
+    def declared(self) -> str:
+        return f"hash/{hash_ids.ALGORITHM} {self.ids.prefix} {','.join(self.ids.types)}"
+
+    async def name(self, at: Snapshot, aggregates: Sequence[tuple[str, str]]) -> Sequence[Given]:
+        """The shortest body that is free, for each: those whose body is taken try one more character, all of
+        them together."""
+        found: dict[tuple[str, str], Given] = {}
+        taken: set[str] = set()
+        trying = {each: iter(hash_ids.bodies(at.tenant, *each)) for each in aggregates}
+        while trying:
+            wanted = {each: body for each, bodies in trying.items() if (body := next(bodies, None))}
+            names = [Named(Kind.HASH, self.ids.prefix, body, "") for body in set(wanted.values())]
+            taken |= {name.body for name in await at.holders(names)}
+            for each, body in wanted.items():
+                if body not in taken:
+                    taken.add(body)
+                    found[each] = Given(Kind.HASH, self.ids.prefix, body, "", *each)
+            trying = {each: bodies for each, bodies in trying.items() if each in wanted and each not in found}
+        return [found[each] for each in aggregates if each in found]
+
+
 def namers_of(spec: Spec) -> tuple[Namer, ...]:
     """In the order in which an aggregate's names are given."""
-    return () if spec.public_ids is None else (PublicNamer(spec.public_ids),)
+    namers: list[Namer] = []
+    if spec.public_ids is not None:
+        namers.append(PublicNamer(spec.public_ids))
+    if spec.hash_ids is not None:
+        namers.append(HashNamer(spec.hash_ids))
+    return tuple(namers)
 
 
 def names_of_type(spec: Spec, aggregate_type: str) -> bool:

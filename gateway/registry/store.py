@@ -38,6 +38,16 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberedAndHashed:
+    """A public id, whose it is, and the oldest hash id that this aggregate has, if any."""
+
+    public: Alias
+    hash: Alias | None
+    aggregate_type: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
     """`seq`: up to there every aggregate has its names, by what `declared` says; the partition stands at
     `head`. `spec_rev` is the newest revision by which that was done."""
@@ -90,6 +100,19 @@ class Snapshot:
         columns = _columns(names, "prefix", "body", "path")
         rows = await self._connection.fetch(statement("holders"), self._uuid, *columns)
         return {named(found.alias): found for found in map(_found, rows)}
+
+    async def public_and_hash(self) -> list[NumberedAndHashed]:
+        """Every public id in the order in which people count."""
+        rows = await self._connection.fetch(statement("public_and_hash"), self._uuid)
+        return [_numbered_and_hashed(row) for row in rows]
+
+    async def greatest_child(self, name: Named) -> int:
+        """The greatest number that a name beside this one has, which is a child's."""
+        beside = name.path[: name.path.rindex(".") + 1]
+        found = await self._connection.fetchval(
+            statement("greatest_child"), self._uuid, name.prefix, name.body, beside
+        )
+        return int(found)
 
 
 class Store:
@@ -238,6 +261,14 @@ def _columns(names: Sequence[Given | Named], *fields: str) -> list[list[Any]]:
 
 def _found(row: Any) -> Found:
     return Found(_alias(row), row["aggregate_type"], row["aggregate_id"], row["retired"])
+
+
+def _numbered_and_hashed(row: Any) -> NumberedAndHashed:
+    hashed = None
+    if row["hash_prefix"] is not None:
+        hashed = Alias(Kind.HASH, row["hash_prefix"], row["hash_body"], row["hash_path"])
+    public = Alias(Kind.PUBLIC, row["prefix"], row["body"])
+    return NumberedAndHashed(public, hashed, row["aggregate_type"], row["aggregate_id"])
 
 
 def _alias(row: Any) -> Alias:

@@ -25,7 +25,6 @@ STRUCTURAL = {
     "invalid_target",
     "invalid_value",
     "missing_key",
-    "not_available",
     "reserved_name",
     "unknown_key",
     "unknown_operation",
@@ -36,6 +35,7 @@ STRUCTURAL = {
 
 SEMANTIC = {
     "circular_ref",
+    "duplicate_prefix",
     "impossible_path",
     "invalid_pattern",
     "invalid_secret",

@@ -257,7 +257,9 @@ MISTAKES: list[tuple[tuple[str | int, ...], object, str]] = [
         "unknown_operation",
     ),
     (("spec", "aggregate_types", "user", "events", "length"), {"schema": {}}, "reserved_name"),
-    (("spec", "webhooks"), {"stripe": {}}, "not_available"),
+    (("spec", "public_ids"), {"key": "VNO", "types": ["orders"]}, "undeclared"),
+    (("spec", "hash_ids"), {"prefix": "BD", "types": ["order"]}, "invalid_value"),
+    (("spec", "webhooks"), {"stripe": 7}, "wrong_type"),
     (("spec", "hooks"), {}, "unknown_key"),
 ]
 

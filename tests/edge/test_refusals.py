@@ -38,6 +38,7 @@ STATUSES = {
     "unknown_actor_type": 422,
     "unknown_target_type": 422,
     "schema_violation": 422,
+    "depth_exceeded": 422,
     "idempotency_mismatch": 422,
     "version_conflict": 409,
     "invalid_spec": 422,

@@ -25,7 +25,10 @@ def event_schemas(declared: AggregateType) -> dict[str, Any]:
         )
         for event_type in declared.events.values()
     }
-    return {**found, _batch_name(declared): _batch_schema(declared)} if found else found
+    if not found:
+        return found
+    batch, minting = _batch_schema(declared), _batch_schema(declared, _PARENT)
+    return {**found, _batch_name(declared): batch, _minting_name(declared): minting}
 
 
 def line_schemas(declared: AggregateType) -> list[Schema]:
@@ -76,7 +79,21 @@ def _batch_name(declared: AggregateType) -> str:
     return f"{declared.name}-batch"
 
 
+def _minting_name(declared: AggregateType) -> str:
+    return f"{declared.name}-new"
+
+
 # ---- appends ----
+
+_PARENT: Schema = {
+    "parent": or_null(
+        {
+            "type": "string",
+            "description": "An aggregate with a hash id, by `@` and an exact alias or by its key. The new "
+            "one is its child and gets the next name below its own.",
+        }
+    )
+}
 
 
 def _append(spec: Spec, declared: AggregateType, event_type: EventType, data: object) -> Schema:
@@ -115,13 +132,13 @@ def _mint(declared: AggregateType, example: object) -> Schema:
         f"Create a new {declared.name}; the gateway mints its key ({declared.mint})",
         tag=declared.name,
         parameters=("Idempotency-Key", "X-Correlation-Id", "Prefer"),
-        body=json_request(ref(_batch_name(declared)), example),
+        body=json_request(ref(_minting_name(declared)), example),
         done=shared("201", "appended-several"),
         refused="mint",
     )
 
 
-def _batch_schema(declared: AggregateType) -> Schema:
+def _batch_schema(declared: AggregateType, more: Schema | None = None) -> Schema:
     events = [
         object_of(
             {"type": {"const": event_type.name}, "data": ref(_data_name(declared, event_type))},
@@ -131,9 +148,8 @@ def _batch_schema(declared: AggregateType) -> Schema:
         for event_type in declared.events.values()
     ]
     items = events[0] if len(events) == 1 else {"oneOf": events}
-    return object_of(
-        {"events": list_of(items, minItems=1, maxItems=EVENTS_MAX), "metadata": ref("Metadata")}, closed=True
-    )
+    events_schema = list_of(items, minItems=1, maxItems=EVENTS_MAX)
+    return object_of({"events": events_schema, "metadata": ref("Metadata")}, more, closed=True)
 
 
 def _example_actor(spec: Spec) -> Schema | None:

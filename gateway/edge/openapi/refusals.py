@@ -74,6 +74,10 @@ _BATCH = (
     Refusal("reserved_event_type", "Event types that start with an underscore are ours.", "events[1].type"),
     Refusal("unknown_event_type", _UNKNOWN_EVENT, "events[1].type", status=422),
 )  # fmt: skip
+_PARENT = (
+    Refusal("unknown_alias", 'There is no aggregate with the alias "bd-k86gaq".', "parent"),
+    Refusal("depth_exceeded", "bd-k86gaq.1.2.3 is 3 levels deep and can't have children.", "parent"),
+)
 _SYSTEM = (*_CALLER, _UNAVAILABLE)
 _NO_SUBSCRIPTION = Refusal("not_found", "There is no subscription 'billing'.")
 _DECLARED = Refusal(
@@ -83,7 +87,7 @@ _DECLARED = Refusal(
 GROUPS: dict[str, tuple[Refusal, ...]] = {
     "append": (*_APPEND, Refusal("unknown_event_type", _UNKNOWN_EVENT, "event_type")),
     "batch": _BATCH,
-    "mint": tuple(each for each in _BATCH if each.path != "key"),
+    "mint": (*(each for each in _BATCH if each.path != "key"), *_PARENT),
     "read": (
         *_CALLER,
         *_PATH,

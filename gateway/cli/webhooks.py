@@ -1,0 +1,270 @@
+"""`sluice webhooks`: what came in, what is in quarantine and why, replays, and signed requests for a test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import typer
+
+from gateway.catalog.model import CatalogError, Tenant
+from gateway.cli.database import PostgresOption, postgres_url, read_file
+from gateway.cli.output import JsonOption, cell, print_json, print_table
+from gateway.cli.servers import RedisOption
+from gateway.config import Config
+
+app = typer.Typer(help="Webhooks in: deliveries, quarantine, replay, test requests.", no_args_is_help=True)
+
+TenantOption = Annotated[str, typer.Option(help="Whose webhooks.")]
+SourceOption = Annotated[str | None, typer.Option(help="Of this source alone.")]
+LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")]
+
+
+@app.command("list")
+def list_(
+    tenant: TenantOption = "main",
+    source: SourceOption = None,
+    verdict: Annotated[
+        str | None, typer.Option(help="accepted, duplicate, quarantined, replayed or batch.")
+    ] = None,
+    limit: LimitOption = 100,
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List deliveries, the newest first."""
+    found = asyncio.run(_listed(postgres_url(postgres), tenant, source, verdict, limit))
+    _print(found, as_json, ("id", "received_at", "source", "delivery_id", "verdict", "event_id", "took_ms"))
+
+
+@app.command()
+def quarantine(
+    tenant: TenantOption = "main",
+    source: SourceOption = None,
+    limit: LimitOption = 1_000,
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what was verified and could not become an event, and why."""
+    found = asyncio.run(_listed(postgres_url(postgres), tenant, source, "quarantined", limit))
+    _print(found, as_json, ("id", "received_at", "source", "delivery_id", "reason", "error"))
+
+
+def _print(rows: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...]) -> None:
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(columns, [[cell(row[name]) for name in columns] for row in rows])
+
+
+@app.command()
+def show(
+    delivery: Annotated[str, typer.Argument(metavar="ID", help="Of the delivery, or the provider's own.")],
+    tenant: TenantOption = "main",
+    source: SourceOption = None,
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a delivery with its request as it came."""
+    found = asyncio.run(_shown(postgres_url(postgres), tenant, source, delivery))
+    if as_json:
+        print_json(found)
+        return
+    request = found.pop("request")
+    for name, value in found.items():
+        typer.echo(f"{name + ':':13}{cell(value)}")
+    if request is None:
+        typer.echo("the request is kept no longer")
+        return
+    typer.echo(f"\nPOST {request['target']}")
+    for name, value in request["headers"]:
+        typer.echo(f"{name}: {value}")
+    typer.echo(f"\n{request['body']}")
+
+
+@app.command()
+def replay(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]…", help="Of deliveries, or the provider's own.")
+    ] = None,
+    quarantined: Annotated[bool, typer.Option("--quarantined", help="All that is in quarantine.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="One more event, although there is one of this delivery id.")
+    ] = False,
+    tenant: TenantOption = "main",
+    source: SourceOption = None,
+    postgres: PostgresOption = None,
+    redis: RedisOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Append deliveries by the spec of today, the oldest first. What is an event already stays that event."""
+    if bool(ids) == quarantined:
+        raise typer.BadParameter("name deliveries, or give --quarantined for all that is in quarantine")
+    urls = {"SLUICE_POSTGRES_URL": postgres, "SLUICE_REDIS_URL": redis}
+    environ = {**os.environ, **{name: url for name, url in urls.items() if url}}
+    config = Config.from_environ(environ, read_file)
+    done = asyncio.run(_replayed(config, tenant, source, ids or [], again))
+    if as_json:
+        print_json(done)
+    else:
+        for each in done:
+            became = f"event {each['event_id']}" if each["event_id"] else f"{each['reason']}: {each['error']}"
+            typer.echo(f"{each['source']} {each['delivery_id']}: {became}")
+    if any(each["event_id"] is None for each in done):
+        raise typer.Exit(1)
+
+
+@app.command()
+def sign(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A source that the spec declares.")],
+    body: Annotated[str, typer.Option(metavar="FILE", help="Its bytes; - reads stdin.")] = "",
+    spec: Annotated[str, typer.Option(metavar="FILE", help="A spec; else the one that is deployed.")] = "",
+    delivery_id: Annotated[str, typer.Option("--id", help="Where the provider sends one in a header.")] = "",
+    content_type: Annotated[str, typer.Option(help="Of the body.")] = "application/json",
+    url: Annotated[str, typer.Option(help="The gateway to send it to.")] = "http://127.0.0.1:8017",
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+) -> None:
+    """Print a request as the provider would sign it now, as a curl command. It takes the secret, from the
+    spec or from the variable that it names."""
+    text = sys.stdin.buffer.read() if body == "-" else Path(body).read_bytes() if body else b'{"id":"test_1"}'
+    document = Path(spec).read_bytes() if spec else asyncio.run(_document(postgres_url(postgres), tenant))
+    typer.echo(
+        _signed(document, source, tenant, url, text, content_type, delivery_id or f"test_{time.time_ns()}")
+    )
+
+
+def _signed(
+    document: bytes, name: str, tenant: str, url: str, body: bytes, content_type: str, delivery_id: str
+) -> str:
+    from gateway.catalog.secrets import Secrets
+    from gateway.intake.request import Request
+    from gateway.intake.signature import sign
+    from spec.errors import Faults
+    from spec.parse import parse
+
+    parsed = parse(document, Secrets(os.environ))
+    if isinstance(parsed, Faults):
+        raise CatalogError(f"the spec can't be used here: {parsed[0].pointer}: {parsed[0].error}")
+    if name not in parsed.webhooks:
+        raise CatalogError(
+            f"the spec declares no source {name!r}: {', '.join(parsed.webhooks) or 'none at all'}"
+        )
+    path = f"{urlsplit(url).path.rstrip('/')}/_/webhooks/{tenant}/{name}"
+    request = Request(b"POST", path.encode(), b"", ((b"content-type", content_type.encode()),), body)
+    try:
+        signed = sign(parsed.webhooks[name], request, time.time_ns() // 1_000_000, delivery_id)
+    except ValueError as fault:
+        raise CatalogError(str(fault)) from None
+    headers = [f"-H {shlex.quote(f'{k.decode()}: {v.decode()}')}" for k, v in signed.headers]
+    split = urlsplit(url)
+    there = f"{split.scheme}://{split.netloc}{path}"
+    return " ".join(["curl -sS -X POST", there, *headers, f"--data-binary {shlex.quote(body.decode())}"])
+
+
+async def _document(url: str, tenant: str) -> bytes:
+    async with _owner(url, tenant) as (pool, owner):
+        return (await _document_of(pool, owner))[1]
+
+
+@asynccontextmanager
+async def _owner(url: str, tenant: str) -> AsyncIterator[tuple[Any, Tenant]]:
+    """The database, and whose deliveries are meant. Raises CatalogError for all that Postgres refuses."""
+    import asyncpg
+
+    from gateway.catalog import tenants
+    from gateway.catalog.migrate import require_prepared
+    from gateway.log.postgres import PostgresTrouble, open_pool
+
+    try:
+        async with await open_pool(url, 2, 30.0) as pool:
+            async with pool.acquire() as connection:
+                await require_prepared(connection)
+            yield pool, await tenants.named(pool, tenant)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, PostgresTrouble) as error:
+        raise CatalogError(f"Postgres refused: {error}") from error
+
+
+async def _listed(
+    url: str, tenant: str, source: str | None, verdict: str | None, limit: int
+) -> list[dict[str, Any]]:
+    from gateway.intake import store
+
+    async with _owner(url, tenant) as (pool, owner):
+        wanted = store.Wanted(source=source, verdict=verdict, limit=limit)
+        return await store.listed(pool, owner.id.bytes, wanted)
+
+
+async def _shown(url: str, tenant: str, source: str | None, delivery: str) -> dict[str, Any]:
+    from gateway.intake import store
+
+    async with _owner(url, tenant) as (pool, owner):
+        (row_id, *_) = await _ids(pool, owner, source, [delivery])
+        stored = await store.stored(pool, owner.id.bytes, row_id)
+    assert stored is not None
+    request: dict[str, Any] | None = None
+    if stored.request is not None:
+        request = {
+            "target": stored.request.target.decode("latin-1"),
+            "headers": [[k.decode("latin-1"), v.decode("latin-1")] for k, v in stored.request.headers],
+            "body": stored.request.body.decode("utf-8", "backslashreplace"),
+        }
+    return {**stored.shown, "request": request}
+
+
+async def _ids(pool: Any, owner: Tenant, source: str | None, named: list[str]) -> list[bytes]:
+    """The rows that are meant: by their own id, or the newest of a provider's. Raises CatalogError."""
+    from gateway.intake import store
+
+    found = []
+    for name in named:
+        rows = await store.listed(
+            pool, owner.id.bytes, store.Wanted(source=source, delivery_id=name, limit=1)
+        )
+        if rows:
+            found.append(UUID(rows[0]["id"]).bytes)
+            continue
+        try:
+            row_id = UUID(name).bytes
+        except ValueError:
+            row_id = b""
+        if not row_id or await store.stored(pool, owner.id.bytes, row_id) is None:
+            raise CatalogError(f"there is no delivery {name!r}: `sluice webhooks list` shows them")
+        found.append(row_id)
+    return found
+
+
+async def _replayed(
+    config: Config, tenant: str, source: str | None, named: list[str], again: bool
+) -> list[dict[str, Any]]:
+    from gateway.intake import store
+    from gateway.intake.alone import Replayer, alone
+
+    async with _owner(config.postgres_url, tenant) as (pool, owner):
+        if named:
+            ids = await _ids(pool, owner, source, named)
+        else:
+            wanted = store.Wanted(source=source, verdict="quarantined", limit=10_000)
+            rows = await store.listed(pool, owner.id.bytes, wanted)
+            ids = [UUID(row["id"]).bytes for row in reversed(rows)]
+        document = await _document_of(pool, owner)
+        async with alone(config, pool) as intake:
+            replayer = Replayer(intake, pool, owner, *document)
+            return [await replayer.replay(each, again=again) for each in ids]
+
+
+async def _document_of(pool: Any, owner: Tenant) -> tuple[int, bytes]:
+    from gateway.catalog import specs
+
+    stored = await specs.stored(pool, owner.id)
+    if stored is None:
+        raise CatalogError(f"tenant {owner.name} has no spec yet: `sluice spec deploy FILE`")
+    return stored.revision, stored.document

@@ -1,0 +1,61 @@
+"""`sluice names migrate`: a hash id beside every public id that has none. Both resolve from then on.
+
+Owns the plan, which a dry run computes too and writes not: on the same names it says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.names.changes import Change, Give
+from gateway.registry.kinds import HashNamer
+from gateway.registry.store import Snapshot
+from spec.model import HashIds
+
+
+class CanNotMigrate(Exception):
+    """Nothing was written; the text says what to mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An aggregate's public id, and its hash id, which it may have had before."""
+
+    public: str
+    hash: str
+
+
+class Migration:
+    """A plan for `Writer.write`. `pairs` is what the last call of it decided, in the order in which people
+    count."""
+
+    def __init__(self, ids: HashIds) -> None:
+        self._ids = ids
+        self.pairs: tuple[Pair, ...] = ()
+
+    async def plan(self, at: Snapshot) -> Sequence[Change]:
+        """Raises CanNotMigrate: all names or none."""
+        named = await at.public_and_hash()
+        nameless = list(dict.fromkeys((each.aggregate_type, each.key) for each in named if each.hash is None))
+        self._check_types(nameless)
+        given = await HashNamer(self._ids).name(at, nameless)
+        if len(given) < len(nameless):
+            raise CanNotMigrate("an aggregate finds every hash id that it could have taken")
+        aliases = {(each.aggregate_type, each.key): each.alias for each in given}
+        self.pairs = tuple(
+            [
+                Pair(each.public.text, (each.hash or aliases[each.aggregate_type, each.key]).text)
+                for each in named
+            ]
+        )
+        return (Give(tuple(given)),)
+
+    def _check_types(self, nameless: Sequence[tuple[str, str]]) -> None:
+        missing = sorted({aggregate_type for aggregate_type, _ in nameless} - set(self._ids.types))
+        if missing:
+            types = ", ".join(missing)
+            raise CanNotMigrate(
+                f"aggregates of {types} have public ids, and `hash_ids` does not name that type: add it to "
+                "its `types` and deploy the spec"
+            )

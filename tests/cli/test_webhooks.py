@@ -1,0 +1,148 @@
+"""`sluice webhooks`, beside a gateway that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from gateway.config import Config
+from tests.cli.conftest import Ran, Sluice
+from tests.edge.calls import new_client
+from tests.edge.serving import serving
+from tests.edge.webhooks import SOURCES, Hooks, declared, kept, open_hooks, to
+
+
+@pytest.fixture
+async def outbox(postgres_url: str) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(postgres_url, min_size=1, max_size=2) as pool:
+        yield pool
+
+
+@pytest.fixture
+async def hooks(postgres_url: str, redis_url: str, outbox: asyncpg.Pool) -> AsyncIterator[Hooks]:
+    config = Config(redis_url=redis_url, postgres_url=postgres_url)
+    async with serving(config) as served, new_client(served.url, None) as client:
+        yield await open_hooks(outbox, client, SOURCES)
+
+
+class Beside:
+    """The command with the gateway's own servers, for the tenant."""
+
+    def __init__(self, hooks: Hooks, postgres_url: str, redis_url: str) -> None:
+        self._sluice = Sluice(SLUICE_POSTGRES_URL=postgres_url, SLUICE_REDIS_URL=redis_url)
+        self._tenant = hooks.account.name
+
+    async def __call__(self, *words: str) -> Ran:
+        return await asyncio.to_thread(self._sluice, "webhooks", *words, "--tenant", self._tenant)
+
+
+@pytest.fixture
+def sluice(hooks: Hooks, postgres_url: str, redis_url: str) -> Beside:
+    return Beside(hooks, postgres_url, redis_url)
+
+
+async def test_what_came_is_listed_and_shown_as_it_came(
+    hooks: Hooks, sluice: Beside, outbox: asyncpg.Pool
+) -> None:
+    told = await hooks.taken("github", b'{"n":  1}', "dlv_1", x_github_event="push", authorization="Bearer x")
+    await hooks.taken("github", b'{"n":  1}', "dlv_1")
+    await kept(outbox, hooks, 2)
+    newest, oldest = (await sluice("list", "--json")).json
+    assert (newest["verdict"], oldest["verdict"]) == ("duplicate", "accepted")
+    assert oldest["event_id"] == newest["event_id"] == told["event_id"]
+    assert (oldest["source"], oldest["delivery_id"], oldest["secret"]) == ("github", "dlv_1", 1)
+    assert [row["id"] for row in (await sluice("list", "--json", "--verdict", "accepted")).json] == [
+        oldest["id"]
+    ]
+    assert (await sluice("list", "--json", "--source", "stripe")).json == []
+    shown = (await sluice("show", oldest["id"], "--json")).json
+    assert shown["request"]["body"] == '{"n":  1}'
+    assert shown["request"]["target"] == hooks.path("github")
+    headers = dict(shown["request"]["headers"])
+    assert headers["x-github-event"] == "push"
+    assert headers["authorization"] == "***"
+    printed = await sluice("show", "dlv_1")
+    assert '{"n":  1}' in printed.out
+    assert "dlv_1" in (await sluice("list")).out
+    absent = await sluice("show", "nobody")
+    assert (absent.code, absent.out) == (1, "")
+
+
+async def test_what_is_in_quarantine_is_appended_by_one_call_once_the_spec_is_mended(
+    hooks: Hooks, sluice: Beside
+) -> None:
+    for name in ("d1", "d2"):
+        assert (await hooks.taken("typed", {"n": name}, name))["quarantined"]
+    held = (await sluice("quarantine", "--json")).json
+    assert [(row["delivery_id"], row["source"], row["reason"]) for row in held] == [
+        ("d2", "typed", "schema_violation"),
+        ("d1", "typed", "schema_violation"),
+    ]
+    early = await sluice("replay", "--quarantined", "--json")
+    assert early.code == 1
+    assert [row["reason"] for row in json.loads(early.out)] == ["schema_violation"] * 2
+    spec = declared(**{**SOURCES, "typed": {**SOURCES["typed"], "to": to()}})
+    assert (await hooks.deploy(spec)).status_code == 200
+    done = (await sluice("replay", "--quarantined", "--json")).json
+    assert [row["delivery_id"] for row in done] == ["d1", "d2"]
+    events = await hooks.events()
+    assert [event["id"] for event in events] == [row["event_id"] for row in done]
+    assert [event["data"]["body"] for event in events] == [{"n": "d1"}, {"n": "d2"}]
+    assert (await sluice("quarantine", "--json")).json == []
+    assert (await hooks.taken("typed", {"n": "d1"}, "d1")) == {
+        "ok": True,
+        "event_id": events[0]["id"],
+        "duplicate": True,
+    }
+    assert "no deliver" not in (await sluice("replay", "--quarantined")).out
+
+
+async def test_a_replay_of_an_event_is_that_event_unless_another_one_is_asked_for(
+    hooks: Hooks, sluice: Beside, outbox: asyncpg.Pool
+) -> None:
+    first = await hooks.taken("stripe", {"id": "evt_1"})
+    await kept(outbox, hooks, 1)
+    (same,) = (await sluice("replay", "evt_1", "--json")).json
+    assert (same["event_id"], same["duplicate"]) == (first["event_id"], True)
+    (other,) = (await sluice("replay", "evt_1", "--again", "--json")).json
+    assert other["duplicate"] is False
+    assert [event["id"] for event in await hooks.events()] == [first["event_id"], other["event_id"]]
+
+
+async def test_an_item_of_a_batch_is_replayed_by_itself(hooks: Hooks, sluice: Beside) -> None:
+    await hooks.taken("gocardless", {"events": [{"id": "a", "n": 1}, {"id": "b", "n": 1}]})
+    told = await hooks.taken("gocardless", {"events": [{"id": "a", "n": 2}, {"id": "c"}]})
+    assert told["events"][0]["quarantined"]
+    held = await sluice("replay", "--quarantined")
+    assert held.code == 1
+    assert "idempotency_mismatch" in held.out
+    assert (await sluice("replay", "--quarantined", "--again")).code == 0
+    assert [event["data"]["body"] for event in await hooks.events()][-1] == {"id": "a", "n": 2}
+
+
+async def test_a_signed_request_for_a_test_works_as_printed(
+    hooks: Hooks, sluice: Beside, tmp_path: Path
+) -> None:
+    body = tmp_path / "body.json"
+    body.write_text("""{"id": "evt_it's"}""")
+    url = str(hooks.client.base_url)
+    for source in ("stripe", "github", "twilio"):
+        printed = await sluice("sign", source, "--url", url, "--body", str(body), "--id", "dlv_9")
+        if source == "twilio":
+            assert printed.code == 1
+            assert "bodySHA256" in printed.err
+            continue
+        words = shlex.split(printed.out)
+        assert words[0] == "curl"
+        ran = await asyncio.to_thread(subprocess.run, words, capture_output=True, check=True, timeout=30)
+        assert json.loads(ran.stdout)["duplicate"] is False, ran
+    wrong = await sluice("sign", "nobody")
+    assert (wrong.code, wrong.out) == (1, "")
+    assert "stripe" in wrong.err

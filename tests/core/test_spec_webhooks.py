@@ -1,0 +1,135 @@
+"""Sources of webhooks in a spec: what the conformance cases can't say, since they have no environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spec.errors import Faults
+from spec.model import Spec
+from spec.parse import parse
+from spec.presets import PRESETS
+from spec.webhook_secrets import masked, restored, strict_base64
+from spec.webhooks import Key, Path, Secret, Unseen
+
+NAMES = (
+    "standard_webhooks", "svix", "stripe", "github", "slack", "shopify", "twilio", "square", "paddle",
+    "mailgun", "sendgrid", "linear", "gitlab", "bitbucket", "hubspot", "line", "razorpay",
+    "coinbase_commerce", "gocardless", "adyen", "hmac",
+)  # fmt: skip
+
+
+def document(**source: Any) -> dict[str, Any]:
+    to = {"type": "log", "id": "main_webhook", "event": "was_received"}
+    return {
+        "aggregate_types": {"log": {"events": {"was_received": {"schema": True}}}},
+        "agent_types": ["webhook"],
+        "singletons": ["main_webhook"],
+        "webhooks": {"main": {"provider": "github", "to": to, **source}},
+    }
+
+
+def parsed(environ: Any, **source: Any) -> Any:
+    found = parse(document(**source), environ)
+    assert isinstance(found, Spec), found
+    return found.webhooks["main"]
+
+
+def test_there_is_a_preset_for_each_provider() -> None:
+    assert tuple(PRESETS) == NAMES
+
+
+def test_secrets_come_from_the_environment_from_files_and_from_the_document() -> None:
+    environ = {"SLUICE_SECRET_A": "from the environment", "file:b.txt": "from a file"}
+    source = parsed(environ, secrets=["env:SLUICE_SECRET_A", {"secret": "file:b.txt"}, "itself"])
+    assert [secret.text for secret in source.secrets] == ["from the environment", "from a file", "itself"]
+    assert source.secrets[0].key == Key("hmac", b"from the environment")
+
+
+def test_an_empty_secret_is_none() -> None:
+    found = parse(document(secrets=["env:SLUICE_SECRET_A"]), {"SLUICE_SECRET_A": ""})
+    assert isinstance(found, Faults)
+    assert [fault.code for fault in found] == ["missing_secret"]
+
+
+def test_where_secrets_are_not_to_be_seen_a_spec_is_legal_and_verifies_nothing() -> None:
+    unseen = Unseen()
+    assert (list(unseen), len(unseen)) == ([], 0)
+    source = parsed(unseen, provider="sendgrid", secrets=["env:SLUICE_SECRET_A", "file:b"])
+    assert source.secrets == (Secret(Key("none", b""), ""),) * 2
+
+
+def test_a_secret_never_shows() -> None:
+    source = parsed({}, secrets=["hunter2"], verify_token="hunter3")
+    assert "hunter" not in repr(source)
+    for faulty in ("whsec_hunter2!", "whpk_hunter2"):
+        found = parse(document(provider="standard_webhooks", secrets=[faulty]))
+        assert isinstance(found, Faults)
+        assert all("hunter" not in fault.error for fault in found)
+
+
+def test_a_secret_is_valid_from_a_moment_until_before_another() -> None:
+    (secret,) = parsed({}, secrets=[{"secret": "a", "from": "1970-01-01T00:00:01+00:00", "until": 2}]).secrets
+    assert [secret.valid_at(ms) for ms in (999, 1000, 1999, 2000)] == [False, True, True, False]
+    assert Secret(Key("none", b""), "").valid_at(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "octets"),
+    [
+        ("AAAA", b"\0\0\0"),
+        ("AAA=", b"\0\0"),
+        ("AAA", None),
+        ("AAB=", None),
+        ("A", None),
+        ("é", None),
+        ("", b""),
+    ],
+)
+def test_base64_is_strict(text: str, octets: bytes | None) -> None:
+    assert strict_base64(text) == octets
+
+
+def test_the_headers_that_an_event_keeps_are_the_providers_and_those_named() -> None:
+    source = parsed({}, secrets=["a"], headers=["X-Kind", "x-github-event"])
+    assert source.headers[0] == "x-github-delivery"
+    assert source.headers[-1] == "x-kind"
+    assert source.headers.count("x-github-event") == 1
+    standard = parsed({}, provider="svix", secrets=["a"])
+    assert standard.headers == ("svix-id", "svix-timestamp")
+    assert [PRESETS[name].timed for name in ("github", "slack", "stripe", "mailgun")] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+
+
+def test_a_path_of_headers_is_in_lower_case() -> None:
+    source = parsed({}, secrets=["a"], data="$.headers.X-GitHub-Event")
+    assert source.data == Path("headers", ("x-github-event",))
+
+
+def test_every_secret_is_masked_wherever_it_stands() -> None:
+    spec = document(secrets=["a", {"secret": "b", "until": 5}], verify_token="c")
+    shown = masked({"spec": spec})
+    assert shown == {"spec": document(secrets=["***", {"secret": "***", "until": 5}], verify_token="***")}
+    assert spec["webhooks"]["main"]["secrets"][0] == "a", "the document itself is not touched"
+
+
+@pytest.mark.parametrize(
+    "value", [None, [], {}, {"spec": 1}, {"webhooks": 1}, {"webhooks": {"a": 1, "b": {"secrets": 1}}}]
+)
+def test_what_has_no_secrets_is_as_it_was(value: object) -> None:
+    assert masked(value) == value
+    assert restored(value, value) == value
+
+
+def test_what_was_shown_becomes_again_what_it_was() -> None:
+    spec = document(secrets=["a", {"secret": "b"}], verify_token="c")
+    assert restored(masked(spec), {"spec": spec}) == spec
+    changed: Any = masked(spec)
+    changed["webhooks"]["main"]["secrets"] = ["***", "new", "***"]
+    again: Any = restored(changed, spec)
+    assert again["webhooks"]["main"]["secrets"] == ["a", "new", "***"], "nothing stood at the third place"

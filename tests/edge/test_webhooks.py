@@ -1,0 +1,343 @@
+"""Webhooks over HTTP: each delivery one event, and what its sender is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import asyncpg
+import httpx
+import pytest
+
+from gateway.config import Config
+from tests.edge.calls import new_client, refused
+from tests.edge.serving import Served, serving
+from tests.edge.webhooks import SOURCES, Hooks, declared, kept, open_hooks, to
+from tests.telemetry.scrape import scrape
+
+
+@pytest.fixture
+async def hooks(gateway: Served, outbox: asyncpg.Pool, stranger: httpx.AsyncClient) -> Hooks:
+    return await open_hooks(outbox, stranger, SOURCES)
+
+
+async def test_a_verified_delivery_is_one_event_however_often_it_comes(
+    hooks: Hooks, outbox: asyncpg.Pool
+) -> None:
+    body = b'{"id": "evt_1",  "type": "charge.succeeded", "n": 1.10}\n'
+    first = await hooks.taken("stripe", body)
+    assert first == {"ok": True, "event_id": first["event_id"], "duplicate": False}
+    again = await asyncio.gather(*(hooks.taken("stripe", body) for _ in range(5)))
+    assert all(each == {**first, "duplicate": True} for each in again)
+    (event,) = await hooks.events()
+    assert event["id"] == first["event_id"]
+    assert event["type"] == "was_received"
+    assert event["data"] == {"body": json.loads(body), "headers": {}, "delivery_id": "evt_1"}
+    assert event["metadata"]["actor"] == {"type": "webhook", "id": "some_webhook"}
+    assert event["metadata"]["extra"]["webhook"] == {
+        "source": "stripe",
+        "delivery_id": "evt_1",
+        "by_digest": False,
+    }
+    payload = await outbox.fetchval("SELECT payload FROM outbox WHERE id = $1::uuid", first["event_id"])
+    assert body in payload, "the body is kept byte for byte"
+
+
+async def test_the_same_delivery_id_with_other_bytes_is_quarantined_and_alarmed(
+    hooks: Hooks, outbox: asyncpg.Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    await hooks.taken("stripe", {"id": "evt_1", "amount": 1})
+    for _ in range(2):
+        told = await hooks.taken("stripe", {"id": "evt_1", "amount": 1_000})
+        assert told == {"ok": True, "quarantined": True, "event_id": None}
+    assert len(await hooks.events()) == 1
+    rows = await kept(outbox, hooks, 2)
+    verdicts = {(row["verdict"], row["delivery_id"], row["reason"]) for row in rows}
+    assert verdicts == {("accepted", "evt_1", None), ("quarantined", "evt_1", "idempotency_mismatch")}
+    assert "webhook_other_bytes" in [
+        record.message for record in caplog.records if record.levelname == "ERROR"
+    ]
+
+
+async def test_what_a_provider_changes_when_it_tries_again_is_no_other_delivery(hooks: Hooks) -> None:
+    first = await hooks.taken("stripe", b'{"id":"evt_1","pending_webhooks":2}')
+    again = await hooks.taken("stripe", b'{"id":"evt_1","pending_webhooks": 1}')
+    assert again["quarantined"], "white space is no such change"
+    again = await hooks.taken("stripe", b'{"id":"evt_1","pending_webhooks":1}')
+    assert again == {**first, "duplicate": True}
+
+
+async def test_sources_and_tenants_have_delivery_ids_of_their_own(hooks: Hooks, outbox: asyncpg.Pool) -> None:
+    other = await open_hooks(outbox, hooks.client, SOURCES)
+    for each, source in ((hooks, "github"), (hooks, "repositories"), (other, "github")):
+        told = await each.taken(source, {"repository": {"id": 7}, "event": "was_pushed"}, "same")
+        assert told["duplicate"] is False
+
+
+async def test_a_wrong_signature_is_a_401_and_writes_nothing(hooks: Hooks, outbox: asyncpg.Pool) -> None:
+    body = b'{"id": "evt_1"}'
+    good = hooks.signed("stripe", body)
+    for headers, sent in (
+        ({}, body),
+        (good, body + b" "),
+        ({**good, "stripe-signature": good["stripe-signature"].replace("v1=", "v0=")}, body),
+        (hooks.signed("github", body), body),
+    ):
+        refused(
+            await hooks.client.post(hooks.path("stripe"), content=sent, headers=headers), 401, "unauthorized"
+        )
+    await hooks.taken("stripe", body)
+    await kept(outbox, hooks, 1)
+
+
+async def test_both_secrets_of_a_rotation_verify_and_a_metric_says_which(
+    hooks: Hooks, outbox: asyncpg.Pool
+) -> None:
+    old = {**hooks.spec["webhooks"]["github"], "secrets": ["old"]}
+    with_old = Hooks(hooks.account, declared(github=old), hooks.client)
+    await hooks.taken("github", {"n": 1}, "dlv_1")
+    await with_old.taken("github", {"n": 2}, "dlv_2")
+    assert [row["secret"] for row in await kept(outbox, hooks, 2)] == [1, 2]
+
+
+async def test_a_delivery_without_an_id_is_known_by_its_digest_and_says_so(hooks: Hooks) -> None:
+    first = await hooks.taken("stripe", {"type": "ping"})
+    assert (await hooks.taken("stripe", {"type": "ping"}))["duplicate"]
+    (event,) = await hooks.events()
+    assert event["id"] == first["event_id"]
+    assert event["data"]["delivery_id"].startswith("sha256:")
+    assert event["metadata"]["extra"]["webhook"]["by_digest"] is True
+
+
+async def test_a_batch_is_an_event_an_item_all_committed_before_the_answer(
+    hooks: Hooks, outbox: asyncpg.Pool
+) -> None:
+    items = [{"id": f"EV{n}", "n": n} for n in range(3)]
+    told = await hooks.taken("gocardless", {"events": items})
+    assert [each["duplicate"] for each in told["events"]] == [False, False, False]
+    events = await hooks.events()
+    assert [event["data"]["body"] for event in events] == items
+    assert [event["data"]["delivery_id"] for event in events] == ["EV0", "EV1", "EV2"]
+    assert [event["id"] for event in events] == [each["event_id"] for each in told["events"]]
+    again = await hooks.taken("gocardless", {"events": [items[1], {"id": "EV2", "n": 9}, {"id": "EV9"}]})
+    assert again["events"][0] == {"event_id": events[1]["id"], "duplicate": True}
+    assert again["events"][1] == {"quarantined": True, "event_id": None}
+    assert again["events"][2]["duplicate"] is False
+    rows = await kept(outbox, hooks, 8)
+    assert sorted(row["verdict"] for row in rows) == sorted(
+        ["batch", "accepted", "accepted", "accepted", "batch", "duplicate", "quarantined", "accepted"]
+    )
+
+
+async def test_an_empty_batch_is_taken_and_is_no_event(hooks: Hooks) -> None:
+    assert await hooks.taken("gocardless", {"events": []}) == {"ok": True, "events": []}
+    assert await hooks.events() == []
+
+
+async def test_a_batch_by_the_spec_has_ids_by_the_spec(hooks: Hooks) -> None:
+    entry = [{"id": 1, "time": 5}, {"id": 2}, {"id": 1, "time": 5}]
+    told = await hooks.taken("meta", {"object": "page", "entry": entry})
+    first, second, third = told["events"]
+    assert (first["duplicate"], second["duplicate"], third["duplicate"]) == (False, False, True)
+    assert third["event_id"] == first["event_id"]
+
+
+async def test_the_body_of_a_form_is_the_object_of_its_parameters(hooks: Hooks) -> None:
+    form = {"content_type": "application/x-www-form-urlencoded"}
+    await hooks.taken("twilio", b"Body=It%27s+amazing&Media=a&Media=b&Empty=", "SM1", **form)
+    (event,) = await hooks.events()
+    assert event["data"]["body"] == {"Body": "It's amazing", "Media": ["a", "b"], "Empty": ""}
+    assert event["data"]["headers"] == {"i-twilio-idempotency-token": "SM1"}
+
+
+async def test_a_foreign_id_leads_to_one_aggregate_also_at_first_sight(
+    hooks: Hooks, outbox: asyncpg.Pool
+) -> None:
+    sent = (
+        hooks.taken("repositories", {"repository": {"id": 42, "name": "a"}, "event": "was_pushed"}, f"d{n}")
+        for n in range(20)
+    )
+    await asyncio.gather(*sent)
+    keys = await outbox.fetch(
+        "SELECT DISTINCT aggregate_id FROM outbox WHERE tenant = $1::uuid", uuid.UUID(hooks.account.id)
+    )
+    assert len(keys) == 1
+    events = await hooks.events("repository", keys[0]["aggregate_id"])
+    assert len(events) == 20
+    mapped = (
+        "SELECT key FROM source_map WHERE source_id = '42' AND source = 'repositories' AND tenant = $1::uuid"
+    )
+    assert await outbox.fetchval(mapped, hooks.account.id) == keys[0]["aggregate_id"]
+
+
+async def test_a_mapping_makes_the_events_data(hooks: Hooks) -> None:
+    body = {"repository": {"id": "r", "name": "sluice"}, "event": "was_notified"}
+    await hooks.taken("repositories", body, "d1", x_github_event="push")
+    await hooks.taken("repositories", {**body, "repository": {"id": "r"}}, "d2")
+    response = await hooks.client.get(
+        f"/_/events/{(await hooks.taken('repositories', body, 'd1'))['event_id']}",
+        headers={"authorization": f"Bearer {hooks.account.read}"},
+    )
+    event = response.json()["event"]
+    assert event["data"] == {"name": "sluice", "by": "push", "id": "d1"}
+    second = (await hooks.events("repository", event["key"]))[1]
+    assert second["data"] == {"by": None, "id": "d2"}
+
+
+@pytest.mark.parametrize(
+    ("source", "body", "reason"),
+    [
+        ("typed", b'{"a": 1}', "schema_violation"),
+        ("typed", b'{"a": 1, "a": 2}', "invalid_json"),
+        ("typed", b"\xff", "invalid_json"),
+        ("typed", b"", "invalid_json"),
+        ("repositories", b'{"event": "was_pushed"}', "no_source_id"),
+        ("repositories", b'{"repository": {"id": 1}, "event": "was_lost"}', "unknown_event_type"),
+        ("gocardless", b'{"events": ' + b"[" + b",".join([b"1"] * 5_001) + b"]}", "too_large"),
+    ],
+)
+async def test_what_can_not_become_an_event_is_kept_whole_in_quarantine(
+    hooks: Hooks, outbox: asyncpg.Pool, source: str, body: bytes, reason: str
+) -> None:
+    told = await hooks.taken(source, body)
+    assert told == {"ok": True, "quarantined": True, "event_id": None}
+    assert await hooks.events() == []
+    (row,) = await kept(outbox, hooks, 1)
+    assert (row["verdict"], row["reason"], row["body"]) == ("quarantined", reason, body)
+    assert row["error"].endswith(".")
+
+
+async def test_a_retry_after_the_spec_was_mended_is_appended_and_later_ones_are_duplicates(
+    hooks: Hooks,
+) -> None:
+    assert (await hooks.taken("typed", {"a": 1}, "d1"))["quarantined"]
+    spec = declared(**{**SOURCES, "typed": {**SOURCES["typed"], "to": to()}})
+    assert (await hooks.deploy(spec)).status_code == 200
+    first = await hooks.taken("typed", {"a": 1}, "d1")
+    assert first["duplicate"] is False
+    assert (await hooks.deploy(hooks.spec)).status_code == 200
+    again = await hooks.taken("typed", {"a": 1}, "d1")
+    assert again == {**first, "duplicate": True}, "today's spec refuses it, but it is an event already"
+    assert (await hooks.taken("typed", {"a": 2}, "d1"))["quarantined"]
+
+
+async def test_paths_that_are_no_source_are_404_and_other_methods_405(hooks: Hooks) -> None:
+    client, name = hooks.client, hooks.account.name
+    for path in (
+        f"/_/webhooks/{name}/nobody",
+        "/_/webhooks/nobody/stripe",
+        f"/_/webhooks/{name}",
+        "/_/webhooks/",
+    ):
+        refused(await client.post(path, content=b"{}"), 404, "not_found")
+    refused(await client.post(f"/_/webhooks/{name}/stripe/x", content=b"{}"), 404, "not_found")
+    for method in ("GET", "PUT", "DELETE", "HEAD"):
+        response = await client.request(method, hooks.path("stripe"))
+        assert response.status_code == 405
+        assert response.headers["allow"] == "POST, OPTIONS"
+    response = await client.options(hooks.path("stripe"))
+    assert (response.status_code, response.headers["allow"]) == (204, "POST, OPTIONS")
+
+
+async def test_a_body_over_the_cap_is_413_and_an_encoded_one_415(hooks: Hooks) -> None:
+    body = b'{"id": "evt_1", "text": "' + b"a" * (1024 * 1024) + b'"}'
+    refused(await hooks.send("stripe", body), 413, "too_large")
+
+    async def streamed() -> AsyncIterator[bytes]:
+        for at in range(0, len(body), 65_536):
+            yield body[at : at + 65_536]
+
+    headers = hooks.signed("stripe", body)
+    refused(
+        await hooks.client.post(hooks.path("stripe"), content=streamed(), headers=headers), 413, "too_large"
+    )
+    response = await hooks.send("stripe", {"id": "evt_1"}, content_encoding="gzip")
+    refused(response, 415, "unsupported_media_type", "Content-Encoding")
+
+
+async def test_a_delivery_as_large_as_the_cap_is_an_event(hooks: Hooks) -> None:
+    body = b'{"id":"evt_1","text":"' + b"a" * (1024 * 1024 - 24) + b'"}'
+    assert len(body) == 1024 * 1024
+    assert (await hooks.taken("stripe", body))["duplicate"] is False
+
+
+async def test_handshakes_are_answered_where_they_are_declared(hooks: Hooks) -> None:
+    client = hooks.client
+    challenge = {"type": "url_verification", "challenge": "3eZbrw1a"}
+    response = await client.post(hooks.path("slack"), json=challenge)
+    assert (response.status_code, response.json()) == (200, {"challenge": "3eZbrw1a"})
+    assert (await hooks.send("slack", challenge)).json() == {"challenge": "3eZbrw1a"}
+    forged = {**hooks.signed("slack", b"x"), "content-type": "application/json"}
+    refused(await client.post(hooks.path("slack"), json=challenge, headers=forged), 401, "unauthorized")
+    refused(await client.post(hooks.path("stripe"), json=challenge), 401, "unauthorized")
+
+    query = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=meatyhamhock"
+    response = await client.get(f"{hooks.path('meta')}?{query}")
+    assert (response.status_code, response.text) == (200, "1158201444")
+    assert response.headers["content-type"].startswith("text/plain")
+    refused(await client.get(f"{hooks.path('meta')}?{query}x"), 403, "forbidden")
+    assert (await client.get(hooks.path("meta"))).status_code == 405
+
+    response = await client.post(f"{hooks.path('graph')}?validationToken=Validation%3A%20a+b%3Cb%3E")
+    assert (response.status_code, response.text) == (200, "Validation: a b<b>")
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+    response = await client.get(f"{hooks.path('x')}?crc_token=uzwcfYtzr9")
+    assert response.json() == {"response_token": "sha256=HXvxTdsfShG6k2zC9NVANwFquJBdOugRYHax2vNiiOo="}
+    refused(await client.get(f"{hooks.path('x')}?crc_token=%7B%7D"), 403, "forbidden")
+
+    asked = {"webhook-request-origin": "eventemitter.example.com"}
+    response = await client.options(hooks.path("clouds"), headers=asked)
+    assert response.status_code == 200
+    assert response.headers["webhook-allowed-origin"] == "eventemitter.example.com"
+    assert response.headers["webhook-allowed-rate"] == "*"
+    assert await hooks.events() == []
+
+
+async def test_an_unsigned_source_takes_what_comes_by_its_id(hooks: Hooks) -> None:
+    headers = {"ce-id": "A234-1234", "content-type": "application/json"}
+    first = await hooks.client.post(hooks.path("clouds"), content=b'{"a":1}', headers=headers)
+    again = await hooks.client.post(hooks.path("clouds"), content=b'{"a":1}', headers=headers)
+    assert (first.json()["duplicate"], again.json()["duplicate"]) == (False, True)
+
+
+async def test_secrets_read_back_masked_and_what_was_read_can_be_deployed_again(hooks: Hooks) -> None:
+    key = {"authorization": f"Bearer {hooks.account.admin}"}
+    shown = (await hooks.client.get("/_/spec", headers=key)).json()["spec"]
+    assert shown["webhooks"]["stripe"]["secrets"] == ["***"]
+    assert shown["webhooks"]["meta"]["verify_token"] == "***"
+    assert "whsec_one" not in json.dumps(shown)
+    shown["webhooks"]["stripe"]["tolerance_s"] = 200
+    assert (await hooks.deploy(shown)).json()["changed"] is True
+    assert (await hooks.taken("stripe", {"id": "evt_1"}))["duplicate"] is False
+    shown["webhooks"]["other"] = {**shown["webhooks"]["stripe"]}
+    told = await hooks.deploy(shown)
+    refused(told, 422, "invalid_spec", more=("faults",))
+    assert told.json()["faults"][0]["pointer"] == "/webhooks/other/secrets/0"
+
+
+async def test_what_is_counted_for_a_source(
+    config: Config, outbox: asyncpg.Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        serving(replace(config, metrics_token="tok")) as served,
+        new_client(served.url, None) as client,
+    ):
+        hooks = await open_hooks(outbox, client, SOURCES)
+        for body in ({"id": "evt_1"}, {"id": "evt_1"}, {"id": "evt_1", "n": 1}):
+            await hooks.taken("stripe", body)
+        await client.post(hooks.path("stripe"), content=b"{}")
+        await client.post(hooks.path("slack"), json={"type": "url_verification", "challenge": "c"})
+        async with new_client(served.url, "tok") as operator:
+            found = await scrape(operator)
+    of = {"tenant": hooks.account.name, "source": "stripe"}
+    for outcome in ("accepted", "duplicate", "quarantined"):
+        assert found("sluice_webhook_deliveries_total", **of, outcome=outcome) == 1
+    assert found("sluice_webhook_deliveries_total", **{**of, "source": "slack"}, outcome="handshake") == 1
+    assert found("sluice_webhook_refused_total", **of, reason="no_signature") == 1
+    assert found("sluice_webhook_verified_total", **of, secret="1") == 3
+    assert found("sluice_webhook_answer_seconds_count", **of) == 3
+    assert "whsec_one" not in caplog.text

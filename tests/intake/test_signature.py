@@ -1,0 +1,293 @@
+"""Properties of the engine: what is signed is accepted, and no byte of it can be changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gateway.intake.request import Request, form_pairs
+from gateway.intake.signature import REASONS, Rejected, Verified, verify
+from spec.presets import PRESETS
+from spec.webhooks import Source
+from tests.intake.senders import (
+    BY_HEADER,
+    Sent,
+    of_adyen,
+    of_mailgun,
+    of_provider,
+    of_sendgrid,
+    of_standard_v1a,
+)
+from tests.intake.vectors import source
+
+SECRETS = st.binary(min_size=24, max_size=64)
+CLOCKS = st.integers(min_value=1_000_000_000_000, max_value=9_000_000_000_000)
+TEXTS = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=40)
+FORMS = st.dictionaries(
+    st.text("abcXYZ019", min_size=1, max_size=6), st.text("abcXYZ019", max_size=8), min_size=1, max_size=5
+).map(lambda pairs: "&".join(f"{name}={value}" for name, value in pairs.items()).encode())
+NOW_MS = 1_750_000_000_000
+
+
+def bodies(provider: str) -> st.SearchStrategy[bytes]:
+    return FORMS if provider == "twilio" else st.binary(min_size=1, max_size=300)
+
+
+def flipped(octets: bytes, place: int, bit: int) -> bytes:
+    place %= len(octets)
+    return octets[:place] + bytes([octets[place] ^ (1 << bit)]) + octets[place + 1 :]
+
+
+def changes(source: Source, request: Request, place: int, bit: int) -> Iterator[Request]:
+    """The request with one bit changed in each thing that its scheme signs."""
+    scheme = source.scheme
+    if "body" in scheme.signed or "form" in scheme.signed:
+        yield replace(request, body=flipped(request.body, place, bit))
+    if "url" in scheme.signed:
+        yield replace(request, path=flipped(request.path, place, bit))
+        yield replace(request, query=flipped(request.query, place, bit))
+    signed = {scheme.header, scheme.timestamp_header, scheme.id_header}
+    for n, (name, value) in enumerate(request.headers):
+        if name.decode() in signed:
+            headers = list(request.headers)
+            headers[n] = (name, flipped(value, place, bit))
+            yield replace(request, headers=tuple(headers))
+
+
+@pytest.mark.parametrize("provider", BY_HEADER)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), secret=SECRETS, now_ms=CLOCKS, place=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_what_a_provider_signs_is_accepted_and_no_bit_of_it_can_be_changed(
+    provider: str, data: st.DataObject, secret: bytes, now_ms: int, place: int, bit: int
+) -> None:
+    sent = of_provider(provider, secret, now_ms, data.draw(bodies(provider)))
+    assert verify(sent.source, sent.request, now_ms) == Verified(1)
+    for changed in changes(sent.source, sent.request, place, bit):
+        if "form" in sent.source.scheme.signed and changed.body != sent.request.body:
+            assume(form_pairs(changed.body) != form_pairs(sent.request.body))
+        assert isinstance(verify(sent.source, changed, now_ms), Rejected), changed
+
+
+@pytest.mark.parametrize("send", [of_sendgrid, of_standard_v1a])
+@settings(max_examples=25, deadline=None)
+@given(body=st.binary(min_size=1, max_size=300), place=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_what_is_signed_by_a_private_key_is_accepted_and_no_bit_of_it_can_be_changed(
+    send: type, body: bytes, place: int, bit: int
+) -> None:
+    sent: Sent = send(body, NOW_MS)
+    assert verify(sent.source, sent.request, NOW_MS) == Verified(1)
+    for changed in changes(sent.source, sent.request, place, bit):
+        assert isinstance(verify(sent.source, changed, NOW_MS), Rejected), changed
+
+
+@given(
+    secret=TEXTS, token=st.text("0123456789abcdef", min_size=10, max_size=50), place=st.integers(0, 10_000)
+)
+def test_mailguns_timestamp_token_and_signature_can_not_be_changed(
+    secret: str, token: str, place: int
+) -> None:
+    sent = of_mailgun(secret, NOW_MS, token, {"event": "opened"})
+    assert verify(sent.source, sent.request, NOW_MS) == Verified(1)
+    begin, end = sent.request.body.index(b"{", 1), sent.request.body.index(b"}")
+    for field in (b'"timestamp": "', b'"token": "', b'"signature": "'):
+        at = sent.request.body.index(field, begin, end) + len(field)
+        until = sent.request.body.index(b'"', at)
+        n = at + place % (until - at)
+        other = b"1" if sent.request.body[n : n + 1] == b"0" else b"0"
+        changed = replace(sent.request, body=sent.request.body[:n] + other + sent.request.body[n + 1 :])
+        assert isinstance(verify(sent.source, changed, NOW_MS), Rejected)
+
+
+ITEM = {
+    "pspReference": "7914073381342284",
+    "originalReference": "",
+    "merchantAccountCode": "TestMerchant",
+    "merchantReference": "TestPayment-1407325143704",
+    "amount": {"value": 1130, "currency": "EUR"},
+    "eventCode": "AUTHORISATION",
+    "success": "true",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "other"),
+    [
+        (("pspReference",), "x"),
+        (("originalReference",), "x"),
+        (("merchantAccountCode",), "x"),
+        (("merchantReference",), {"a": 1}),
+        (("amount", "value"), 1131),
+        (("amount", "currency"), "USD"),
+        (("eventCode",), "REFUND"),
+        (("success",), False),
+    ],
+)
+def test_adyens_items_are_verified_one_by_one(path: tuple[str, ...], other: object) -> None:
+    import json
+
+    sent = of_adyen(b"k" * 32, ITEM, {**ITEM, "pspReference": "b"})
+    assert verify(sent.source, sent.request, NOW_MS) == Verified(1)
+    value = json.loads(sent.request.body)
+    item = value["notificationItems"][1]["NotificationRequestItem"]
+    place = item
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = other
+    changed = replace(sent.request, body=json.dumps(value).encode())
+    assert isinstance(verify(sent.source, changed, NOW_MS), Rejected)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"notificationItems": []}', b'{"notificationItems": [1]}']
+)
+def test_a_batch_without_signed_items_is_refused(body: bytes) -> None:
+    sent = of_adyen(b"k" * 32, ITEM)
+    assert isinstance(verify(sent.source, replace(sent.request, body=body), NOW_MS), Rejected)
+
+
+TIMED = tuple(name for name in BY_HEADER if PRESETS[name].timed or name == "hmac")
+
+
+@pytest.mark.parametrize("provider", TIMED)
+def test_a_timestamp_is_held_to_the_tolerance_on_both_sides(provider: str) -> None:
+    for tolerance_s in (5, 300):
+        more = {} if tolerance_s == 300 else {"tolerance_s": tolerance_s}
+        sent = of_provider(provider, b"k" * 32, NOW_MS, b"{}", **more)
+        for off_ms, verdict in (
+            (0, Verified(1)),
+            (tolerance_s * 1000, Verified(1)),
+            (-tolerance_s * 1000, Verified(1)),
+            (tolerance_s * 1000 + 1000, Rejected("outside_tolerance")),
+            (-tolerance_s * 1000 - 1000, Rejected("outside_tolerance")),
+        ):
+            assert verify(sent.source, sent.request, NOW_MS + off_ms) == verdict, (tolerance_s, off_ms)
+
+
+def test_a_time_within_the_signed_body_is_held_to_it_too() -> None:
+    for body, verdict in (
+        (b'{"webhookTimestamp": %d}' % NOW_MS, Verified(1)),
+        (b'{"webhookTimestamp": %d}' % (NOW_MS - 301_000), Rejected("outside_tolerance")),
+        (b'{"action": "create"}', Verified(1)),
+    ):
+        sent = of_provider("linear", b"k" * 32, NOW_MS, body)
+        assert verify(sent.source, sent.request, NOW_MS) == verdict
+
+
+HOSTILE = {
+    "absent": None,
+    "empty": b"",
+    "blank": b" ",
+    "non-ASCII": "sécret".encode(),
+    "a byte over 127": b"\xff" * 64,
+    "NUL": b"v1,\x00",
+    "100 KB": b"v1," + b"a" * 100_000,
+    "bad base64": b"v1,????",
+    "base64 without padding": b"v1,AAA",
+    "no version": b"AAAA",
+    "many": b" ".join([b"v1,AAAA"] * 1000),
+    "commas": b"," * 1000,
+    "equal signs": b"t==,v1==",
+    "two times": b"t=1,t=2,v1=00",
+    "digits of another script": "t=١٢٣,v1=00".encode(),
+}
+TIMES = {
+    "empty": b"",
+    "fraction": b"1750000000.9",
+    "sign": b"+1750000000",
+    "blank": b"1750000000 ",
+    "year 9999": b"253402300799",
+    "huge": b"9" * 4_000,
+    "hex": b"0x684ee180",
+    "exponent": b"1e9",
+    "negative": b"-1",
+    "other digits": "１７５０００００００".encode(),
+}
+
+
+def with_header(request: Request, name: str, value: bytes | None) -> Request:
+    kept = [header for header in request.headers if header[0] != name.encode()]
+    return replace(request, headers=(*kept, *([] if value is None else [(name.encode(), value)])))
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("provider", [*BY_HEADER, "sendgrid"])
+def test_a_hostile_signature_header_is_refused_and_nothing_breaks(provider: str, hostile: str) -> None:
+    sent = (
+        of_sendgrid(b"{}", NOW_MS)
+        if provider == "sendgrid"
+        else of_provider(provider, b"k" * 32, NOW_MS, b"a=1")
+    )
+    changed = with_header(sent.request, sent.source.scheme.header, HOSTILE[hostile])
+    verdict = verify(sent.source, changed, NOW_MS)
+    assert isinstance(verdict, Rejected)
+    assert verdict.reason in REASONS
+
+
+@pytest.mark.parametrize("hostile", TIMES)
+@pytest.mark.parametrize("provider", [name for name in TIMED if PRESETS[name].timestamp_header])
+def test_a_hostile_timestamp_is_refused_though_it_is_signed(provider: str, hostile: str) -> None:
+    sent = of_provider(provider, b"k" * 32, NOW_MS, b"{}")
+    name = sent.source.scheme.timestamp_header
+    assert name is not None
+    assert isinstance(verify(sent.source, with_header(sent.request, name, TIMES[hostile]), NOW_MS), Rejected)
+
+
+@pytest.mark.parametrize("provider", BY_HEADER)
+def test_a_header_that_is_there_twice_is_refused(provider: str) -> None:
+    sent = of_provider(provider, b"k" * 32, NOW_MS, b"a=1")
+    scheme = sent.source.scheme
+    for name in filter(None, (scheme.header, scheme.timestamp_header, scheme.id_header)):
+        twice = [header for header in sent.request.headers if header[0] == name.encode()]
+        changed = replace(sent.request, headers=(*sent.request.headers, *twice))
+        assert verify(sent.source, changed, NOW_MS) == Rejected("bad_header")
+
+
+@settings(max_examples=200)
+@given(
+    headers=st.lists(
+        st.tuples(
+            st.sampled_from([b"webhook-id", b"webhook-timestamp", b"webhook-signature"]),
+            st.binary(max_size=60),
+        )
+    ),
+    body=st.binary(max_size=60),
+)
+def test_verification_is_total(headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    request = Request(b"POST", b"/", b"", tuple(headers), body)
+    for provider in ("standard_webhooks", "gitlab", "mailgun"):
+        made = source(provider, ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"])
+        assert isinstance(verify(made, request, NOW_MS), Rejected)
+
+
+def test_one_of_several_secrets_is_enough_and_told_while_it_is_valid() -> None:
+    sent = of_provider("github", b"k" * 32, NOW_MS, b"{}")
+    text = "s" + (b"k" * 32).hex()
+    at = NOW_MS // 1000
+    for secrets, verdict in (
+        (["other", text], Verified(2)),
+        ([{"secret": text, "until": at}], Rejected("no_valid_secret")),
+        ([{"secret": text, "until": at + 1}], Verified(1)),
+        ([{"secret": text, "from": at + 1}, "other"], Rejected("mismatch")),
+        ([{"secret": text, "from": "2025-06-15T15:06:40Z"}], Verified(1)),
+        (["other"], Rejected("mismatch")),
+    ):
+        assert verify(source("github", secrets), sent.request, NOW_MS) == verdict
+
+
+def test_gitlabs_plain_token_counts_only_where_nothing_is_signed() -> None:
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    made = source("gitlab", [secret])
+    plain = Request(b"POST", b"/", b"", ((b"x-gitlab-token", secret.encode()),), b"{}")
+    assert verify(made, plain, NOW_MS) == Verified(1)
+    assert verify(made, with_header(plain, "x-gitlab-token", b"other"), NOW_MS) == Rejected("mismatch")
+    forged = with_header(plain, "webhook-signature", b"v1,AAAA")
+    assert isinstance(verify(made, forged, NOW_MS), Rejected)
+
+
+def test_an_unsigned_source_verifies_nothing_and_says_so() -> None:
+    made = replace(source("github", ["a"]), unsigned=True, secrets=())
+    assert verify(made, Request(b"POST", b"/", b"", (), b""), NOW_MS) == Verified(0)
