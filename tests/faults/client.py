@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -66,6 +66,16 @@ class Missed(msgspec.Struct):
     missed_next: int | None
 
 
+class Served(Protocol):
+    """A gateway, as far as a client cares."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def port(self) -> int: ...
+
+
 class Client:
     """Sends one request at a time. `giving_up_at` is when it stops repeating what is not settled."""
 
@@ -106,7 +116,7 @@ class Client:
     async def attempt(
         self,
         wanted: Operation,
-        gateway: GatewayAt,
+        gateway: Served,
         *,
         timeout_s: float | None = None,
         adopting: str | None = None,

@@ -1,0 +1,141 @@
+"""Every case there is: a point, what happens there, and what the client does.
+
+Owns: which points have to be passed, and in which scene a point is tried.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+from tests.failpoints.points import Point
+from tests.failpoints.scenes import SCENES
+from tests.failpoints.stage import Stage
+
+NOT_ON_THE_WAY = {
+    "Log.page": "reads",
+    "Log.version_at": "reads",
+    "Log.event": "reads",
+    "Log.length": "reads",
+    "Log.reached": "reads",
+    "Log.settled": "an append that its spec refuses",
+    "Log.ready": "health",
+    "Log._probe_redis": "health",
+    "Postgres.takes_writes": "health",
+    "open_pool": "start, before anything is received",
+    "Postgres.instance": "start, before anything is received",
+    "Log.stop": "a stop in order",
+    "_end": "a stop in order",
+    "Sequencer.drained": "a stop in order",
+    "CommitConnection.close": "a stop in order",
+    "_for_ever": "after a bug of ours",
+}
+ONLY_A_BUG_BRINGS = {
+    ("Committer._commit_once", "self._postgres.seal(self._partition.number, run.epoch, '')"),
+    ("Scripts.run", "self._redis.connection_pool.disconnect()"),
+}
+TRIES = 4
+"""Of a case whose point is not passed this time: who is first is chance in some scenes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    point: Point
+    at_point: signal.Signals
+    retries: bool
+
+    def __str__(self) -> str:
+        how = "ends" if self.at_point is signal.SIGKILL else "stands still and goes on"
+        return f"{how} {self.point}; the client {'retries' if self.retries else 'does not retry'}"
+
+
+class Run:
+    """`say` is told a line for whatever is worth one."""
+
+    def __init__(self, stage: Stage, seed: int, say: Callable[[str], None]) -> None:
+        self._stage = stage
+        self._rng = random.Random(seed)
+        self._say = say
+        self._scenes_of: dict[int, list[str]] = {}
+        self.played: Counter[str] = Counter()
+        self.broken: list[str] = []
+        self.never_fired: list[Case] = []
+
+    async def rehearse(self) -> None:
+        """Every scene without a fault, to know which points it passes; again where chance kept one away."""
+        for _ in range(TRIES):
+            await self._rehearse_each()
+            if not self.missed or self.broken:
+                return
+
+    async def _rehearse_each(self) -> None:
+        for name in SCENES:
+            began = time.monotonic()
+            passed, broken = await self._scene(name, None, retries=False)
+            for number in passed:
+                scenes = self._scenes_of.setdefault(number, [])
+                if name not in scenes:
+                    scenes.append(name)
+            self.broken += [f"{name}: {each}" for each in broken]
+            self._say(f"{name}: {len(passed)} points, {time.monotonic() - began:.1f} s")
+
+    @property
+    def missed(self) -> list[Point]:
+        """Points on the way of an append, or inside a verification, that no scene passes."""
+        return [
+            point
+            for point in self._stage.points
+            if point.module.startswith("gateway.log.")
+            and point.number not in self._scenes_of
+            and point.function not in NOT_ON_THE_WAY
+            and (point.function, point.what) not in ONLY_A_BUG_BRINGS
+        ]
+
+    def cases(self) -> list[Case]:
+        """In an order by the seed."""
+        points = [point for point in self._stage.points if point.number in self._scenes_of]
+        ways = product(points, (signal.SIGKILL, signal.SIGSTOP), (True, False))
+        found = [Case(*each) for each in ways]
+        self._rng.shuffle(found)
+        return found
+
+    async def play(self, seconds: float | None = None) -> None:
+        """All of them, or as many as fit; until a promise is broken."""
+        until = None if seconds is None else time.monotonic() + seconds
+        for case in self.cases():
+            if self.broken or (until is not None and time.monotonic() > until):
+                return
+            await self._play(case)
+
+    async def _play(self, case: Case) -> None:
+        for _ in range(TRIES):
+            name = self._rng.choice(self._scenes_of[case.point.number])
+            _, broken = await self._scene(name, case, retries=case.retries)
+            self.broken += [f"{name}, gateway A {case}: {each}" for each in broken]
+            if self._fired or broken:
+                self.played["ends" if case.at_point is signal.SIGKILL else "stands still"] += 1
+                return
+        self.never_fired.append(case)
+
+    async def _scene(self, name: str, case: Case | None, *, retries: bool) -> tuple[set[int], list[str]]:
+        """What A passed in the scene, and what was broken."""
+        stage = self._stage
+        stage.begin(*((case.point.number, case.at_point) if case else ()))
+        try:
+            await SCENES[name](stage)
+        except AssertionError as never:
+            # By chance it did not come to what it waits for. What only it passes is missed if it never does.
+            self._say(f"{name}: {never}")
+        passed, self._fired = stage.a.passed(), stage.a.fired
+        return passed, await stage.end(retries=retries)
+
+    def told(self) -> str:
+        lines = [f"never passed again: {case}" for case in self.never_fired]
+        lines += self.broken
+        played = ", ".join(f"{count} × {how}" for how, count in self.played.items())
+        return "\n".join([*lines, f"{len(self._scenes_of)} points, {self.played.total()} cases ({played})"])
