@@ -7,8 +7,9 @@ from typing import Any
 
 import asyncpg
 import pytest
+from redis.asyncio import Redis
 
-from gateway.events import Append, Appended, NotCommitted, OutcomeUnknown, Quarantined, Stream
+from gateway.events import Append, Appended, NotCommitted, Outcome, OutcomeUnknown, Quarantined, Stream
 from gateway.log.chain import roll
 from gateway.log.journal import CannotHelp
 from gateway.log.log import Log
@@ -80,6 +81,34 @@ async def test_while_postgres_is_away_nothing_is_acknowledged(
     unknown = sum(isinstance(each, OutcomeUnknown) for each in outcomes)
     assert await log.length(stream) == 2 + unknown
     await check_invariants(place)
+
+
+async def test_while_commits_fail_nothing_more_is_sequenced_and_it_is_back_within_5_s(
+    open_log: OpenLog, place: Place, breakable_servers: Servers, redis: Redis
+) -> None:
+    """What was on its way is of unknown outcome; what came later was never sequenced, and never appears."""
+    log = await open_log(append_deadline_s=1, sequence_appends_max=4)
+    stream = new_stream()
+    await appended(log, append(stream))
+    keys = lane(log, stream).partition.keys
+    breakable_servers.postgres.kill()
+    made, outcomes, lengths = list[Append](), list[Outcome](), list[int]()
+    for _ in range(3):
+        made += (more := [append(stream) for _ in range(8)])
+        outcomes += await asyncio.gather(*map(log.append, more))
+        lengths.append(int(await redis.hget(keys.meta, "q") or 0))
+    told = tally(outcomes)
+    assert told["NotCommitted"] >= 16
+    assert told.get("OutcomeUnknown", 0) <= 8
+    assert lengths[0] == lengths[2] <= 1 + 8
+    await breakable_servers.postgres.start()
+    async with asyncio.timeout(5):
+        while not isinstance(await log.append(append(stream)), Appended):
+            pass
+    await check_invariants(place)
+    for one, outcome in zip(made, outcomes, strict=True):
+        if isinstance(outcome, NotCommitted):
+            assert await log.event(stream.tenant, one.append_id) is None
 
 
 async def test_a_commit_that_hangs_is_sent_again_and_counts_once(open_log: OpenLog, place: Place) -> None:
