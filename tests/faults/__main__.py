@@ -19,10 +19,11 @@ import uvloop
 from rich.console import Console
 
 from tests.faults import report
-from tests.faults.bad import BUILDS, argv
+from tests.faults.bad import BUILDS, GOOD, argv
 from tests.faults.episode import Plan, Result, run_episode
 from tests.faults.injections import INJECTIONS
 
+USUAL = tuple(name for name, each in INJECTIONS.items() if not each.beyond)
 EPISODE_S = 60.0
 BAD_EPISODE_S = 45.0
 BAD_CHECK_EVERY_S = 8.0
@@ -41,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", metavar="FAULT", choices=list(INJECTIONS), default=None)
     parser.add_argument("--gateways", type=int, choices=(2, 3), default=3)
     parser.add_argument("--json", type=Path, metavar="FILE", default=None, help="write the report there too")
-    parser.add_argument("--bad", choices=list(BUILDS), help="run a known-bad build until it is caught")
+    parser.add_argument("--bad", choices=[*BUILDS, *GOOD], help="run a known-bad build until it is caught")
     parser.add_argument("--all-bad", action="store_true", help="each of them, and a table")
     return parser
 
@@ -49,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
 async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
     """Episodes until the time is up; the first that finds something is the last."""
     results: list[Result] = []
-    faults, seed, left_s = tuple(asked.only or INJECTIONS), asked.seed, asked.minutes * 60
+    faults, seed, left_s = tuple(asked.only or USUAL), asked.seed, asked.minutes * 60
     while left_s > 1:
         plan = Plan(seed, min(EPISODE_S, left_s), asked.gateways, faults)
         result = await run_episode(plan)
@@ -64,11 +65,12 @@ async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
 
 async def run_bad(name: str, seed: int, minutes: float, gateways: int, only: list[str] | None) -> Result:
     """Episodes with a known-bad build until it is caught; the last one, with the seconds of all."""
-    seconds = 0.0
+    seconds, build = 0.0, (BUILDS | GOOD)[name]
     while True:
         plan = Plan(
-            seed, min(BAD_EPISODE_S, minutes * 60 - seconds), gateways, tuple(only or INJECTIONS),
-            argv=argv(name), check_every_s=BAD_CHECK_EVERY_S, digests=BUILDS[name].digests,
+            seed, min(BAD_EPISODE_S, minutes * 60 - seconds), gateways, tuple(only or build.faults or USUAL),
+            argv=argv(name), check_every_s=BAD_CHECK_EVERY_S, digests=build.digests, harm=build.harm,
+            keeps=False,
         )  # fmt: skip
         result = await run_episode(plan)
         seconds += result.seconds

@@ -55,6 +55,10 @@ class Plan:
     argv: Sequence[str] = SERVE
     check_every_s: float | None = None
     digests: bool = True
+    harm: frozenset[str] | None = None
+    """The kinds of violations that count; None: all."""
+    keeps: bool = True
+    """Whether everything is kept where there is a violation."""
 
     @property
     def partitions(self) -> int:
@@ -93,7 +97,7 @@ async def run_episode(plan: Plan) -> Result:
             result = await episode.run()
         finally:
             await cluster.close()
-        if result.violations:
+        if result.violations and plan.keeps:
             result.folder = str(episode.keep(folder, result))
     return result
 
@@ -139,11 +143,16 @@ class _Episode:
         return await gather(self._cluster, with_redis=True), rested_s
 
     def _check(self, evidence: Evidence, rested_s: float | None) -> list[Violation]:
-        violations = check(self._history, evidence, digests=self._plan.digests)
+        violations = self._found(self._history, evidence)
         if rested_s is None or rested_s > RECOVERY_S:
             told = f"q = c only after {rested_s:.1f} s" if rested_s else f"q = c not within {REST_S} s"
             violations.append(Violation("stuck", told))
         return violations
+
+    def _found(self, history: History, evidence: Evidence) -> list[Violation]:
+        harm = self._plan.harm
+        found = check(history, evidence, digests=self._plan.digests)
+        return [each for each in found if harm is None or each.kind in harm]
 
     async def _watch(self, attack: asyncio.Task[None], workload: Workload) -> list[Violation]:
         """Until the attack is over; violations if they show before."""
@@ -163,7 +172,7 @@ class _Episode:
                     evidence = await gather(self._cluster, with_redis=False)
                 except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                     continue  # Postgres is down just now
-                found = check(self._history.until(cutoff), evidence, digests=plan.digests)
+                found = self._found(self._history.until(cutoff), evidence)
                 if found:
                     return found
 

@@ -46,21 +46,25 @@ Inject = Callable[[Scene], AbstractAsyncContextManager[None]]
 class Injection:
     """`touches`: faults that touch the same part don't overlap. `splits`: two servers may both believe that
     they are the master while it lasts, so a gateway may show what was committed up to a second ago. `weight`:
-    how often it comes, as against others."""
+    how often it comes, as against others. `beyond`: no promise covers it, so it comes only where it is asked
+    for, and shows what a safeguard is for that others stand in front of."""
 
     name: str
     touches: frozenset[str]
     inject: Inject
     splits: bool = False
     weight: int = 1
+    beyond: bool = False
 
 
 INJECTIONS: dict[str, Injection] = {}
 
 
-def _injection(name: str, *touches: str, splits: bool = False, weight: int = 1) -> Callable[[Inject], Inject]:
+def _injection(
+    name: str, *touches: str, splits: bool = False, weight: int = 1, beyond: bool = False
+) -> Callable[[Inject], Inject]:
     def enter(inject: Inject) -> Inject:
-        INJECTIONS[name] = Injection(name, frozenset(touches), inject, splits, weight)
+        INJECTIONS[name] = Injection(name, frozenset(touches), inject, splits, weight, beyond)
         return inject
 
     return enter
@@ -246,6 +250,88 @@ async def redis_fence(scene: Scene) -> AsyncIterator[None]:
             else:
                 await client.hdel(key, "fence")
     yield
+
+
+# A stream's entries can't be changed in place: the journal is written anew with other bytes beyond `c`.
+_ROT = """
+local c = redis.call('HGET', KEYS[1], 'c')
+local tail = redis.call('XRANGE', KEYS[2], '(' .. c, '+')
+if #tail == 0 then return 0 end
+local all = redis.call('XRANGE', KEYS[2], '-', '+')
+redis.call('DEL', KEYS[2])
+for i = 1, #all do
+  local id, fields = all[i][1], all[i][2]
+  if i > #all - #tail then
+    for k = 10, #fields, 2 do fields[k] = string.gsub(fields[k], '1%.10', '1.11') end
+  end
+  redis.call('XADD', KEYS[2], id, unpack(fields))
+end
+return #tail
+"""
+
+
+@_injection("redis-rot", "redis", "network", "gateways", "postgres")
+@asynccontextmanager
+async def redis_rot(scene: Scene) -> AsyncIterator[None]:
+    """Bytes change in the journal after a gateway has sequenced and before it commits; then it dies, and only
+    others, by that journal, could commit for it."""
+    redis, gateway = scene.cluster.redis, scene.gateway()
+    link = scene.cluster.postgres_links[gateway.number]
+    link.hold(Way.UP)
+    await asyncio.sleep(scene.rng.uniform(0.02, 0.08))
+    changed = 0
+    async with redis.client(redis.master) as client:
+        metas = sorted([key async for key in client.scan_iter("sluice:1:*:meta", count=1000)])
+        for meta in metas:
+            epoch = await client.hget(meta, "epoch")
+            journal = meta.removesuffix(b"meta") + b"%b:j" % (epoch or b"")
+            changed += await client.eval(_ROT, 2, meta, journal)
+        gateway.kill()
+        scene.say(f"{changed} journal entries changed, SIGKILL gateway {gateway.number}")
+        try:
+            yield
+        finally:
+            for meta in metas:
+                await client.hset(meta, "fence", "0" * 40)
+            link.heal()
+            await gateway.start()
+
+
+_KEEP = """
+local kept = {}
+for _, key in ipairs(redis.call('KEYS', 'sluice:1:*')) do
+  kept[#kept + 1] = key
+  kept[#kept + 1] = redis.call('DUMP', key)
+end
+return kept
+"""
+_SET_BACK = """
+for _, key in ipairs(redis.call('KEYS', 'sluice:1:*')) do redis.call('DEL', key) end
+for i = 1, #ARGV, 2 do redis.call('RESTORE', ARGV[i], 0, ARGV[i + 1]) end
+"""
+
+
+@_injection("redis-set-back", "redis", "network", beyond=True)
+@asynccontextmanager
+async def redis_set_back(scene: Scene) -> AsyncIterator[None]:
+    """As by snapshots of its machine, again and again: the same process with older data, and nothing that
+    tells it from what it was (docs/model.md)."""
+    redis = scene.cluster.redis
+    scene.say("set back in one life, again and again")
+
+    async def setting_back() -> None:
+        async with redis.client(redis.master) as client:
+            while True:
+                kept = await client.eval(_KEEP, 0)
+                await asyncio.sleep(scene.rng.uniform(0.02, 0.3))
+                await client.eval(_SET_BACK, 0, *kept)
+                await asyncio.sleep(scene.rng.uniform(0.1, 0.5))
+
+    task = asyncio.get_running_loop().create_task(setting_back())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 async def _on_master(scene: Scene, *words: str) -> None:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tests.faults.bad import BUILDS
+from tests.faults.bad import BUILDS, GOOD
 from tests.faults.episode import VIOLATIONS_TOLD_MAX, Result
 from tests.faults.history import Verdict
 
@@ -126,7 +126,8 @@ def _violations(result: Result, console: Console) -> None:
     if result.violations:
         if len(result.violations) > VIOLATIONS_TOLD_MAX:
             console.print(f"  … and {len(result.violations) - VIOLATIONS_TOLD_MAX} more")
-        console.print(f"  all of it is in {result.folder}", highlight=False)
+        if result.folder is not None:
+            console.print(f"  all of it is in {result.folder}", highlight=False)
 
 
 def show(made: Report, console: Console) -> None:
@@ -202,7 +203,6 @@ def bad_table(caught: Mapping[str, Result], console: Console) -> None:
     for name, result in caught.items():
         kinds = Counter(kind for kind, _ in result.violations)
         after = f"{result.seconds:.0f}" if result.violations else "never"
-        table.add_row(
-            f"{name}: {BUILDS[name].what}", after, " ".join(f"{kind}×{n}" for kind, n in kinds.items())
-        )
+        by = " ".join(f"{kind}×{n}" for kind, n in kinds.items())
+        table.add_row(f"{name}: {(BUILDS | GOOD)[name].what}", after, by)
     console.print(table)
