@@ -8,10 +8,10 @@ from __future__ import annotations
 import itertools
 import sys
 
-from tests.bench import append
+from tests.bench import append, webhooks
 from tests.bench.suite import Options, Scenario, Scenarios, main
 
-SUITES: dict[str, Scenarios] = {"append": append.scenarios}
+SUITES: dict[str, Scenarios] = {"append": append.scenarios, "webhooks": webhooks.scenarios}
 
 
 def _main(argv: list[str]) -> int:

@@ -1,0 +1,131 @@
+"""Acknowledging webhooks, commit included, beside plain appends of the same bytes in the same run.
+
+    python -m tests.bench.webhooks [--seconds 5] [--workers 1] [--rounds 1] [--only PATTERN] [--json FILE]
+
+plain/streams, plain/hot       appends of 1 KB, to 1,000 streams and to one
+webhook/hot, webhook/streams   signed requests of 1 KB with a delivery id each, to one stream and to 1,000
+
+Names end in the number of connections.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import sys
+import urllib.request
+from functools import partial
+
+from tests.bench import orders
+from tests.bench.load import SERIAL, Traffic, drive
+from tests.bench.measured import Measured
+from tests.bench.stand import TENANT, Served, Stand
+from tests.bench.suite import Options, Scenario, main
+
+SECRET = b"bench"
+BODY_BYTES = 1024
+_ACTOR = {"type": "webhook", "id": "stripe_webhook"}
+_SCHEMA = {"type": "object"}
+# Connection n cycles through every Nth source: a source each makes as many streams.
+_SOURCES_MAX = 1000
+
+
+def _spec(keys: list[str]) -> bytes:
+    sources = {
+        f"s{number}": {
+            "provider": "github",
+            "secrets": [SECRET.decode()],
+            "actor": _ACTOR,
+            "to": {"type": "webhook_log", "id": key, "event": "was_received"},
+        }
+        for number, key in enumerate(keys)
+    }
+    return json.dumps(
+        {
+            "aggregate_types": {"webhook_log": {"events": {"was_received": {"schema": _SCHEMA}}}},
+            "agent_types": ["webhook"],
+            "singletons": ["stripe_webhook"],
+            "webhooks": sources,
+        }
+    ).encode()
+
+
+def _body() -> str:
+    """JSON of exactly BODY_BYTES."""
+    bare = json.dumps({"action": "opened", "text": ""}, separators=(",", ":"))
+    return bare[:-2] + "x" * (BODY_BYTES - len(bare)) + bare[-2:]
+
+
+def scenarios(options: Options) -> list[Scenario]:
+    streams = orders.keys(min(options.streams, _SOURCES_MAX))
+    kinds = [("hot", ["stripe_webhook"]), ("streams", streams)]
+    return [
+        Scenario(f"{how}/{name}/{connections}", "append", status, partial(run, options, connections, keys))
+        for connections in options.connections
+        for name, keys in kinds
+        for how, status, run in (("plain", 201, _plain), ("webhook", 202, _webhook))
+    ]
+
+
+async def _plain(options: Options, connections: int, keys: list[str], stand: Stand) -> Measured:
+    data = json.dumps({"data": json.loads(_body()), "metadata": {"actor": _ACTOR}}, separators=(",", ":"))
+    headers = {"Authorization": f"Bearer {stand.key}", "Content-Type": "application/json"}
+    paths = [f"/webhook_log/{key}/was_received" for key in keys]
+    async with stand.gateway() as served:
+        _deploy(served, stand, keys)
+        return await drive(_traffic(options, connections, served, paths, data, headers, 201), served.cpu)
+
+
+async def _webhook(options: Options, connections: int, keys: list[str], stand: Stand) -> Measured:
+    body = _body()
+    mac = hmac.new(SECRET, body.encode(), hashlib.sha256).hexdigest()
+    headers = {
+        "Content-Type": "application/json",
+        "X-Hub-Signature-256": f"sha256={mac}",
+        "X-GitHub-Delivery": f"bench-{SERIAL}",
+        "X-GitHub-Event": "issues",
+    }
+    paths = [f"/_/webhooks/{TENANT}/s{number}" for number in range(len(keys))]
+    async with stand.gateway() as served:
+        _deploy(served, stand, keys)
+        return await drive(_traffic(options, connections, served, paths, body, headers, 202), served.cpu)
+
+
+def _traffic(
+    options: Options,
+    connections: int,
+    served: Served,
+    paths: list[str],
+    body: str,
+    headers: dict[str, str],
+    expected: int,
+) -> Traffic:
+    return Traffic(
+        host=served.host,
+        port=served.port,
+        connections=connections,
+        seconds=options.seconds,
+        warm_up_s=options.warm_up_s,
+        paths=paths,
+        expected=expected,
+        method="POST",
+        headers=headers,
+        body=body,
+    )
+
+
+def _deploy(served: Served, stand: Stand, keys: list[str]) -> None:
+    """Raises urllib.error.HTTPError where the spec is refused."""
+    request = urllib.request.Request(
+        f"http://{served.host}:{served.port}/_/spec?force=true",
+        _spec(keys),
+        {"Authorization": f"Bearer {stand.key}", "Content-Type": "application/json"},
+        method="PUT",
+    )
+    with urllib.request.urlopen(request, timeout=30):
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main(["tests.bench.webhooks"], scenarios, sys.argv[1:]))
