@@ -29,6 +29,8 @@ from gateway.events import (
     Outcome,
     OutcomeUnknown,
     Quarantined,
+    Recorded,
+    Stream,
 )
 from gateway.intake import normalize, store
 from gateway.intake.deliveries import Delivery, Unreadable, deliveries, header_fault, is_batch
@@ -40,6 +42,7 @@ from gateway.intake.signature import Rejected, verify
 from gateway.intake.store import Kept, Stored
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
+from gateway.log.reader import Range
 from gateway.names.source_ids import SourceId, Unusable, read
 from gateway.telemetry.metrics import Metrics
 from spec.webhooks import Source
@@ -229,14 +232,16 @@ class Intake:
     async def normalized(
         self, place: Place, delivery: Delivery, headers: dict[str, str], claimed: str | None = None
     ) -> Append | Held:
-        """The append that the delivery becomes by the spec of today. Raises CatalogUnavailable."""
+        """The append that the delivery becomes by the spec of today. Raises CatalogUnavailable and
+        PostgresTrouble."""
         spec, source = place.deployed.spec, place.source
-        key = normalize.place(spec, source, delivery, headers)
+        key, before = normalize.place(spec, source, delivery, headers), None
         if isinstance(key, Foreign):
             sighted = read(key.source, key.aggregate_type, key.source_id)
             if isinstance(sighted, Unusable):
                 return Held("no_source_id", sighted.reason)
             key = await self._key_of(place.tenant, sighted)
+            before = await self._last_of(Stream(place.tenant.id.bytes, source.target.aggregate_type, key))
         if isinstance(key, Held):
             return key
         minting = Minting(
@@ -247,7 +252,12 @@ class Intake:
             mint=lambda: uuid7().bytes,
             event_bytes_max=0,
         )
-        return normalize.compose(spec, source, delivery, headers, key, minting, claimed)
+        return normalize.compose(spec, source, delivery, headers, key, minting, claimed, before)
+
+    async def _last_of(self, stream: Stream) -> Recorded | None:
+        """The newest event of a stream."""
+        page = await self._log.page(Range(stream, limit=1, newest_first=True))
+        return page.events[0] if page.events else None
 
     async def _key_of(self, tenant: Tenant, sighted: SourceId) -> str:
         return (await source_ids.key_of(self._pool, tenant.id, sighted)).key

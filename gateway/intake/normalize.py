@@ -13,9 +13,10 @@ from typing import Final
 import msgspec
 
 from gateway.admit.append import Minting
-from gateway.events import ANY_LENGTH, Append, Event, Stream, make_append
+from gateway.events import ANY_LENGTH, Append, Event, Recorded, Stream, make_append
 from gateway.intake.deliveries import Delivery
 from gateway.intake.request import as_text, lookup
+from gateway.names.content import ALGORITHM, Identity, content_of_json, context_of, grade
 from spec.errors import shown
 from spec.identifiers import canonicalize
 from spec.model import EventType, Spec
@@ -75,8 +76,10 @@ def compose(
     key: str,
     minting: Minting,
     claimed: str | None = None,
+    before: Recorded | None = None,
 ) -> Append | Held:
-    """The append of one event. `claimed` is the delivery id that it claims, where that is another one."""
+    """The append of one event. `claimed` is the delivery id that it claims, where that is another one.
+    `before` is the event before it, by which it is graded, where the stream is that of a source id."""
     event_type = _event_type(spec, source, delivery, headers)
     if isinstance(event_type, Held):
         return event_type
@@ -87,7 +90,12 @@ def compose(
     if violation is not None:
         joint = "." if violation.path and not violation.path.startswith("[") else ""
         return Held("schema_violation", f"data{joint}{violation.path}: {violation.message}")
-    told = {"source": source.name, "delivery_id": delivery.id, "by_digest": delivery.by_digest}
+    told: dict[str, object] = {
+        "source": source.name,
+        "delivery_id": delivery.id,
+        "by_digest": delivery.by_digest,
+        **_identity(source, delivery, event_type, key, before),
+    }
     event = Event(
         minting.mint(),
         event_type.name,
@@ -105,6 +113,46 @@ def compose(
     stream = Stream(minting.tenant, source.target.aggregate_type, key)
     known = delivery if claimed is None else replace(delivery, id=claimed)
     return make_append(stream, (event,), ANY_LENGTH, known.retry(minting.tenant, source.name))
+
+
+def _identity(
+    source: Source, delivery: Delivery, event_type: EventType, key: str, before: Recorded | None
+) -> dict[str, object]:
+    """What the delivery says, and in which context, as hashes; its grade only where a source id tells what it
+    is graded by."""
+    place = {"aggregate_type": source.target.aggregate_type, "key": key}
+    found = Identity(content_of_json(delivery.raw), context_of(source.name, event_type.name, place))
+    told = {
+        "content": found.content,
+        "context": found.context,
+        "record": found.record,
+        "algorithm": ALGORITHM,
+    }
+    if source.target.source_id is None:
+        return told
+    return {**told, "grade": grade(found, None if before is None else _identity_of(before))}
+
+
+def _identity_of(recorded: Recorded) -> Identity | None:
+    """What an earlier event of a webhook says of itself."""
+    try:
+        told = _decode_extra(recorded.event.extra or b"{}").webhook
+    except msgspec.MsgspecError:  # written by a client
+        return None
+    return Identity(told.content, told.context) if told.algorithm == ALGORITHM else None
+
+
+class _Told(msgspec.Struct, frozen=True):
+    content: str = ""
+    context: str = ""
+    algorithm: int = 0
+
+
+class _Extra(msgspec.Struct, frozen=True):
+    webhook: _Told = _Told()
+
+
+_decode_extra: Final = msgspec.json.Decoder(_Extra).decode
 
 
 def _event_type(spec: Spec, source: Source, delivery: Delivery, headers: dict[str, str]) -> EventType | Held:

@@ -1,0 +1,122 @@
+"""What a webhook's event says of its content, and source ids that lead to its stream."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import uuid
+from hashlib import sha256
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+import rfc8785
+
+from gateway.names.content import content_of_json
+from gateway.names.source_ids import derived_key
+from tests.edge.accounts import SPEC, Account, open_account
+from tests.edge.calls import append, new_client, until
+from tests.edge.serving import Served
+
+SECRET = "a secret that nobody guesses"
+HOOKS: dict[str, Any] = {
+    **SPEC,
+    "singletons": [*SPEC.get("singletons", []), "forge_webhook"],
+    "webhooks": {
+        "forge": {
+            "provider": "hmac",
+            "header": "x-signature",
+            "id_header": "x-id",
+            "secrets": [SECRET],
+            "to": {"type": "order", "source_id": "$.body.id", "event": "was_noted"},
+        }
+    },
+}
+
+
+@pytest.fixture
+async def tenant(outbox: asyncpg.Pool, gateway: Served) -> Account:
+    account = await open_account(outbox, HOOKS)
+
+    async def is_known() -> bool:
+        async with new_client(gateway.url, None) as nobody:
+            return (await nobody.post(f"/_/webhooks/{account.name}/forge", content=b"{}")).status_code == 401
+
+    await until(is_known)
+    return account
+
+
+async def deliver(client: httpx.AsyncClient, tenant: Account, number: int, body: bytes) -> dict[str, Any]:
+    headers = {
+        "content-type": "application/json",
+        "x-signature": hmac.new(SECRET.encode(), body, sha256).hexdigest(),
+        "x-id": str(number),
+    }
+    answer = await client.post(f"/_/webhooks/{tenant.name}/forge", content=body, headers=headers)
+    assert answer.status_code == 202, answer.text
+    event = await client.get(f"/_/events/{answer.json()['event_id']}")
+    return dict(event.json()["event"])
+
+
+def said(event: dict[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = event["metadata"]["extra"]["webhook"]
+    return told
+
+
+async def test_what_is_ingested_again_keeps_its_key_and_is_graded(
+    client: httpx.AsyncClient, tenant: Account
+) -> None:
+    key = derived_key(uuid.UUID(tenant.id), "forge", "order", 0, "42")
+    bodies = [b'{"id": 42, "title": "one"}', b'{"title":"one","id":   42}', b'{"id": 42, "title": "two"}']
+    events = [await deliver(client, tenant, number, body) for number, body in enumerate(bodies)]
+    assert [event["key"] for event in events] == [key] * 3
+    assert [said(event)["grade"] for event in events] == ["new", "unchanged", "edited"]
+    content = sha256(rfc8785.dumps({"id": 42, "title": "one"})).hexdigest()
+    assert [said(event)["content"] for event in events[:2]] == [content] * 2
+    assert said(events[0])["record"] == said(events[1])["record"] != said(events[2])["record"]
+
+
+async def test_equal_content_never_makes_two_aggregates_one(
+    client: httpx.AsyncClient, tenant: Account
+) -> None:
+    one = await deliver(client, tenant, 1, b'{"id": "a", "title": "same"}')
+    other = await deliver(client, tenant, 2, b'{"id": "b", "title": "same"}')
+    assert one["key"] != other["key"]
+    assert (said(one)["grade"], said(other)["grade"]) == ("new", "new")
+
+
+async def test_an_event_of_somebody_else_is_no_record_to_grade_by(
+    client: httpx.AsyncClient, tenant: Account
+) -> None:
+    body = b'{"id": 7}'
+    key = (await deliver(client, tenant, 1, body))["key"]
+    for extra in ({}, {"webhook": 7}, {"webhook": {"content": content_of_json(body)}}):
+        sent = {"data": {}, "metadata": {"actor": {"type": "user", "id": "global"}, "extra": extra}}
+        answer = await client.post(f"/order/{key}/was_noted", json=sent)
+        assert answer.status_code == 201
+        event = await deliver(client, tenant, 100 + len(json.dumps(extra)), body)
+        assert said(event)["grade"] == "new"
+
+
+async def test_first_sights_at_once_go_into_one_stream(
+    client: httpx.AsyncClient, gateway: Served, tenant: Account, outbox: asyncpg.Pool
+) -> None:
+    bodies = [json.dumps({"id": 9, "n": number}).encode() for number in range(12)]
+    events = await asyncio.gather(
+        *(deliver(client, tenant, number, body) for number, body in enumerate(bodies))
+    )
+    assert len({event["key"] for event in events}) == 1
+    assert sorted(event["version"] for event in events) == list(range(1, 13))
+    mapped = await outbox.fetch(
+        "SELECT source, scope, source_id FROM source_map WHERE tenant = $1", uuid.UUID(tenant.id)
+    )
+    assert [tuple(row) for row in mapped] == [("forge", "order", "9")]
+
+
+async def test_a_key_that_a_source_id_leads_to_is_an_ordinary_one(
+    client: httpx.AsyncClient, tenant: Account
+) -> None:
+    key = (await deliver(client, tenant, 1, b'{"id": 1}'))["key"]
+    assert (await append(client, "order", key, "was_noted")).json()["length"] == 2
