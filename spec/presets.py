@@ -3,9 +3,9 @@
 Owns what a scheme may say. Verification (gateway/intake) reads a scheme and knows no provider by name, so a
 new provider is a few lines of JSON.
 
-Words in `signed` are parts of the request (`SIGNED_WORDS`); any other text stands for itself. `delivery` says
-where the id of a delivery stands, first found first: `header:<name>` or `body:<field>.<field>`, several
-fields joined by `+`. In a batch, `body` is the item.
+Words in `signed` are parts of the request (`SIGNED_WORDS`); any other text stands for itself. `delivery`
+says where the id of a delivery stands, first found first: `header:<name>`, `jwt:<claim>` or
+`body:<field>.<field>`, several fields joined by `+`. In a batch, `body` is the item.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One way to sign a request. Header names are in lower case.
 
     `form` says how the header holds signatures: `plain` (one, after `prefix`), `pairs` (`t=…,v1=…`),
-    `versions` (`v1,… v1a,…`, as Standard Webhooks), or `body` (they stand in the JSON body).
+    `versions` (`v1,… v1a,…`, as Standard Webhooks), `jwt` (a token by `issuer` with digests of what is
+    signed), or `body` (they stand in the JSON body).
     `key` says what a secret is: its `text`, `hex`, `base64`, a Standard Webhooks key, or a public `spki` key.
     """
 
     header: str = ""
-    form: Literal["plain", "pairs", "versions", "body"] = "plain"
+    form: Literal["plain", "pairs", "versions", "body", "jwt"] = "plain"
     prefix: str = ""
     separator: str = ","
     signature_name: str = ""
@@ -49,6 +50,7 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signed: tuple[str, ...] = ("body",)
     url_variants: bool = False
     """Also the URL with or without its port, and with `'` as `%27`: senders are not consistent."""
+    issuer: str = ""
     id_header: str | None = None
     timestamp_header: str | None = None
     timestamp_unit: Literal["s", "ms"] = "s"

@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.admit.strict_json import Malformed, decode
 from gateway.events import ANY_LENGTH, Retry, identity, request_digest
+from gateway.intake import jwt
 from gateway.intake.request import (
     ID_BYTES_MAX,
     BadHeader,
@@ -145,6 +146,8 @@ def _id(source: Source, request: Request, value: object) -> str | None:
         if kind == "header":
             sent = request.one(where, ID_BYTES_MAX)
             found = None if sent is None else sent.decode()
+        elif kind == "jwt":
+            found = as_text(jwt.claims(request.one(source.scheme.header) or b"").get(where))
         else:
             texts = [_part(lookup(value, tuple(each.split(".")))) for each in where.split("+")]
             found = None if None in texts else "+".join([text or "" for text in texts])

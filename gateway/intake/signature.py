@@ -19,7 +19,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.admit.strict_json import Malformed, decode
-from gateway.intake import public_keys
+from gateway.intake import jwt, public_keys
 from gateway.intake.request import BadHeader, Request, as_text, form_pairs, lookup, query_value
 from spec.presets import Scheme
 from spec.webhooks import Secret, Source
@@ -88,6 +88,8 @@ def _by_signature(
     source: Source, request: Request, live: Sequence[tuple[int, Secret]], now_ms: int
 ) -> Verified | Rejected:
     scheme = source.scheme
+    if scheme.form == "jwt":
+        return _by_token(source, request, live, now_ms)
     claim = _claim(scheme, request)
     if isinstance(claim, Rejected):
         return claim
@@ -100,6 +102,20 @@ def _by_signature(
     if isinstance(matched, Verified) and scheme.fresh and not _is_fresh(source, request.body, now_ms):
         return Rejected("outside_tolerance")
     return matched
+
+
+def _by_token(
+    source: Source, request: Request, live: Sequence[tuple[int, Secret]], now_ms: int
+) -> Verified | Rejected:
+    token = request.one(source.scheme.header) or b""
+    matched = _first(n for n, secret in live if jwt.signed_by(token, secret.key.octets))
+    if isinstance(matched, Rejected):
+        return matched
+    found = jwt.claims(token)
+    if not jwt.in_time(found, source.tolerance_s, now_ms):
+        return Rejected("outside_tolerance")
+    url = source.public_base_url.encode() + request.target
+    return matched if jwt.covers(found, source.scheme.issuer, url, request.body) else Rejected("mismatch")
 
 
 def _first(matching: Iterator[int]) -> Verified | Rejected:
@@ -307,9 +323,15 @@ def sign(source: Source, request: Request, now_ms: int, delivery_id: str) -> Req
     """`request` with the headers that the provider would send; only schemes of HMAC keys in headers can be
     signed here. Raises ValueError for another one."""
     scheme, secret = source.scheme, next((s for s in source.secrets if s.valid_at(now_ms)), None)
-    if source.unsigned or secret is None or secret.key.kind != "hmac" or not scheme.header:
+    if (
+        source.unsigned
+        or secret is None
+        or secret.key.kind != "hmac"
+        or not scheme.header
+        or scheme.form == "jwt"
+    ):
         raise ValueError(
-            "this provider signs within the body, or by a private key: its requests can't be made here"
+            "this provider signs by a token, within the body, or by a private key: not to be made here"
         )
     now = b"%d" % (now_ms if scheme.timestamp_unit == "ms" else now_ms // 1000)
     claim = _Claim((), now if scheme.timed else b"", delivery_id.encode())

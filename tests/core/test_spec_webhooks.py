@@ -16,7 +16,7 @@ from spec.webhooks import Key, Path, Secret, Unseen
 NAMES = (
     "standard_webhooks", "svix", "stripe", "github", "slack", "shopify", "twilio", "square", "paddle",
     "mailgun", "sendgrid", "linear", "gitlab", "bitbucket", "hubspot", "line", "razorpay",
-    "coinbase_commerce", "gocardless", "adyen", "hmac",
+    "coinbase_commerce", "gocardless", "adyen", "messagebird", "hmac",
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ within the body where it has none. The vectors and vendors' libraries hold the s
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import json
 from dataclasses import dataclass
@@ -22,7 +23,9 @@ from tests.intake.vectors import source
 BASE_URL = "https://hooks.example.com"
 FORM = "application/x-www-form-urlencoded"
 BY_HEADER = tuple(
-    name for name, scheme in PRESETS.items() if scheme.header and scheme.key != "spki" and name != "adyen"
+    name
+    for name, scheme in PRESETS.items()
+    if scheme.header and scheme.key != "spki" and scheme.form != "jwt" and name != "adyen"
 )
 """Providers whose signature is an HMAC in a header."""
 
@@ -107,3 +110,20 @@ def of_adyen(secret: bytes, *items: dict[str, Any]) -> Sent:
         listed.append({"NotificationRequestItem": {**item, "additionalData": {"hmacSignature": mac}}})
     body = json.dumps({"live": "false", "notificationItems": listed}).encode()
     return Sent(source("adyen", [secret.hex()]), Request(b"POST", b"/hook", b"", (), body))
+
+
+def of_messagebird(body: bytes, now_ms: int) -> Sent:
+    """By a token over digests of URL and body."""
+
+    def part(value: object) -> bytes:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=")
+
+    path, query, at = b"/hook", b"a=1", now_ms // 1000
+    claims = {"iss": "MessageBird", "nbf": at, "exp": at + 60, "jti": "1"}
+    claims["url_hash"] = hashlib.sha256(BASE_URL.encode() + path + b"?" + query).hexdigest()
+    claims["payload_hash"] = hashlib.sha256(body).hexdigest()
+    content = part({"alg": "HS256", "typ": "JWT"}) + b"." + part(claims)
+    mac = base64.urlsafe_b64encode(hmac.digest(b"key", content, "sha256")).rstrip(b"=")
+    headers = ((b"messagebird-signature-jwt", content + b"." + mac),)
+    made = source("messagebird", ["key"], public_base_url=BASE_URL)
+    return Sent(made, Request(b"POST", path, query, headers, body))

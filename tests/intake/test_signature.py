@@ -18,6 +18,7 @@ from tests.intake.senders import (
     Sent,
     of_adyen,
     of_mailgun,
+    of_messagebird,
     of_provider,
     of_sendgrid,
     of_standard_v1a,
@@ -72,10 +73,10 @@ def test_what_a_provider_signs_is_accepted_and_no_bit_of_it_can_be_changed(
         assert isinstance(verify(sent.source, changed, now_ms), Rejected), changed
 
 
-@pytest.mark.parametrize("send", [of_sendgrid, of_standard_v1a])
+@pytest.mark.parametrize("send", [of_sendgrid, of_standard_v1a, of_messagebird])
 @settings(max_examples=25, deadline=None)
 @given(body=st.binary(min_size=1, max_size=300), place=st.integers(0, 10_000), bit=st.integers(0, 7))
-def test_what_is_signed_by_a_private_key_is_accepted_and_no_bit_of_it_can_be_changed(
+def test_what_is_signed_by_a_private_key_or_a_token_is_accepted_and_no_bit_of_it_can_be_changed(
     send: type, body: bytes, place: int, bit: int
 ) -> None:
     sent: Sent = send(body, NOW_MS)

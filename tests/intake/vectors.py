@@ -20,6 +20,9 @@ PROVIDERS = {
     "standard-webhooks": "standard_webhooks",
     "adyen-item": "adyen",
     "adyen-payload": "adyen",
+    "messagebird-jwt": "messagebird",
+    "messagebird-legacy": "messagebird",
+    "github-sha1-legacy": "github",
     "coinbase-commerce": "coinbase_commerce",
     "generic-hmac-hex": "hmac",
 }
@@ -62,7 +65,7 @@ def vectors(*schemes: str) -> list[Vector]:
 def _vector(vector: dict[str, Any]) -> Vector:
     sent, scheme = vector["request"], vector["scheme"]
     headers = {name.lower(): value for name, value in sent.get("headers", {}).items()}
-    body = sent.get("body", "").encode()
+    body = (sent.get("body") or "").encode()
     if "body_repeat" in sent:
         body = sent["body_repeat"]["text"].encode() * sent["body_repeat"]["count"]
     if sent.get("form_params") is not None:
@@ -70,7 +73,7 @@ def _vector(vector: dict[str, Any]) -> Vector:
         headers["content-type"] = "application/x-www-form-urlencoded"
     url = urlsplit(sent.get("url", "https://example.com/hook"))
     more: dict[str, Any] = {}
-    if scheme in ("twilio", "square", "hubspot"):
+    if scheme in ("twilio", "square", "hubspot", "messagebird-jwt", "messagebird-legacy"):
         more["public_base_url"] = f"{url.scheme}://{url.netloc}"
     if scheme == "adyen-item":
         body = _adyen(json.loads(body), vector["expected_signature"])
@@ -80,7 +83,9 @@ def _vector(vector: dict[str, Any]) -> Vector:
         more["digest"] = vector["algorithm"].removeprefix("hmac-")
     return Vector(
         vector["id"],
-        source(PROVIDERS.get(scheme, scheme), vector.get("secrets") or [vector["public_key"]], **more),
+        source(
+            PROVIDERS.get(scheme, scheme), vector.get("secrets") or [vector.get("public_key", "none")], **more
+        ),
         Request(
             sent["method"].encode(),
             url.path.encode(),
