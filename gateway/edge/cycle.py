@@ -7,6 +7,7 @@ one message and one write. `respond.answer` takes this way where `send` says tha
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
@@ -19,6 +20,27 @@ _CLOSE: Final = b"connection: close\r\n"
 
 class Cycle(RequestResponseCycle):
     """One request and its answer."""
+
+    task: asyncio.Task[None]
+    tasks: set[asyncio.Task[None]]
+    """The server's, which waits for them when it stops."""
+    _body_given = False
+
+    async def run_asgi(self, app: Any) -> None:
+        try:
+            await super().run_asgi(app)
+        finally:
+            self.tasks.discard(self.task)
+
+    async def receive(self) -> Any:
+        if self._body_given or self.more_body or self.waiting_for_100_continue or self.disconnected:
+            return await super().receive()
+        # The whole body is here, as it is of nearly every append: nothing to wait for.
+        self._body_given = True
+        self.flow.resume_reading()
+        body, self.body = bytes(self.body), bytearray()
+        self.message_event.clear()
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Any) -> None:
         if message["type"] != WHOLE:

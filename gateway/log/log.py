@@ -85,7 +85,7 @@ class Log:
         self._journal = Journal(self._scripts, self._postgres, self._help_connection)
         self._lanes = [self._lane(number, postgres_url) for number in range(instance.partitions)]
         partitions = [(lane.partition, lane.sequencer) for lane in self._lanes]
-        self._sweeper = Sweeper(redis, self._journal, partitions, self._redis_outage, self._metrics)
+        self._sweeper = Sweeper(self._scripts, self._journal, partitions, self._redis_outage, self._metrics)
         self._lane_of: dict[bytes, Lane] = {}
         self._watched_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -206,6 +206,7 @@ class Log:
         await _end(self._tasks)
         await asyncio.gather(*(lane.connection.close() for lane in self._lanes))
         await self._help_connection.close()
+        await self._scripts.close()
 
     async def ready(self) -> str | None:
         """None when an append could commit now, else what is in the way."""

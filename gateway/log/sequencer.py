@@ -118,8 +118,13 @@ class Sequencer:
     def expire(self, now: float) -> None:
         """Answers what has waited too long. Called a few times a second."""
         outstanding = self._outstanding
-        while outstanding and (outstanding[0].done or outstanding[0].deadline <= now):
-            outstanding.popleft().expire()
+        while outstanding:
+            pending = outstanding[0]
+            if not pending.done:
+                if pending.deadline > now:
+                    return
+                pending.expire()
+            outstanding.popleft()
 
     async def drained(self) -> None:
         """Returns when every append handed over has its outcome."""

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.log.journal import CannotHelp, Journal
 from gateway.log.notices import Outage
 from gateway.log.partition import Partition
+from gateway.log.scripts import Scripts, pack
 from gateway.log.sequencer import Sequencer
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.redact import reason
@@ -41,13 +41,13 @@ class Sweeper:
 
     def __init__(
         self,
-        redis: Redis,
+        scripts: Scripts,
         journal: Journal,
         partitions: Sequence[tuple[Partition, Sequencer]],
         outage: Outage,
         metrics: Metrics,
     ) -> None:
-        self._redis = redis
+        self._scripts = scripts
         self._journal = journal
         self._partitions = partitions
         self._last: dict[int, Standing] = {}
@@ -88,10 +88,11 @@ class Sweeper:
         return committed
 
     async def _look(self) -> list[Standing | None]:
-        pipeline = self._redis.pipeline(transaction=False)
-        for partition, _ in self._partitions:
-            pipeline.hmget(partition.keys.meta, ["epoch", "q", "c"])
-        replies = await pipeline.execute()
+        looks = [pack(("HMGET", partition.keys.meta, "epoch", "q", "c")) for partition, _ in self._partitions]
+        replies = await self._scripts.send(b"".join(looks), len(looks))
+        refused = next((reply for reply in replies if isinstance(reply, RedisError)), None)
+        if refused is not None:
+            raise refused
         self._outage.over()
         return [_standing(reply) for reply in replies]
 
