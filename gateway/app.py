@@ -31,6 +31,7 @@ from gateway.edge.aliases import Aliases
 from gateway.edge.appends import Appends
 from gateway.edge.bulk import Bulk
 from gateway.edge.callers import Callers
+from gateway.edge.express import Express
 from gateway.edge.feed import Feed
 from gateway.edge.follow import Follow
 from gateway.edge.gate import Gate
@@ -137,6 +138,8 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                         operators,
                         Webhooks(intake, catalog, config),
                         going_out,
+                        metrics,
+                        tracing,
                     )
                     told = {
                         "version": version("sluice"),
@@ -145,7 +148,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                         "traces": tracing is not None,
                     }
                     logger.info("gateway_started", extra=told)
-                    yield Counted(Traced(application, tracing) if tracing else application, metrics)
+                    yield application
                 logger.info("gateway_stopped")
     finally:
         await redis.aclose()
@@ -215,6 +218,8 @@ def _application(
     operators: Operators,
     webhooks: Webhooks,
     going_out: Outgoing,
+    metrics: Metrics,
+    tracing: OtelTracing | None,
 ) -> Application:
     callers, outcomes = Callers(catalog, RateLimits(config)), Outcomes(log)
     system = System(
@@ -230,7 +235,7 @@ def _application(
         SubscriptionPaths(going_out.subscriptions, going_out.pull, config, stopping),
         log,
     )
-    return Gate(
+    gate = Gate(
         callers,
         Appends(log, catalog, outcomes, aliases, Parents(aliases, children, outcomes), config),
         reads,
@@ -239,6 +244,9 @@ def _application(
         aliases,
         MetricsHere(system, operators.page, operators.metrics, callers),
     )
+    if tracing is not None:
+        return Counted(Traced(gate, tracing), metrics)
+    return Counted(gate, metrics, Express(log, catalog, callers, outcomes, config, metrics))
 
 
 @asynccontextmanager

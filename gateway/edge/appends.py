@@ -114,7 +114,7 @@ class Appends:
             spec_rev=deployed.revision,
             now_ms=time.time_ns() // 1_000_000,
             correlation_id=bytes.fromhex(correlation_id.replace("-", "")),
-            mint=_mint,
+            mint=mint,
             event_bytes_max=self._event_bytes_max,
         )
         append = compose(deployed.spec, place, asked, body, minting)
@@ -191,20 +191,24 @@ class Appends:
 
 async def _send(send: Send, call: Call, answer: Answer) -> None:
     """With the headers that go with it."""
-    headers = [(b"x-correlation-id", call.correlation_id.encode())]
+    headers = headers_of(answer, call.correlation_id, call.names.aggregate_type, minting=call.names.minting)
+    await respond.answer(send, answer.status, answer.body, headers)
+
+
+def headers_of(answer: Answer, correlation_id: str, aggregate_type: str, *, minting: bool) -> respond.Headers:
+    """What an answer to an append says beside its body."""
+    headers = [(b"x-correlation-id", correlation_id.encode())]
     if answer.length is not None:
         headers.append((b"etag", b'"%d"' % answer.length))
     done = answer.done
     if done is not None:
-        location = f"/{call.names.aggregate_type}/{done.key}"
-        if not call.names.minting:
-            location += f"/events/{done.length}"
-        headers.append((b"location", location.encode()))
+        event = "" if minting else f"/events/{done.length}"
+        headers.append((b"location", f"/{aggregate_type}/{done.key}{event}".encode()))
         if done.replayed:
             headers.append((b"idempotency-replayed", b"true"))
     if answer.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % answer.retry_after_s))
-    await respond.answer(send, answer.status, answer.body, headers)
+    return headers
 
 
 def _address(spec: Spec | None, names: Names) -> Address | Refusal:
@@ -215,7 +219,7 @@ def _address(spec: Spec | None, names: Names) -> Address | Refusal:
     return place if isinstance(place, Refusal) else names.refused
 
 
-def _mint() -> bytes:
+def mint() -> bytes:
     return uuid7().bytes
 
 

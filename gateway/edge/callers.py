@@ -32,6 +32,12 @@ class Callers:
             raise Refused(_UNAUTHORIZED)
         return known
 
+    def known(self, value: bytes | None) -> Principal | None:
+        """Whose key this one Authorization header brings, where memory tells; None: ask `principal`."""
+        if value is None or not value.startswith(b"Bearer "):
+            return None
+        return self._catalog.principal(value[7:].decode("latin-1"))
+
     async def _look_up(self, token: str, head: Head) -> Principal | None:
         if not self._catalog.would_ask(token):
             return await self._catalog.authenticate(token)

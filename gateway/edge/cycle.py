@@ -8,7 +8,8 @@ one message and one write. `respond.answer` takes this way where `send` says tha
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
@@ -60,10 +61,46 @@ class Cycle(RequestResponseCycle):
             self.keep_alive = False
         elif not self.keep_alive:
             head += _CLOSE
-        self.transport.write(b"%b%b\r\n%b" % (STATUS_LINE[message["status"]], head, body))
+        self.transport.write(_answer(message["status"], head, body))
         self.message_event.set()
         if not self.keep_alive:
             self.transport.close()
         self.on_response()
 
     send.knows_whole_answers = True  # type: ignore[attr-defined]
+
+
+class Ride:
+    """A request that the express took (express.py): what its connection looks at until it is answered."""
+
+    __slots__ = ("_on_response", "_transport", "disconnected", "keep_alive", "response_complete")
+
+    scope: ClassVar = {"method": "POST"}
+    more_body: ClassVar = False
+    response_started: ClassVar = False
+
+    def __init__(self, transport: asyncio.Transport, on_response: Callable[[], None]) -> None:
+        self._transport = transport
+        self._on_response = on_response
+        self.disconnected = self.response_complete = False
+        self.keep_alive = True
+
+    @property
+    def message_event(self) -> asyncio.Event:
+        """Nobody waits for it."""
+        return asyncio.Event()
+
+    def reply(self, status: int, head: bytes, body: bytes) -> None:
+        self.response_complete = True
+        if self.disconnected:
+            return
+        if not self.keep_alive:
+            head += _CLOSE
+        self._transport.write(_answer(status, head, body))
+        if not self.keep_alive:
+            self._transport.close()
+        self._on_response()
+
+
+def _answer(status: int, head: bytes, body: bytes) -> bytes:
+    return b"%b%b\r\n%b" % (STATUS_LINE[status], head, body)

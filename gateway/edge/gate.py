@@ -21,6 +21,7 @@ from gateway.edge.aliases import Aliases, located
 from gateway.edge.appends import Appends, Names
 from gateway.edge.callers import Callers
 from gateway.edge.follow import NDJSON, SSE, Follow, wanted_stream
+from gateway.edge.outcomes import unforeseen
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import Reads, Subject
 from gateway.edge.request import ClientGone, Head, Receive, Refused, Send
@@ -72,7 +73,7 @@ class Gate:
             method = scope["method"]
             correlation_id = read_correlation_id(Head(scope).get(b"x-correlation-id")) or str(uuid7())
             logger.exception("request_failed", extra={"method": method, "correlation_id": correlation_id})
-            await _refuse(send, _unforeseen(method), [(b"x-correlation-id", correlation_id.encode())])
+            await _refuse(send, unforeseen(method), [(b"x-correlation-id", correlation_id.encode())])
 
     async def _serve(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         raw_path: bytes = scope["raw_path"].partition(b"?")[0]
@@ -216,13 +217,3 @@ def _stopping(method: str) -> Refusal:
     if method == "POST":
         return Refusal("not_committed", "The event will never appear: this gateway is stopping.")
     return Refusal("unavailable", "This gateway is stopping. Try again shortly.")
-
-
-def _unforeseen(method: str) -> Refusal:
-    """A bug of ours: logged whole, told without detail."""
-    if method == "POST":
-        return Refusal(
-            "outcome_unknown",
-            "Something failed inside the gateway. Retry with the same Idempotency-Key or event_id.",
-        )
-    return Refusal("unavailable", "Something failed inside the gateway. Try again shortly.")

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.catalog.model import Principal
+from gateway.edge.express import Express
 from gateway.edge.request import Application, Head, Message, Receive, Scope, Send
 from gateway.telemetry.metrics import Metrics
 
@@ -50,10 +51,12 @@ class MetricsPage:
 
 
 class Counted:
-    """An application whose answers are counted by method and status."""
+    """An application whose answers are counted by method and status. `express` (express.py) is looked for by
+    the protocol, and counts for itself."""
 
-    def __init__(self, application: Application, metrics: Metrics) -> None:
+    def __init__(self, application: Application, metrics: Metrics, express: Express | None = None) -> None:
         self._application = application
+        self.express = express
         self._responses = metrics.responses
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:

@@ -125,6 +125,16 @@ def appended(done: Appended, *, batch: bool) -> Answer:
     return Answer(201, body, done.length, done=done)
 
 
+def unforeseen(method: str) -> Refusal:
+    """A bug of ours: logged whole, told without detail."""
+    if method == "POST":
+        return Refusal(
+            "outcome_unknown",
+            "Something failed inside the gateway. Retry with the same Idempotency-Key or event_id.",
+        )
+    return Refusal("unavailable", "Something failed inside the gateway. Try again shortly.")
+
+
 _MISMATCH = Refusal(
     "idempotency_mismatch",
     "This Idempotency-Key or event_id belongs to another request (path, body or version differ). "

@@ -28,7 +28,8 @@ from uvicorn._types import HTTPScope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from gateway.edge.cycle import Cycle
+from gateway.edge.cycle import Cycle, Ride
+from gateway.edge.express import Express
 from gateway.edge.framing import HASH, SLASH, Untrusted, blame, origin_form
 
 logger = logging.getLogger("sluice.edge")
@@ -78,7 +79,7 @@ class StrictProtocol(HttpToolsProtocol):
     header_timeout_s: ClassVar[float] = HEADER_TIMEOUT_S
     body_timeout_s: ClassVar[float] = BODY_TIMEOUT_S
 
-    cycle: RequestResponseCycle | None  # type: ignore[assignment]  # the newest; None before the first
+    cycle: Cycle | Ride | None  # type: ignore[assignment]  # the newest; None before the first
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -91,6 +92,10 @@ class StrictProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._idle_since: float | None = None  # on the loop's clock; None while something is under way
         self._over = False  # nothing more is read from this connection
+        self._express: Express | None = getattr(self.app, "express", None)
+        self._held: list[tuple[bytes, bytes]] | None = None  # headers of a request that the express may take
+        self._held_body = b""
+        self._http_version = "1.1"
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -121,15 +126,18 @@ class StrictProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         headers, cycle = self.headers, self.cycle
         self._bytes_most = len(data) if headers is self._trailers else self._bytes_most + len(data)
-        held = len(cycle.body) if self._mid_body and cycle is not None else 0
+        held = len(cycle.body) if self._mid_body and isinstance(cycle, Cycle) else 0
         upgrade_at = None
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError as fault:
+            self._held = None
             self._refuse(*blame(fault))
             return
         except httptools.HttpParserUpgrade as stop:
             upgrade_at = stop.args[0]
+        if self._held is not None:  # there is more of its body to come
+            self._begin_held(self._held)
         if upgrade_at is not None and not self._pass_upgrade(memoryview(data)[upgrade_at:]):
             return
         newest = self.cycle
@@ -138,7 +146,8 @@ class StrictProtocol(HttpToolsProtocol):
         elif newest is None or newest.response_complete:
             self._amid_nothing(len(data))
         elif newest.more_body:
-            self._amid_body(len(data), grown=newest is not cycle or len(newest.body) > held)
+            grown = newest is not cycle or (isinstance(newest, Cycle) and len(newest.body) > held)
+            self._amid_body(len(data), grown=grown)
         elif self._timer is not None:
             self._disarm()
 
@@ -273,6 +282,13 @@ class StrictProtocol(HttpToolsProtocol):
                 lines.append(name + b": " + value)
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
+    def on_message_begin(self) -> None:
+        """In place of uvicorn's, which makes the scope here: most requests need none (express.py)."""
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+        self._http_version = "1.1"
+
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name.lower(), value))
 
@@ -295,20 +311,67 @@ class StrictProtocol(HttpToolsProtocol):
             self._examine(headers, found)
             if self.parser.should_upgrade():
                 return
-            keep_alive = keep_alive and self.scope["http_version"] == "1.1"
+            keep_alive = keep_alive and self._http_version == "1.1"
         if self._timer is not None:
             self._disarm()
         self.headers = self._trailers
-        self._begin(self.scope, keep_alive=keep_alive)
+        if (
+            self._express is not None
+            and keep_alive
+            and len(found) == len(headers)
+            and not self.expect_100_continue
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused
+            and self.parser.get_method() == b"POST"
+        ):
+            self._held, self._held_body = headers, b""
+        else:
+            self._begin(headers, keep_alive=keep_alive)
 
-    def _begin(self, scope: HTTPScope, *, keep_alive: bool) -> None:
+    def on_body(self, body: bytes) -> None:
+        if self._held is not None:
+            self._held_body += body
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        held, express = self._held, self._express
+        if held is None or express is None:
+            super().on_message_complete()
+            return
+        ride = Ride(self.transport, self.on_response_complete)
+        if express.take(self.url, dict(held), self._held_body, ride.reply):
+            self._held, self.cycle = None, ride
+        else:
+            self._begin_held(held)
+            super().on_message_complete()
+
+    def _begin_held(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """The request goes the usual way, with what came of its body so far."""
+        self._held = None
+        self._begin(headers, keep_alive=True)
+        if self._held_body:
+            super().on_body(self._held_body)
+
+    def _begin(self, headers: list[tuple[bytes, bytes]], *, keep_alive: bool) -> None:
         """Starts the request, or lines it up behind those before it."""
         raw_path, _, query = self.url.partition(b"?")
         path = raw_path.decode("ascii")
-        scope["method"] = self.parser.get_method().decode("ascii")
-        scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
-        scope["raw_path"] = self.root_path.encode("ascii") + raw_path
-        scope["query_string"] = query
+        scope: HTTPScope = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": self._http_version,
+            "method": self.parser.get_method().decode("ascii"),
+            "scheme": self.scheme or "http",
+            "path": self.root_path + (unquote(path) if "%" in path else path),
+            "raw_path": self.root_path.encode("ascii") + raw_path,
+            "query_string": query,
+            "root_path": self.root_path,
+            "headers": headers,
+            "client": self.client,
+            "server": self.server,
+            "state": self.app_state.copy(),
+        }
         previous = self.cycle
         self.cycle = cycle = Cycle(
             scope=scope,
@@ -335,7 +398,7 @@ class StrictProtocol(HttpToolsProtocol):
         self._within_limits(method, headers)
         if version not in ("1.0", "1.1"):
             raise Untrusted(400, f"HTTP/{version} is not spoken here; send HTTP/1.1.")
-        self.scope["http_version"] = version
+        self._http_version = version
         once = b"host" in found and len(found) == len(headers)
         hosts = 1 if once else [name for name, _ in headers].count(b"host")
         if hosts > 1 or (hosts == 0 and version == "1.1"):

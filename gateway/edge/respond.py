@@ -24,15 +24,19 @@ async def answer(send: Send, status: int, body: bytes, more: Iterable[tuple[byte
     """One JSON answer, whole. No value in `more` may hold a line break: none is taken from outside unless it
     was held to a grammar without."""
     if getattr(send, "knows_whole_answers", False):
-        lines = [b"%b: %b\r\n" % header for header in more]
-        head = b"%bcontent-length: %d\r\n%b" % (_HEAD, len(body), b"".join(lines))
-        await send({"type": WHOLE, "status": status, "head": head, "body": body})
+        await send({"type": WHOLE, "status": status, "head": head_lines(body, more), "body": body})
         return
     length = (b"content-length", b"%d" % len(body))
     await send(
         {"type": "http.response.start", "status": status, "headers": [_JSON, length, API_VERSION, *more]}
     )
     await send({"type": "http.response.body", "body": body})
+
+
+def head_lines(body: bytes, more: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The header of a JSON answer as it is sent, each line with its CR LF."""
+    lines = [b"%b: %b\r\n" % header for header in more]
+    return b"%bcontent-length: %d\r\n%b" % (_HEAD, len(body), b"".join(lines))
 
 
 def json_response(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:

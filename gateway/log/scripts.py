@@ -51,7 +51,7 @@ class Scripts:
 
     def __init__(self, redis: Redis) -> None:
         self._pool = redis.connection_pool
-        # Of the whole call, and ours to keep: redis-py's would start a timer for the write and one for the read.
+        # Of the whole call, and ours to keep: redis-py starts a timer for the write and one for the read.
         self._timeout_s: float | None = self._pool.connection_kwargs.get("socket_timeout")
         self._idle: list[AbstractConnection] = []
         self._scripts = {name: _Script(name) for name in _SCRIPTS}
@@ -88,12 +88,12 @@ class Scripts:
 
         Never sent twice. A connection that did not bring every reply is closed: it would be out of step.
         """
-        connection = self._idle.pop() if self._idle else self._pool.make_connection()
+        connection = self._idle.pop() if self._idle else self._new_connection()
         in_step = False
         try:
             async with asyncio.timeout(self._timeout_s):
                 if not connection.is_connected:
-                    await connection.connect()
+                    await connection.connect()  # type: ignore[no-untyped-call]
                     connection.socket_timeout = None
                 await connection.send_packed_command(packed, check_health=False)
                 found = [await _reply(connection) for _ in range(replies)]
@@ -107,6 +107,9 @@ class Scripts:
             else:
                 await connection.disconnect(nowait=True)
                 await self.close()  # what broke this one broke the others too: a server that restarted, say
+
+    def _new_connection(self) -> AbstractConnection:
+        return self._pool.make_connection()  # type: ignore[no-any-return,no-untyped-call]
 
     async def close(self) -> None:
         """Closes what is idle; calls under way keep their connections."""

@@ -1,0 +1,134 @@
+"""Appends that need no second look: from the parser to the log and back without a task of their own.
+
+Nine of ten requests of a busy gateway are single appends with a known key, a whole body and nothing wrong.
+Judging such a one is synchronous, and what it waits for is one future, so ASGI's machinery (a task, messages
+both ways, a dozen coroutines) would cost half as much as all the checks. What is not of this kind is left
+alone, untouched, for the application: it judges anew and finds the words.
+
+Owns: what counts as ordinary. Must not know: how an append is judged or answered (admit, appends, outcomes).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from uuid_utils import uuid7
+
+from gateway.admit.append import Fault, Minting, address, compose
+from gateway.admit.path import split
+from gateway.admit.preconditions import read_asked
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Scope
+from gateway.config import Config
+from gateway.edge import respond
+from gateway.edge.appends import headers_of, mint
+from gateway.edge.callers import Callers
+from gateway.edge.outcomes import Answer, Outcomes, appended, refused, unforeseen
+from gateway.edge.request import JSON, Refused
+from gateway.errors import Refusal
+from gateway.events import Append, Appended, Outcome, OutcomeUnknown
+from gateway.log.log import Log
+from gateway.telemetry.metrics import Metrics
+
+logger = logging.getLogger("sluice.edge")
+
+Reply = Callable[[int, bytes, bytes], None]
+"""Told the answer once: status, header lines each with its CR LF, body."""
+
+
+class Express:
+    def __init__(
+        self,
+        log: Log,
+        catalog: Catalog,
+        callers: Callers,
+        outcomes: Outcomes,
+        config: Config,
+        metrics: Metrics,
+    ) -> None:
+        self._log = log
+        self._catalog = catalog
+        self._callers = callers
+        self._outcomes = outcomes
+        self._responses = metrics.responses
+        self._body_bytes_max = config.body_bytes_max
+        self._event_bytes_max = config.event_bytes_max
+        self._telling: set[asyncio.Task[None]] = set()
+
+    def take(self, raw_path: bytes, headers: dict[bytes, bytes], body: bytes, reply: Reply) -> bool:
+        """Takes a POST, of which each header was sent once; `reply` is called when its outcome is known.
+        False: it is not ordinary, and nothing was done."""
+        principal = self._callers.known(headers.get(b"authorization"))
+        if (
+            principal is None
+            or principal.scope < Scope.WRITE
+            or headers.get(b"content-type") != JSON
+            or b"content-encoding" in headers
+            or len(body) > self._body_bytes_max
+        ):
+            return False
+        segments = split(raw_path)
+        deployed = self._catalog.deployed(principal.tenant.id)
+        if segments is None or len(segments) != 3 or deployed is None:
+            return False
+        aggregate_type, key, event_type = segments
+        if aggregate_type is None or key is None or event_type is None:
+            return False
+        place = address(deployed.spec, aggregate_type, key, event_type)
+        asked = read_asked(headers.items())
+        if isinstance(place, Refusal) or isinstance(asked, Refusal) or asked.wait:
+            return False
+        correlation_id = asked.correlation_id or str(uuid7())
+        minting = Minting(
+            principal.tenant.id.bytes,
+            deployed.revision,
+            time.time_ns() // 1_000_000,
+            bytes.fromhex(correlation_id.replace("-", "")),
+            mint,
+            self._event_bytes_max,
+        )
+        append = compose(deployed.spec, place, asked, body, minting)
+        if isinstance(append, Fault):
+            return False
+        try:
+            self._callers.require(principal, Scope.WRITE)
+        except Refused:
+            return False  # an empty bucket gives nothing to whoever asks again
+        told = partial(self._settled, append, asked.minimal, correlation_id, reply)
+        self._log.append(append).add_done_callback(told)
+        return True
+
+    def _settled(
+        self,
+        append: Append,
+        minimal: bool,
+        correlation_id: str,
+        reply: Reply,
+        settled: asyncio.Future[Outcome],
+    ) -> None:
+        outcome = OutcomeUnknown(append.append_id) if settled.cancelled() else settled.result()
+        if type(outcome) is Appended:
+            self._reply(append, correlation_id, reply, appended(outcome, batch=False))
+        else:  # the words may have to be read first: what a conflict's caller missed
+            task = asyncio.create_task(self._tell(append, outcome, minimal, correlation_id, reply))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell(
+        self, append: Append, outcome: Outcome, minimal: bool, correlation_id: str, reply: Reply
+    ) -> None:
+        try:
+            answer = await self._outcomes.of_append(append, outcome, minimal=minimal)
+        except Exception:
+            logger.exception("request_failed", extra={"method": "POST", "correlation_id": correlation_id})
+            answer = refused(unforeseen("POST"), 1)
+        self._reply(append, correlation_id, reply, answer)
+
+    def _reply(self, append: Append, correlation_id: str, reply: Reply, answer: Answer) -> None:
+        self._responses["POST", answer.status] += 1
+        headers = headers_of(answer, correlation_id, append.stream.aggregate_type, minting=False)
+        reply(answer.status, respond.head_lines(answer.body, headers), answer.body)
