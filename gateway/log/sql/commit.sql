@@ -12,18 +12,19 @@ WITH swapped AS (
         extra, payload)
     SELECT swapped.p, $3 + r.ordinality, r.version,
         timestamptz 'epoch' + r.recorded_at_ms * interval '1 millisecond', r.id, r.tenant,
-        r.correlation_id, r.causation_id, r.spec_rev, r.append_id, r.digest, r.aggregate_type,
+        r.correlation_id, r.causation_id, r.spec_rev, uuid_send(r.append_id), r.digest, r.aggregate_type,
         r.aggregate_id, r.type, r.actor_type, r.actor_id, r.target_type, r.target_id, r.extra, r.payload
-    FROM swapped, unnest($7::bigint[], $8::bigint[], $9::uuid[], $10::uuid[], $11::uuid[], $12::uuid[],
-        $13::int[], $14::bytea[], $15::bytea[], $16::text[], $17::text[], $18::text[], $19::text[],
-        $20::text[], $21::text[], $22::text[], $23::bytea[], $24::bytea[]) WITH ORDINALITY
+    FROM swapped, unnest($7::text::bigint[], $8::text::bigint[], $9::text::uuid[], $10::text::uuid[],
+        $11::text::uuid[], $12::text::uuid[], $13::text::int[], $14::text::uuid[], $15::bytea[],
+        $16::text::text[], $17::text::text[], $18::text::text[], $19::text::text[], $20::text::text[],
+        $21::text::text[], $22::text::text[], $23::bytea[], $24::bytea[]) WITH ORDINALITY
         AS r(version, recorded_at_ms, id, tenant, correlation_id, causation_id, spec_rev, append_id, digest,
              aggregate_type, aggregate_id, type, actor_type, actor_id, target_type, target_id, extra, payload)
     RETURNING 1
 ), remembered AS (
     INSERT INTO append_identity (tenant, identity, p, seq, count, digest)
     SELECT i.tenant, i.identity, swapped.p, i.seq, i.count, i.digest
-    FROM swapped, unnest($25::uuid[], $26::bytea[], $27::bigint[], $28::int[], $29::bytea[])
+    FROM swapped, unnest($25::text::uuid[], $26::bytea[], $27::text::bigint[], $28::text::int[], $29::bytea[])
         AS i(tenant, identity, seq, count, digest)
 )
 SELECT count(*) FROM inserted
