@@ -50,6 +50,10 @@ DRAINED_BYTES_MAX: Final = 4 * 1024 * 1024
 """How much of a body is read on, unheard, once its request has been answered: what an honest client may have
 had under way, so more than the largest body that is accepted. Beyond it the connection ends."""
 
+HOLD_S: Final = 0.003
+"""How long a request whose header came alone waits for its body before the app sees it, which may answer at
+once: far less than a client notices, far more than lies between two writes of one program."""
+
 LINGER_S: Final = 2.0
 """How long a refused connection is read on, unheard: closing at once would reset it, and the client would
 never see why (RFC 9112 section 9.6)."""
@@ -124,19 +128,24 @@ class StrictProtocol(HttpToolsProtocol):
         if self._over:
             return
         self._unset_keepalive_if_required()
-        headers, cycle = self.headers, self.cycle
+        headers, cycle, held_before = self.headers, self.cycle, self._held
         self._bytes_most = len(data) if headers is self._trailers else self._bytes_most + len(data)
         held = len(cycle.body) if self._mid_body and isinstance(cycle, Cycle) else 0
         upgrade_at = None
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError as fault:
-            self._held = None
+            if self._held is not None:
+                self._begin_held(self._held)
             self._refuse(*blame(fault))
             return
         except httptools.HttpParserUpgrade as stop:
             upgrade_at = stop.args[0]
-        if self._held is not None:  # there is more of its body to come
+        if self._held is not None:
+            if self._held is not held_before and not self._held_body:
+                # Many clients send header and body by two writes: the other is a moment away.
+                self._arm(HOLD_S, self._hold_no_longer)
+                return
             self._begin_held(self._held)
         if upgrade_at is not None and not self._pass_upgrade(memoryview(data)[upgrade_at:]):
             return
@@ -352,6 +361,13 @@ class StrictProtocol(HttpToolsProtocol):
         self._begin(headers, keep_alive=True)
         if self._held_body:
             super().on_body(self._held_body)
+
+    def _hold_no_longer(self) -> None:
+        """The body has not come at once."""
+        if self._held is not None:
+            self._begin_held(self._held)
+            self._mid_body, self._empty_bytes = True, 0
+            self._arm(self.body_timeout_s, self._stall)
 
     def _begin(self, headers: list[tuple[bytes, bytes]], *, keep_alive: bool) -> None:
         """Starts the request, or lines it up behind those before it."""
