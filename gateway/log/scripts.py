@@ -50,6 +50,7 @@ class Scripts:
     """
 
     def __init__(self, redis: Redis) -> None:
+        self._redis = redis
         self._pool = redis.connection_pool
         # Of the whole call, and ours to keep: redis-py starts a timer for the write and one for the read.
         self._timeout_s: float | None = self._pool.connection_kwargs.get("socket_timeout")

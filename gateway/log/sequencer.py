@@ -148,15 +148,16 @@ class Sequencer:
                 await self._sequence(batch)
 
     async def _wait_for_work(self) -> None:
+        """A wake-up that comes while there is work is not lost: it brings one look more."""
         if self._queue:
             return
-        self._work.clear()
         if self._partition.open and self._partition.curious:
             waiter = self._loop.call_later(_WATERMARK_LAG_S, self._work.set)
             await self._work.wait()
             waiter.cancel()
         else:
             await self._work.wait()
+        self._work.clear()
 
     async def _open(self) -> bool:
         """Verifies Redis once what was sequenced under the former belief is settled, or can't be."""
