@@ -11,10 +11,11 @@ from spec.model import Spec
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """`names` are the aggregate type's; or the aggregate type's and the event type's; or the singleton's.
-    `pointer` is RFC 6901 into the old spec, bare."""
+    """`names` are the aggregate type's; or the aggregate type's and the event type's; or the singleton's; or
+    the key of public ids that another one takes the place of. `pointer` is RFC 6901 into the old spec,
+    bare."""
 
-    kind: Literal["aggregate_type", "event_type", "singleton"]
+    kind: Literal["aggregate_type", "event_type", "singleton", "public_key"]
     names: tuple[str, ...]
     pointer: str
 
@@ -39,4 +40,6 @@ def removals(old: Spec, new: Spec) -> tuple[Removal, ...]:
         for index, name in enumerate(old.singleton_list)
         if name not in new.singletons
     )
+    if old.public_ids and new.public_ids and old.public_ids.key != new.public_ids.key:
+        found.append(Removal("public_key", (old.public_ids.key,), below("", "public_ids", "key")))
     return tuple(found)

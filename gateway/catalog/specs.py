@@ -250,6 +250,8 @@ def _conflict(removal: Removal) -> Conflict:
             error = f"Aggregate type {name} has events."
         case "event_type", (name, event):
             error = f"Aggregate type {name} has {event} events."
+        case "public_key", (name,):
+            error = f"Aggregates have public ids with the key {name}; without `public_ids` no more are given."
         case _, (name, *_):
             error = f"Singleton {name} has a stream."
     return Conflict(removal.pointer, error)

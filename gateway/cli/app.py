@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from gateway.cli import ids, keys, operations, relay, sources, specs, subscriptions, tenants, webhooks
+from gateway.cli import ids, keys, names, operations, relay, sources, specs, subscriptions, tenants, webhooks
 from gateway.cli.database import PostgresOption, postgres_url, read_file
 from gateway.config import Config, one
 
@@ -40,6 +40,7 @@ app = typer.Typer(
 app.add_typer(specs.app, name="spec")
 app.add_typer(ids.app, name="ids")
 app.add_typer(keys.app, name="keys")
+app.add_typer(names.app, name="names")
 app.add_typer(sources.app, name="sources")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(webhooks.app, name="webhooks")

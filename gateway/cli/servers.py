@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -15,6 +15,8 @@ from gateway.cli.database import postgres_url, read_file
 from gateway.config import one
 
 if TYPE_CHECKING:
+    import asyncpg
+
     from gateway.operations.audit import Watcher
     from gateway.operations.place import Place
 
@@ -35,6 +37,22 @@ def at_place(postgres: str | None, redis: str | None, work: Callable[[Place], Aw
         async with _opened(postgres, redis) as place:
             return await work(place)
 
+    return _run(run())
+
+
+def at_database(postgres: str | None, work: Callable[[asyncpg.Pool], Awaitable[_T]]) -> _T:
+    """The same for what needs no Redis."""
+
+    async def run() -> _T:
+        from gateway.operations.place import open_database
+
+        async with open_database(postgres_url(postgres)) as pool:
+            return await work(pool)
+
+    return _run(run())
+
+
+def _run(work: Coroutine[Any, Any, _T]) -> _T:
     import asyncpg
 
     from gateway.log.postgres import PostgresTrouble
@@ -42,7 +60,7 @@ def at_place(postgres: str | None, redis: str | None, work: Callable[[Place], Aw
     from gateway.operations.place import OperationFailed
 
     try:
-        return asyncio.run(run())
+        return asyncio.run(work)
     except (OperationFailed, OSError) as trouble:
         why = str(trouble)
     except (PostgresTrouble, asyncpg.PostgresError) as trouble:

@@ -114,8 +114,6 @@ def from_event(event_type: str, payload: bytes) -> Change:
 
 
 def _type_of(change: Change) -> str:
-    match change:
-        case Give(imported=imported):
-            return IMPORTED if imported else GIVEN
-        case Retire(restore=restore):
-            return RESTORED if restore else RETIRED
+    if isinstance(change, Give):
+        return IMPORTED if change.imported else GIVEN
+    return RESTORED if change.restore else RETIRED

@@ -70,6 +70,18 @@ def statement(name: str) -> str:
 async def open_place(postgres_url: str, redis_url: str, redis_timeout_s: float) -> AsyncIterator[Place]:
     """Raises OperationFailed where Postgres can't be used or is not prepared for this release. Redis is
     connected to when it is asked something."""
+    async with open_database(postgres_url) as pool:
+        redis = scripts.connect(redis_url, redis_timeout_s, _CONNECTIONS_MAX)
+        try:
+            instance = await Postgres(pool).instance()
+            yield Place(pool, postgres_url, redis, scripts.Scripts(redis), instance)
+        finally:
+            await redis.aclose()
+
+
+@asynccontextmanager
+async def open_database(postgres_url: str) -> AsyncIterator[asyncpg.Pool]:
+    """Of an instance. Raises OperationFailed where it can't be used or is not prepared for this release."""
     try:
         pool = await postgres.open_pool(postgres_url, _CONNECTIONS_MAX, _STATEMENT_S)
         async with pool.acquire() as connection:
@@ -78,10 +90,7 @@ async def open_place(postgres_url: str, redis_url: str, redis_timeout_s: float) 
         raise OperationFailed(str(fault)) from fault
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as fault:
         raise OperationFailed(f"Postgres at {redacted(postgres_url)} can't be used: {fault}") from fault
-    redis = scripts.connect(redis_url, redis_timeout_s, _CONNECTIONS_MAX)
     try:
-        instance = await Postgres(pool).instance()
-        yield Place(pool, postgres_url, redis, scripts.Scripts(redis), instance)
+        yield pool
     finally:
-        await redis.aclose()
         await pool.close()

@@ -26,6 +26,16 @@ class Ambiguous:
     candidates: tuple[str, ...]
 
 
+async def look_up(
+    store: Store, tenant: bytes, alias: Alias, aggregate_type: str | None, *, exact: bool
+) -> list[Found]:
+    """What the tables say that it names: several where it is ambiguous. Raises PostgresTrouble."""
+    found = await store.exact(tenant, alias, aggregate_type)
+    if not found and not exact and alias.kind is Kind.HASH:
+        return await store.abbreviated(tenant, alias, aggregate_type, CANDIDATES_MAX)
+    return found
+
+
 class Resolver:
     def __init__(self, log: Log, store: Store) -> None:
         self._log = log
@@ -57,11 +67,9 @@ class Resolver:
         self, tenant: bytes, alias: Alias, aggregate_type: str | None, *, exact: bool
     ) -> list[Found]:
         epoch = self._log.epoch(tenant)
-        found = await self._store.exact(tenant, alias, aggregate_type)
-        if len(found) == 1 and alias.prefix is not None:
+        found = await look_up(self._store, tenant, alias, aggregate_type, exact=exact)
+        if len(found) == 1 and found[0].alias == alias:
             self._keep(tenant, alias, epoch, found[0])
-        if not found and not exact and alias.kind is Kind.HASH:
-            return await self._store.abbreviated(tenant, alias, aggregate_type, CANDIDATES_MAX)
         return found
 
     def _recall(self, tenant: bytes, alias: Alias) -> Found | None:

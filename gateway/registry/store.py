@@ -19,6 +19,7 @@ import asyncpg
 
 from gateway.events import Stream
 from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
+from gateway.log.reader import VERSION_MAX
 from gateway.names.aliases import Alias, Kind
 from gateway.names.changes import Change, Give, Given, Named, Retire, from_event, named
 from gateway.telemetry.redact import reason
@@ -94,6 +95,12 @@ class Snapshot:
         columns = [aggregate_type for aggregate_type, _ in aggregates], [key for _, key in aggregates]
         rows = await self._connection.fetch(statement("nameless"), self._uuid, kind, *columns)
         return [aggregates[row["n"] - 1] for row in rows]
+
+    async def public_ids_of(self, aggregates: Sequence[tuple[str, str]]) -> dict[tuple[str, str, str], str]:
+        """The numbers that these aggregates (type, key) have, by type, key and key of the public ids."""
+        columns = [aggregate_type for aggregate_type, _ in aggregates], [key for _, key in aggregates]
+        rows = await self._connection.fetch(statement("public_ids_of"), self._uuid, *columns)
+        return {(row["aggregate_type"], row["aggregate_id"], row["prefix"]): row["body"] for row in rows}
 
     async def holders(self, names: Sequence[Given | Named]) -> dict[Named, Found]:
         """Who has these names already, by name; those that nobody has are not there."""
@@ -200,15 +207,15 @@ class Store:
         owner = UUID(bytes=tenant)
         async with self._connection() as conn, conn.transaction():
             await conn.execute(statement("begin_position"), owner)
-            await conn.fetchval(statement("lock_position"), owner)
-            await _apply_rest(conn, owner)
+            stood: int = await conn.fetchval(statement("lock_position"), owner)
             before = await conn.fetchrow(statement("digest"), owner)
             for table in ("aliases", "counters"):
                 await conn.execute(statement(f"clear_{table}"), owner)
-            await conn.execute(statement("move_position"), owner, 0)
-            await _apply_rest(conn, owner)
+            await _apply_to(conn, owner, 0, stood)
             after = await conn.fetchrow(statement("digest"), owner)
-        return Rebuilt(after["names"], tuple(before) == tuple(after))
+            await _apply_to(conn, owner, stood, VERSION_MAX)
+            whole = await conn.fetchrow(statement("digest"), owner)
+        return Rebuilt(whole["names"], tuple(before) == tuple(after))
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
@@ -219,16 +226,19 @@ class Store:
             raise PostgresTrouble(f"names: {reason(error)}") from error
 
 
-async def _apply_rest(conn: Any, tenant: UUID) -> None:
-    """Within a transaction that holds the position."""
-    applied = await conn.fetchval(statement("lock_position"), tenant)
-    while (reached := await _apply_after(conn, tenant, applied)) > applied:
+async def _apply_to(conn: Any, tenant: UUID, applied: int, last: int) -> None:
+    """Applies the events after `applied`, to `last` at most."""
+    while applied < last:
+        most = min(_EVENTS_AT_ONCE, last - applied)
+        reached = await _apply_after(conn, tenant, applied, most)
+        if reached == applied:
+            return
         applied = reached
 
 
-async def _apply_after(conn: Any, tenant: UUID, applied: int) -> int:
+async def _apply_after(conn: Any, tenant: UUID, applied: int, most: int = _EVENTS_AT_ONCE) -> int:
     """Applies the next events; how many are in the tables then."""
-    rows = await conn.fetch(statement("unapplied"), tenant, applied, _EVENTS_AT_ONCE)
+    rows = await conn.fetch(statement("unapplied"), tenant, applied, most)
     for row in rows:
         applied = row["version"]
         await _apply(conn, tenant, applied, from_event(row["type"], row["payload"]))

@@ -15,7 +15,7 @@ NOWHERE = "postgresql://sluice:s3cret@127.0.0.1:9/events"
 def test_help_names_every_command(unset: Sluice) -> None:
     ran = unset("--help")
     assert ran.code == 0
-    for command in ("dev", "serve", "migrate", "spec", "keys", "tenants"):
+    for command in ("dev", "serve", "migrate", "names", "spec", "keys", "tenants"):
         assert f" {command} " in ran.out
 
 

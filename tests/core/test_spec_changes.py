@@ -46,3 +46,18 @@ def test_another_schema_or_handler_takes_nothing_away() -> None:
     )
     assert isinstance(other, Spec)
     assert removals(made({"a": ["b"]}, [], []), other) == ()
+
+
+def numbered(key: str | None) -> Spec:
+    public_ids = {} if key is None else {"key": key, "types": []}
+    spec = parse({"aggregate_types": {}, "agent_types": [], "public_ids": public_ids})
+    assert isinstance(spec, Spec)
+    return spec
+
+
+def test_a_key_of_public_ids_is_taken_away_by_another_one_not_by_none() -> None:
+    other = Removal("public_key", ("VNO",), "/public_ids/key")
+    assert removals(numbered("VNO"), numbered("VNX")) == (other,)
+    assert removals(numbered("VNO"), numbered("VNO")) == ()
+    assert removals(numbered("VNO"), numbered(None)) == ()
+    assert removals(numbered(None), numbered("VNO")) == ()

@@ -1,0 +1,220 @@
+"""`sluice names`: what people call aggregates: looked up, listed, brought in and out, retired."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from gateway.cli.database import PostgresOption, read_file
+from gateway.cli.output import JsonOption, print_json, print_table, refuse
+from gateway.cli.servers import RedisOption, at_database, at_place, watched
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from gateway.config import Config
+    from gateway.operations.names import Imported
+    from gateway.operations.place import Place
+    from gateway.registry.store import Found, Rebuilt
+
+app = typer.Typer(help="Aliases: public ids, hash ids, and whom they name.", no_args_is_help=True)
+
+TenantOption = Annotated[str, typer.Option(help="Whose names.")]
+AliasArgument = Annotated[str, typer.Argument(metavar="ALIAS", help="VNO-42, with its @ or without.")]
+
+
+@app.command()
+def resolve(
+    alias: AliasArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the type and key of the aggregate that an alias names; exit 1 where there is none, or several."""
+
+    async def work(pool: asyncpg.Pool) -> list[Found]:
+        from gateway.operations import names
+
+        return await names.resolve(pool, await names.tenant_of(pool, tenant), alias)
+
+    found = at_database(postgres, work)
+    if not found:
+        refuse(f"there is no alias {alias}")
+    if len(found) > 1:
+        refuse(f"{alias} could be any of these:", *(each.alias.text for each in found))
+    if as_json:
+        print_json({"ok": True, **_shown(found[0])})
+    else:
+        typer.echo(f"{found[0].aggregate_type} {found[0].key}")
+
+
+@app.command("list")
+def list_(
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List all names of a tenant, retired ones too."""
+
+    async def work(pool: asyncpg.Pool) -> list[Found]:
+        from gateway.operations import names
+
+        return [each async for each in names.every(pool, await names.tenant_of(pool, tenant))]
+
+    found = at_database(postgres, work)
+    if as_json:
+        print_json([_shown(each) for each in found])
+        return
+    rows = [
+        [each.alias.text, each.aggregate_type, each.key, "retired" if each.retired else ""] for each in found
+    ]
+    print_table(["alias", "type", "key", ""], rows)
+
+
+@app.command()
+def export(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL; - writes stdout.")] = "-",
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+) -> None:
+    """Write every name of a tenant, one JSON object a line, for `sluice names import`."""
+
+    async def work(pool: asyncpg.Pool) -> int:
+        from gateway.operations import names
+        from gateway.registry.transfer import exported
+
+        count = 0
+        owner = await names.tenant_of(pool, tenant)
+        with watched("export") as watcher, _writing(file) as out:
+            async for found in names.every(pool, owner):
+                out.write(exported(found))
+                count += 1
+                watcher.advance(1)
+            out.flush()
+        return count
+
+    count = at_database(postgres, work)
+    typer.echo(f"{count} names written", err=True)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL; - reads stdin.")],
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    redis: RedisOption = None,
+) -> None:
+    """Give aggregates the names that a file says, all of them or none. Counters of public ids go on after the
+    greatest number in it."""
+    lines = _lines(file)
+    config = _config(postgres, redis)
+
+    async def work(place: Place) -> Imported | str:
+        from gateway.operations import names
+        from gateway.registry.transfer import CannotImport
+
+        owner = await names.tenant_of(place.pool, tenant)
+        with watched("import") as watcher:
+            try:
+                return await names.bring_in(place, config, owner, lines, watcher)
+            except CannotImport as faults:
+                return str(faults)
+
+    imported = at_place(postgres, redis, work)
+    if isinstance(imported, str):
+        refuse(imported, "nothing was changed")
+    else:
+        typer.echo(f"{imported.new} names are new, {imported.known} were so already")
+
+
+@app.command()
+def retire(
+    alias: AliasArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    redis: RedisOption = None,
+) -> None:
+    """Show an alias no more. It resolves for ever, and nobody else gets it."""
+    typer.echo(f"{_retire(alias, tenant, postgres, redis, restore=False)} is retired")
+
+
+@app.command()
+def restore(
+    alias: AliasArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    redis: RedisOption = None,
+) -> None:
+    """Show a retired alias again."""
+    typer.echo(f"{_retire(alias, tenant, postgres, redis, restore=True)} is restored")
+
+
+@app.command()
+def rebuild(
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+) -> None:
+    """Make the tables of names anew from the events; exit 1 where they had not been what the events say."""
+
+    async def work(pool: asyncpg.Pool) -> Rebuilt:
+        from gateway.operations import names
+
+        return await names.rebuild(pool, await names.tenant_of(pool, tenant))
+
+    rebuilt = at_database(postgres, work)
+    if rebuilt.unchanged:
+        typer.echo(f"{rebuilt.names} names, every one as it had been")
+    else:
+        refuse(f"{rebuilt.names} names; the tables had not been what the events say, and are now")
+
+
+def _retire(alias: str, tenant: str, postgres: str | None, redis: str | None, *, restore: bool) -> str:
+    config = _config(postgres, redis)
+
+    async def work(place: Place) -> str:
+        from gateway.operations import names
+
+        owner = await names.tenant_of(place.pool, tenant)
+        return (await names.retire(place, config, owner, alias, restore=restore)).text
+
+    return at_place(postgres, redis, work)
+
+
+def _config(postgres: str | None, redis: str | None) -> Config:
+    """The settings of a gateway: this command works as one for a moment."""
+    import os
+
+    from gateway.config import Config
+
+    given = {"SLUICE_POSTGRES_URL": postgres, "SLUICE_REDIS_URL": redis}
+    environ = {**os.environ, **{name: url for name, url in given.items() if url}}
+    return Config.from_environ(environ, read_file)
+
+
+def _lines(file: str) -> Iterable[bytes]:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"{file} can't be read: {error.strerror}", param_hint="FILE") from None
+    return data.splitlines()
+
+
+def _writing(file: str) -> Any:
+    from contextlib import nullcontext
+
+    if file == "-":
+        return nullcontext(sys.stdout.buffer)
+    try:
+        out: BinaryIO = Path(file).open("wb")  # noqa: SIM115 - the caller closes it
+    except OSError as error:
+        raise typer.BadParameter(f"{file} can't be written: {error.strerror}", param_hint="FILE") from None
+    return out
+
+
+def _shown(found: Found) -> dict[str, Any]:
+    shown = {"aggregate_type": found.aggregate_type, "key": found.key, "alias": found.alias.text}
+    return {**shown, "retired": True} if found.retired else shown

@@ -1,0 +1,125 @@
+"""`sluice names`, as a person uses it: with the servers of a gateway, or the database alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Sluice
+
+KEYS = [f"{n:08}-0000-4000-a000-000000000001" for n in range(4)]
+SPEC: dict[str, Any] = {
+    "aggregate_types": {"character": {"events": {}}, "timeline": {"events": {}}},
+    "agent_types": ["user"],
+    "public_ids": {"key": "VNO", "types": ["character"]},
+    "webhooks": {},
+}
+LINES = [
+    {"alias": "VNO-2", "aggregate_type": "character", "key": KEYS[0]},
+    {"alias": "VNO-10", "aggregate_type": "timeline", "key": KEYS[1]},
+    {"alias": "bd-k86gaq", "aggregate_type": "timeline", "key": KEYS[1], "retired": True},
+    {"alias": "bd-k86gm2", "aggregate_type": "timeline", "key": KEYS[2]},
+]
+FILE = b"".join(json.dumps(line).encode() + b"\n" for line in LINES)
+
+
+@pytest.fixture
+def names(sluice: Sluice, redis_url: str, postgres_url: str) -> Sluice:
+    """With a tenant `main` that has LINES."""
+    whole = Sluice(SLUICE_POSTGRES_URL=postgres_url, SLUICE_REDIS_URL=redis_url)
+    for name in ("main", "other"):
+        assert whole("tenants", "create", name).code == 0
+        ran = whole("spec", "deploy", "-", "--tenant", name, stdin=json.dumps(SPEC).encode())
+        assert ran.code == 0, ran
+    ran = whole("names", "import", "-", stdin=FILE)
+    assert (ran.code, ran.out) == (0, "4 names are new, 0 were so already\n"), ran
+    return whole
+
+
+def test_an_alias_is_resolved_with_the_database_alone(names: Sluice, sluice: Sluice) -> None:
+    for text in ("VNO-2", "@vno-2"):
+        assert sluice("names", "resolve", text).out == f"character {KEYS[0]}\n"
+    told = sluice("names", "resolve", "k86ga", "--json").json
+    assert told == {
+        "ok": True,
+        "aggregate_type": "timeline",
+        "key": KEYS[1],
+        "alias": "bd-k86gaq",
+        "retired": True,
+    }
+
+
+def test_what_names_nothing_or_too_much_says_so(names: Sluice) -> None:
+    for text, why in (("VNO-1", "no alias VNO-1"), ("VNO-0", "starts from 1"), ("nope", "is no alias")):
+        ran = names("names", "resolve", text)
+        assert (ran.code, ran.out) == (1, "")
+        assert why in ran.err
+    ran = names("names", "resolve", "k86g")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.splitlines() == ["k86g could be any of these:", "bd-k86gaq", "bd-k86gm2"]
+    assert names("names", "resolve", "VNO-2", "--tenant", "other").code == 1
+    assert "no tenant 'nobody'" in names("names", "resolve", "VNO-2", "--tenant", "nobody").err
+
+
+def test_names_are_listed_in_the_order_in_which_people_count(names: Sluice) -> None:
+    told = names("names", "list", "--json").json
+    assert [each["alias"] for each in told] == ["VNO-2", "VNO-10", "bd-k86gaq", "bd-k86gm2"]
+    rows = [line.split() for line in names("names", "list").out.splitlines()[1:]]
+    assert rows[0] == ["VNO-2", "character", KEYS[0]]
+    assert rows[2] == ["bd-k86gaq", "timeline", KEYS[1], "retired"]
+
+
+def test_an_export_is_imported_by_another_tenant(names: Sluice, tmp_path: Path) -> None:
+    path = tmp_path / "names.jsonl"
+    ran = names("names", "export", str(path))
+    assert (ran.code, ran.out, ran.err) == (0, "", "4 names written\n")
+    assert [json.loads(line) for line in path.read_bytes().splitlines()] == LINES
+    assert names("names", "export").out.encode() == path.read_bytes()
+    assert names("names", "import", str(path), "--tenant", "other").out.startswith("4 names are new")
+    assert names("names", "export", "--tenant", "other").out.encode() == path.read_bytes()
+    assert names("names", "import", str(path)).out == "0 names are new, 4 were so already\n"
+
+
+def test_an_import_that_can_not_be_whole_changes_nothing_and_says_all_that_is_wrong(names: Sluice) -> None:
+    before = names("names", "export").out
+    bad = [{**LINES[0], "alias": "VNO-3"}, {**LINES[1], "key": "?"}, {**LINES[2], "alias": "VNO-11"}]
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in bad)
+    ran = names("names", "import", "-", stdin=text)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.splitlines() == ['line 2: "?" is no identifier.', "nothing was changed"]
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in [bad[0], bad[2]])
+    ran = names("names", "import", "-", stdin=text)
+    assert ran.err.splitlines() == [
+        f"line 1: The character {KEYS[0]} has VNO-2 already.",
+        f"line 2: The timeline {KEYS[1]} has VNO-10 already.",
+        "nothing was changed",
+    ]
+    assert names("names", "export").out == before
+
+
+def test_an_alias_is_retired_and_restored(names: Sluice) -> None:
+    for _ in range(2):
+        assert names("names", "retire", "@vno-2").out == "VNO-2 is retired\n"
+        assert names("names", "resolve", "VNO-2", "--json").json["retired"] is True
+    assert names("names", "restore", "VNO-2").out == "VNO-2 is restored\n"
+    assert "retired" not in names("names", "resolve", "VNO-2", "--json").json
+    assert "no alias VNO-1" in names("names", "retire", "VNO-1").err
+    assert "no exact alias" in names("names", "retire", "k86gaq").err
+
+
+def test_the_tables_are_made_anew(names: Sluice) -> None:
+    before = names("names", "export").out
+    assert names("names", "rebuild").out == "4 names, every one as it had been\n"
+    assert names("names", "export").out == before
+
+
+def test_a_file_that_is_not_there_is_said_to_be_missing(names: Sluice, tmp_path: Path) -> None:
+    ran = names("names", "import", str(tmp_path / "nothing"))
+    assert ran.code == 2
+    assert "can't be read" in ran.err
+    ran = names("names", "export", str(tmp_path / "no" / "where"))
+    assert ran.code == 2
+    assert "can't be written" in ran.err
