@@ -5,7 +5,6 @@ What changes names appends events, so it opens a log of its own beside the gatew
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,11 +28,11 @@ from gateway.registry.writer import ASSIGNING, IMPORTING, NotWritten, Plan, Writ
 from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
+from spec.webhooks import Unseen
 
 _REDIS_CONNECTIONS_MAX = 64
 _STOP_S = 5.0
 _PAGE = 1000
-_WITH_SECRETS = ("subscriptions", "webhooks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +49,11 @@ async def tenant_of(pool: asyncpg.Pool, name: str) -> UUID:
 
 
 async def deployed_spec(pool: asyncpg.Pool, tenant: UUID) -> Spec:
-    """By which names are checked; without the parts that name secrets, which need not be set here. Raises
-    OperationFailed."""
+    """By which names are checked; the secrets that it names need not be set here. Raises OperationFailed."""
     stored = await specs.stored(pool, tenant)
     if stored is None:
         raise OperationFailed("the tenant has no spec yet: `sluice spec deploy FILE`")
-    document = json.loads(specs.bare(stored.document))
-    spec = parse({part: document[part] for part in document if part not in _WITH_SECRETS})
+    spec = parse(stored.document, Unseen())
     if isinstance(spec, Faults):
         raise OperationFailed(f"the deployed spec can't be read here: {spec[0].error}")
     return spec
