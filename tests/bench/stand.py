@@ -10,7 +10,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +45,7 @@ class Served:
     host: str
     port: int
     cpu: CpuMeter
+    pids: tuple[int, ...]
 
 
 class Stand:
@@ -57,9 +58,11 @@ class Stand:
         self._numbers = itertools.count(1)
 
     @asynccontextmanager
-    async def gateway(self) -> AsyncIterator[Served]:
-        """The gateway, on nothing but a tenant, its key and its spec."""
+    async def gateway(self, prepare: Callable[[str], Awaitable[None]] | None = None) -> AsyncIterator[Served]:
+        """The gateway, on nothing but a tenant, its key and its spec, and what `prepare` puts beside them."""
         async with self.database() as postgres_url:
+            if prepare is not None:
+                await prepare(postgres_url)
             settings = {
                 **_inherited(),
                 "SLUICE_REDIS_URL": self.servers.redis_url,
@@ -102,7 +105,8 @@ class Stand:
         ]
         try:
             _await_ready(keepers, f"http://{HOST}:{port}")
-            yield Served(HOST, port, self.cpu([keeper.pid for keeper in keepers if keeper.pid]))
+            pids = [keeper.pid for keeper in keepers if keeper.pid]
+            yield Served(HOST, port, self.cpu(pids), tuple(pids))
         finally:
             for keeper in keepers:
                 keeper.begin_stop()

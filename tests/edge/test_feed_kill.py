@@ -128,8 +128,8 @@ async def test_followers_of_dying_gateways_see_every_event_once_and_in_order(
         writing = asyncio.gather(*(write(first if n % 2 else second, done) for n in range(WRITERS)))
         for _ in range(KILLS):
             dying = random.choice(gateways)
-            at = len(everything)
-            while len(everything) < at + random.randrange(50, 800):
+            enough = len(everything) + random.randrange(50, 500)
+            while len(everything) < enough:
                 assert not following.done(), following.exception()
                 await asyncio.sleep(0.01)
             await dying.kill()

@@ -1,0 +1,245 @@
+"""The feed: a whole backfill, the way from a 201 to a live follower, and what followers cost appends.
+
+    python -m tests.bench.feed [--events 1000000] [--seconds 5] [--rounds 3] [--followers 100]
+
+backfill      NDJSON of all events from the beginning: events a second, and the gateway's greatest memory
+live          at half the rate of appends at 64 connections, from the 201 to the server-sent event
+followers/…   appends at 64 connections beside that many followers, in turns with none: of whom nothing passes
+              the filter (quiet), and who get everything (all)
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import msgspec
+
+from tests.bench import machine, orders
+from tests.bench.load import Traffic, drive
+from tests.bench.measured import quantiles_ms, shares_us
+from tests.bench.stand import TENANT, Served, Stand, open_stand
+
+CONNECTIONS = 64
+STREAMS = 1000
+READ_BYTES = 1024 * 1024
+SETTLE_S = 2.0
+
+_FILL = """
+WITH place AS (
+    UPDATE partition_log SET seq = $3, chain = repeat('0', 40) WHERE p = $2 RETURNING p
+)
+INSERT INTO outbox (p, seq, version, recorded_at, id, tenant, correlation_id, spec_rev, append_id, digest,
+    aggregate_type, aggregate_id, type, actor_type, actor_id, payload)
+SELECT place.p, n, (n - 1) / 1000 + 1, now(),
+    ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, $1,
+    '01900000-0000-7000-8000-000000000001', 1, '\\x00'::bytea, sha256(int8send(n)), 'order',
+    'a0000000-0000-4000-a000-' || lpad(to_hex(n % 1000), 12, '0'), $4, 'user',
+    'a0000000-0000-4000-a000-000000000001', $5
+FROM place, generate_series(1, $3) n
+"""
+
+
+async def fill(postgres_url: str, events: int) -> None:
+    """As if they had been appended to 1,000 orders, before the gateway starts."""
+    from gateway.log.partition import partition_of
+
+    connection = await asyncpg.connect(postgres_url)
+    tenant = await connection.fetchval("SELECT id FROM tenant WHERE name = $1", TENANT)
+    partitions = await connection.fetchval("SELECT partitions FROM instance")
+    p = partition_of(tenant.bytes, partitions)
+    await connection.execute(_FILL, tenant, p, events, orders.EVENT, orders.DATA.encode())
+    await connection.execute("VACUUM ANALYZE outbox")
+    await connection.close()
+
+
+async def backfill(stand: Stand, events: int) -> str:
+    async with stand.gateway(lambda url: fill(url, events)) as served:
+        begun_kb = peak_kb(served)
+        served.cpu.start()
+        count, size, seconds = await asyncio.to_thread(read_all, served, stand.key)
+        cpu = ", ".join(f"{name} {each:.1f}" for name, each in shares_us(served.cpu.stop(), count).items())
+        if count != events:
+            raise RuntimeError(f"{count} events came of {events}")
+        return (
+            f"{count:,} events ({size / count:.0f} B each) in {seconds:.1f} s: {count / seconds:,.0f}/s; "
+            f"gateway at most {peak_kb(served) / 1024:.0f} MiB, before {begun_kb / 1024:.0f} MiB; "
+            f"CPU in µs an event: {cpu}"
+        )
+
+
+def read_all(served: Served, key: str) -> tuple[int, int, float]:
+    connection = http.client.HTTPConnection(served.host, served.port, timeout=60)
+    headers = {"Authorization": f"Bearer {key}", "Accept": "application/x-ndjson"}
+    begun = time.perf_counter()
+    connection.request("GET", "/_/feed", headers=headers)
+    response = connection.getresponse()
+    count = size = 0
+    while received := response.read1(READ_BYTES):
+        count += received.count(b"\n")
+        size += len(received)
+    connection.close()
+    return count, size, time.perf_counter() - begun
+
+
+def peak_kb(served: Served) -> int:
+    """The greatest resident set of the gateway so far."""
+    lines = Path(f"/proc/{served.pids[0]}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+# ---- live ----
+
+
+async def live(stand: Stand, seconds: float) -> str:
+    async with stand.gateway() as served:
+        rate = (await drive(_appends(stand, served, seconds), served.cpu)).per_s / 2
+    async with stand.gateway() as served:
+        told: dict[str, float] = {}
+        seen: dict[str, float] = {}
+        following = asyncio.create_task(_follow(served, stand.key, seen))
+        await asyncio.sleep(SETTLE_S / 2)
+        until = time.perf_counter() + seconds
+        count = 32
+        await asyncio.gather(
+            *(_append_steadily(served, stand.key, n, count / rate, until, told) for n in range(count))
+        )
+        while not told.keys() <= seen.keys():
+            await asyncio.sleep(0.01)
+        following.cancel()
+    late_s = [max(seen[event_id] - at, 0.0) for event_id, at in told.items()]
+    shown = ", ".join(f"{name} {value:.1f} ms" for name, value in quantiles_ms(late_s).items())
+    return f"{len(told):,} appends at {len(told) / seconds:,.0f}/s (asked for {rate:,.0f}/s): {shown}"
+
+
+async def _append_steadily(
+    served: Served, key: str, number: int, every_s: float, until: float, told: dict[str, float]
+) -> None:
+    reader, writer = await asyncio.open_connection(served.host, served.port)
+    body = orders.append_body().encode()
+    paths = [orders.append_path(each) for each in orders.keys(STREAMS)][number::32]
+    due, n = time.perf_counter() + every_s * number / 32, 0
+    while due < until:
+        await asyncio.sleep(max(due - time.perf_counter(), 0))
+        due, n = due + every_s, n + 1
+        writer.write(
+            b"POST %b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n%b" % (paths[n % len(paths)].encode(), key.encode(), len(body), body)
+        )
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        answer = await reader.readexactly(length)
+        at = time.perf_counter()
+        if not head.startswith(b"HTTP/1.1 201"):
+            raise RuntimeError(answer.decode())
+        told[msgspec.json.decode(answer)["event_id"]] = at
+    writer.close()
+
+
+async def _follow(served: Served, key: str, seen: dict[str, float]) -> None:
+    reader, writer = await asyncio.open_connection(served.host, served.port, limit=2**24)
+    writer.write(
+        b"GET /_/feed HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\nAccept: text/event-stream\r\n\r\n"
+        % key.encode()
+    )
+    rest = b""
+    while received := await reader.read(READ_BYTES):
+        at = time.perf_counter()
+        *parts, rest = (rest + received).split(b'data: {"id":"')
+        for part in (*parts[1:], rest) if len(rest) >= 36 else parts[1:]:
+            seen.setdefault(part[:36].decode(), at)
+        rest = b'data: {"id":"' + rest
+
+
+# ---- what followers cost ----
+
+
+async def followers(stand: Stand, seconds: float, rounds: int, count: int, query: str) -> str:
+    """Rates with and without them, in turns, each on a gateway of its own."""
+    without, beside, came = [], [], 0
+    for _ in range(rounds):
+        async with stand.gateway() as served:
+            without.append((await drive(_appends(stand, served, seconds), served.cpu)).per_s)
+        async with stand.gateway() as served, _draining(served, stand.key, count, query) as ended:
+            beside.append((await drive(_appends(stand, served, seconds), served.cpu)).per_s)
+        came += await ended
+    with_s, without_s = statistics.median(beside), statistics.median(without)
+    return (
+        f"{with_s:,.0f} appends/s beside them, {without_s:,.0f} without ({with_s / without_s - 1:+.0%}; "
+        f"rounds {_list(beside)} and {_list(without)}); {came / rounds / 1e6:,.0f} MB sent to them a round"
+    )
+
+
+def _list(rates: list[float]) -> str:
+    return " ".join(f"{rate:,.0f}" for rate in rates)
+
+
+@asynccontextmanager
+async def _draining(served: Served, key: str, count: int, query: str) -> AsyncIterator[asyncio.Future[int]]:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.bench.drain", served.host, str(served.port), key, str(count), query,
+        stdin=pipe, stdout=pipe,
+    )  # fmt: skip
+    assert process.stdin
+    assert process.stdout
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    try:
+        if (await process.stdout.readline()).strip() != b"ready":
+            raise RuntimeError("the followers could not connect")
+        yield ended
+        process.stdin.close()
+        ended.set_result(int(await process.stdout.readline()))
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def _appends(stand: Stand, served: Served, seconds: float) -> Traffic:
+    return Traffic(
+        host=served.host,
+        port=served.port,
+        connections=CONNECTIONS,
+        seconds=seconds,
+        warm_up_s=1.0,
+        paths=[orders.append_path(key) for key in orders.keys(STREAMS)],
+        expected=201,
+        method="POST",
+        headers={"Authorization": f"Bearer {stand.key}", "Content-Type": "application/json"},
+        body=orders.append_body(),
+    )
+
+
+async def _main(options: argparse.Namespace) -> None:
+    async with open_stand(1) as stand:
+        for name, value in (await machine.describe(stand.servers)).items():
+            print(f"{name}: {value}")
+        if "backfill" in options.only:
+            print(f"backfill: {await backfill(stand, options.events)}", flush=True)
+        if "live" in options.only:
+            print(f"live: {await live(stand, options.seconds)}", flush=True)
+        for name, query in (("quiet", "types=nothing_of_the_kind"), ("all", "after=now")):
+            if name in options.only:
+                told = await followers(stand, options.seconds, options.rounds, options.followers, query)
+                print(f"followers/{name}/{options.followers}: {told}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="tests.bench.feed")
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--followers", type=int, default=100)
+    parser.add_argument("--only", action="append")
+    chosen = parser.parse_args()
+    chosen.only = chosen.only or ["backfill", "live", "quiet", "all"]
+    asyncio.run(_main(chosen))
