@@ -23,8 +23,9 @@ from gateway.relay.live import Chunk, Following, Live
 from gateway.relay.outbox import PAGE_BYTES, Entry, Filter, LostPlace, Outbox, Page
 from gateway.relay.position import START, Place, Position, decode, encode, encode_alone
 
-# Enough that a statement's fixed cost is small beside its rows; a page is held in memory.
-_EVENTS_A_PAGE = 1000
+# Enough that a statement's fixed cost is small beside its rows; a page or two are held in memory.
+_EVENTS_A_PAGE = 500
+_EVENTS_AT_ONCE = 50
 _STREAM_PAGE_BYTES = 1024 * 1024
 _UNBOUNDED = 2**53
 _BOOLEAN = (b"false", b"true")
@@ -60,7 +61,7 @@ class Feed:
             await self._sse(asked, receive, send)
             return
         if form == NDJSON and not head_only:
-            await self._ndjson(asked, send)
+            await self._ndjson(asked, receive, send)
             return
         page = await self._page_or_wait(asked, 0 if head_only else asked.wait_s, receive)
         if form == cloud_events.BATCH:
@@ -127,7 +128,7 @@ class Feed:
 
     async def _sse(self, asked: Asked, receive: Receive, send: Send) -> None:
         """What lies behind the position and then whatever is committed, until one side goes."""
-        page = await self._page(asked.wanted, asked.after, _EVENTS_A_PAGE, _STREAM_PAGE_BYTES)
+        page = await self._stream_page(asked.wanted, asked.after, _UNBOUNDED)
         with self._live.following(asked.wanted) as following:
             gone = asyncio.get_running_loop().create_task(until_gone(receive, following.wake))
             try:
@@ -150,7 +151,7 @@ class Feed:
             taken = following.take(place)
             if taken is None:
                 try:
-                    page = await self._page(wanted, START.moved(p, place), _EVENTS_A_PAGE, _STREAM_PAGE_BYTES)
+                    page = await self._stream_page(wanted, START.moved(p, place), _UNBOUNDED)
                 except Refused:
                     break  # the client resumes where it was, or is told then what is in the way
                 body, place = messages(page.entries), page.position.at(p)
@@ -165,19 +166,34 @@ class Feed:
                     body = _still_here(p, place)
         await send({"type": "http.response.body", "body": b""})
 
-    async def _ndjson(self, asked: Asked, send: Send) -> None:
-        """An event a line, until all that is committed was sent, or `limit` of them."""
-        left, after = asked.limit or _UNBOUNDED, asked.after
-        page = await self._page(asked.wanted, after, min(left, _EVENTS_A_PAGE), _STREAM_PAGE_BYTES)
+    async def _ndjson(self, asked: Asked, receive: Receive, send: Send) -> None:
+        """An event a line, until all that is committed was sent, or `limit` of them. Postgres is asked for
+        the next page while one is sent."""
+        left = asked.limit or _UNBOUNDED
+        page = await self._stream_page(asked.wanted, asked.after, left)
         await start_stream(send, NDJSON)
-        while True:
-            if page.entries:
-                await more(send, b"".join([in_one_line(each) + b"\n" for each in _events(page)]))
-            left, after = left - len(page.entries), page.position
-            if page.caught_up or left == 0:
-                break
-            page = await self._page(asked.wanted, after, min(left, _EVENTS_A_PAGE), _STREAM_PAGE_BYTES)
-        await send({"type": "http.response.body", "body": b""})
+        loop = asyncio.get_running_loop()
+        gone = loop.create_task(until_gone(receive, _nothing))
+        ahead: asyncio.Task[Page] | None = None
+        try:
+            while not gone.done():
+                left -= len(page.entries)
+                ahead = None
+                if left and not page.caught_up:
+                    ahead = loop.create_task(self._stream_page(asked.wanted, page.position, left))
+                if body := await _lines(page):
+                    await more(send, body)
+                if ahead is None:
+                    break
+                page = await ahead
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            gone.cancel()
+            if ahead is not None and not ahead.cancel() and not ahead.cancelled():
+                ahead.exception()  # nobody else looks at it
+
+    async def _stream_page(self, wanted: Filter, after: Position, most: int) -> Page:
+        return await self._page(wanted, after, min(most, _EVENTS_A_PAGE), _STREAM_PAGE_BYTES)
 
 
 async def _answer(page: Page, send: Send, head_only: bool) -> None:
@@ -207,8 +223,26 @@ async def _batch(page: Page, send: Send, head_only: bool) -> None:
     await send({"type": "http.response.body", "body": b"" if head_only else body})
 
 
+async def _lines(page: Page) -> bytes:
+    """Made a few at a time: whoever appends meanwhile does not wait for all of them."""
+    parts = []
+    for first in range(0, len(page.entries), _EVENTS_AT_ONCE):
+        few = page.entries[first : first + _EVENTS_AT_ONCE]
+        parts += [in_one_line(_event(page.p, each)) + b"\n" for each in few]
+        await asyncio.sleep(0)
+    return b"".join(parts)
+
+
 def _events(page: Page) -> list[bytes]:
-    return [render.fed_json(each.recorded, encode_alone(page.p, each.place)) for each in page.entries]
+    return [_event(page.p, each) for each in page.entries]
+
+
+def _event(p: int, entry: Entry) -> bytes:
+    return render.fed_json(entry.recorded, encode_alone(p, entry.place))
+
+
+def _nothing() -> None:
+    """What wakes nobody."""
 
 
 def _messages(p: int, entries: Sequence[Entry]) -> bytes:

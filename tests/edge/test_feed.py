@@ -10,6 +10,7 @@ import asyncpg
 import httpx
 import pytest
 
+from gateway.relay.outbox import Outbox
 from gateway.relay.position import Place, decode, encode
 from tests.edge.accounts import Account
 from tests.edge.calls import (
@@ -22,6 +23,7 @@ from tests.edge.calls import (
     noted,
     refused,
     told_in,
+    until,
 )
 from tests.edge.serving import Served
 
@@ -349,3 +351,34 @@ async def test_a_stretch_in_which_nothing_passes_is_crossed(
     page = await fed(client, "?types=config")
     assert (page["events"], page["caught_up"]) == ([], False)
     assert await fed_whole(client, "types=config", page["position"]) == []
+
+
+async def test_a_backfill_ends_when_its_reader_has_gone(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await noted(client, new_id(), 1000, "x" * 900)
+    monkeypatch.setattr("gateway.edge.feed._EVENTS_A_PAGE", 1)
+    pages = count_pages(monkeypatch)
+    async with client.stream("GET", "/_/feed", headers=ND) as response:
+        await anext(response.aiter_bytes())
+
+    async def rests() -> bool:
+        before = len(pages)
+        await asyncio.sleep(0.1)
+        return before == len(pages)
+
+    await until(rests)
+    assert len(pages) < 1000
+
+
+def count_pages(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """An entry for each page that is read from now on."""
+    read: list[None] = []
+    page = Outbox.page
+
+    async def counted(*args: Any) -> Any:
+        read.append(None)
+        return await page(*args)
+
+    monkeypatch.setattr(Outbox, "page", counted)
+    return read

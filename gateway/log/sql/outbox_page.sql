@@ -4,12 +4,19 @@
 -- $6 event types or NULL for all, $7 most events, $8 bytes after which no further event is begun
 -- Returns a row an event, or a single one without; in each of them where the partition stands (`head`) and the
 -- marks at the start of the stretch (NULL: no such event) and at the last position of it (`reached`).
-SELECT head.seq AS head, least(head.seq, $2::bigint + $3::bigint) AS reached, e.*,
-    (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $2) AS mark_before,
-    (SELECT substr(digest, 1, 4) FROM outbox
-        WHERE p = $1 AND seq = least(head.seq, $2::bigint + $3::bigint)) AS mark_reached
-FROM partition_log head LEFT JOIN LATERAL (
-    SELECT * FROM (
+SELECT bounds.*, e.*
+FROM (
+    -- Not to be merged into the rest: its look-ups are done once, not for each event.
+    SELECT head.seq AS head, least(head.seq, $2::bigint + $3::bigint) AS reached,
+        (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $2) AS mark_before,
+        (SELECT substr(digest, 1, 4) FROM outbox
+            WHERE p = $1 AND seq = least(head.seq, $2::bigint + $3::bigint)) AS mark_reached
+    FROM partition_log head WHERE head.p = $1 OFFSET 0
+) bounds LEFT JOIN LATERAL (
+    SELECT seq, mark, version, id, tenant, aggregate_type, aggregate_id, type, actor_type, actor_id,
+        target_type, target_id, correlation_id, causation_id, spec_rev, recorded_at_ms, extra, payload,
+        size_so_far
+    FROM (
         SELECT *, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
             SELECT seq, substr(digest, 1, 4) AS mark, version, id, tenant, aggregate_type, aggregate_id, type,
                 actor_type, actor_id, target_type, target_id, correlation_id, causation_id, spec_rev,
@@ -23,5 +30,4 @@ FROM partition_log head LEFT JOIN LATERAL (
         ) found
     ) sized WHERE size_so_far - size < $8
 ) e ON true
-WHERE head.p = $1
 ORDER BY e.seq
