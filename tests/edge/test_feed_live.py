@@ -19,7 +19,9 @@ from tests.edge.accounts import Account
 from tests.edge.calls import appended, batch, new_client, new_id, noted, refused, until
 from tests.edge.serving import Served, serving
 from tests.edge.test_feed import fed, fed_whole
-from tests.edge.test_follow import DEADLINE_S, SSE, Message, messages, rest_of, take
+from tests.edge.test_follow import SSE, Message, messages, rest_of, take
+
+DEADLINE_S = 40.0
 
 
 @asynccontextmanager
