@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,7 +17,7 @@ import pytest
 from gateway.config import Config
 from tests.edge.accounts import Account
 from tests.edge.calls import JSON, append, appended, events_of, new_client, new_id, noted, refused, told_in
-from tests.edge.serving import Served, serving
+from tests.edge.serving import Served, child_serving, serving
 
 ND = {"accept": "application/x-ndjson"}
 SSE = {"accept": "text/event-stream"}
@@ -229,6 +231,46 @@ async def test_followers_are_let_go_when_the_gateway_stops(own_config: Config, o
             ended = asyncio.create_task(rest_of(lines))
         assert (await ended)[1:] == [""]
         await client.aclose()
+
+
+async def test_a_follower_resumes_without_a_gap_after_its_gateway_was_killed(
+    own_config: Config, own_tenant: Account, second_own_gateway: Served, tmp_path: Path
+) -> None:
+    """Another gateway goes on appending all the while."""
+    key, seen = new_id(), list[Message]()
+    async with new_client(second_own_gateway.url, own_tenant.write) as writer:
+
+        async def write(count: int) -> None:
+            for _ in range(count):
+                await appended(writer, "order", key, "was_noted")
+
+        await write(1)
+        for life in range(3):
+            async with child_serving(own_config.postgres_url, own_config.redis_url, tmp_path) as child:
+                async with new_client(child.served.url, own_tenant.read) as client:
+                    last = {"last_event_id": seen[-1].id} if seen else {}
+                    writing = asyncio.create_task(write(20))
+                    async with followed(client, key, **last) as stream:
+                        seen += await take(stream, 10)
+                        child.process.kill()
+                        with contextlib.suppress(httpx.TransportError, StopAsyncIteration):
+                            while True:
+                                seen += await take(stream, 1)
+                    await writing
+            assert len(seen) >= 10 * (life + 1)
+        async with new_client(second_own_gateway.url, own_tenant.read) as client:
+            async with followed(client, key, last_event_id=seen[-1].id) as stream:
+                await write(1)
+                while len(seen) < 62:
+                    seen += await take(stream, 1)
+        assert [message.id for message in seen] == [str(version) for version in range(1, 63)]
+        assert [message.event for message in seen] == await events_of(writer, "order", key)
+
+
+@pytest.fixture
+async def second_own_gateway(own_config: Config) -> AsyncIterator[Served]:
+    async with serving(own_config) as served:
+        yield served
 
 
 async def rest_of(lines: AsyncIterator[str]) -> list[str]:

@@ -134,6 +134,35 @@ async def test_a_spec_takes_effect_on_every_gateway_within_five_seconds(
         assert (await other.get("/_/spec")).headers["etag"] == '"2"'
 
 
+async def test_while_a_spec_changes_under_load_every_answer_is_of_the_old_or_the_new_one(
+    client: httpx.AsyncClient, second_gateway: Served, tenant: Account
+) -> None:
+    """Once a gateway has gone over to the new one, it stays there."""
+    key, told = new_id(), list[tuple[int, str | None]]()
+    deployed = asyncio.Event()
+    async with new_client(second_gateway.url, tenant.write) as other:
+
+        async def write() -> None:
+            async with asyncio.timeout(5):
+                while not deployed.is_set() or told[-1][0] != 201:
+                    noted, begun = await asyncio.gather(
+                        append(other, "order", key, "was_noted"), append(other, "cart", key, "was_begun")
+                    )
+                    assert noted.status_code == 201, noted.text
+                    told.append((begun.status_code, begun.json().get("code")))
+
+        writers = [asyncio.create_task(write()) for _ in range(8)]
+        async with asyncio.timeout(5):
+            while len(told) < 50:
+                await asyncio.sleep(0.01)
+        assert (await client.put("/_/spec", json=with_type("cart"))).status_code == 200
+        deployed.set()
+        await asyncio.gather(*writers)
+        lengths = [(await other.get(f"/{kind}/{key}/length")).json()["length"] for kind in ("order", "cart")]
+    assert set(told) == {(404, "unknown_aggregate_type"), (201, None)}
+    assert lengths == [len(told), told.count((201, None))]
+
+
 async def test_all_faults_of_a_spec_are_told_at_once(client: httpx.AsyncClient) -> None:
     bad = {
         "aggregate_types": {"Order": {"events": {}}, "cart": {"events": {"_x": {"schema": True}, "y": {}}}},

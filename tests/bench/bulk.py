@@ -1,0 +1,92 @@
+"""Bulk appends: lines a second, and the most memory that the gateway ever held.
+
+    python -m tests.bench.bulk [--lines 1000000]
+
+Requests of 100,000 lines each, the most that one may have, over one connection: to 1,000 streams by turns, each
+line with data of 300 bytes. Every receipt is looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import re
+import shlex
+import sys
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+
+from gateway.edge.bulk import LINES_MAX
+from tests.bench import orders
+from tests.bench.machine import describe
+from tests.bench.stand import open_stand
+
+STREAMS = 1000
+PIECE_LINES = 200
+
+
+async def pieces(count: int, keys: list[str]) -> AsyncIterator[bytes]:
+    """A request's body, of `count` lines."""
+    each = itertools.cycle(
+        [
+            f'{{"aggregate_type":"{orders.TYPE}","key":"{key}","type":"{orders.EVENT}",{_REST}\n'.encode()
+            for key in keys
+        ]
+    )
+    for begun in range(0, count, PIECE_LINES):
+        yield b"".join(itertools.islice(each, min(PIECE_LINES, count - begun)))
+
+
+_REST = orders.append_body()[1:]
+
+
+async def send(client: httpx.AsyncClient, count: int, keys: list[str]) -> int:
+    """How many of so many lines were appended."""
+    appended = 0
+    async with client.stream("POST", "/_/bulk", content=pieces(count, keys)) as response:
+        assert response.status_code == 200, await response.aread()
+        async for line in response.aiter_lines():
+            appended += '"status":201' in line
+    return appended
+
+
+def most_mb(pid: int) -> float:
+    """The most memory that the process ever held."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+([0-9]+) kB", status)
+    assert found
+    return int(found[1]) / 1024
+
+
+async def run(lines: int, command: str) -> int:
+    keys = orders.keys(STREAMS)
+    async with open_stand(1) as stand, stand.gateway() as served:
+        machine = await describe(stand.servers)
+        (pid,) = served.pids
+        at_rest_mb = most_mb(pid)
+        headers = {"Authorization": f"Bearer {stand.key}", "Content-Type": "application/x-ndjson"}
+        url = f"http://{served.host}:{served.port}"
+        begun, appended = time.perf_counter(), 0
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=600) as client:
+            for at in range(0, lines, LINES_MAX):
+                appended += await send(client, min(LINES_MAX, lines - at), keys)
+                print(f"{at + LINES_MAX:,}: {most_mb(pid):.0f} MB", file=sys.stderr, flush=True)
+        seconds = time.perf_counter() - begun
+        print(f"{command} {datetime.now(UTC).isoformat(timespec='seconds')}")
+        for name, value in machine.items():
+            print(f"{name}: {value}")
+        print(f"{appended:,} of {lines:,} lines appended, {appended / seconds:,.0f}/s")
+        print(f"gateway: {at_rest_mb:.0f} MB at rest, {most_mb(pid):.0f} MB at most")
+    return 0 if appended == lines else 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bulk", description=__doc__)
+    parser.add_argument("--lines", type=int, default=1_000_000)
+    given = parser.parse_args()
+    sys.exit(asyncio.run(run(given.lines, shlex.join(["python", "-m", "tests.bench.bulk", *sys.argv[1:]]))))
