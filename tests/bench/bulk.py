@@ -2,8 +2,8 @@
 
     python -m tests.bench.bulk [--lines 1000000]
 
-Requests of 100,000 lines each, the most that one may have, over one connection: to 1,000 streams by turns, each
-line with data of 300 bytes. Every receipt is looked at.
+Requests of 100,000 lines each, the most that one may have, over one connection: to 1,000 streams by turns,
+each line with data of 300 bytes. Every receipt is looked at.
 """
 
 from __future__ import annotations

@@ -246,23 +246,27 @@ async def test_a_follower_resumes_without_a_gap_after_its_gateway_was_killed(
 
         await write(1)
         for life in range(3):
-            async with child_serving(own_config.postgres_url, own_config.redis_url, tmp_path) as child:
-                async with new_client(child.served.url, own_tenant.read) as client:
-                    last = {"last_event_id": seen[-1].id} if seen else {}
-                    writing = asyncio.create_task(write(20))
-                    async with followed(client, key, **last) as stream:
-                        seen += await take(stream, 10)
-                        child.process.kill()
-                        with contextlib.suppress(httpx.TransportError, StopAsyncIteration):
-                            while True:
-                                seen += await take(stream, 1)
-                    await writing
+            async with (
+                child_serving(own_config.postgres_url, own_config.redis_url, tmp_path) as child,
+                new_client(child.served.url, own_tenant.read) as client,
+            ):
+                last = {"last_event_id": seen[-1].id} if seen else {}
+                writing = asyncio.create_task(write(20))
+                async with followed(client, key, **last) as stream:
+                    seen += await take(stream, 10)
+                    child.process.kill()
+                    with contextlib.suppress(httpx.TransportError, StopAsyncIteration):
+                        while True:
+                            seen += await take(stream, 1)
+                await writing
             assert len(seen) >= 10 * (life + 1)
-        async with new_client(second_own_gateway.url, own_tenant.read) as client:
-            async with followed(client, key, last_event_id=seen[-1].id) as stream:
-                await write(1)
-                while len(seen) < 62:
-                    seen += await take(stream, 1)
+        async with (
+            new_client(second_own_gateway.url, own_tenant.read) as client,
+            followed(client, key, last_event_id=seen[-1].id) as stream,
+        ):
+            await write(1)
+            while len(seen) < 62:
+                seen += await take(stream, 1)
         assert [message.id for message in seen] == [str(version) for version in range(1, 63)]
         assert [message.event for message in seen] == await events_of(writer, "order", key)
 
