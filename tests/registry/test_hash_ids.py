@@ -1,0 +1,95 @@
+"""Hash ids in the tables: looked up as the pure rules say, given as short as they can be."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from uuid import UUID
+
+import asyncpg
+
+from gateway.catalog import tenants
+from gateway.names import hash_ids
+from gateway.names.aliases import of_hash
+from gateway.names.hash_ids import HashName
+from gateway.registry.kinds import HashNamer
+from gateway.registry.resolver import Ambiguous
+from gateway.registry.store import Found
+from spec.names import HashIds
+from tests.edge.hashed import alike
+from tests.log.drive import Place
+from tests.registry.conftest import OpenRegistry
+
+TYPES = ("order", "ticket")
+
+
+def drawn(draw: random.Random) -> HashName:
+    """A name out of few, so that many of them begin alike."""
+    body = "".join(draw.choices("ab1", k=draw.randint(5, 7)))
+    children = tuple(draw.choices([1, 2, 11], k=draw.choice([0, 0, 0, 1, 2])))
+    return HashName(draw.choice(["bd", "tk"]), f"a{body}", children)
+
+
+def typed_for(draw: random.Random, name: HashName) -> HashName:
+    """The name as somebody types it: less of it, or the beginning of another."""
+    typed = drawn(draw) if draw.random() < 0.2 else name
+    body = typed.body[: draw.randint(4, 8)]
+    return HashName(draw.choice([None, typed.prefix]), body, typed.children)
+
+
+async def test_an_abbreviation_stands_for_what_the_rules_say(
+    open_one: OpenRegistry, tenant: UUID, place: Place
+) -> None:
+    registry, draw = await open_one(assigning=False), random.Random(86)
+    names = sorted({drawn(draw) for _ in range(90)})
+    types = {name: draw.choice(TYPES) for name in names}
+    keys = {name: str(uuid.UUID(int=draw.getrandbits(128), version=4)) for name in names}
+    await registry.give(tenant, *((name.text, types[name], keys[name]) for name in names))
+    met = {Found: 0, Ambiguous: 0, type(None): 0}
+    for _ in range(600):
+        typed, wanted = typed_for(draw, draw.choice(names)), draw.choice([None, *TYPES])
+        found = await registry.resolver.resolve(tenant.bytes, of_hash(typed), wanted)
+        expected = hash_ids.choose(typed, [name for name in names if wanted in (None, types[name])])
+        met[type(found)] += 1
+        match expected:
+            case HashName():
+                assert isinstance(found, Found)
+                assert (found.key, found.alias.text) == (keys[expected], expected.text)
+            case hash_ids.Ambiguous(candidates):
+                assert isinstance(found, Ambiguous)
+                assert found.candidates == candidates
+            case None:
+                assert found is None
+    assert min(met.values()) > 20, met
+
+
+async def test_no_name_of_another_tenant_is_found(
+    open_one: OpenRegistry, tenant: UUID, database: asyncpg.Pool
+) -> None:
+    registry = await open_one(assigning=False)
+    await registry.give(tenant, ("bd-k86gaq", "order", "global"))
+    created = await tenants.create(database, "other")
+    for text in ("bd-k86gaq", "k86gaq", "k86g"):
+        assert await registry.resolve(created.id, text) is None
+        assert isinstance(await registry.resolve(tenant, text), Found)
+
+
+async def test_a_name_is_as_short_as_what_is_there_lets_it_be(open_one: OpenRegistry, tenant: UUID) -> None:
+    registry, namer = await open_one(assigning=False), HashNamer(HashIds("bd", ("order",)))
+    one, other = alike(tenant, "order", characters=6)
+    async with registry.store.snapshot(tenant.bytes) as at:
+        both = await namer.name(at, [("order", one), ("order", other)])
+        assert [len(name.body) for name in both] == [6, 7]
+        assert await namer.name(at, [("order", other)]) != both[1:], "alone it is short"
+    taken = hash_ids.bodies(tenant.bytes, "order", one)
+    await registry.give(tenant, *((f"bd-{body}", "ticket", "global") for body in taken[:-1]))
+    async with registry.store.snapshot(tenant.bytes) as at:
+        (last,) = await namer.name(at, [("order", one)])
+        assert last.body == taken[-1]
+        elsewhere = await HashNamer(HashIds("tk", ("order",))).name(at, [("order", one)])
+        assert elsewhere[0].body == taken[0], "another prefix has names of its own"
+    await registry.give(tenant, (f"bd-{taken[-1]}", "ticket", "global"))
+    async with registry.store.snapshot(tenant.bytes) as at:
+        assert await namer.name(at, [("order", one), ("order", other)]) == await namer.name(
+            at, [("order", other)]
+        )
