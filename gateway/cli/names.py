@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from gateway.config import Config
     from gateway.operations.names import Imported
     from gateway.operations.place import Place
+    from gateway.registry.public_to_hash import Pair
     from gateway.registry.store import Found, Rebuilt
 
 app = typer.Typer(help="Aliases: public ids, hash ids, and whom they name.", no_args_is_help=True)
@@ -129,6 +131,40 @@ def import_(
         refuse(imported, "nothing was changed")
     else:
         typer.echo(f"{imported.new} names are new, {imported.known} were so already")
+
+
+class From(StrEnum):
+    PUBLIC = "public"
+
+
+class To(StrEnum):
+    HASH = "hash"
+
+
+@app.command()
+def migrate(
+    from_: Annotated[From, typer.Option("--from", help="Whose aggregates.")],
+    to: Annotated[To, typer.Option("--to", help="What they get beside.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be, and write nothing.")] = False,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    redis: RedisOption = None,
+) -> None:
+    """Give every aggregate with a public id a hash id too, all of them or none, by the prefix of the spec's
+    `hash_ids`. Prints a line a name, VNO-1 bd-k86gaq. Both names resolve then, for ever."""
+    config = _config(postgres, redis)
+
+    async def work(place: Place) -> tuple[tuple[Pair, ...], int]:
+        from gateway.operations import names
+
+        owner = await names.tenant_of(place.pool, tenant)
+        return await names.public_to_hash(place, config, owner, dry_run=dry_run)
+
+    pairs, new = at_place(postgres, redis, work)
+    for pair in pairs:
+        typer.echo(f"{pair.public} {pair.hash}")
+    would = "would be new; nothing was written" if dry_run else "are new"
+    typer.echo(f"{new} hash ids {would}, {len(pairs) - new} were there already", err=True)
 
 
 @app.command()

@@ -201,7 +201,7 @@ class _Round:
             mine = [
                 (aggregate_type, key) for _, aggregate_type, key in created if aggregate_type in namer.types
             ]
-            nameless = await at.nameless(namer.kind, mine)
+            nameless = await namer.nameless(at, mine)
             names = await namer.name(at, nameless)
             if len(names) < len(nameless):
                 told = {"tenant": str(UUID(bytes=self._tenant)), "why": f"{namer.declared} has no more names"}

@@ -13,6 +13,9 @@ from gateway.names.public_ids import numbered
 from gateway.registry.store import Snapshot
 from spec.model import HashIds, PublicIds, Spec
 
+Aggregate = tuple[str, str]
+"""Type and key."""
+
 
 class Namer(Protocol):
     """One part of a spec that declares names. `declared` is its text: while it is the same, what was named by
@@ -27,9 +30,13 @@ class Namer(Protocol):
     @property
     def declared(self) -> str: ...
 
-    async def name(self, at: Snapshot, aggregates: Sequence[tuple[str, str]]) -> Sequence[Given]:
-        """A name for each of the aggregates (type, key), which have none of this kind yet, in order; fewer
-        where there are no more."""
+    async def nameless(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> list[Aggregate]:
+        """Those of the aggregates that are to get a name of this kind, in order."""
+        ...
+
+    async def name(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> Sequence[Given]:
+        """A name for each of the aggregates, which have none of this kind yet, in order; fewer where there
+        are no more."""
         ...
 
 
@@ -49,7 +56,10 @@ class PublicNamer:
     def declared(self) -> str:
         return f"public {self.ids.key} {','.join(self.ids.types)}"
 
-    async def name(self, at: Snapshot, aggregates: Sequence[tuple[str, str]]) -> Sequence[Given]:
+    async def nameless(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> list[Aggregate]:
+        return await at.nameless(Kind.PUBLIC, aggregates)
+
+    async def name(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> Sequence[Given]:
         return numbered(self.ids.key, await at.greatest(self.ids.key), aggregates)
 
 
@@ -69,10 +79,16 @@ class HashNamer:
     def declared(self) -> str:
         return f"hash/{hash_ids.ALGORITHM} {self.ids.prefix} {','.join(self.ids.types)}"
 
-    async def name(self, at: Snapshot, aggregates: Sequence[tuple[str, str]]) -> Sequence[Given]:
+    async def nameless(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> list[Aggregate]:
+        """Without those that people call by a number already: `sluice names migrate` gives these their hash
+        ids, all or none, when somebody decides so. A new aggregate gets both names at once."""
+        without = await at.nameless(Kind.HASH, aggregates)
+        return await at.nameless(Kind.PUBLIC, without)
+
+    async def name(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> Sequence[Given]:
         """The shortest body that is free, for each: those whose body is taken try one more character, all of
         them together."""
-        found: dict[tuple[str, str], Given] = {}
+        found: dict[Aggregate, Given] = {}
         taken: set[str] = set()
         trying = {each: iter(hash_ids.bodies(at.tenant, *each)) for each in aggregates}
         while trying:

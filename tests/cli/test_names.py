@@ -123,3 +123,53 @@ def test_a_file_that_is_not_there_is_said_to_be_missing(names: Sluice, tmp_path:
     ran = names("names", "export", str(tmp_path / "no" / "where"))
     assert ran.code == 2
     assert "can't be written" in ran.err
+
+
+HASHED = {**SPEC, "hash_ids": {"prefix": "bd", "types": ["character", "timeline"]}}
+MIGRATE = ("names", "migrate", "--from", "public", "--to", "hash")
+
+
+def hashed(names: Sluice, types: list[str]) -> None:
+    spec = {**HASHED, "hash_ids": {"prefix": "bd", "types": types}}
+    assert names("spec", "deploy", "-", stdin=json.dumps(spec).encode()).code == 0
+
+
+def test_a_dry_run_says_what_the_run_then_writes_and_writes_nothing(names: Sluice) -> None:
+    hashed(names, ["character", "timeline"])
+    before = names("names", "export").out
+    dry = names(*MIGRATE, "--dry-run")
+    assert (dry.code, names("names", "export").out) == (0, before)
+    lines = [line.split() for line in dry.out.splitlines()]
+    assert [public for public, _ in lines] == ["VNO-2", "VNO-10"]
+    assert lines[1] == ["VNO-10", "bd-k86gaq"], "what has a hash id keeps it"
+    assert dry.err == "1 hash ids would be new; nothing was written, 1 were there already\n"
+    ran = names(*MIGRATE)
+    assert (ran.code, ran.out) == (0, dry.out)
+    assert ran.err == "1 hash ids are new, 1 were there already\n"
+    for public, hash_id in lines:
+        assert names("names", "resolve", public).out == names("names", "resolve", hash_id).out
+    after = names("names", "export").out
+    assert set(before.splitlines()) < set(after.splitlines())
+    assert (names(*MIGRATE).out, names("names", "export").out) == (dry.out, after), (
+        "a second run changes nothing"
+    )
+    assert names("names", "rebuild").out == "5 names, every one as it had been\n"
+
+
+def test_a_migration_gives_all_names_or_none(names: Sluice) -> None:
+    before = names("names", "export").out
+    for words in ((), ("--dry-run",)):
+        ran = names(*MIGRATE, *words)
+        assert (ran.code, ran.out) == (1, "")
+        assert "declares no `hash_ids`" in ran.err
+    hashed(names, ["timeline"])
+    for words in ((), ("--dry-run",)):
+        ran = names(*MIGRATE, *words)
+        assert (ran.code, ran.out) == (1, "")
+        assert "aggregates of character have public ids" in ran.err
+    assert names("names", "export").out == before
+
+
+@pytest.mark.parametrize("words", [("--from", "hash", "--to", "public"), ("--from", "public"), ()])
+def test_only_public_ids_are_migrated_and_only_to_hash_ids(sluice: Sluice, words: tuple[str, ...]) -> None:
+    assert sluice("names", "migrate", *words).code == 2

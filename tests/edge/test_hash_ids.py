@@ -165,3 +165,16 @@ async def test_an_aggregate_may_have_a_number_and_a_hash(gateway: Served, outbox
         assert name.startswith("bd-")
         for text in (number, name):
             assert (await client.get(f"/order/@{text}")).json()["key"] == told["key"]
+
+
+async def test_who_has_a_number_already_gets_no_hash_id_without_being_migrated(
+    gateway: Served, outbox: asyncpg.Pool
+) -> None:
+    numbered = {**SPEC, "public_ids": {"key": "VNO", "types": ["order"]}}
+    account = await open_account(outbox, numbered)
+    async with new_client(gateway.url, account.admin) as client:
+        old = await appended(client, "order", new_id(), "was_placed", headers=WAIT)
+        assert (await client.put("/_/spec", json=BOTH)).status_code == 200
+        new = await appended(client, "order", new_id(), "was_placed", headers=WAIT)
+        assert len(new["aliases"]) == 2
+        assert (await client.get(f"/order/{old['key']}/aliases")).json()["aliases"] == ["VNO-1"]
