@@ -13,6 +13,11 @@ if TYPE_CHECKING:  # the SDK is there only where traces are on
 
 _UNTRACED = (b"/_/health/", b"/_/metrics")
 _AGGREGATE = ("/{type}", "/{type}/{id}", "/{type}/{id}/{event_type}", "/{type}/{id}/events/{version}")
+_BELOW = (
+    (b"/_/events/", "/_/events/{event_id}"),
+    (b"/_/resolve/", "/_/resolve/{alias}"),
+    (b"/_/webhooks/", "/_/webhooks/{tenant}/{source}"),
+)
 _SYSTEM = frozenset((b"/_/bulk", b"/_/spec", b"/_/openapi.json", b"/_/ids/humane", b"/_/ids/check"))
 
 
@@ -53,13 +58,11 @@ def route(raw_path: bytes) -> str:
     """The path with names in place of what a client chose: few enough to be grouped by."""
     if raw_path in _SYSTEM:
         return raw_path.decode()
-    if raw_path.startswith(b"/_/webhooks/"):
-        return "/_/webhooks/{tenant}/{source}"
     if raw_path.startswith(b"/_/"):
-        return "/_/events/{event_id}" if raw_path.startswith(b"/_/events/") else "/_/{path}"
+        return next((told for start, told in _BELOW if raw_path.startswith(start)), "/_/{path}")
     segments = split(raw_path)
     if segments is None or not 1 <= len(segments) <= len(_AGGREGATE):
         return "/{path}"
-    if len(segments) == 3 and segments[2] in ("events", "length"):
+    if len(segments) == 3 and segments[2] in ("aliases", "events", "length"):
         return f"/{{type}}/{{id}}/{segments[2]}"
     return _AGGREGATE[len(segments) - 1]

@@ -25,6 +25,9 @@ class Namer(Protocol):
     def kind(self) -> Kind: ...
 
     @property
+    def prefix(self) -> str: ...
+
+    @property
     def types(self) -> tuple[str, ...]: ...
 
     @property
@@ -49,6 +52,10 @@ class PublicNamer:
         return Kind.PUBLIC
 
     @property
+    def prefix(self) -> str:
+        return self.ids.key
+
+    @property
     def types(self) -> tuple[str, ...]:
         return self.ids.types
 
@@ -70,6 +77,10 @@ class HashNamer:
     @property
     def kind(self) -> Kind:
         return Kind.HASH
+
+    @property
+    def prefix(self) -> str:
+        return self.ids.prefix
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -111,6 +122,11 @@ def namers_of(spec: Spec) -> tuple[Namer, ...]:
     if spec.hash_ids is not None:
         namers.append(HashNamer(spec.hash_ids))
     return tuple(namers)
+
+
+def kinds_of_prefixes(spec: Spec) -> dict[str, Kind]:
+    """What each prefix says, by its folded text: a tenant has one registry of them."""
+    return {namer.prefix.lower(): namer.kind for namer in namers_of(spec)}
 
 
 def names_of_type(spec: Spec, aggregate_type: str) -> bool:

@@ -7,7 +7,7 @@ no name is ever deleted, so whoever has all names has the greatest number of eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ from gateway.admit.strict_json import decode
 from gateway.names import hash_ids
 from gateway.names.aliases import SIGIL, Alias, Kind, Malformed, parse_alias
 from gateway.names.changes import Change, Give, Given, Named, Retire, named
+from gateway.registry.kinds import kinds_of_prefixes
 from gateway.registry.store import Found, Snapshot
 from spec.errors import proposal, shown
 from spec.identifiers import canonicalize
@@ -71,12 +72,13 @@ def read(lines: Iterable[bytes], spec: Spec, tell: Tell = lambda _: None) -> tup
     """What a file asks for; blank lines are passed over. Raises CannotImport."""
     wanted: list[Wanted] = []
     faults: list[Fault] = []
+    kinds = kinds_of_prefixes(spec)
     seen: dict[Named, Wanted] = {}
     for number, line in enumerate(lines, 1):
         tell(1)
         if not line.strip():
             continue
-        found = _read_line(number, line, spec)
+        found = _read_line(number, line, spec, kinds)
         if isinstance(found, Wanted):
             earlier = seen.setdefault(named(found.name.alias), found)
             if earlier is found:
@@ -93,7 +95,7 @@ def read(lines: Iterable[bytes], spec: Spec, tell: Tell = lambda _: None) -> tup
     return tuple(wanted)
 
 
-def _read_line(number: int, line: bytes, spec: Spec) -> Wanted | Fault:
+def _read_line(number: int, line: bytes, spec: Spec, kinds: Mapping[str, Kind]) -> Wanted | Fault:
     value = decode(line)
     if isinstance(value, NotJson):
         return Fault(number, value.reason)
@@ -108,7 +110,7 @@ def _read_line(number: int, line: bytes, spec: Spec) -> Wanted | Fault:
     retired = value.get("retired", False)
     if not isinstance(retired, bool):
         return Fault(number, "`retired` is true or false.")
-    alias = _whole(value["alias"].removeprefix(SIGIL))
+    alias = _whole(value["alias"].removeprefix(SIGIL), kinds)
     if isinstance(alias, str):
         return Fault(number, alias)
     if value["aggregate_type"] not in spec.aggregate_types:
@@ -121,13 +123,15 @@ def _read_line(number: int, line: bytes, spec: Spec) -> Wanted | Fault:
     return Wanted(number, name, retired)
 
 
-def _whole(text: str) -> Alias | str:
-    """An alias with nothing left out, or why it is none."""
+def _whole(text: str, kinds: Mapping[str, Kind]) -> Alias | str:
+    """An alias with nothing left out and a prefix of its kind, or why it is none."""
     alias = parse_alias(text)
     if isinstance(alias, Malformed):
         return alias.reason
     if alias.prefix is None:
         return f"{shown(text)} has no prefix."
+    if kinds.get(alias.prefix.lower(), alias.kind) is not alias.kind:
+        return f"The spec's prefix {alias.prefix} is that of another kind of names."
     if alias.kind is Kind.HASH and not hash_ids.is_name(hash_ids.HashName(None, alias.body)):
         return (
             f"{shown(text)} is an abbreviation; a hash id has {hash_ids.BODY_CHARS_MIN} characters or more."

@@ -33,7 +33,8 @@ class LostPlace(Exception):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Whose events, and which of them: empty sets take all."""
+    """Whose events, and which of them: empty sets take all that a spec could declare. The system's own, whose
+    types begin with an underscore, are taken where they are named."""
 
     tenant: bytes
     types: frozenset[str] = frozenset()
@@ -42,7 +43,7 @@ class Filter(msgspec.Struct, frozen=True):
     def takes(self, stream: Stream, event_type: str) -> bool:
         return (
             stream.tenant == self.tenant
-            and (not self.types or stream.aggregate_type in self.types)
+            and (stream.aggregate_type in self.types if self.types else stream.aggregate_type[0] != "_")
             and (not self.event_types or event_type in self.event_types)
         )
 

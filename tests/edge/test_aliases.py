@@ -208,6 +208,35 @@ async def test_aggregates_of_before_are_numbered_in_the_order_of_their_creation(
         assert found == keys
 
 
+async def test_another_key_for_public_ids_is_a_conflict_once_one_was_given(client: httpx.AsyncClient) -> None:
+    other = {**PUBLIC, "public_ids": {"key": "ABC", "types": ["order"]}}
+    none = {**PUBLIC, "public_ids": {}}
+    key = await create(client)
+    answer = await client.put("/_/spec", json=other)
+    told = refused(answer, 409, "spec_conflict", more=["revision", "conflicts"])
+    assert [each["pointer"] for each in told["conflicts"]] == ["/public_ids/key"]
+    assert (await client.put("/_/spec", json=none)).status_code == 200
+    assert (await client.get("/order/@VNO-1")).json()["key"] == key
+    assert "aliases" not in await appended(client, "order", new_id(), "was_placed", headers=WAIT)
+    assert (await client.put("/_/spec", json=PUBLIC)).status_code == 200
+    told = await appended(client, "order", new_id(), "was_placed", headers=WAIT)
+    assert told["aliases"] == ["VNO-3"], "the one of meanwhile has its number by now"
+
+
+async def test_what_the_gateway_records_about_names_is_no_event_of_an_aggregate(
+    client: httpx.AsyncClient,
+) -> None:
+    key = await create(client)
+    page = (await client.get("/_/feed")).json()
+    assert [each["key"] for each in page["events"]] == [key]
+    assert page["caught_up"] is True
+    refused(await client.get("/_names/global/events"), 404, "unknown_aggregate_type", "type")
+    answer = await append(client, "_names", "global", "_names_given")
+    refused(answer, 422, "reserved_event_type", "event_type")
+    asked = (await client.get("/_/feed?types=_names")).json()
+    assert [each["type"] for each in asked["events"]] == ["_names_given"]
+
+
 @pytest.fixture
 async def reader(gateway: Served, tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
     async with new_client(gateway.url, tenant.read) as client:

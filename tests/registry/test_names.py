@@ -203,6 +203,7 @@ async def test_an_import_that_can_not_be_whole_changes_nothing(
         (line("VNO-0", KEYS[0]), "starts from 1"),
         (line("k86gaq", KEYS[0]), "no prefix"),
         (line("bd-k86g", KEYS[0]), "abbreviation"),
+        (line("vno-k86gaq", KEYS[0]), "another kind"),
         (line("VNO-1", KEYS[0], "nothing"), "no aggregate type"),
         (line("VNO-1", "order-1"), "no identifier"),
         (line("VNO-1", KEYS[0], "order", ',"retired":1'), "`retired`"),

@@ -195,6 +195,8 @@ async def send_nothing(_message: object) -> None:
         (b"/", "/{path}"),
         (b"/_/spec", "/_/spec"),
         (b"/_/events/0190", "/_/events/{event_id}"),
+        (b"/_/resolve/@VNO-1", "/_/resolve/{alias}"),
+        (b"/order/x/aliases", "/{type}/{id}/aliases"),
         (b"/_/whatever/a/client/sends", "/_/{path}"),
     ],
 )
