@@ -20,7 +20,7 @@ from gateway.events import Append, Stream
 from gateway.log.postgres import PostgresTrouble
 from gateway.names.aliases import SIGIL, Alias, Kind
 from gateway.names.hash_ids import CHILD_DEPTH_MAX
-from gateway.registry.children import Child, Children, too_deep
+from gateway.registry.children import Child, Children, child_of
 from gateway.registry.writer import NotWritten
 from spec.errors import shown
 from spec.identifiers import canonicalize
@@ -79,7 +79,7 @@ class Parents:
         if alias is None:
             why = f"{shown(text)} has no hash id, so there is nothing to number its children under."
             return Refusal("invalid_field", why, "parent")
-        if too_deep(alias):
+        if child_of(alias, 1) is None:
             why = f"{alias.text} is {CHILD_DEPTH_MAX} levels deep and can't have children; name its parent."
             return Refusal("depth_exceeded", why, "parent")
         return stream, alias

@@ -35,9 +35,10 @@ from gateway.events import (
 )
 from gateway.log.log import Log
 from gateway.log.reader import Range
-from gateway.names.aliases import Alias, Kind
+from gateway.names import hash_ids
+from gateway.names.aliases import Alias, of_hash
 from gateway.names.changes import Change, Give, Given, named
-from gateway.names.hash_ids import CHILD_DEPTH_MAX, CHILD_NUMBER_MAX
+from gateway.names.hash_ids import CHILD_NUMBER_MAX
 from gateway.registry.store import Snapshot
 from gateway.registry.writer import ACTOR_TYPE, ASSIGNING, Writer
 
@@ -67,9 +68,12 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Numbered).decode
 
 
-def too_deep(parent: Alias) -> bool:
-    """Whether a name is as deep as names go."""
-    return parent.path.count(".") >= CHILD_DEPTH_MAX
+def child_of(parent: Alias, number: int) -> Alias | None:
+    """The name of a child; None where the parent's is as deep as names go."""
+    name = hash_ids.parse(parent.text)
+    assert name is not None
+    child = hash_ids.child_of(name, number)
+    return None if child is None else of_hash(child)
 
 
 def stream_of(parent: Stream) -> Stream:
@@ -94,8 +98,9 @@ class Children:
             numbered = await self._number(parent, child, _of_attempt(retry, attempt), least)
             if not isinstance(numbered, _Numbered):
                 return numbered
-            path = f"{alias.path}.{numbered.number}"
-            found = Child(numbered.key, Alias(Kind.HASH, alias.prefix, alias.body, path))
+            name = child_of(alias, numbered.number)
+            assert name is not None
+            found = Child(numbered.key, name)
             taken = await self._give(found, child)
             if taken is None:
                 return found

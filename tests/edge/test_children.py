@@ -125,14 +125,16 @@ async def test_names_are_three_levels_deep(client: httpx.AsyncClient, root: tupl
 async def test_a_parent_that_is_none_is_refused_and_nothing_is_written(
     client: httpx.AsyncClient,
     root: tuple[str, str],
+    tenant: Account,
     outbox: asyncpg.Pool,
     parent: str,
     status: int,
     code: str,
 ) -> None:
-    before = await outbox.fetchval("SELECT count(*) FROM outbox")
+    written = "SELECT count(*) FROM outbox WHERE tenant = $1"
+    before = await outbox.fetchval(written, tenant.id)
     refused(await born(client, parent), status, code, "parent")
-    assert await outbox.fetchval("SELECT count(*) FROM outbox") == before
+    assert await outbox.fetchval(written, tenant.id) == before
 
 
 async def test_an_abbreviation_is_no_parent(client: httpx.AsyncClient, root: tuple[str, str]) -> None:
