@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -120,6 +121,8 @@ def _serve(order: dict[str, Any]) -> None:
 
 def main() -> None:
     sys.meta_path.insert(0, _Finder())
+    for name in ("gateway.app", "gateway.cli"):  # once, for all that are forked
+        import_module(name)
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries them
     try:

@@ -14,7 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("gateway/log", "gateway/edge")
-ELSEWHERE = ("follow", "bulk", "reader", "followers", "openapi", "ops", "specs", "states", "system")
+ELSEWHERE = (
+    "announcements", "follow", "bulk", "reader", "followers", "openapi", "ops", "specs", "states", "system",
+)  # fmt: skip
 """What no single append passes."""
 AWAIT, ENTER = "__failpoint__", "__failpoint_around__"
 

@@ -38,7 +38,7 @@ from tests.faults.spec import CONFIG, ORDER, SINGLETONS
 from tests.faults.wire import Answer, Caller
 from tests.log import drive
 
-PATIENCE_S = 8.0
+PATIENCE_S = 12.0
 """Of a client, and for a scene to get where it wants."""
 SETTINGS = {
     "SLUICE_APPEND_DEADLINE_S": "6",
@@ -302,6 +302,7 @@ class Stage:
             head = CallHead(row[0], 1000, row[1], row[2], 0, row[1], scripts.caller, 1)
             names, args = sequence_call(keys, head, appends, [f"{row[0]}.{generation}:0"] * len(appends))
             reply = await scripts.run("sequence", names, args)
+            await scripts.close()
         assert reply[7:] == [1] * len(appends), reply
 
     async def start_a_halted(self) -> None:

@@ -101,7 +101,7 @@ def _validate_all_then_write() -> None:
     _edit("local heads, blocked = {}, {}", "local heads, blocked, added = {}, {}, {}", "sequence")
     _edit("local version = head + 1", "local version = head + (added[key] or 0) + 1", "sequence")
     _edit("heads[key] = head + n", "added[key] = (added[key] or 0) + n", "sequence")
-    _edit("for k = first, last do claimed[ARGV[k]] = claim end", "", "sequence")
+    _edit("for k = first, last do claimed[identities[k]] = claim end", "", "sequence")
 
 
 def _no_call_number() -> None:
@@ -139,6 +139,7 @@ def _nothing() -> None:
 
 
 HARM = frozenset({"lost", "doubled", "reordered", "phantom", "corrupted", "gap", "chain", "identity"})
+CHANGED_BYTES = ("redis-rot", "gateway-kill", "redis-kill", "net-hold")
 SET_BACK = ("redis-set-back", "gateway-pause", "net-hold", "redis-pause")
 
 BUILDS: dict[str, Build] = {
@@ -148,7 +149,9 @@ BUILDS: dict[str, Build] = {
     "number-watermark": Build(
         "moves the watermark by number, not by chain", _watermark_by_number, faults=SET_BACK, harm=HARM
     ),
-    "request-chain": Build("chains request digests, not rows", _chain_over_requests, digests=False),
+    "request-chain": Build(
+        "chains request digests, not rows", _chain_over_requests, digests=False, faults=CHANGED_BYTES
+    ),
     "validate-first": Build("checks every append of a call before it writes any", _validate_all_then_write),
     "no-call-number": Build("lets a late script call run after a later one", _no_call_number),
 }

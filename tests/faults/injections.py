@@ -262,7 +262,7 @@ redis.call('DEL', KEYS[2])
 for i = 1, #all do
   local id, fields = all[i][1], all[i][2]
   if i > #all - #tail then
-    for k = 10, #fields, 2 do fields[k] = string.gsub(fields[k], '1%.10', '1.11') end
+    for k = 2, #fields, 2 do fields[k] = string.gsub(fields[k], '1%.10', '1.11') end
   end
   redis.call('XADD', KEYS[2], id, unpack(fields))
 end

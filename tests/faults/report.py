@@ -51,6 +51,16 @@ class Report:
                 total.setdefault(kind, Counter()).update(verdicts)
         return total
 
+    @property
+    def reads(self) -> int:
+        told = self.counted("reads")
+        return told.total() - told["missed"]  # which a refused append brought
+
+    @property
+    def asked(self) -> int:
+        """Operations that clients wanted, appends and reads; a batch is one, however often it was tried."""
+        return self.reads + sum(verdicts.total() for verdicts in self.operations.values())
+
     def counted(self, field: str) -> Counter[str]:
         total: Counter[str] = Counter()
         for episode in self.episodes:
@@ -86,6 +96,7 @@ def as_json(made: Report) -> dict[str, Any]:
         "date": made.date,
         "machine": made.machine,
         "seed": made.seed,
+        "asked": made.asked,
         "operations": made.operations,
         "answers": made.counted("answers"),
         "reads": made.counted("reads"),
@@ -139,6 +150,11 @@ def show(made: Report, console: Console) -> None:
     console.print(_counts("answers to appends", made.counted("answers")))
     console.print(_counts("reads", made.counted("reads")))
     console.print(_recoveries(made))
+    console.print(
+        f"{made.asked} operations: {made.asked - made.reads} appends, {made.reads} reads; "
+        f"{made.counted('faults').total()} faults, {sum(each.events for each in made.episodes)} events",
+        style="bold", highlight=False,
+    )  # fmt: skip
     counts = {**dict.fromkeys(HEADLINES, 0), **made.violations}
     console.print("  ".join(f"{kind} {count}" for kind, count in counts.items()), style="bold")
     bad = next((each for each in made.episodes if each.violations), None)

@@ -649,6 +649,7 @@ class Protocol(RuleBasedStateMachine):
         await self._delete_all()
         for each in self.gateways:
             await each.connection.close()
+            await each.scripted.scripts.close()
         await self.redis.aclose()
         await self.pool.close()
         await self.connection.close()
