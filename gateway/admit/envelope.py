@@ -71,8 +71,8 @@ def read_single(body: bytes) -> Envelope | Refusal:
     sent, data = read
     if (fault := _metadata_fault(sent.metadata)) is not None:
         return fault
-    event = EventBody(None, data, bytes(sent.data), _lower(sent.metadata.event_id))
-    return _envelope((event,), sent.metadata, None)
+    event_id = _lower(sent.metadata.event_id)
+    return _envelope((EventBody(None, data, bytes(sent.data), event_id),), sent.metadata, None)
 
 
 def read_batch(
