@@ -59,7 +59,7 @@ from gateway.log.limits import limits_of
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
 from gateway.operations.audit_loop import AuditLoop
-from gateway.outgoing import Outgoing, outgoing
+from gateway.outgoing import Outgoing, heard, outgoing
 from gateway.pools import CannotStart, check_redis, close_pool, open_postgres
 from gateway.registry.assigner import Assigner
 from gateway.registry.children import Children
@@ -119,7 +119,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                 async with (
                     _running(config, log, catalog, assigner, metrics) as operators,
                     _recording(pool, config) as recorder,
-                    outgoing(config, outbox, metrics, relayed=config.relay) as going_out,
+                    outgoing(config, outbox, metrics, heard(log), relayed=config.relay) as going_out,
                 ):
                     intake = Intake(log, pool, recorder, metrics, config.webhook_answer_s)
                     reads = Reads(log, catalog)

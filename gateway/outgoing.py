@@ -8,8 +8,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final
@@ -19,12 +19,14 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
-from gateway.log import postgres
+from gateway.log import postgres, scripts
+from gateway.log.announcements import Announcements
+from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
 from gateway.pools import CannotStart, close_pool, open_postgres
 from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull
-from gateway.relay.relay import Relay, Terms
+from gateway.relay.relay import Listen, Relay, Terms
 from gateway.relay.subscriptions import Subscriptions
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics
@@ -32,6 +34,7 @@ from gateway.telemetry.metrics import Metrics
 logger = logging.getLogger("sluice.relay")
 
 _POOL_MAX: Final = 6
+_REDIS_CONNECTIONS_MAX: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Outgoing:
 
 @asynccontextmanager
 async def outgoing(
-    config: Config, outbox: Outbox, metrics: Metrics, *, relayed: bool
+    config: Config, outbox: Outbox, metrics: Metrics, listen: Listen, *, relayed: bool
 ) -> AsyncIterator[Outgoing]:
     """At work meanwhile; afterwards what was under way has ended. Raises CannotStart."""
     pool = await open_postgres(config, _POOL_MAX)
@@ -57,7 +60,7 @@ async def outgoing(
             terms = Terms(
                 config.relay_inflight, config.relay_lease_s, config.relay_attempts_keep_s, allow_private
             )
-            relay = Relay(pool, outbox, subscriptions, Secrets(os.environ), terms, metrics)
+            relay = Relay(pool, outbox, subscriptions, Secrets(os.environ), terms, metrics, listen=listen)
             metrics.read_at_scrape(relay.readings)
             await relay.start()
         try:
@@ -67,6 +70,20 @@ async def outgoing(
                 await relay.stop()
     finally:
         await close_pool(pool)
+
+
+def heard(log: Log) -> Listen:
+    """What is committed here or announced by other gateways."""
+
+    @contextmanager
+    def listen(tell: Callable[[], None]) -> Iterator[None]:
+        with ExitStack() as ends:
+            for p in range(log.instance.partitions):
+                ends.enter_context(log.followers.tapped(p, lambda _: tell()))
+            ends.enter_context(log.announcements.hearing(lambda _: tell()))
+            yield
+
+    return listen
 
 
 def serve_relay(config: Config) -> None:
@@ -91,13 +108,30 @@ async def _serve_relay(config: Config) -> None:
         outbox = Outbox(postgres.Postgres(outbox_pool), instance.partitions)
         with logs.counted(metrics.logged):
             _serve_metrics(config, metrics)
-            async with outgoing(config, outbox, metrics, relayed=True):
+            async with (
+                _announced(config, instance) as listen,
+                outgoing(config, outbox, metrics, listen, relayed=True),
+            ):
                 told = {"version": version("sluice"), "instance": str(instance.id)}
                 logger.info("relay_started", extra=told)
                 await stopping.wait()
             logger.info("relay_stopped")
     finally:
         await close_pool(outbox_pool)
+
+
+@asynccontextmanager
+async def _announced(config: Config, instance: postgres.Instance) -> AsyncIterator[Listen]:
+    """What gateways announce over Redis; without Redis, commits are found by looking."""
+    redis = scripts.connect(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
+    announcements = Announcements(redis, instance.id)
+    task = asyncio.create_task(announcements.run_listening())
+    try:
+        yield lambda tell: announcements.hearing(lambda _: tell())
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await redis.aclose()
 
 
 def _serve_metrics(config: Config, metrics: Metrics) -> None:

@@ -348,7 +348,8 @@ def unsafe(url: str) -> str | None:
 _GLOBAL_V6 = ipaddress.ip_network("2000::/3")
 # What lies within it and leads back into IPv4, or nowhere: Teredo and its neighbours, documentation, 6to4.
 _NOT_GLOBAL = tuple(map(ipaddress.ip_network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
-_RELAY_V4 = ipaddress.ip_network("192.88.99.0/24")
+# Protocol assignments, and what leads from IPv4 into 6to4.
+_NOT_GLOBAL_V4 = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24")))
 
 
 def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
@@ -356,7 +357,9 @@ def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     shared (CGNAT), unique local, mapped, translated, multicast, reserved."""
     if isinstance(address, ipaddress.IPv6Address):
         return address in _GLOBAL_V6 and address.is_global and not any(address in net for net in _NOT_GLOBAL)
-    return address.is_global and not address.is_multicast and address not in _RELAY_V4
+    return (
+        address.is_global and not address.is_multicast and not any(address in net for net in _NOT_GLOBAL_V4)
+    )
 
 
 def _check_secret(value: object, pointer: str, environ: Mapping[str, str], report: Report) -> None:

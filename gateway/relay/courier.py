@@ -120,6 +120,11 @@ class Courier:
             self._caught_up = False
             self._wake.set()
 
+    def doubt(self) -> None:
+        """Somebody may have changed the subscription: find out now."""
+        self._moved_at = float("-inf")
+        self._wake.set()
+
     def stop(self) -> None:
         """Begin nothing new; `run` returns once what is under way has ended, STOP_S later at most."""
         self._stopping = True

@@ -14,6 +14,7 @@ import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,7 +39,8 @@ from spec.subscriptions import Subscription as Declared
 logger = logging.getLogger("sluice.relay")
 
 LOOK_EVERY_S: Final = 0.5  # for subscriptions that are new, changed, or left behind by a relay that died
-HEADS_EVERY_S: Final = 0.05  # for commits that nobody told of
+HEADS_EVERY_S: Final = 0.25  # for commits that nobody told of
+HEADS_PAUSE_S: Final = 0.005  # commits that come closer together are looked at together
 ACQUIRE_MAX: Final = 50
 READ_EVERY_S: Final = 5.0
 FORGET_EVERY_S: Final = 60.0
@@ -56,6 +58,10 @@ class Terms:
     allow_private: bool = False
 
 
+Listen = Callable[[Callable[[], None]], AbstractContextManager[None]]
+"""While inside, the call given is called whenever something may have been committed, here or elsewhere."""
+
+
 class Relay:
     """`environ` holds the secrets that subscriptions name; `clock` gives Unix seconds."""
 
@@ -68,6 +74,7 @@ class Relay:
         terms: Terms,
         metrics: Metrics,
         *,
+        listen: Listen | None = None,
         clock: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -78,6 +85,7 @@ class Relay:
         self._environ = environ
         self._terms = terms
         self._metrics = metrics
+        self._listen = listen
         self._clock, self._chance = clock, chance
         self._loop = asyncio.get_running_loop()
         self._couriers: dict[Courier, asyncio.Task[None]] = {}
@@ -103,13 +111,16 @@ class Relay:
             await asyncio.wait(self._couriers.values(), timeout=STOP_S)
         await _ended(list(self._couriers.values()))
 
-    def wake(self) -> None:
-        """Something was committed."""
-        self._woken.set()
-
     async def look(self) -> None:
-        """Brings in what specs declare, and takes what nobody delivers."""
+        """Brings in what specs declare, lets go what was changed, and takes what nobody delivers."""
         await self._subscriptions.declare()
+        couriers = [*self._couriers]
+        if couriers:
+            rows = await fetch(self._pool, "held", [each.of.id for each in couriers], self.owner)
+            held = {row["id"] for row in rows}
+            for courier in couriers:
+                if courier.of.id not in held:
+                    courier.doubt()
         rows = await fetch(self._pool, "acquire", self.owner, self._terms.lease_s, ACQUIRE_MAX)
         for row in rows:
             await self._take(subscribed(row))
@@ -163,23 +174,31 @@ class Relay:
             logger.exception("task_restarted")
 
     async def _follow_heads(self) -> None:
+        """Tells couriers of commits, as long as there are any."""
         while True:
-            try:
-                async with asyncio.timeout(HEADS_EVERY_S):
-                    await self._woken.wait()
-            except TimeoutError:
-                pass
-            self._woken.clear()
             if not self._couriers:
+                await asyncio.sleep(HEADS_EVERY_S)
                 continue
-            try:
-                heads = {row["p"]: row["seq"] for row in await fetch(self._pool, "heads")}
-            except PostgresTrouble as trouble:
-                self._trouble(trouble)
-                await asyncio.sleep(LOOK_EVERY_S)
-                continue
-            for courier in self._couriers:
-                courier.notice(heads[courier.of.p])
+            with nullcontext() if self._listen is None else self._listen(self._woken.set):
+                while self._couriers:
+                    await self._tell_heads()
+
+    async def _tell_heads(self) -> None:
+        try:
+            heads = {row["p"]: row["seq"] for row in await fetch(self._pool, "heads")}
+        except PostgresTrouble as trouble:
+            self._trouble(trouble)
+            await asyncio.sleep(LOOK_EVERY_S)
+            return
+        for courier in self._couriers:
+            courier.notice(heads[courier.of.p])
+        await asyncio.sleep(HEADS_PAUSE_S)
+        try:
+            async with asyncio.timeout(HEADS_EVERY_S):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
 
     async def _again(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -130,9 +131,11 @@ class Door:
         self.open = True
         self.silent = False
         """Takes everything and passes nothing on."""
+        self.failing = 0.0
+        """So much of what is sent through is cut off, at random."""
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self.open:
+        if not self.open or self.failing == 1.0:
             writer.close()
             return
         inner_reader, inner_writer = await asyncio.open_unix_connection(self._path)
@@ -152,14 +155,19 @@ class Door:
     async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while part := await reader.read(65536):
+                if b"XADD" in part and random.random() < self.failing:
+                    return
                 if not self.silent:
                     writer.write(part)
                     await writer.drain()
 
-    def close(self) -> None:
-        self.open = False
+    def cut(self) -> None:
         for task in self._tasks:
             task.cancel()
+
+    def close(self) -> None:
+        self.open = False
+        self.cut()
 
 
 @asynccontextmanager

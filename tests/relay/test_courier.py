@@ -1,0 +1,313 @@
+"""Retries, parking, disabling, leases: what becomes of events that do not arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from uuid import UUID
+
+import pytest
+
+from tests.edge.calls import new_id
+from tests.relay.conftest import Bench, until
+from tests.relay.receivers import SECRET, Answer, WebReceiver, web_receiver
+
+DAY_S = 86_400.0
+
+
+class Clock:
+    """Unix seconds that a test moves on."""
+
+    def __init__(self) -> None:
+        self.moved = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.moved
+
+
+def to(receiver: WebReceiver, **more: object) -> dict[str, object]:
+    return {"type": "webhook", "url": receiver.url, "secret": SECRET, **more}
+
+
+async def holds(bench: Bench, name: str, **wanted: object) -> None:
+    async def so() -> bool:
+        stands = await bench.stands(name)
+        return all(stands[key] == value for key, value in wanted.items())
+
+    await until(so)
+
+
+# ---- the schedule ----
+
+
+async def test_attempts_follow_the_schedule_within_its_jitter_and_never_early(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    schedule = [0.3, 0.6, 0.9]
+    receiver.answer = lambda _: Answer(500)
+    await bench.put("all", to(receiver, retry_s=schedule))
+    async with bench.relaying(chance=lambda: 1.0):
+        await bench.append([new_id()])
+        await holds(bench, "all", parked=1)
+    times = [each.at for each in receiver.deliveries]
+    waits = [later - before for before, later in itertools.pairwise(times)]
+    assert len(waits) == len(schedule)
+    for waited, scheduled in zip(waits, schedule, strict=True):
+        assert scheduled <= waited < scheduled * 1.1 + 0.25, waits
+    stamps = [int(each.headers["webhook-timestamp"]) for each in receiver.deliveries]
+    assert stamps == sorted(stamps) and len({each.id for each in receiver.deliveries}) == 1
+
+
+async def test_the_whole_of_the_usual_schedule_by_a_clock_that_a_test_moves(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    clock = Clock()
+    receiver.answer = lambda _: Answer(503)
+    await bench.put("all", to(receiver))
+    async with bench.relaying(clock=clock, chance=lambda: 0.0):
+        await bench.append([new_id()])
+        for attempt, wait_s in enumerate((5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400), 1):
+            await holds(bench, "all", retrying=1)
+            await until(lambda done=attempt: len(receiver.deliveries) == done)
+            waiting = await _waiting(bench, attempt)
+            assert waiting["due_at"] - clock() == pytest.approx(wait_s, abs=2)
+            clock.moved += wait_s - 2  # not yet
+            await asyncio.sleep(0.05)
+            assert len(receiver.deliveries) == attempt
+            clock.moved += 2.5
+        await holds(bench, "all", parked=1, retrying=0)
+    assert len(receiver.deliveries) == 10
+
+
+async def _waiting(bench: Bench, attempts: int) -> dict[str, float]:
+    found: list[dict[str, float]] = []
+
+    async def noted() -> bool:
+        found[:] = await bench.subscriptions.waiting(bench.tenant, "all", "retrying", 10) or []
+        return bool(found) and found[0]["attempts"] == attempts
+
+    await until(noted)
+    return found[0]
+
+
+async def test_retry_after_is_obeyed_where_it_asks_for_more(bench: Bench, receiver: WebReceiver) -> None:
+    receiver.answer = lambda _: (
+        Answer(429, {"retry-after": "1"}) if len(receiver.deliveries) == 0 else Answer()
+    )
+    await bench.put("all", to(receiver, retry_s=[0.05] * 5))
+    async with bench.relaying():
+        await bench.append([new_id()])
+        await until(lambda: len(receiver.deliveries) == 2)
+    first, second = receiver.deliveries
+    assert second.at - first.at >= 1.0
+
+
+# ---- parked ----
+
+
+async def test_a_parked_event_keeps_its_aggregate_behind_it_until_it_is_replayed(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    bad, good = new_id(), new_id()
+    receiver.answer = lambda each: Answer(500, body=b"x" * 9000) if each.aggregate[1] == bad else Answer()
+    await bench.put("all", to(receiver, retry_s=[0.05]))
+    async with bench.relaying():
+        await bench.append([bad, good], 5)
+        await holds(bench, "all", parked=1, retrying=0, lag_events=0)
+        assert [each.event["version"] for each in receiver.accepted] == [1, 2, 3, 4, 5]
+        (parked,) = await bench.subscriptions.waiting(bench.tenant, "all", "parked", 10) or []
+        assert (parked["key"], parked["version"], parked["attempts"], parked["due_at"]) == (bad, 1, 2, None)
+        attempts = await bench.subscriptions.attempts(bench.tenant, "all", UUID(parked["event_id"]), 10)
+        assert attempts is not None
+        assert [(each["attempt"], each["status"], len(each["response"])) for each in attempts] == [
+            (2, 500, 4096),
+            (1, 500, 4096),
+        ]
+        receiver.answer = lambda _: Answer()
+        assert await bench.subscriptions.replay(bench.tenant, "all") == 1
+        await until(lambda: len(receiver.accepted) == 10)
+        await holds(bench, "all", parked=0, retrying=0)
+    versions = [each.event["version"] for each in receiver.accepted if each.aggregate[1] == bad]
+    assert versions == [1, 2, 3, 4, 5]
+
+
+async def test_a_parked_event_that_is_skipped_lets_the_rest_of_its_aggregate_go_on(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    key = new_id()
+    receiver.answer = lambda each: Answer(422) if each.event["version"] == 2 else Answer()
+    await bench.put("all", to(receiver, retry_s=[]))
+    async with bench.relaying():
+        await bench.append([key], 4)
+        await holds(bench, "all", parked=1)
+        (parked,) = await bench.subscriptions.waiting(bench.tenant, "all", "parked", 10) or []
+        assert await bench.subscriptions.skip(bench.tenant, "all", UUID(parked["event_id"]))
+        await holds(bench, "all", parked=0, retrying=0, lag_events=0)
+        await until(lambda: len(receiver.accepted) == 3)
+    assert [each.event["version"] for each in receiver.accepted] == [1, 3, 4]
+    assert await bench.subscriptions.skip(bench.tenant, "all", UUID(parked["event_id"])) is False
+
+
+# ---- disabled ----
+
+
+async def test_410_disables_and_resuming_goes_on_where_it_stopped(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    receiver.answer = lambda _: Answer(410)
+    await bench.put("all", to(receiver))
+    async with bench.relaying():
+        await bench.append([new_id()], 3)
+        await holds(bench, "all", state="disabled")
+        assert "410" in (await bench.stands("all"))["why"]
+        assert len(receiver.deliveries) == 1
+        receiver.answer = lambda _: Answer()
+        assert await bench.subscriptions.resume(bench.tenant, "all")
+        await until(lambda: len(receiver.accepted) == 3)
+    assert [each.event["version"] for each in receiver.accepted] == [1, 2, 3]
+
+
+async def test_an_endpoint_that_fails_for_five_days_is_disabled_and_says_so(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    clock = Clock()
+    receiver.answer = lambda _: Answer(500)
+    await bench.put("all", to(receiver, retry_s=[DAY_S] * 10))
+    async with bench.relaying(clock=clock, chance=lambda: 0.0):
+        await bench.append([new_id()])
+        for day in range(1, 6):
+            await until(lambda done=day: len(receiver.deliveries) == done)
+            await _waiting(bench, day)
+            assert (await bench.stands("all"))["state"] == "active"
+            clock.moved += DAY_S + 1
+        await holds(bench, "all", state="disabled")
+    stands = await bench.stands("all")
+    assert stands["why"] == "Every delivery has failed for 5 days."
+    assert stands["failing_since"] is not None
+
+
+async def test_one_success_begins_the_five_days_anew(bench: Bench, receiver: WebReceiver) -> None:
+    clock, bad = Clock(), new_id()
+    receiver.answer = lambda each: Answer(500) if each.aggregate[1] == bad else Answer()
+    await bench.put("all", to(receiver, retry_s=[4 * DAY_S] * 4))
+    async with bench.relaying(clock=clock, chance=lambda: 0.0):
+        await bench.append([bad])
+        await _waiting(bench, 1)
+        await bench.append([new_id()])
+        await holds(bench, "all", failing_since=None)
+        clock.moved += 4 * DAY_S + 1
+        await _waiting(bench, 2)
+        clock.moved += 4 * DAY_S + 1
+        await _waiting(bench, 3)
+        assert (await bench.stands("all"))["state"] == "active"
+
+
+# ---- where it may not go ----
+
+
+async def test_a_redirect_is_a_failure_and_is_not_followed(bench: Bench, receiver: WebReceiver) -> None:
+    async with web_receiver() as elsewhere:
+        receiver.answer = lambda _: Answer(307, {"location": elsewhere.url})
+        await bench.put("all", to(receiver, retry_s=[]))
+        async with bench.relaying():
+            await bench.append([new_id()])
+            await holds(bench, "all", parked=1)
+        assert elsewhere.deliveries == []
+    (parked,) = await bench.subscriptions.waiting(bench.tenant, "all", "parked", 10) or []
+    assert "redirect" in parked["error"]
+
+
+async def test_a_private_address_is_refused_by_a_relay_that_does_not_allow_it(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    await bench.put("all", to(receiver, retry_s=[]))
+    async with bench.relaying(private=False):
+        await bench.append([new_id()])
+        await holds(bench, "all", parked=1)
+    assert receiver.deliveries == []
+
+
+# ---- others go on ----
+
+
+async def test_a_receiver_that_hangs_for_one_aggregate_holds_up_no_other(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    slow = new_id()
+    receiver.answer = lambda each: Answer(hang=each.aggregate[1] == slow)
+    await bench.put("all", to(receiver))
+    async with bench.relaying():
+        keys = [slow, *(new_id() for _ in range(5))]
+        await bench.append(keys, 3)
+        await until(lambda: len(receiver.accepted) == 15, 5)
+        await bench.append(keys[1:], 3)
+        await until(lambda: len(receiver.accepted) == 30, 5)
+        await holds(bench, "all", lag_events=0)  # the cursor is past it
+
+
+async def test_paused_means_that_nothing_is_sent(bench: Bench, receiver: WebReceiver) -> None:
+    await bench.put("all", to(receiver))
+    async with bench.relaying():
+        await bench.append([new_id()])
+        await until(lambda: len(receiver.deliveries) == 1)
+        assert await bench.subscriptions.pause(bench.tenant, "all")
+        await holds(bench, "all", state="paused")
+        await until(lambda: _nobody_has(bench))
+        await bench.append([new_id()])
+        await asyncio.sleep(1.2)
+        assert len(receiver.deliveries) == 1
+        assert await bench.subscriptions.resume(bench.tenant, "all")
+        await until(lambda: len(receiver.deliveries) == 2)
+
+
+async def _nobody_has(bench: Bench) -> bool:
+    return await bench.pool.fetchval("SELECT owner IS NULL FROM subscription WHERE name = 'all'")  # type: ignore[no-any-return]
+
+
+async def test_two_relays_share_the_work_and_neither_sends_what_the_other_has(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    for name in ("one", "two", "three"):
+        await bench.put(name, to(receiver))
+    keys = [new_id() for _ in range(10)]
+    async with bench.relaying(), bench.relaying():
+        await bench.append(keys, 10)
+        await until(lambda: len(receiver.deliveries) >= 300)
+        await asyncio.sleep(0.3)
+    assert len(receiver.deliveries) == 300
+
+
+async def test_a_relay_that_was_overtaken_moves_no_cursor(bench: Bench, receiver: WebReceiver) -> None:
+    await bench.put("all", to(receiver))
+    async with bench.relaying() as relay:
+        await bench.append([new_id()])
+        await until(lambda: len(receiver.deliveries) == 1)
+        await holds(bench, "all", lag_events=0)
+        row = await bench.pool.fetchrow("SELECT moves, seq FROM subscription WHERE name = 'all'")
+        # Another relay thinks that the lease is over, and takes it.
+        await bench.pool.execute(
+            "UPDATE subscription SET moves = moves + 1, owner = 'another', seq = seq - 1"
+        )
+        await bench.append([new_id()])
+        await until(lambda: not relay._couriers)
+        seq = await bench.pool.fetchval("SELECT seq FROM subscription WHERE name = 'all'")
+        assert seq == row["seq"] - 1
+
+
+async def test_events_of_an_endpoint_that_is_down_come_in_order_when_it_is_back(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    receiver.answer = lambda _: Answer(502)
+    keys = [new_id() for _ in range(80)]
+    await bench.put("all", to(receiver, retry_s=[0.3] * 50))
+    async with bench.relaying():
+        await bench.append(keys, 3)
+        await until(lambda: len(receiver.deliveries) >= 60)
+        receiver.answer = lambda _: Answer()
+        await until(lambda: len(receiver.accepted) == 240, 30)
+    lanes: dict[str, list[int]] = {}
+    for each in receiver.accepted:
+        lanes.setdefault(each.aggregate[1], []).append(each.event["version"])
+    assert len(lanes) == 80
+    assert all(lane == [1, 2, 3] for lane in lanes.values())
