@@ -1,0 +1,337 @@
+"""/_/subscriptions over HTTP, and what a spec declares."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+
+from gateway.config import Config
+from tests.edge.accounts import SPEC, Account, open_account
+from tests.edge.calls import new_client, new_event_id, new_id, refused
+from tests.edge.serving import Served, serving
+from tests.relay.conftest import Bench, until
+from tests.relay.receivers import SECRET, Answer, WebReceiver
+
+URL = "https://hooks.example.com/in"
+WEBHOOK = {"type": "webhook", "url": URL, "secret": SECRET}
+DOCUMENT = {"filter": {"types": ["order"]}, "start": "beginning", "target": WEBHOOK}
+
+
+async def test_one_is_made_shown_changed_listed_and_ended(client: httpx.AsyncClient) -> None:
+    made = await client.put("/_/subscriptions/billing", json=DOCUMENT)
+    assert made.status_code == 201, made.text
+    shown = (await client.get("/_/subscriptions/billing")).json()
+    assert shown == made.json()
+    assert shown["target"] == {**WEBHOOK, "secret": "***"}
+    assert {name: shown[name] for name in ("ok", "name", "filter", "start", "state", "declared", "why")} == {
+        "ok": True,
+        "name": "billing",
+        "filter": {"types": ["order"]},
+        "start": "beginning",
+        "state": "active",
+        "declared": False,
+        "why": None,
+    }
+    again = await client.put("/_/subscriptions/billing", json={**DOCUMENT, "filter": {}})
+    assert (again.status_code, again.json()["filter"]) == (200, {})
+    listed = (await client.get("/_/subscriptions")).json()["subscriptions"]
+    assert [each["name"] for each in listed] == ["billing"]
+    assert (await client.delete("/_/subscriptions/billing")).json() == {"ok": True}
+    refused(await client.get("/_/subscriptions/billing"), 404, "not_found")
+    refused(await client.delete("/_/subscriptions/billing"), 404, "not_found")
+
+
+async def test_what_was_shown_can_be_sent_back_and_keeps_its_secret(
+    client: httpx.AsyncClient, pool: asyncpg.Pool
+) -> None:
+    await client.put("/_/subscriptions/billing", json=DOCUMENT)
+    redis = {"type": "redis_stream", "url": "rediss://me:hush@redis.example.com/0", "stream": "x"}
+    await client.put("/_/subscriptions/mirror", json={"target": redis})
+    for name, hidden in (("billing", SECRET), ("mirror", "hush")):
+        answer = await client.get(f"/_/subscriptions/{name}")
+        assert hidden not in answer.text
+        shown = {key: value for key, value in answer.json().items() if key in ("filter", "start", "target")}
+        assert (await client.put(f"/_/subscriptions/{name}", json=shown)).status_code == 200
+        document = await pool.fetchval("SELECT document FROM subscription WHERE name = $1", name)
+        assert hidden in document.decode()
+    assert "hush" not in (await client.get("/_/subscriptions")).text
+
+
+@pytest.mark.parametrize(
+    ("document", "code", "path"),
+    [
+        ({}, "missing_field", "target"),
+        ({"target": {"type": "webhook", "url": URL}}, "missing_field", "target.secret"),
+        ({"target": {}}, "missing_field", "target.type"),
+        ({"target": {"type": "smoke"}}, "invalid_field", "target.type"),
+        ({**DOCUMENT, "filtre": {}}, "unknown_field", "filtre"),
+        ({**DOCUMENT, "filter": {"types": "order"}}, "invalid_field", "filter.types"),
+        ({**DOCUMENT, "filter": {"types": ["Order"]}}, "invalid_field", "filter.types.0"),
+        ({**DOCUMENT, "target": {**WEBHOOK, "url": "ftp://example.com"}}, "invalid_field", "target.url"),
+        ({**DOCUMENT, "target": {**WEBHOOK, "secret": "nope!"}}, "invalid_field", "target.secret"),
+        ({**DOCUMENT, "target": {**WEBHOOK, "secret": "***"}}, "invalid_field", "target.secret"),
+        ({**DOCUMENT, "target": {**WEBHOOK, "retry_s": [-1]}}, "invalid_field", "target.retry_s.0"),
+        ({**DOCUMENT, "start": 5}, "invalid_field", "start"),
+    ],
+)
+async def test_a_document_that_can_not_be_used_is_refused_with_its_place(
+    client: httpx.AsyncClient, document: dict[str, Any], code: str, path: str
+) -> None:
+    refused(await client.put("/_/subscriptions/billing", json=document), 422, code, path)
+    refused(await client.get("/_/subscriptions/billing"), 404, "not_found")
+
+
+async def test_a_start_that_is_no_position_is_refused(client: httpx.AsyncClient, bench: Bench) -> None:
+    await bench.append([new_id()])
+    position = (await client.get("/_/feed")).json()["position"]
+    for wrong in ("42", position[:-2] + ("AA" if position[-2:] != "AA" else "BB")):
+        told = await client.put("/_/subscriptions/billing", json={**DOCUMENT, "start": wrong})
+        refused(told, 400, "invalid_position", "start")
+    assert (
+        await client.put("/_/subscriptions/billing", json={**DOCUMENT, "start": position})
+    ).status_code == 201
+    assert (await client.get("/_/subscriptions/billing")).json()["position"] == position
+
+
+@pytest.mark.parametrize("url", ["http://hooks.example.com/", "https://127.0.0.1/", "https://10.0.0.1/"])
+async def test_a_target_that_is_not_public_is_refused_unless_that_is_allowed(
+    client: httpx.AsyncClient, config: Config, tenant: Account, url: str
+) -> None:
+    document = {**DOCUMENT, "target": {**WEBHOOK, "url": url}}
+    assert (await client.put("/_/subscriptions/inside", json=document)).status_code == 201
+    async with (
+        serving(replace(config, allow_private_targets=False)) as strict,
+        new_client(strict.url, tenant.admin) as careful,
+    ):
+        refused(
+            await careful.put("/_/subscriptions/other", json=document), 422, "invalid_field", "target.url"
+        )
+        spec = {**SPEC, "subscriptions": {"inside": document}}
+        told = await careful.put("/_/spec", json=spec)
+        assert told.json()["faults"][0]["code"] == "unsafe_target"
+
+
+async def test_scopes_names_bodies_and_methods(
+    gateway: Served, tenant: Account, client: httpx.AsyncClient
+) -> None:
+    async with (
+        new_client(gateway.url, tenant.write) as writer,
+        new_client(gateway.url, tenant.read) as reader,
+    ):
+        for answer in (
+            await writer.get("/_/subscriptions"),
+            await writer.put("/_/subscriptions/billing", json=DOCUMENT),
+            await writer.post("/_/subscriptions/billing/pause"),
+            await reader.post("/_/subscriptions/billing/claim"),
+        ):
+            refused(answer, 403, "forbidden")
+    refused(await client.put("/_/subscriptions/Billing", json=DOCUMENT), 422, "invalid_field", "name")
+    refused(await client.get("/_/subscriptions/Billing"), 404, "not_found")
+    refused(await client.put("/_/subscriptions/billing", json=[]), 422, "invalid_field")
+    refused(
+        await client.put("/_/subscriptions/billing", content=b"{}"),
+        415,
+        "unsupported_media_type",
+        "Content-Type",
+    )
+    wrong = await client.put(
+        "/_/subscriptions/billing", content=b"{", headers={"content-type": "application/json"}
+    )
+    refused(wrong, 400, "invalid_json")
+    other = await client.post("/_/subscriptions/billing")
+    refused(other, 405, "method_not_allowed")
+    assert other.headers["allow"] == "GET, HEAD, PUT, DELETE, OPTIONS"
+
+
+async def test_another_tenant_sees_nothing_of_it(
+    gateway: Served, client: httpx.AsyncClient, pool: asyncpg.Pool
+) -> None:
+    await client.put("/_/subscriptions/billing", json=DOCUMENT)
+    account = await open_account(pool)
+    async with new_client(gateway.url, account.admin) as stranger:
+        assert (await stranger.get("/_/subscriptions")).json()["subscriptions"] == []
+        refused(await stranger.get("/_/subscriptions/billing"), 404, "not_found")
+        refused(await stranger.post("/_/subscriptions/billing/claim"), 404, "not_found")
+        refused(await stranger.delete("/_/subscriptions/billing"), 404, "not_found")
+
+
+async def test_a_change_keeps_the_cursor_and_another_start_moves_it(
+    bench: Bench, client: httpx.AsyncClient, receiver: WebReceiver
+) -> None:
+    target = {"type": "webhook", "url": receiver.url, "secret": SECRET}
+    await client.put("/_/subscriptions/all", json={"start": "beginning", "target": target})
+    async with bench.relaying():
+        await bench.append([new_id()], 3)
+        await until(lambda: len(receiver.deliveries) == 3)
+        await until(lambda: _caught_up(bench, "all"))
+        receiver.path = "/moved"
+        moved = {**target, "url": receiver.url}
+        await client.put("/_/subscriptions/all", json={"start": "beginning", "target": moved})
+        await bench.append([new_id()])
+        await until(lambda: len(receiver.deliveries) == 4)
+        await client.put("/_/subscriptions/all", json={"start": "now", "target": moved})
+        await client.put("/_/subscriptions/all", json={"start": "beginning", "target": moved})
+        await until(lambda: len(receiver.deliveries) == 8)
+
+
+async def _caught_up(bench: Bench, name: str) -> bool:
+    return bool((await bench.stands(name))["lag_events"] == 0)
+
+
+async def test_waiting_attempts_replay_skip_pause_and_resume(
+    bench: Bench, client: httpx.AsyncClient, receiver: WebReceiver
+) -> None:
+    receiver.answer = lambda _: Answer(500, body=b"broken \xff")
+    target = {"type": "webhook", "url": receiver.url, "secret": SECRET, "retry_s": []}
+    one = "/_/subscriptions/all"
+    await client.put(one, json={"start": "beginning", "target": target})
+    async with bench.relaying():
+        await bench.append([new_id(), new_id()])
+        await until(lambda: _parked(client, 2))
+        waiting = (await client.get(f"{one}/waiting?state=parked&limit=1")).json()["waiting"]
+        event_id = waiting[0]["event_id"]
+        (attempt,) = (await client.get(f"{one}/attempts?event_id={event_id}")).json()["attempts"]
+        assert (attempt["status"], attempt["outcome"], attempt["response"]) == (500, "failed", "broken �")
+        assert (await client.post(f"{one}/skip", json={"event_id": event_id})).json() == {"ok": True}
+        refused(await client.post(f"{one}/skip", json={"event_id": event_id}), 404, "not_found")
+        refused(await client.post(f"{one}/skip", json={"event_id": "x"}), 422, "invalid_field", "event_id")
+        refused(await client.post(f"{one}/skip", json={}), 422, "missing_field", "event_id")
+        receiver.answer = lambda _: Answer()
+        assert (await client.post(f"{one}/replay")).json() == {"ok": True, "replayed": 1}
+        await until(lambda: len(receiver.accepted) == 1)
+    assert (await client.post(f"{one}/pause")).json()["state"] == "paused"
+    assert (await client.post(f"{one}/resume")).json()["state"] == "active"
+    for path in ("pause", "resume", "replay"):
+        refused(await client.post(f"/_/subscriptions/none/{path}"), 404, "not_found")
+    refused(await client.get(f"{one}/waiting?state=lost"), 422, "invalid_field", "state")
+    refused(await client.get(f"{one}/attempts?limit=0"), 422, "invalid_field", "limit")
+
+
+async def _parked(client: httpx.AsyncClient, count: int) -> bool:
+    return bool((await client.get("/_/subscriptions/all")).json()["parked"] == count)
+
+
+# ---- pull ----
+
+
+async def test_claimed_events_are_nobody_elses_until_they_are_acked_or_the_lease_is_over(
+    bench: Bench, client: httpx.AsyncClient
+) -> None:
+    one, key, other = "/_/subscriptions/work", new_id(), new_id()
+    await client.put(one, json={"start": "beginning", "target": {"type": "pull"}})
+    await bench.append([key], 3)
+    first = (await client.post(f"{one}/claim", json={"limit": 2})).json()
+    assert [each["version"] for each in first["events"]] == [1, 2]
+    assert first["lease_s"] == 30
+    feed = (await client.get("/_/feed")).json()["events"]
+    assert first["events"] == feed[:2]
+    await bench.append([other])
+    second = (await client.post(f"{one}/claim")).json()
+    assert [each["key"] for each in second["events"]] == [other]
+    assert (await client.post(f"{one}/claim")).json()["events"] == []
+    acked = await client.post(f"{one}/ack", json={"ids": [first["events"][0]["id"]]})
+    assert acked.json() == {"ok": True, "aggregates": 1}
+    await client.post(f"{one}/ack", json={"claim": first["claim"]})
+    third = (await client.post(f"{one}/claim", json={"lease_s": 0.05})).json()
+    assert [each["version"] for each in third["events"]] == [3]
+    again = (await client.post(f"{one}/claim", json={"wait": 5})).json()
+    assert [each["version"] for each in again["events"]] == [3]
+    late = await client.post(f"{one}/ack", json={"claim": third["claim"]})
+    assert late.json() == {"ok": True, "aggregates": 0}
+    await client.post(f"{one}/ack", json={"claim": again["claim"]})
+    await client.post(f"{one}/ack", json={"claim": second["claim"]})
+    shown = (await client.get(one)).json()
+    assert (shown["claimed"], shown["retrying"], shown["parked"], shown["lag_events"]) == (0, 0, 0, 0)
+
+
+async def test_what_is_claimed_again_and_again_is_parked(bench: Bench, client: httpx.AsyncClient) -> None:
+    one = "/_/subscriptions/work"
+    target = {"type": "pull", "lease_s": 0.02, "attempts_max": 2}
+    await client.put(one, json={"start": "beginning", "target": target})
+    await bench.append([new_id()])
+    seen = 0
+    for _ in range(4):
+        seen += len((await client.post(f"{one}/claim", json={"wait": 0.3})).json()["events"])
+    assert seen == 2
+    (parked,) = (await client.get(f"{one}/waiting")).json()["waiting"]
+    assert (parked["state"], parked["attempts"]) == ("parked", 2)
+    assert (await client.post(f"{one}/replay")).json()["replayed"] == 1
+    assert len((await client.post(f"{one}/claim")).json()["events"]) == 1
+
+
+async def test_a_claim_that_can_not_be_read_is_refused(client: httpx.AsyncClient) -> None:
+    one = "/_/subscriptions/work"
+    await client.put(one, json={"target": {"type": "pull"}})
+    await client.put("/_/subscriptions/billing", json=DOCUMENT)
+    for body, path in (
+        ({"limit": 0}, "limit"),
+        ({"limit": 1001}, "limit"),
+        ({"limit": True}, "limit"),
+        ({"limit": "1"}, "limit"),
+        ({"lease_s": 0}, "lease_s"),
+        ({"wait": 21}, "wait"),
+    ):
+        refused(await client.post(f"{one}/claim", json=body), 422, "invalid_field", path)
+    refused(await client.post(f"{one}/claim", json={"limt": 1}), 422, "unknown_field", "limt")
+    refused(await client.post(f"{one}/ack", json={}), 422, "missing_field", "claim")
+    refused(await client.post(f"{one}/ack", json={"ids": "x"}), 422, "invalid_field", "ids")
+    refused(await client.post(f"{one}/ack", json={"ids": ["x"]}), 422, "invalid_field", "ids[0]")
+    refused(await client.post(f"{one}/ack", json={"claim": 7}), 422, "invalid_field", "claim")
+    refused(await client.post("/_/subscriptions/billing/claim"), 422, "invalid_field", "name")
+    unknown = await client.post(f"{one}/ack", json={"ids": [new_event_id()], "claim": str(uuid.uuid4())})
+    assert unknown.json()["aggregates"] == 0
+    await client.post(f"{one}/pause")
+    assert (await client.post(f"{one}/claim")).json() == {
+        "ok": True,
+        "claim": None,
+        "lease_s": 30.0,
+        "events": [],
+    }
+
+
+# ---- declared by a spec ----
+
+
+async def test_a_spec_declares_subscriptions_and_takes_them_back(
+    bench: Bench, client: httpx.AsyncClient, receiver: WebReceiver
+) -> None:
+    target = {"type": "webhook", "url": receiver.url, "secret": SECRET}
+    declared = {"start": "beginning", "target": target}
+    await bench.append([new_id()])
+    assert (await client.put("/_/spec", json={**SPEC, "subscriptions": {"all": declared}})).status_code == 200
+    async with bench.relaying():
+        await until(lambda: len(receiver.deliveries) == 1)
+    shown = (await client.get("/_/subscriptions/all")).json()
+    assert (shown["declared"], shown["target"]["secret"]) == (True, "***")
+    spec = await client.get("/_/spec")
+    assert SECRET not in spec.text
+    refused(await client.put("/_/subscriptions/all", json=DOCUMENT), 409, "declared_by_spec", "name")
+    refused(await client.delete("/_/subscriptions/all"), 409, "declared_by_spec", "name")
+    sent_back = spec.json()["spec"]
+    sent_back["subscriptions"]["more"] = {"target": {"type": "pull"}}
+    assert (await client.put("/_/spec", json=sent_back)).status_code == 200
+    listed = (await client.get("/_/subscriptions")).json()["subscriptions"]
+    assert [(each["name"], each["lag_events"]) for each in listed] == [("all", 0), ("more", 0)]
+    document = await bench.pool.fetchval("SELECT document FROM subscription WHERE name = 'all'")
+    assert json.loads(document)["target"]["secret"] == SECRET
+    assert (await client.put("/_/spec", json=SPEC)).status_code == 200
+    refused(await client.get("/_/subscriptions/all"), 404, "not_found")
+
+
+async def test_a_gateway_relays_beside_its_work(
+    config: Config, tenant: Account, receiver: WebReceiver
+) -> None:
+    target = {"type": "webhook", "url": receiver.url, "secret": SECRET}
+    async with serving(replace(config, relay=True)) as served, new_client(served.url, tenant.admin) as client:
+        await client.put("/_/subscriptions/all", json={"start": "beginning", "target": target})
+        key = new_id()
+        body = {"data": {}, "metadata": {"actor": {"type": "user", "id": "global"}}}
+        for number in range(1, 4):
+            assert (await client.post(f"/order/{key}/was_noted", json=body)).status_code == 201
+            await until(lambda done=number: len(receiver.deliveries) == done)
