@@ -2,9 +2,7 @@
 
 Owns: order, concurrency and retries of a subscription that this relay holds. The cursor stands behind all
 that is settled: confirmed, or left to a straggler. An event that fails makes its aggregate a straggler, which
-is tried again by its own schedule while the others go on. Cursor, stragglers and attempts move in one
-transaction by compare-and-swap, so that of two relays one moves them; the other stops. Must not know what a
-target is.
+is tried again by its own schedule while the others go on. Must not know what a target is.
 """
 
 from __future__ import annotations
@@ -25,31 +23,25 @@ from asyncpg.pgproto.pgproto import UUID
 from gateway.event_json import fed_json, uuid_text
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay import database
+from gateway.relay.cursor import Aggregate, Cursor
 from gateway.relay.database import Attempt, Straggler, Subscribed
 from gateway.relay.outbox import Entry, LostPlace, Outbox
-from gateway.relay.position import Place, encode_alone
+from gateway.relay.position import encode_alone
 from gateway.relay.schedule import FAILING_S_MAX, delay_s
 from gateway.relay.targets import SEND_TIMEOUT_S, Confirmed, Failed, Gone, Outcome, Parcel, Target
 from gateway.telemetry.metrics import Metrics
 
 logger = logging.getLogger("sluice.relay")
 
-Aggregate = tuple[str, str]
-
 WINDOW_EVENTS: Final = 1000  # read ahead of the cursor; bounds memory, and what is sent again after a crash
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 STRAGGLERS_MAX: Final = 10_000  # then nothing new is begun until some have caught up
 STRAGGLER_EVENTS: Final = 50  # read at a time of an aggregate that catches up
-MOVE_EVERY_S: Final = 0.1
 SLOW_S: Final = 1.0  # a delivery that takes longer does not hold the cursor
 BROKEN_AFTER: Final = 50  # failures in a row: from then on one new aggregate at a time finds out
 PROBE_EVERY_S: Final = 5.0
 TROUBLE_PAUSE_S: Final = 0.2
 STOP_S: Final = 3.0
-
-
-class Overtaken(Exception):
-    """Somebody else has changed the subscription: another relay, or a person. Start from what it is now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +85,9 @@ class Courier:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._stopping = False
-        # The main line: places in their order, those of them that are settled, and what is read of each lane.
-        self._read = self._reached = of.place
+        self._cursor = Cursor(pool, of, pace.lease_s)
+        # What is read of each aggregate, and which of them have nothing under way.
         self._caught_up = False
-        self._order: deque[Place] = deque()
-        self._settled: set[int] = set()
         self._lanes: dict[Aggregate, deque[Entry]] = {}
         self._ready: deque[Aggregate] = deque()
         self._flights: dict[Aggregate, _Flight] = {}
@@ -105,24 +95,18 @@ class Courier:
         self._stragglers = {each.aggregate: each for each in waiting}
         self._due = [(each.due_at, each.aggregate) for each in waiting if each.state == "retrying"]
         heapq.heapify(self._due)
-        # What the next move writes.
-        self._moves, self._state, self._why = of.moves, "active", of.why
-        self._failing_since, self._confirmed_at = of.failing_since, of.confirmed_at
-        self._changed: set[Aggregate] = set()
-        self._attempts: list[Attempt] = []
-        self._moved_at = self._loop.time()
         self._failures = 0
         self._probe_at = 0.0
 
     def notice(self, head: int) -> None:
         """The subscription's partition stands at `head`."""
-        if head > self._read.seq and self._caught_up:
+        if head > self._cursor.read.seq and self._caught_up:
             self._caught_up = False
             self._wake.set()
 
     def doubt(self) -> None:
         """Somebody may have changed the subscription: find out now."""
-        self._moved_at = float("-inf")
+        self._cursor.doubt()
         self._wake.set()
 
     def stop(self) -> None:
@@ -133,7 +117,7 @@ class Courier:
     async def run(self) -> None:
         """Until stopped, or disabled. Raises Overtaken; PostgresTrouble once the lease may be over."""
         try:
-            while not self._stopping and self._state == "active":
+            while not self._stopping and self._cursor.state == "active":
                 await self._patiently(self.step)
                 await self._wait()
             await self._finish()
@@ -150,13 +134,13 @@ class Courier:
         for aggregate, flight in [each for each in self._flights.items() if each[1].task.done()]:
             del self._flights[aggregate]
             await self._landed(aggregate, flight, flight.task.result())
-        if self._state == "active":
+        if self._cursor.state == "active":
             await self._fill()
             await self._take_due()
             self._begin()
             self._overtake_slow()
-        if self._must_move():
-            await self._move(self._pace.lease_s if self._state == "active" else 0.0)
+        if self._cursor.move_in_s <= 0:
+            await self._cursor.move(self._stragglers, holding=self._cursor.state == "active")
         return len(self._flights)
 
     async def _patiently(self, work: Callable[[], Awaitable[int]]) -> None:
@@ -165,18 +149,16 @@ class Courier:
         try:
             await work()
         except PostgresTrouble:
-            if self._loop.time() - self._moved_at > self._pace.lease_s - 2 * TROUBLE_PAUSE_S:
+            if not self._cursor.lease_lasts(2 * TROUBLE_PAUSE_S):
                 raise
             await asyncio.sleep(TROUBLE_PAUSE_S)
         except LostPlace as lost:
             self._disable(f"Its position is lost: {lost}")
 
     async def _wait(self) -> None:
-        if self._state != "active":
+        if self._cursor.state != "active":
             return
-        left = self._moved_at + self._pace.lease_s / 3 - self._loop.time()
-        if self._attempts or self._changed:
-            left = self._moved_at + MOVE_EVERY_S - self._loop.time()
+        left = self._cursor.move_in_s
         if self._due:
             left = min(left, self._due[0][0] - self._clock())
         if self._ready and len(self._flights) < self._pace.inflight:
@@ -196,28 +178,28 @@ class Courier:
         for aggregate, flight in [each for each in self._flights.items() if each[1].task.done()]:
             del self._flights[aggregate]
             await self._landed(aggregate, flight, flight.task.result())
-        await self._move(0.0)
+        await self._cursor.move(self._stragglers, holding=False)
 
     # -- what is begun
 
     async def _fill(self) -> None:
         if (
             self._caught_up
-            or len(self._order) > WINDOW_EVENTS // 2
+            or self._cursor.open_events > WINDOW_EVENTS // 2
             or len(self._stragglers) >= STRAGGLERS_MAX
         ):
             return
         stretch = await self._outbox.stretch(
-            self.of.p, self.of.filter, self._read, WINDOW_EVENTS // 2, WINDOW_BYTES // 2
+            self.of.p, self.of.filter, self._cursor.read, WINDOW_EVENTS // 2, WINDOW_BYTES // 2
         )
-        self._read, self._caught_up = stretch.reached, stretch.caught_up
+        self._cursor.read, self._caught_up = stretch.reached, stretch.caught_up
         if not self._caught_up:
             self._wake.set()
         for entry in stretch.entries:
             aggregate = _aggregate(entry)
             if aggregate in self._stragglers:
                 continue  # it comes to it by itself
-            self._order.append(entry.place)
+            self._cursor.begin(entry.place)
             if aggregate not in self._lanes:
                 self._lanes[aggregate] = deque()
                 self._ready.append(aggregate)
@@ -278,12 +260,12 @@ class Courier:
         self._note(flight, outcome, now)
         match outcome:
             case Confirmed():
-                self._failures, self._failing_since, self._confirmed_at = 0, None, now
+                self._failures, self._cursor.failing_since, self._cursor.confirmed_at = 0, None, now
                 self._lanes[aggregate].popleft()
                 await self._next(aggregate, entry)
             case Failed(why, _, _, retry_after_s):
                 self._failures += 1
-                self._failing_since = self._failing_since or now
+                self._cursor.failing_since = self._cursor.failing_since or now
                 wait_s = delay_s(self._pace.retry_s, flight.number, self._chance(), retry_after_s)
                 state = "parked" if wait_s is None else "retrying"
                 self._straggle(aggregate, entry, state, flight.number, now + (wait_s or 0.0), why)
@@ -294,7 +276,7 @@ class Courier:
                         "delivery_parked",
                         extra={**told, "event_id": uuid_text(entry.recorded.event.id), "why": why},
                     )
-                if now - self._failing_since >= FAILING_S_MAX:
+                if now - self._cursor.failing_since >= FAILING_S_MAX:
                     self._disable("Every delivery has failed for 5 days.")
             case Gone(why):
                 self._straggle(aggregate, entry, "retrying", flight.number, now, why)
@@ -306,7 +288,7 @@ class Courier:
     async def _next(self, aggregate: Aggregate, confirmed: Entry) -> None:
         straggler = self._stragglers.get(aggregate)
         if straggler is None:
-            self._settled.add(confirmed.place.seq)
+            self._cursor.settle((confirmed.place.seq,))
         if self._lanes[aggregate]:
             if straggler is not None:
                 self._stand_at(straggler, self._lanes[aggregate][0])
@@ -320,11 +302,11 @@ class Courier:
         """More of an aggregate that catches up; the main line has it again where there is no more."""
         async with database.connection(self._pool) as conn:
             entries = await database.next_of_aggregate(
-                conn, self.of, straggler.aggregate, version, self._read.seq, STRAGGLER_EVENTS
+                conn, self.of, straggler.aggregate, version, self._cursor.read.seq, STRAGGLER_EVENTS
             )
         if not entries:
             del self._stragglers[straggler.aggregate]
-            self._changed.add(straggler.aggregate)
+            self._cursor.change(straggler.aggregate)
             return
         self._lanes[straggler.aggregate] = deque(entries)
         self._stand_at(straggler, entries[0])
@@ -337,7 +319,7 @@ class Courier:
                 straggler, version=entry.recorded.version, event_id=event_id, attempts=0, due_at=now,
                 since=now, error=None,
             )  # fmt: skip
-            self._changed.add(straggler.aggregate)
+            self._cursor.change(straggler.aggregate)
 
     def _straggle(
         self, aggregate: Aggregate, entry: Entry, state: str, attempts: int, due_at: float, error: str | None
@@ -347,18 +329,18 @@ class Courier:
         self._stragglers[aggregate] = Straggler(
             *aggregate, recorded.version, recorded.event.id, state, attempts, due_at, since, error
         )
-        self._changed.add(aggregate)
+        self._cursor.change(aggregate)
         if state == "retrying":
             heapq.heappush(self._due, (due_at, aggregate))
         if before is None:  # what was read of it is the straggler's from now on
-            self._settled.update(each.place.seq for each in self._lanes[aggregate])
+            self._cursor.settle(each.place.seq for each in self._lanes[aggregate])
 
     def _note(self, flight: _Flight, outcome: Outcome, now: float) -> None:
         word = type(outcome).__name__.lower()
         self._metrics.delivered(self.of.kind, word)
         error = None if isinstance(outcome, Confirmed) else outcome.why
         took_ms = int((self._loop.time() - flight.begun) * 1000)
-        self._attempts.append(
+        self._cursor.tried(
             Attempt(
                 flight.entry.recorded.event.id, flight.number, flight.at, took_ms, word, outcome.status,
                 error, outcome.response,
@@ -366,54 +348,10 @@ class Courier:
         )  # fmt: skip
 
     def _disable(self, why: str) -> None:
-        self._state, self._why = "disabled", why
+        self._cursor.state, self._cursor.why = "disabled", why
         told = {"subscription": self.of.name, "tenant": str(UUID(self.of.tenant)), "why": why}
         logger.error("subscription_disabled", extra=told)
-
-    # -- the cursor
-
-    def _must_move(self) -> bool:
-        if self._state != "active":
-            return True
-        waited = self._loop.time() - self._moved_at
-        if self._attempts or self._changed:
-            return waited >= MOVE_EVERY_S
-        return waited >= self._pace.lease_s / 3
-
-    def _settle(self) -> Place:
-        """How far all is settled."""
-        while self._order and self._order[0].seq in self._settled:
-            self._reached = self._order.popleft()
-            self._settled.discard(self._reached.seq)
-        if not self._order:
-            self._reached = self._read
-        return self._reached
-
-    async def _move(self, lease_s: float) -> None:
-        """Writes how far it has come. Raises Overtaken where somebody else has changed the subscription."""
-        reached = self._settle()
-        changed, attempts = set(self._changed), list(self._attempts)
-        noted = [self._stragglers[each] for each in changed if each in self._stragglers]
-        ended = [each for each in changed if each not in self._stragglers]
-        asked_at = self._loop.time()
-        async with database.connection(self._pool) as conn, conn.transaction():
-            moves = await conn.fetchval(
-                database.statement("move"), self.of.id, self._moves, reached.seq, reached.mark, self._state,
-                self._why, _moment(self._failing_since), _moment(self._confirmed_at), lease_s,
-            )  # fmt: skip
-            if moves is None:
-                raise Overtaken
-            await database.end_stragglers(conn, self.of.id, ended)
-            await database.note_stragglers(conn, self.of.id, noted)
-            await database.log_attempts(conn, self.of.id, attempts)
-        self._moves, self._moved_at = moves, asked_at
-        self._changed -= changed
-        del self._attempts[: len(attempts)]
 
 
 def _aggregate(entry: Entry) -> Aggregate:
     return entry.recorded.stream.aggregate_type, entry.recorded.stream.key
-
-
-def _moment(at: float | None) -> object:
-    return None if at is None else database.moment(at)

@@ -23,7 +23,8 @@ from asyncpg.pgproto.pgproto import UUID
 
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay import database
-from gateway.relay.courier import Courier, Overtaken, Pace
+from gateway.relay.courier import Courier, Pace
+from gateway.relay.cursor import Overtaken
 from gateway.relay.database import Subscribed, fetch, subscribed
 from gateway.relay.outbox import Outbox
 from gateway.relay.redis_stream import RedisStreamTarget
