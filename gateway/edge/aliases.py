@@ -6,7 +6,7 @@ into the append, the answer, and the `Content-Location` of whatever is answered.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Awaitable
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -53,15 +53,22 @@ class Aliases:
         self._resolver = resolver
         self._assigner = assigner
 
+    def known(self, principal: Principal, aggregate_type: str, text: str) -> Subject | None:
+        """The aggregate of a read whose id is `text`, sigil and all, if that is in memory. Raises Refused."""
+        found = self._resolver.known(principal.tenant.id.bytes, text[1:])
+        if found is None or found.aggregate_type != aggregate_type:
+            return None
+        return self._reads.subject(principal, aggregate_type, found.key, aliased=True)
+
     async def subject(self, principal: Principal, aggregate_type: str, text: str) -> Subject:
-        """The aggregate of a read whose id is `text`, sigil and all. Raises Refused: unknown type, no alias,
-        one that names nothing of this type, or too much."""
+        """The same wherever it is. Raises Refused: unknown type, no alias, one that names nothing of this
+        type, or too much."""
         self._reads.subject(principal, aggregate_type, GLOBAL)  # an unknown type comes first
         try:
             found = await self._resolve(principal, text, aggregate_type)
         except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
-        return replace(self._reads.subject(principal, aggregate_type, found.key), aliased=True)
+        return self._reads.subject(principal, aggregate_type, found.key, aliased=True)
 
     async def exact(self, principal: Principal, aggregate_type: str, text: str) -> str | Refusal:
         """The key that a write means by an exact alias, or why there is none: that is refused in its turn,
@@ -127,7 +134,7 @@ class Aliases:
             why = _UNDECODABLE if text is None else f"An alias is asked for with its sigil: {SIGIL}VNO-42."
             raise Refused(Refusal("invalid_identifier", why, "key"))
         try:
-            found = await self._resolve(request.scope["sluice.principal"], text, None)
+            found = await self._resolve(request.scope["sluice.principal"], text, None, fresh=True)
         except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
         told: dict[str, object] = {
@@ -142,14 +149,21 @@ class Aliases:
         return respond.json_response(200, encode(told), {"content-location": location})
 
     async def _resolve(
-        self, principal: Principal, text: str, aggregate_type: str | None, *, exact: bool = False
+        self,
+        principal: Principal,
+        text: str,
+        aggregate_type: str | None,
+        *,
+        exact: bool = False,
+        fresh: bool = False,
     ) -> Found:
         """Raises Refused and PostgresTrouble."""
         alias = parse_alias(text.removeprefix(SIGIL))
         if isinstance(alias, Malformed):
             raise Refused(Refusal("invalid_identifier", alias.reason, "key"))
         tenant = principal.tenant.id.bytes
-        match await self._resolver.resolve(tenant, alias, aggregate_type, exact=exact):
+        resolve = self._resolver.look if fresh else self._resolver.resolve
+        match await resolve(tenant, alias, aggregate_type, exact=exact):
             case Ambiguous(candidates):
                 why = f"{shown(alias.text)} is short for more than one alias; write more of it."
                 raise Refused(Refusal("ambiguous_alias", why, "key", candidates=candidates))
@@ -171,13 +185,14 @@ def _unknown(alias: Alias, aggregate_type: str | None) -> Refusal:
 def located(send: Send, aggregate_type: str, key: str) -> Send:
     """The same, with `Content-Location: /{type}/{key}` on what is granted."""
     location = f"/{aggregate_type}/{key}".encode()
+    line = b"content-location: %b\r\n" % location
 
-    async def send_located(message: Message) -> None:
+    def send_located(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start" and message["status"] < 400:
-            message = {**message, "headers": [*message["headers"], (b"content-location", location)]}
+            message["headers"] = [*message["headers"], (b"content-location", location)]
         elif message["type"] == WHOLE and message["status"] < 400:
-            message = {**message, "head": b"%bcontent-location: %b\r\n" % (message["head"], location)}
-        await send(message)
+            message["head"] += line
+        return send(message)
 
     if getattr(send, "knows_whole_answers", False):
         send_located.knows_whole_answers = True  # type: ignore[attr-defined]

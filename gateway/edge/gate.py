@@ -135,15 +135,16 @@ class Gate:
         send: Send,
     ) -> None:
         count = len(segments)
-        known = count == 2 or (count == 3 and segments[2] in _READ_SUBRESOURCES)
-        if not known and not (count == 4 and segments[2] == "events"):
+        readable = count == 2 or (count == 3 and segments[2] in _READ_SUBRESOURCES)
+        if not readable and not (count == 4 and segments[2] == "events"):
             await _another_method(scope["method"], segments, send)
             return
         self._callers.require(principal, Scope.READ)
         head_only = scope["method"] == "HEAD"
         aggregate_type, key = segments[0] or "", segments[1]
         if key is not None and key.startswith(SIGIL):
-            subject = await self._aliases.subject(principal, aggregate_type, key)
+            known = self._aliases.known(principal, aggregate_type, key)
+            subject = known or await self._aliases.subject(principal, aggregate_type, key)
             send = located(send, aggregate_type, subject.stream.key)
         else:
             subject = self._reads.subject(principal, aggregate_type, key)

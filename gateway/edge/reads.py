@@ -37,7 +37,9 @@ class Reads:
         self._log = log
         self._catalog = catalog
 
-    def subject(self, principal: Principal, aggregate_type: str, key: str | None) -> Subject:
+    def subject(
+        self, principal: Principal, aggregate_type: str, key: str | None, *, aliased: bool = False
+    ) -> Subject:
         """Raises Refused: unknown type, bad identifier."""
         deployed = self._catalog.deployed(principal.tenant.id)
         if deployed is None or aggregate_type not in deployed.spec.aggregate_types:
@@ -53,7 +55,7 @@ class Reads:
         if canonical is None:
             raise Refused(bad_identifier(key, deployed.spec, "key"))
         stream = Stream(principal.tenant.id.bytes, aggregate_type, canonical)
-        return Subject(stream, deployed, canonical == GLOBAL or canonical in singletons)
+        return Subject(stream, deployed, canonical == GLOBAL or canonical in singletons, aliased)
 
     async def length(self, subject: Subject, query: Parameters, send: Send, head_only: bool) -> None:
         """0 for a well-formed id never written."""

@@ -40,7 +40,16 @@ class Resolver:
     def __init__(self, log: Log, store: Store) -> None:
         self._log = log
         self._store = store
-        self._kept: OrderedDict[tuple[bytes, Alias], tuple[int, Found]] = OrderedDict()
+        self._kept: OrderedDict[tuple[bytes, str], tuple[int, Found]] = OrderedDict()
+
+    def known(self, tenant: bytes, text: str) -> Found | None:
+        """What an alias in its canonical spelling names, as far as that is in memory. Whether it is retired
+        may have changed since."""
+        kept = self._kept.get((tenant, text))
+        if kept is None or kept[0] != self._log.epoch(tenant):
+            return None
+        self._kept.move_to_end((tenant, text))
+        return kept[1]
 
     async def resolve(
         self, tenant: bytes, alias: Alias, aggregate_type: str | None = None, *, exact: bool = False
@@ -51,9 +60,15 @@ class Resolver:
         An exact alias goes before whatever it may be short for; with `exact` nothing may be short for
         another, but a hash id may still lack its prefix. Raises PostgresTrouble.
         """
-        kept = self._recall(tenant, alias)
-        if kept is not None:
-            return kept if aggregate_type in (None, kept.aggregate_type) else None
+        known = self.known(tenant, alias.text)
+        if known is not None:
+            return known if aggregate_type in (None, known.aggregate_type) else None
+        return await self.look(tenant, alias, aggregate_type, exact=exact)
+
+    async def look(
+        self, tenant: bytes, alias: Alias, aggregate_type: str | None = None, *, exact: bool = False
+    ) -> Found | Ambiguous | None:
+        """The same by Postgres, whatever is in memory."""
         found = await self._look_up(tenant, alias, aggregate_type, exact=exact)
         if not found:
             # It may be committed and not in the tables yet: whoever gave it died, or is about to.
@@ -69,17 +84,10 @@ class Resolver:
         epoch = self._log.epoch(tenant)
         found = await look_up(self._store, tenant, alias, aggregate_type, exact=exact)
         if len(found) == 1 and found[0].alias == alias:
-            self._keep(tenant, alias, epoch, found[0])
+            self._keep(tenant, alias.text, epoch, found[0])
         return found
 
-    def _recall(self, tenant: bytes, alias: Alias) -> Found | None:
-        kept = self._kept.get((tenant, alias))
-        if kept is None or kept[0] != self._log.epoch(tenant):
-            return None
-        self._kept.move_to_end((tenant, alias))
-        return kept[1]
-
-    def _keep(self, tenant: bytes, alias: Alias, epoch: int, found: Found) -> None:
-        self._kept[tenant, alias] = epoch, found
+    def _keep(self, tenant: bytes, text: str, epoch: int, found: Found) -> None:
+        self._kept[tenant, text] = epoch, found
         if len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import httpx
 import pytest
 
+from gateway.config import Config
 from tests.edge.accounts import SPEC, Account, open_account
 from tests.edge.calls import ACTOR, append, appended, batch, envelope, new_client, new_id, refused, until
 from tests.edge.serving import Served
+from tests.log.drive import Place
+from tests.registry.drive import open_registry
 
 PUBLIC: dict[str, Any] = {**SPEC, "public_ids": {"key": "VNO", "types": ["order", "ticket"]}}
 WAIT = {"prefer": "wait"}
@@ -158,6 +162,24 @@ async def test_resolve_names_the_aggregate(client: httpx.AsyncClient, reader: ht
     assert told.status_code == 200
     assert told.json() == {"ok": True, "aggregate_type": "ticket", "key": ticket, "alias": "VNO-2"}
     assert (await client.get("/_/resolve/%40VNO-1?x=1")).json()["key"] == order
+
+
+async def test_a_retired_alias_resolves_and_is_shown_as_such(
+    client: httpx.AsyncClient, gateway: Served, tenant: Account, config: Config
+) -> None:
+    key = await create(client)
+    owner = UUID(tenant.id)
+    async with open_registry(Place(gateway.postgres_url, config.redis_url), assigning=False) as registry:
+        for retired in (True, False):
+            assert (await client.get("/order/@VNO-1")).status_code == 200
+            await registry.retire(owner, "VNO-1", restore=not retired)
+            told = (await client.get("/_/resolve/@VNO-1")).json()
+            assert (told["key"], told.get("retired")) == (key, True if retired else None)
+            listed = (await client.get("/order/@VNO-1/aliases")).json()
+            assert listed["aliases"] == ([] if retired else ["VNO-1"])
+            assert listed.get("retired") == (["VNO-1"] if retired else None)
+            receipt = await append(client, "order", "@VNO-1", "was_noted")
+            assert (receipt.status_code, receipt.json()["key"]) == (201, key)
 
 
 async def test_unknown_types_are_refused_before_an_alias_is_looked_at(client: httpx.AsyncClient) -> None:
