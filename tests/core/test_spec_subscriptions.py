@@ -1,0 +1,125 @@
+"""The part `subscriptions`: secrets by the environment, targets that may be reached, documents as shown."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from spec.errors import Faults
+from spec.model import Spec
+from spec.parse import parse
+from spec.subscriptions import (
+    ALLOW_PRIVATE,
+    RETRY_S,
+    Filter,
+    Pull,
+    Reachable,
+    RedisStream,
+    Webhook,
+    is_public,
+    secret_text,
+    signing_key,
+    unsafe,
+)
+from spec.webhook_secrets import masked, restored
+from spec.webhooks import Unseen
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+WEBHOOK = {"type": "webhook", "url": "https://hooks.example.com/in", "secret": SECRET}
+
+
+def declared(target: object, **more: object) -> dict[str, Any]:
+    return {"aggregate_types": {}, "agent_types": [], "subscriptions": {"all": {"target": target, **more}}}
+
+
+def codes(target: object, environ: Mapping[str, str]) -> list[str]:
+    found = parse(declared(target), environ)
+    return [fault.code for fault in found] if isinstance(found, Faults) else []
+
+
+def test_what_is_declared_becomes_values_with_the_defaults_filled_in() -> None:
+    spec = parse(declared(WEBHOOK, filter={"types": ["order"]}))
+    assert isinstance(spec, Spec)
+    subscription = spec.subscriptions["all"]
+    assert subscription.filter == Filter(("order",), None)
+    assert (subscription.start, subscription.target) == ("now", Webhook(WEBHOOK["url"], SECRET, RETRY_S))
+    assert SECRET not in repr(spec)
+    redis = parse(declared({"type": "redis_stream", "url": "rediss://me:hush@example.com", "stream": "x"}))
+    assert isinstance(redis, Spec)
+    assert redis.subscriptions["all"].target == RedisStream("rediss://me:hush@example.com", "x")
+    assert "hush" not in repr(redis)
+    pulled = parse(declared({"type": "pull"}))
+    assert isinstance(pulled, Spec)
+    assert pulled.subscriptions["all"].target == Pull(30.0, 20)
+
+
+@pytest.mark.parametrize("name", ["env:SLUICE_SECRET_HOOK", "file:hook.key"])
+def test_a_secret_by_name_is_looked_up_where_the_spec_is_checked(name: str) -> None:
+    target, place = {**WEBHOOK, "secret": name}, name.removeprefix("env:")
+    assert codes(target, {}) == ["missing_secret"]
+    assert codes(target, {place: "no base64!"}) == ["invalid_secret"]
+    assert codes(target, {place: SECRET}) == []
+    assert codes(target, Unseen()) == []
+    assert secret_text(name, {place: SECRET}) == SECRET
+    assert secret_text(SECRET, {}) == SECRET
+
+
+@pytest.mark.parametrize("url", ["http://hooks.example.com", "https://127.0.0.1:9999", "https://localhost"])
+def test_private_targets_are_a_fault_unless_the_setting_allows_them(url: str) -> None:
+    target = {**WEBHOOK, "url": url}
+    assert codes(target, {}) == ["unsafe_target"]
+    assert codes(target, {ALLOW_PRIVATE: "off"}) == ["unsafe_target"]
+    assert codes(target, {ALLOW_PRIVATE: "on"}) == []
+    assert codes(target, Unseen()) == []
+    assert codes(target, Reachable({})) == []
+    assert codes(target, Reachable({ALLOW_PRIVATE: "on"}, False)) == ["unsafe_target"]
+
+
+def test_an_environment_in_which_all_is_reachable_is_otherwise_as_it_is() -> None:
+    environ = Reachable({"A": "1"})
+    assert (dict(environ), len(environ), environ["A"], environ.get("B")) == ({"A": "1"}, 1, "1", None)
+
+
+def test_what_signs_is_base64_with_the_prefix_or_without() -> None:
+    assert signing_key(SECRET) == signing_key(SECRET.removeprefix("whsec_")) != b""
+    for wrong in ("", "whsec_", "whsec_a", "whsec_é", "not base64"):
+        assert signing_key(wrong) is None
+
+
+def test_a_public_target_may_be_written_as_a_name_or_an_address() -> None:
+    hosts = (
+        "example.com",
+        "example.com.",
+        "93.184.216.34",
+        "[2606:4700:4700::1111]",
+        "xn--bcher-kva.example",
+    )
+    for host in hosts:
+        assert unsafe(f"https://{host}/in") is None
+        assert unsafe(f"rediss://{host}:6380/0") is None
+    assert unsafe("https://./") is not None
+    assert unsafe("https://1.2.3.4.5/") is not None
+    assert is_public(ipaddress.ip_address("1.1.1.1"))
+
+
+def test_a_document_is_shown_without_secrets_and_can_be_deployed_as_it_was_shown() -> None:
+    document = declared(WEBHOOK)
+    document["subscriptions"] |= {
+        "mirror": {"target": {"type": "redis_stream", "url": "rediss://me:hush@example.com", "stream": "x"}},
+        "plain": {"target": {"type": "redis_stream", "url": "rediss://example.com", "stream": "x"}},
+        "pulled": {"target": {"type": "pull"}},
+        "broken": {"target": None},
+        "worse": 5,
+    }
+    shown = masked(document)
+    assert SECRET not in repr(shown) and "hush" not in repr(shown)
+    assert isinstance(shown, dict)
+    assert shown["subscriptions"]["plain"] == document["subscriptions"]["plain"]
+    assert restored(shown, document) == document
+    assert restored(masked({"spec": document}), {"spec": document}) == {"spec": document}
+    other = declared({**WEBHOOK, "secret": "***"})
+    assert restored(other, declared({"type": "pull"})) == other
+    assert masked({"subscriptions": []}) == {"subscriptions": []}
