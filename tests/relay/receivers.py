@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -95,7 +96,7 @@ class WebReceiver:
 
 
 @asynccontextmanager
-async def web_receiver(port: int = 0) -> AsyncIterator[WebReceiver]:
+async def web_receiver(tls: ssl.SSLContext | None = None) -> AsyncIterator[WebReceiver]:
     receiver = WebReceiver()
     connections: set[asyncio.Task[None]] = set()
 
@@ -110,7 +111,7 @@ async def web_receiver(port: int = 0) -> AsyncIterator[WebReceiver]:
         finally:
             connections.discard(task)
 
-    server = await asyncio.start_server(connected, "127.0.0.1", port)
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
     receiver.port = server.sockets[0].getsockname()[1]
     try:
         yield receiver
@@ -171,9 +172,9 @@ class Door:
 
 
 @asynccontextmanager
-async def door(path: str) -> AsyncIterator[Door]:
+async def door(path: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[Door]:
     made = Door(path)
-    server = await asyncio.start_server(made.connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(made.connected, "127.0.0.1", 0, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made
