@@ -3,7 +3,8 @@
     python -m tests.bench.feed [--events 1000000] [--seconds 5] [--rounds 3] [--followers 100]
 
 backfill      NDJSON of all events from the beginning: events a second, and the gateway's greatest memory
-live          at half the rate of appends at 64 connections, from the 201 to the server-sent event
+live/N        at half the rate of appends at 64 connections, from the 201 to the server-sent event of one
+              follower, beside N - 1 others
 followers/…   appends at 64 connections beside that many followers, in turns with none: of whom nothing passes
               the filter (quiet), and who get everything (all)
 """
@@ -16,7 +17,7 @@ import http.client
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -25,13 +26,13 @@ import msgspec
 
 from tests.bench import machine, orders
 from tests.bench.load import Traffic, drive
-from tests.bench.measured import quantiles_ms, shares_us
+from tests.bench.measured import Measured, quantiles_ms, shares_us
 from tests.bench.stand import TENANT, Served, Stand, open_stand
 
 CONNECTIONS = 64
 STREAMS = 1000
 READ_BYTES = 1024 * 1024
-SETTLE_S = 2.0
+STEADY = 32
 
 _FILL = """
 WITH place AS (
@@ -99,18 +100,17 @@ def peak_kb(served: Served) -> int:
 # ---- live ----
 
 
-async def live(stand: Stand, seconds: float) -> str:
+async def live(stand: Stand, seconds: float, others: int) -> str:
+    """With so many `others` who are sent everything too."""
     async with stand.gateway() as served:
         rate = (await drive(_appends(stand, served, seconds), served.cpu)).per_s / 2
-    async with stand.gateway() as served:
+    async with stand.gateway() as served, _draining(served, stand.key, others, "after=now"):
         told: dict[str, float] = {}
         seen: dict[str, float] = {}
         following = asyncio.create_task(_follow(served, stand.key, seen))
-        await asyncio.sleep(SETTLE_S / 2)
         until = time.perf_counter() + seconds
-        count = 32
         await asyncio.gather(
-            *(_append_steadily(served, stand.key, n, count / rate, until, told) for n in range(count))
+            *(_append_steadily(served, stand.key, n, STEADY / rate, until, told) for n in range(STEADY))
         )
         while not told.keys() <= seen.keys():
             await asyncio.sleep(0.01)
@@ -125,8 +125,8 @@ async def _append_steadily(
 ) -> None:
     reader, writer = await asyncio.open_connection(served.host, served.port)
     body = orders.append_body().encode()
-    paths = [orders.append_path(each) for each in orders.keys(STREAMS)][number::32]
-    due, n = time.perf_counter() + every_s * number / 32, 0
+    paths = [orders.append_path(each) for each in orders.keys(STREAMS)][number::STEADY]
+    due, n = time.perf_counter() + every_s * number / STEADY, 0
     while due < until:
         await asyncio.sleep(max(due - time.perf_counter(), 0))
         due, n = due + every_s, n + 1
@@ -163,23 +163,34 @@ async def _follow(served: Served, key: str, seen: dict[str, float]) -> None:
 
 
 async def followers(stand: Stand, seconds: float, rounds: int, count: int, query: str) -> str:
-    """Rates with and without them, in turns, each on a gateway of its own."""
+    """Rates with and without them, in turns, each on a gateway of its own. On one machine they take their own
+    share of it, so the gateway's CPU time for an append tells more than the rates."""
     without, beside, came = [], [], 0
     for _ in range(rounds):
         async with stand.gateway() as served:
-            without.append((await drive(_appends(stand, served, seconds), served.cpu)).per_s)
+            without.append(await drive(_appends(stand, served, seconds), served.cpu))
         async with stand.gateway() as served, _draining(served, stand.key, count, query) as ended:
-            beside.append((await drive(_appends(stand, served, seconds), served.cpu)).per_s)
+            beside.append(await drive(_appends(stand, served, seconds), served.cpu))
         came += await ended
-    with_s, without_s = statistics.median(beside), statistics.median(without)
+    change = _median(beside, _rate) / _median(without, _rate) - 1
     return (
-        f"{with_s:,.0f} appends/s beside them, {without_s:,.0f} without ({with_s / without_s - 1:+.0%}; "
-        f"rounds {_list(beside)} and {_list(without)}); {came / rounds / 1e6:,.0f} MB sent to them a round"
+        f"{_told(beside)} beside them, {_told(without)} without ({change:+.0%} appends/s); "
+        f"{came / rounds / 1e6:,.0f} MB sent to them a round"
     )
 
 
-def _list(rates: list[float]) -> str:
-    return " ".join(f"{rate:,.0f}" for rate in rates)
+def _told(rounds: list[Measured]) -> str:
+    rates = " ".join(f"{each.per_s:,.0f}" for each in rounds)
+    gateway_us = _median(rounds, lambda each: each.cpu_us["gateway"])
+    return f"{_median(rounds, _rate):,.0f} appends/s ({rates}), gateway {gateway_us:.0f} µs each,"
+
+
+def _rate(measured: Measured) -> float:
+    return measured.per_s
+
+
+def _median(rounds: list[Measured], of: Callable[[Measured], float]) -> float:
+    return statistics.median(map(of, rounds))
 
 
 @asynccontextmanager
@@ -226,7 +237,8 @@ async def _main(options: argparse.Namespace) -> None:
         if "backfill" in options.only:
             print(f"backfill: {await backfill(stand, options.events)}", flush=True)
         if "live" in options.only:
-            print(f"live: {await live(stand, options.seconds)}", flush=True)
+            for others in (0, options.followers):
+                print(f"live/{others + 1}: {await live(stand, options.seconds, others)}", flush=True)
         for name, query in (("quiet", "types=nothing_of_the_kind"), ("all", "after=now")):
             if name in options.only:
                 told = await followers(stand, options.seconds, options.rounds, options.followers, query)
