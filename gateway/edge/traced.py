@@ -18,7 +18,9 @@ _BELOW = (
     (b"/_/resolve/", "/_/resolve/{alias}"),
     (b"/_/webhooks/", "/_/webhooks/{tenant}/{source}"),
 )
-_SYSTEM = frozenset((b"/_/bulk", b"/_/spec", b"/_/openapi.json", b"/_/ids/humane", b"/_/ids/check"))
+_SYSTEM = frozenset(
+    (b"/_/bulk", b"/_/feed", b"/_/spec", b"/_/openapi.json", b"/_/ids/humane", b"/_/ids/check")
+)
 
 
 class Traced:

@@ -8,7 +8,7 @@ subscriptions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -111,37 +111,19 @@ class Outbox:
     ) -> Stretch:
         """One statement: the next events of a partition that pass, among the next `STRETCH` positions."""
         types, event_types = sorted(wanted.types) or None, sorted(wanted.event_types) or None
-        return await self._stretch(p, (wanted.tenant,), types, event_types, after, limit, bytes_max)
+        rows = await self._postgres.fetch(
+            "outbox_page", p, after.seq, STRETCH, [UUID(wanted.tenant)], types, event_types, limit, bytes_max,
+            False,
+        )  # fmt: skip
+        return _stretch(rows, after, limit, bytes_max)
 
     async def stretch_of(self, p: int, tenants: Iterable[bytes], after: Place, limit: int) -> Stretch:
-        """The same for all events of several tenants of the partition."""
-        return await self._stretch(p, tenants, None, None, after, limit, PAGE_BYTES)
-
-    async def _stretch(
-        self,
-        p: int,
-        tenants: Iterable[bytes],
-        types: list[str] | None,
-        event_types: list[str] | None,
-        after: Place,
-        limit: int,
-        bytes_max: int,
-    ) -> Stretch:
-        whose = [UUID(tenant) for tenant in tenants]
+        """The same for all events of several tenants of the partition, the system's own among them."""
         rows = await self._postgres.fetch(
-            "outbox_page", p, after.seq, STRETCH, whose, types, event_types, limit, bytes_max
-        )
-        first, last = rows[0], rows[-1]
-        if after.seq and bytes(first["mark_before"] or b"") != after.mark:
-            raise LostPlace(
-                "The event that it stands behind is not there: it is a position of another instance, or "
-                "Postgres lost commits since."
-            )
-        if last["seq"] is None:
-            return Stretch((), _reached(last, after), first["head"])
-        entries = tuple([_entry(row) for row in rows])
-        cut = len(entries) == limit or last["size_so_far"] >= bytes_max
-        return Stretch(entries, entries[-1].place if cut else _reached(last, after), first["head"])
+            "outbox_page", p, after.seq, STRETCH, [UUID(each) for each in tenants], None, None, limit,
+            PAGE_BYTES, True,
+        )  # fmt: skip
+        return _stretch(rows, after, limit, PAGE_BYTES)
 
     async def end(self, tenant: bytes) -> Position:
         """Behind all that is committed now."""
@@ -152,6 +134,21 @@ class Outbox:
         """Behind all that is committed now to a partition."""
         head = (await self._postgres.fetch("outbox_end", p))[0]
         return Place(head["seq"], head["mark"] or BEGINNING.mark)
+
+
+def _stretch(rows: Sequence[Any], after: Place, limit: int, bytes_max: int) -> Stretch:
+    """What a statement found. Raises LostPlace."""
+    first, last = rows[0], rows[-1]
+    if after.seq and bytes(first["mark_before"] or b"") != after.mark:
+        raise LostPlace(
+            "The event that it stands behind is not there: it is a position of another instance, or "
+            "Postgres lost commits since."
+        )
+    if last["seq"] is None:
+        return Stretch((), _reached(last, after), first["head"])
+    entries = tuple([_entry(row) for row in rows])
+    cut = len(entries) == limit or last["size_so_far"] >= bytes_max
+    return Stretch(entries, entries[-1].place if cut else _reached(last, after), first["head"])
 
 
 def _reached(row: Any, after: Place) -> Place:

@@ -10,14 +10,16 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
 from gateway.config import Config
 from gateway.relay import live
-from tests.edge.accounts import Account
+from tests.edge.accounts import Account, open_account
 from tests.edge.calls import appended, batch, new_client, new_id, noted, refused, until
 from tests.edge.serving import Served, serving
+from tests.edge.test_aliases import PUBLIC, WAIT
 from tests.edge.test_feed import fed, fed_whole
 from tests.edge.test_follow import SSE, Message, messages, rest_of, take
 
@@ -278,3 +280,20 @@ async def test_whoever_follows_is_let_go_when_the_gateway_stops(
         assert (await ended)[1:] == [""]
         assert (await waiting)["events"] == []
         await client.aclose()
+
+
+async def test_the_systems_own_events_are_followed_by_whoever_names_them(
+    gateway: Served, second_gateway: Served, outbox: asyncpg.Pool
+) -> None:
+    """Also those that another gateway commits, which are read from Postgres."""
+    account = await open_account(outbox, PUBLIC)
+    async with (
+        new_client(gateway.url, account.admin) as here,
+        new_client(second_gateway.url, account.admin) as there,
+        followed(here, "?types=_names") as names,
+        followed(here) as orders,
+    ):
+        for client in (there, here, there):
+            receipt = await appended(client, "order", new_id(), "was_placed", headers=WAIT)
+            assert receipt["key"] in (await anext(names)).data
+            assert (await anext(orders)).event["id"] == receipt["event_id"]

@@ -1,8 +1,8 @@
 -- Committed events of some tenants in a stretch of a partition, in the order of their commits. One snapshot, in
 -- which all up to `head` is there: a commit moves the partition's row and inserts its events at once.
 -- $1 p, $2 after this seq, $3 how many positions to look at, $4 tenants, $5 aggregate types or NULL for all
--- but the system's own,
--- $6 event types or NULL for all, $7 most events, $8 bytes after which no further event is begun
+-- but the system's own, $6 event types or NULL for all, $7 most events, $8 bytes after which no further event is
+-- begun, $9 whether all means the system's own too
 -- Returns a row an event, or a single one without; in each of them where the partition stands (`head`) and the
 -- marks at the start of the stretch (NULL: no such event) and at the last position of it (`reached`).
 SELECT bounds.*, e.*
@@ -25,7 +25,7 @@ FROM (
                 coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size
             FROM outbox
             WHERE p = $1 AND seq > $2 AND seq <= $2::bigint + $3::bigint AND tenant = ANY($4::uuid[])
-                AND CASE WHEN $5::text[] IS NULL THEN left(aggregate_type, 1) <> '_'
+                AND CASE WHEN $5::text[] IS NULL THEN $9 OR left(aggregate_type, 1) <> '_'
                     ELSE aggregate_type = ANY($5) END
                 AND ($6::text[] IS NULL OR type = ANY($6))
             ORDER BY seq LIMIT $7
