@@ -51,8 +51,7 @@ class Webhooks:
             raise Refused(too_large(self._bytes_max))
         body = await read_body(receive, self._bytes_max, self._timeout_s)
         path, _, _ = scope["raw_path"].partition(b"?")
-        headers = tuple((bytes(name), bytes(value)) for name, value in scope["headers"])
-        request = Request(method.encode(), path, scope["query_string"], headers, body)
+        request = Request(method.encode(), path, scope["query_string"], tuple(scope["headers"]), body)
         if method == "POST":
             await _tell(send, await self._intake.receive(place, request))
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -24,6 +25,8 @@ from spec.webhooks import Fixed, Path, Row, Shape, Source, Template
 
 _ENCODE: Final = msgspec.json.Encoder(decimal_format="number").encode
 _ABSENT: Final = object()
+_CONTEXTS_MAX: Final = 1_024
+"""Contexts remembered: most sources have one stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +123,8 @@ def _identity(
 ) -> dict[str, object]:
     """What the delivery says, and in which context, as hashes; its grade only where a source id tells what it
     is graded by."""
-    place = {"aggregate_type": source.target.aggregate_type, "key": key}
-    found = Identity(content_of_json(delivery.raw), context_of(source.name, event_type.name, place))
+    context = _context(source.name, event_type.name, source.target.aggregate_type, key)
+    found = Identity(content_of_json(delivery.raw), context)
     told = {
         "content": found.content,
         "context": found.context,
@@ -131,6 +134,11 @@ def _identity(
     if source.target.source_id is None:
         return told
     return {**told, "grade": grade(found, None if before is None else _identity_of(before))}
+
+
+@lru_cache(_CONTEXTS_MAX)
+def _context(source: str, event_type: str, aggregate_type: str, key: str) -> str:
+    return context_of(source, event_type, {"aggregate_type": aggregate_type, "key": key})
 
 
 def _identity_of(recorded: Recorded) -> Identity | None:

@@ -24,7 +24,9 @@ ROWS_MAX: Final = 500
 BYTES_MAX: Final = 64 * 1024 * 1024
 """Raw copies in memory while Postgres is slow; past it they are left out, and said so."""
 
-GATHER_S: Final = 0.05
+GATHER_S: Final = 0.2
+"""Rows come together for that long: a statement costs as much as dozens of its rows."""
+
 AGAIN_S: Final = 0.5
 EXPIRE_EVERY_S: Final = 60.0
 EXPIRE_ROWS_MAX: Final = 5_000

@@ -38,30 +38,44 @@ class Request:
     query: bytes
     headers: tuple[tuple[bytes, bytes], ...] = field(repr=False)
     body: bytes = field(repr=False)
+    _last: dict[bytes, bytes] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_last", dict(self.headers))
 
     def one(self, name: str, bytes_max: int = HEADER_BYTES_MAX) -> bytes | None:
         """The value of a header, None if it is absent. Raises BadHeader: a signature can't hang on it."""
-        wanted = name.encode()
-        found = [value for header, value in self.headers if header == wanted]
-        if not found:
+        value = self._last.get(name.encode())
+        if value is None:
             return None
-        if len(found) > 1 or len(found[0]) > bytes_max or not _VISIBLE.fullmatch(found[0]):
+        if len(value) > bytes_max or not _VISIBLE.fullmatch(value) or self._is_repeated(name.encode()):
             raise BadHeader(name)
-        return found[0]
+        return value
+
+    def _is_repeated(self, name: bytes) -> bool:
+        if len(self._last) == len(self.headers):
+            return False
+        return sum(header == name for header, _ in self.headers) > 1
 
     def shown(self, names: tuple[str, ...]) -> dict[str, str]:
         """The headers of these names that are there, for the event; several of a name are one list."""
         found: dict[str, str] = {}
-        for raw_name, value in self.headers:
-            name, text = raw_name.decode("latin-1"), value.decode("latin-1")
-            if name in names and "\x00" not in text:
-                found[name] = f"{found[name]}, {text}" if name in found else text
+        for name in names:
+            raw = name.encode()
+            if raw not in self._last:
+                continue
+            values = [self._last[raw]]
+            if self._is_repeated(raw):
+                values = [value for header, value in self.headers if header == raw]
+            text = b", ".join(values).decode("latin-1")
+            if "\x00" not in text:
+                found[name] = text
         return found
 
     @property
     def is_form(self) -> bool:
-        types = [value for name, value in self.headers if name == b"content-type"]
-        return bool(types) and types[0].partition(b";")[0].strip().lower() == FORM
+        media_type = self._last.get(b"content-type", b"")
+        return media_type.partition(b";")[0].strip().lower() == FORM
 
     @property
     def target(self) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import Final, Literal
 
@@ -460,20 +461,20 @@ class WebhookCounts:
         verified: Counter,
         seconds: Histogram,
     ) -> None:
-        self._names = (tenant, source)
-        self._deliveries = deliveries
-        self._refused = refused
-        self._verified = verified
+        names = (tenant, source)
+        self._deliveries = cache(lambda outcome: deliveries.labels(*names, outcome))
+        self._refused = cache(lambda reason: refused.labels(*names, reason))
+        self._verified = cache(lambda secret: verified.labels(*names, str(secret)))
         self.answer_s = seconds.labels(tenant, source)
 
     def told(self, outcome: str) -> None:
-        self._deliveries.labels(*self._names, outcome).inc()
+        self._deliveries(outcome).inc()
 
     def refused(self, reason: str) -> None:
-        self._refused.labels(*self._names, reason).inc()
+        self._refused(reason).inc()
 
     def verified(self, secret: int) -> None:
-        self._verified.labels(*self._names, str(secret)).inc()
+        self._verified(secret).inc()
 
 
 class _AtScrape(Collector):
