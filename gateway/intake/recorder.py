@@ -53,7 +53,7 @@ class Recorder:
 
     async def kept(self, rows: list[Kept]) -> None:
         """Now. Raises PostgresTrouble: then nothing is."""
-        await store.keep(self._pool, rows)
+        await store.keep(self._pool, rows, durable=True)
 
     async def run(self) -> None:
         """Writes what comes, for ever."""
@@ -91,7 +91,7 @@ class Recorder:
 
     async def _write(self) -> None:
         rows = [self._waiting[n] for n in range(min(len(self._waiting), ROWS_MAX))]
-        await store.keep(self._pool, rows)
+        await store.keep(self._pool, rows, durable=False)
         for row in rows:
             self._waiting.popleft()
             self._size -= row.size_bytes

@@ -52,13 +52,22 @@ class Kept:
         return 500 + (0 if self.request is None else len(self.request.body) + len(self.request.target))
 
 
-async def keep(pool: asyncpg.Pool, rows: Sequence[Kept]) -> None:
-    """Writes them all in one statement. Raises PostgresTrouble: then none is."""
+async def keep(pool: asyncpg.Pool, rows: Sequence[Kept], *, durable: bool) -> None:
+    """Writes them all in one statement. Raises PostgresTrouble: then none is. What is not `durable` waits for
+    no disk: a crash of Postgres may take the last half second of it."""
     columns: list[list[Any]] = [[] for _ in range(17)]
     for row in rows:
         for column, value in zip(columns, _values(row), strict=True):
             column.append(value)
-    await _fetch(pool, "keep", *columns)
+    if durable:
+        await _fetch(pool, "keep", *columns)
+        return
+    try:
+        async with pool.acquire(timeout=5) as connection, connection.transaction():
+            await connection.execute("SET LOCAL synchronous_commit = off")
+            await connection.execute(_statement("keep"), *columns)
+    except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
+        raise PostgresTrouble(f"webhook deliveries, keep: {reason(error)}") from error
 
 
 def _values(row: Kept) -> tuple[Any, ...]:
