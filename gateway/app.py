@@ -53,7 +53,7 @@ from gateway.edge.system import System
 from gateway.edge.traced import Traced
 from gateway.edge.webhooks import Webhooks
 from gateway.intake.intake import Intake
-from gateway.intake.recorder import Recorder
+from gateway.intake.recorder import recording
 from gateway.log import postgres, scripts
 from gateway.log.limits import limits_of
 from gateway.log.log import Log
@@ -118,7 +118,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                 assigner = Assigner(log, catalog, store, writer)
                 async with (
                     _running(config, log, catalog, assigner, metrics) as operators,
-                    _recording(pool, config) as recorder,
+                    recording(pool, config.webhook_keep_days * 86_400) as recorder,
                     outgoing(config, outbox, metrics, heard(log), relayed=config.relay) as going_out,
                 ):
                     intake = Intake(log, pool, recorder, metrics, config.webhook_answer_s)
@@ -247,18 +247,6 @@ def _application(
     if tracing is not None:
         return Counted(Traced(gate, tracing), metrics)
     return Counted(gate, metrics, Express(log, catalog, callers, outcomes, config, metrics))
-
-
-@asynccontextmanager
-async def _recording(pool: asyncpg.Pool, config: Config) -> AsyncIterator[Recorder]:
-    """Raw deliveries are written behind their answers, to the last one."""
-    recorder = Recorder(pool, config.webhook_keep_days * 86_400)
-    task = asyncio.create_task(recorder.run())
-    try:
-        yield recorder
-    finally:
-        await _ended(task)
-        await recorder.flush()
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -10,6 +10,8 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import asyncpg
@@ -30,6 +32,20 @@ GATHER_S: Final = 0.2
 AGAIN_S: Final = 0.5
 EXPIRE_EVERY_S: Final = 60.0
 EXPIRE_ROWS_MAX: Final = 5_000
+
+
+@asynccontextmanager
+async def recording(pool: asyncpg.Pool, keep_s: float) -> AsyncIterator[Recorder]:
+    """A recorder at work, to its last row."""
+    recorder = Recorder(pool, keep_s)
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield recorder
+    finally:
+        while not task.done():  # a wait in asyncpg may swallow a cancellation, before Python 3.12
+            task.cancel()
+            await asyncio.wait((task,), timeout=0.1)
+        await recorder.flush()
 
 
 class Recorder:
