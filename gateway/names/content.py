@@ -129,7 +129,20 @@ def grade_all(records: Sequence[Identity], priors: Sequence[Identity]) -> tuple[
 _LONG_NUMBER = b"0" * 16
 _DIGITS_AS_ZERO = bytes(ord("0") if chr(n) in "0123456789" else ord(" ") for n in range(256))
 _FOUR_BYTES = re.compile(rb"[\xf0-\xff]")  # among other characters, UTF-16 sorts as code points do
-_decode = msgspec.json.Decoder(float_hook=lambda digits: msgspec.Raw(rfc8785.dumps(float(digits)))).decode
+# Behind a point they are a fraction's digits, which the double nearest to it takes care of.
+_LONG_INTEGER = re.compile(rb"(?<![0-9.])[0-9]{16}")
+
+
+def _double(digits: str) -> msgspec.Raw:
+    """A number with a fraction or an exponent, as the RFC spells it. Python spells those of ordinary size
+    alike, but for `.0`."""
+    number = float(digits)
+    if 1e-4 <= abs(number) < 1e16:
+        return msgspec.Raw(repr(number).removesuffix(".0").encode())
+    return msgspec.Raw(rfc8785.dumps(number))
+
+
+_decode = msgspec.json.Decoder(float_hook=_double).decode
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
@@ -137,7 +150,7 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 def _quickly(text: bytes) -> bytes | None:
     """The canonical form, by way of C: a fiftieth of the time. None where that could be another than the
     RFC's, which includes all that has none."""
-    if _LONG_NUMBER in text.translate(_DIGITS_AS_ZERO):
+    if _LONG_NUMBER in text.translate(_DIGITS_AS_ZERO) and _LONG_INTEGER.search(text):
         return None
     try:
         value = _decode(text)
