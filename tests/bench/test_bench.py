@@ -140,3 +140,12 @@ async def measured_against(*pieces: bytes) -> Measured:
         measured = await generate(traffic, said.append)
         assert said == [BEGIN, END]
         return measured
+
+
+@pytest.mark.slow
+def test_the_feeds_benchmark_says_what_it_measured() -> None:
+    options = ["--events", "2000", "--only", "backfill"]
+    argv = [sys.executable, "-m", "tests.bench.feed", *options]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^backfill: 2,000 events .*/s; gateway at most [0-9]+ MiB", done.stdout, re.MULTILINE)
