@@ -24,6 +24,7 @@ from gateway.errors import REFUSALS
 from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
+from spec.webhooks import Unseen
 from tests.edge.accounts import open_account
 from tests.edge.calls import new_client, refused
 from tests.edge.serving import Child, Served
@@ -77,7 +78,7 @@ SPEC: dict[str, Any] = {
 
 def made(given_spec: object, revision: int = 1) -> tuple[Spec, dict[str, Any]]:
     """The parsed spec and its document, as a reader of the JSON has it."""
-    parsed = parse(given_spec)
+    parsed = parse(given_spec, Unseen())
     assert isinstance(parsed, Spec), parsed
     return parsed, json.loads(json.dumps(document(parsed, revision, CONFIG)))
 
