@@ -1,7 +1,6 @@
 """HTTP/1.1 framing that can be trusted: what uvicorn and llhttp let through, refused before the app sees it.
 
-Owns: the limits of a request's header, the deadlines of header and body, and the order of answers on one
-connection.
+Owns: the limits of a request's header, the deadlines of header and body, what the express may take.
 Must not know: routes, keys, JSON bodies.
 
 llhttp, left strict, refuses two lengths, a length beside a coding, folded lines, bare CR or LF, control
@@ -17,17 +16,12 @@ An ordinary request pays one comparison for each of these; what is out of the or
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Callable, Sized
 from typing import Any, ClassVar, Final
-from urllib.parse import unquote
 
 import httptools
-from uvicorn._types import HTTPScope
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from gateway.edge.connection import Connection
 from gateway.edge.cycle import Cycle, Ride
 from gateway.edge.express import Express
 from gateway.edge.framing import HASH, SLASH, Untrusted, blame, origin_form
@@ -54,10 +48,6 @@ HOLD_S: Final = 0.003
 """How long a request whose header came alone waits for its body before the app sees it, which may answer at
 once: far less than a client notices, far more than lies between two writes of one program."""
 
-LINGER_S: Final = 2.0
-"""How long a refused connection is read on, unheard: closing at once would reset it, and the client would
-never see why (RFC 9112 section 9.6)."""
-
 
 def make_protocol(
     headers_max: int = HEADERS_MAX,
@@ -75,15 +65,13 @@ def make_protocol(
     return type("StrictProtocol", (StrictProtocol,), limits)
 
 
-class StrictProtocol(HttpToolsProtocol):
-    """One connection: reading, refusing, ending."""
+class StrictProtocol(Connection):
+    """One connection: reading and refusing."""
 
     headers_max: ClassVar[int] = HEADERS_MAX
     header_bytes_max: ClassVar[int] = HEADER_BYTES_MAX
     header_timeout_s: ClassVar[float] = HEADER_TIMEOUT_S
     body_timeout_s: ClassVar[float] = BODY_TIMEOUT_S
-
-    cycle: Cycle | Ride | None  # type: ignore[assignment]  # the newest; None before the first
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -93,34 +81,13 @@ class StrictProtocol(HttpToolsProtocol):
         self._bytes_least = 0  # lower bound: the chunks that held nothing else
         self._mid_body = False  # the last chunk but those of whole requests ended within a body
         self._empty_bytes = 0  # bytes received since a body last grew
-        self._timer: asyncio.TimerHandle | None = None
-        self._idle_since: float | None = None  # on the loop's clock; None while something is under way
-        self._over = False  # nothing more is read from this connection
         self._express: Express | None = getattr(self.app, "express", None)
         self._held: list[tuple[bytes, bytes]] | None = None  # headers of a request that the express may take
         self._held_body = b""
-        self._http_version = "1.1"
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = _Flow(transport, self.pipeline)
         self._arm(self.header_timeout_s, self._give_up)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        super().connection_lost(exc)
-        if self.timeout_keep_alive_task is not None:
-            self.timeout_keep_alive_task.cancel()
-            self.timeout_keep_alive_task = None
-
-    def _arm(self, seconds: float, then: Callable[[], None]) -> None:
-        self._disarm()
-        self._timer = self.loop.call_later(seconds, then)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     # ---- reading ----
 
@@ -209,52 +176,13 @@ class StrictProtocol(HttpToolsProtocol):
 
     def _give_up(self) -> None:
         """A header, or the rest of an answered request, has not come in time."""
-        if self.cycle is None or self.cycle.response_complete:
+        if self.flow.read_paused:  # what comes is not read: requests wait in line
+            self._arm(self.header_timeout_s, self._give_up)
+        elif self.cycle is None or self.cycle.response_complete:
             self.transport.close()
         else:  # the last of the answers under way ends the connection
             self._over = True
             self.cycle.keep_alive = False
-
-    # ---- between requests ----
-
-    def _unset_keepalive_if_required(self) -> None:
-        """uvicorn cancels a timer and starts another for each request. Here one runs on, and looks when it is
-        due: that is a tenth of what an append costs outside of its commit."""
-        self._idle_since = None
-
-    def on_response_complete(self) -> None:
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
-        self.flow.resume_reading()
-        if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            self._start_asgi_task(cycle, app)
-            return
-        self._idle_since = self.loop.time()
-        if self.timeout_keep_alive_task is None:
-            self._look_again_in(self.timeout_keep_alive)
-
-    def _look_again_in(self, seconds: float) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Closes a connection that has been idle for the whole time."""
-        self.timeout_keep_alive_task = None
-        if self._idle_since is None:
-            return  # the answer under way starts the timer
-        left_s = self._idle_since + self.timeout_keep_alive - self.loop.time()
-        if left_s > 0:
-            self._look_again_in(left_s)
-        elif not self.transport.is_closing():
-            self.transport.close()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """As uvicorn does, but for a callback of each task: the cycle itself says when it has ended."""
-        assert isinstance(cycle, Cycle | _LastWords)
-        cycle.task = self.loop.create_task(cycle.run_asgi(app))
-        cycle.tasks = self.tasks
-        self.tasks.add(cycle.task)
 
     # ---- the parser and its callbacks ----
 
@@ -369,45 +297,6 @@ class StrictProtocol(HttpToolsProtocol):
             self._mid_body, self._empty_bytes = True, 0
             self._arm(self.body_timeout_s, self._stall)
 
-    def _begin(self, headers: list[tuple[bytes, bytes]], *, keep_alive: bool) -> None:
-        """Starts the request, or lines it up behind those before it."""
-        raw_path, _, query = self.url.partition(b"?")
-        path = raw_path.decode("ascii")
-        scope: HTTPScope = {
-            "type": "http",
-            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
-            "http_version": self._http_version,
-            "method": self.parser.get_method().decode("ascii"),
-            "scheme": self.scheme or "http",
-            "path": self.root_path + (unquote(path) if "%" in path else path),
-            "raw_path": self.root_path.encode("ascii") + raw_path,
-            "query_string": query,
-            "root_path": self.root_path,
-            "headers": headers,
-            "client": self.client,
-            "server": self.server,
-            "state": self.app_state.copy(),
-        }
-        previous = self.cycle
-        self.cycle = cycle = Cycle(
-            scope=scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=keep_alive,
-            on_response=self.on_response_complete,
-        )
-        if previous is None or previous.response_complete:
-            self._start_asgi_task(cycle, self.app)
-        else:
-            self.flow.pause_reading()
-            self.pipeline.appendleft((cycle, self.app))
-
     def _examine(self, headers: list[tuple[bytes, bytes]], found: dict[bytes, bytes]) -> None:
         """All that can be wrong with a header. Raises Untrusted; brings the target into origin form."""
         method, version = self.parser.get_method(), self.parser.get_http_version()
@@ -458,67 +347,12 @@ class StrictProtocol(HttpToolsProtocol):
             cycle.message_event.set()
             self._linger() if cycle.response_started else self._say(words)
 
-    def _say_after_the_others(self, words: bytes) -> None:
-        last: Any = _LastWords(lambda: self._say(words))
-        self.pipeline.appendleft((last, self.app))
-
-    def _refusal(self, status: int, sentence: str) -> bytes:
-        body = json.dumps({"ok": False, "code": "bad_request", "error": sentence}).encode()
-        headers = dict(self.server_state.default_headers) | {
-            b"sluice-api": b"1",
-            b"content-type": b"application/json",
-            b"content-length": str(len(body)).encode(),
-            b"connection": b"close",
-        }
-        lines = b"".join([name + b": " + value + b"\r\n" for name, value in headers.items()])
-        return STATUS_LINE[status] + lines + b"\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
-
-    def _say(self, words: bytes) -> None:
-        if not self.transport.is_closing():
-            self.transport.write(words)
-            self._linger()
-
-    def _linger(self) -> None:
-        """Ends our side of the connection, and the other after a while."""
-        self._over = True
-        if self.transport.can_write_eof():  # not of TLS
-            self.transport.write_eof()
-        self.flow.resume_reading()
-        self._arm(LINGER_S, self.transport.close)
-
-
-class _Flow(FlowControl):
-    """Reads on only while no request waits in line: uvicorn reads on whenever one of them starts, and a chunk
-    holds thousands, so the line of a client that never stops sending would grow for ever."""
-
-    def __init__(self, transport: asyncio.Transport, line: Sized) -> None:
-        super().__init__(transport)
-        self._line = line
-
-    def resume_reading(self) -> None:
-        if not self._line:
-            super().resume_reading()
-
 
 class _Nowhere(list[tuple[bytes, bytes]]):
     """Takes the trailers: they come too late to mean anything."""
 
     def append(self, header: tuple[bytes, bytes], /) -> None:
         pass
-
-
-class _LastWords:
-    """Stands in the line of requests for a refusal."""
-
-    task: asyncio.Task[None]
-    tasks: set[asyncio.Task[None]]
-
-    def __init__(self, say: Callable[[], None]) -> None:
-        self._say = say
-
-    async def run_asgi(self, app: object) -> None:
-        self._say()
-        self.tasks.discard(self.task)
 
 
 _UNUSUAL: Final = frozenset((b"connection", b"expect", b"transfer-encoding"))

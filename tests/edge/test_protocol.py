@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from gateway.edge.protocol import DRAINED_BYTES_MAX, LINGER_S, StrictProtocol, make_protocol
+from gateway.edge.connection import LINGER_S
+from gateway.edge.protocol import DRAINED_BYTES_MAX, StrictProtocol, make_protocol
 
 DEADLINE_S = 10.0
 HEADER_TIMEOUT_S = 0.5

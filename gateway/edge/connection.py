@@ -1,0 +1,197 @@
+"""One connection and the requests on it, one after another.
+
+Owns: the line of requests and the order of their answers, the task of each, the timer, how a connection ends.
+Must not know: what a trustworthy request is (protocol.py).
+
+In place of what uvicorn does for each request with a timer and a callback: an append pays for neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sized
+from typing import Any, Final
+from urllib.parse import unquote
+
+from uvicorn._types import HTTPScope
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from gateway.edge.cycle import Cycle, Ride
+
+LINGER_S: Final = 2.0
+"""How long a refused connection is read on, unheard: closing at once would reset it, and the client would
+never see why (RFC 9112 section 9.6)."""
+
+
+class Connection(HttpToolsProtocol):
+    """What is true of every connection, whatever is asked on it."""
+
+    cycle: Cycle | Ride | None  # type: ignore[assignment]  # the newest; None before the first
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle_since: float | None = None  # on the loop's clock; None while something is under way
+        self._over = False  # nothing more is read from this connection
+        self._http_version = "1.1"
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.flow = _Flow(transport, self.pipeline)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
+
+    def _arm(self, seconds: float, then: Callable[[], None]) -> None:
+        self._disarm()
+        self._timer = self.loop.call_later(seconds, then)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # ---- between requests ----
+
+    def _unset_keepalive_if_required(self) -> None:
+        """uvicorn cancels a timer and starts another for each request. Here one runs on, and looks when it is
+        due: that is a tenth of what an append costs outside of its commit."""
+        self._idle_since = None
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._look_again_in(self.timeout_keep_alive)
+
+    def _look_again_in(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closes a connection that has been idle for the whole time."""
+        self.timeout_keep_alive_task = None
+        if self._idle_since is None:
+            return  # the answer under way starts the timer
+        left_s = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._look_again_in(left_s)
+        elif not self.transport.is_closing():
+            self.transport.close()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """As uvicorn does, but for a callback of each task: the cycle itself says when it has ended."""
+        assert isinstance(cycle, Cycle | _LastWords)
+        cycle.task = self.loop.create_task(cycle.run_asgi(app))
+        cycle.tasks = self.tasks
+        self.tasks.add(cycle.task)
+
+    # ---- a request ----
+
+    def _begin(self, headers: list[tuple[bytes, bytes]], *, keep_alive: bool) -> None:
+        """Starts the request, or lines it up behind those before it."""
+        raw_path, _, query = self.url.partition(b"?")
+        path = raw_path.decode("ascii")
+        scope: HTTPScope = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": self._http_version,
+            "method": self.parser.get_method().decode("ascii"),
+            "scheme": self.scheme or "http",
+            "path": self.root_path + (unquote(path) if "%" in path else path),
+            "raw_path": self.root_path.encode("ascii") + raw_path,
+            "query_string": query,
+            "root_path": self.root_path,
+            "headers": headers,
+            "client": self.client,
+            "server": self.server,
+            "state": self.app_state.copy(),
+        }
+        previous = self.cycle
+        self.cycle = cycle = Cycle(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=keep_alive,
+            on_response=self.on_response_complete,
+        )
+        if previous is None or previous.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
+    # ---- the end ----
+
+    def _say_after_the_others(self, words: bytes) -> None:
+        last: Any = _LastWords(lambda: self._say(words))
+        self.pipeline.appendleft((last, self.app))
+
+    def _refusal(self, status: int, sentence: str) -> bytes:
+        body = json.dumps({"ok": False, "code": "bad_request", "error": sentence}).encode()
+        headers = dict(self.server_state.default_headers) | {
+            b"sluice-api": b"1",
+            b"content-type": b"application/json",
+            b"content-length": str(len(body)).encode(),
+            b"connection": b"close",
+        }
+        lines = b"".join([name + b": " + value + b"\r\n" for name, value in headers.items()])
+        return STATUS_LINE[status] + lines + b"\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
+
+    def _say(self, words: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(words)
+            self._linger()
+
+    def _linger(self) -> None:
+        """Ends our side of the connection, and the other after a while."""
+        self._over = True
+        if self.transport.can_write_eof():  # not of TLS
+            self.transport.write_eof()
+        self.flow.resume_reading()
+        self._arm(LINGER_S, self.transport.close)
+
+
+class _Flow(FlowControl):
+    """Reads on only while no request waits in line: uvicorn reads on whenever one of them starts, and a chunk
+    holds thousands, so the line of a client that never stops sending would grow for ever."""
+
+    def __init__(self, transport: asyncio.Transport, line: Sized) -> None:
+        super().__init__(transport)
+        self._line = line
+
+    def resume_reading(self) -> None:
+        if not self._line:
+            super().resume_reading()
+
+
+class _LastWords:
+    """Stands in the line of requests for a refusal."""
+
+    task: asyncio.Task[None]
+    tasks: set[asyncio.Task[None]]
+
+    def __init__(self, say: Callable[[], None]) -> None:
+        self._say = say
+
+    async def run_asgi(self, app: object) -> None:
+        self._say()
+        self.tasks.discard(self.task)
