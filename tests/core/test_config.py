@@ -125,11 +125,11 @@ def test_what_is_no_network_is_no_proxy(text: str) -> None:
 
 def test_rate_limits_are_off_unless_set() -> None:
     made = config()
-    assert (made.rate_limit_per_s, made.rate_limit_burst, made.unknown_keys_per_min) == (None, None, 600)
+    assert (made.rate_limit_per_s, made.rate_limit_burst, made.unknown_keys_per_min) == (None, None, None)
     made = config(
-        SLUICE_RATE_LIMIT_PER_S="50", SLUICE_RATE_LIMIT_BURST="500", SLUICE_UNKNOWN_KEYS_PER_MIN="0"
+        SLUICE_RATE_LIMIT_PER_S="50", SLUICE_RATE_LIMIT_BURST="500", SLUICE_UNKNOWN_KEYS_PER_MIN="600"
     )
-    assert (made.rate_limit_per_s, made.rate_limit_burst, made.unknown_keys_per_min) == (50, 500, 0)
+    assert (made.rate_limit_per_s, made.rate_limit_burst, made.unknown_keys_per_min) == (50, 500, 600)
 
 
 @pytest.mark.parametrize(

@@ -243,8 +243,9 @@ async def test_without_a_trusted_proxy_a_client_can_not_choose_its_address(confi
         assert all("from 127.0.0.1;" in each["error"] for each in limited)
 
 
-async def test_unknown_keys_may_be_left_unlimited(config: Config) -> None:
-    async with serving(replace(config, unknown_keys_per_min=0)) as served:
+@pytest.mark.parametrize("limit", [None, 0])
+async def test_unknown_keys_are_unlimited_unless_a_limit_is_set(config: Config, limit: int | None) -> None:
+    async with serving(replace(config, unknown_keys_per_min=limit)) as served:
         for _ in range(2 * UNKNOWN_PER_MIN):
             refused(await ask(served, unknown_key(), "192.0.2.1"), 401, "unauthorized")
 
