@@ -9,7 +9,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +68,8 @@ class Server:
     def _signal_all(self, number: signal.Signals) -> None:
         self.keeper.signal(number)
         for pid in self.children():
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):  # a backend that has just ended
+                os.kill(pid, number)
 
 
 @dataclass(slots=True)

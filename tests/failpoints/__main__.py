@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 
 import uvloop
 
@@ -22,7 +23,7 @@ from tests.servers import open_folder
 async def _main(asked: argparse.Namespace) -> int:
     with open_folder() as folder:
         async with Stage.open(folder) as stage:
-            run = Run(stage, asked.seed, print)
+            run = Run(stage, asked.seed, partial(print, flush=True))
             await run.rehearse()
             for point in run.missed:
                 print(f"MISSED {point}")
