@@ -40,6 +40,7 @@ from tests.log import drive
 
 PATIENCE_S = 12.0
 """Of a client, and for a scene to get where it wants."""
+LAST_LINES = 20
 SETTINGS = {
     "SLUICE_APPEND_DEADLINE_S": "6",
     "SLUICE_REDIS_TIMEOUT_S": "1",
@@ -91,6 +92,10 @@ class Forked:
         if self.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return "\n".join(self._log.read_text().splitlines()[-LAST_LINES:])
 
     async def kill(self) -> None:
         self.signal(signal.SIGKILL)
@@ -152,6 +157,8 @@ class Stage:
     async def end(self, *, retries: bool) -> list[str]:
         """What became of the case: every promise that was broken. A is dead afterwards."""
         self.a.disarm()
+        if self.a.fired and self._how[1] is signal.SIGKILL:
+            await drive.until(lambda: not self.a.alive)
         self.b.signal(signal.SIGCONT)
         for link in (self.redis_link, self.postgres_link):
             link.heal()
@@ -393,7 +400,7 @@ class Stage:
             while made.verdict is not Verdict.COMMITTED:
                 left_s = until - self._loop.time()
                 if left_s <= 0:
-                    return f"stuck: gateway {gateway.number}: {made.tries[-1]}"
+                    return f"stuck: gateway {gateway.number}: {made.tries[-1]}\n{gateway.last_words()}"
                 await self.client.attempt(made, gateway, timeout_s=left_s, caller=caller)
         finally:
             caller.close()
