@@ -257,7 +257,8 @@ class Committer:
             run.before = first.after
             del run.pendings[:half], run.placed[:half]
             return
-        await quarantine(self._postgres, self._partition, run.epoch, run.placed[0], str(refused))
+        if not await quarantine(self._postgres, self._partition, run.epoch, run.placed[0], str(refused)):
+            return  # another gateway was faster, with this or with that: the next swap finds out
         run.pendings[0].in_doubt = False
         run.pendings[0].resolve(Quarantined(str(refused)))
         run.pendings.clear()

@@ -140,13 +140,14 @@ class Journal:
             raise CannotHelp(str(trouble)) from trouble
 
 
-async def quarantine(postgres: Postgres, partition: Partition, epoch: int, bad: Placed, error: str) -> None:
+async def quarantine(postgres: Postgres, partition: Partition, epoch: int, bad: Placed, error: str) -> bool:
     """Keeps whole an append that Postgres refuses, and ends the epoch: all that was sequenced after it rests
-    on it. Raises PostgresTrouble."""
+    on it. False where the partition has gone on without us, and nothing was done. Raises PostgresTrouble."""
     entry = b"".join(pack_event(event) for event in bad.events)
     kept = await postgres.fetch("quarantine", partition.number, epoch, bad.first_seq, entry, error)
     partition.open = False
-    if kept:  # else another was faster with the same append
+    if kept:
         told = {"partition": partition.number, "seq": bad.first_seq, "why": error}
         told["correlation_id"] = str(UUID(bytes=bad.events[0].correlation_id))
         logger.critical("append_quarantined", extra=told)
+    return bool(kept)

@@ -17,13 +17,16 @@ from gateway.log.postgres import PostgresTrouble
 from gateway.log.reader import Range
 from tests.log.conftest import OpenLog
 from tests.log.drive import (
+    Gate,
     Place,
+    Proceed,
     append,
     appended,
     crash,
     event,
     hold_commits,
     hold_help,
+    interpose,
     lane,
     lose_fetches,
     new_stream,
@@ -285,6 +288,39 @@ async def test_what_a_dead_gateway_sequenced_and_postgres_refuses_is_quarantined
     assert outcome.first_version == 5
     for each in good:
         assert await living.event(stream.tenant, each.append_id) is not None
+    await check_invariants(place)
+
+
+async def test_what_another_commits_before_it_is_quarantined_is_not_called_not_committed(
+    open_log: OpenLog, place: Place
+) -> None:
+    """Postgres refuses a row for a cause that is gone a moment later; meanwhile the gateway stands still."""
+    slow, quick = await open_log(), await open_log()
+    stream = new_stream()
+    await appended(quick, append(stream))
+    await opened(slow, stream)
+    gate = Gate()
+
+    async def around(proceed: Proceed, name: str, *args: Any) -> Any:
+        if name == "quarantine":
+            await gate.hold()
+        return await proceed()
+
+    interpose(slow._postgres, "fetch", around)
+    helped = hold_help(quick)
+    await place.execute("""
+        INSERT INTO outbox SELECT 2, 1, recorded_at, gen_random_uuid(), tenant, correlation_id, causation_id,
+            p, spec_rev, append_id, digest, aggregate_type, 'by hand', type, actor_type, actor_id,
+            target_type, target_id, extra, payload FROM outbox""")
+    pending = slow.append(one := append(stream))
+    await gate.arrived()
+    await place.execute("DELETE FROM outbox WHERE aggregate_id = 'by hand'")
+    helped.open()
+    await until(lambda: quick.event(stream.tenant, one.append_id))
+    gate.open()
+    outcome = await pending
+    assert isinstance(outcome, Appended)
+    assert (outcome.first_version, outcome.event_ids) == (2, (one.append_id,))
     await check_invariants(place)
 
 
