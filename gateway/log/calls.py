@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gateway.events import Append
 from gateway.log.keys import PartitionKeys
 
-_facts: Final = struct.Struct(">dIIIB").pack
+_facts: Final = struct.Struct(">dIIII32s32sB").pack
 
 
 class CallHead(NamedTuple):
@@ -29,23 +29,27 @@ def sequence_call(
     keys: PartitionKeys, head: CallHead, appends: Sequence[Append], hints: Sequence[str]
 ) -> tuple[list[str], list[str | bytes | int]]:
     """KEYS, and ARGV after the nonce. A hint is '' or '<generation>:<head in Postgres>'."""
-    names = [keys.meta, keys.journal, *keys.identities, keys.calls]
+    names = [keys.meta, keys.journal, *keys.identities, keys.calls, keys.heads]
+    identities: list[bytes] = []
     facts: list[bytes] = []
     bodies: list[bytes] = []
     for append, hint in zip(appends, hints, strict=True):
         names.append(keys.stream(append.stream))
-        packed, header, told = append.packed, append.header, hint.encode()
-        count = len(packed)
-        front = _array(1 + count)
-        bodies.append(b"".join((front, header, *packed)))
-        first = 1 + len(front) + len(header)
+        identities += append.identities
+        packed, digests, told = append.packed, append.digests, hint.encode()
+        count, front = len(packed), _array(1 + len(packed)) + append.header
+        body = b"".join((front, *packed))
+        bodies.append(body)
         facts += (
-            _facts(append.expected, count, len(append.identities), first, len(told)),
-            told, append.request_digest, append.digests, *append.identities,
+            _facts(
+                append.expected, count, len(append.identities), len(body), len(front),
+                append.request_digest, digests[:32], len(told),
+            ),
+            told,
         )  # fmt: skip
         if count > 1:
-            facts.append(struct.pack(f">{count}I", *map(len, packed)))
-    return names, [*head, b"".join(facts), *bodies]
+            facts += (digests[32:], struct.pack(f">{count}I", *map(len, packed)))
+    return names, [*head, b"".join(identities), b"".join(facts), b"".join(bodies)]
 
 
 def _array(items: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -35,14 +36,23 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
         return next_chain(chain, self.first_version, self.digests)
 
 
-def placed_from_journal(entry: Sequence[Any]) -> tuple[Placed, str]:
-    """A journal entry and the chain that the script wrote after it. Digests are computed anew from the
-    events, so a commit on another's behalf is checked as one's own is."""
-    place, body = entry[1]
+def placed_from_journal(entry: Sequence[Any]) -> list[tuple[Placed, str]]:
+    """The appends of a journal entry, which are those of one call, each with the chain that the script wrote
+    after it."""
+    index, bodies = entry[1]
+    places = index.split(b" ")
+    parts = _bodies(struct.pack(">BI", 0xDD, len(places)) + bodies)
+    return [_placed(*each) for each in zip(places, parts, strict=True)]
+
+
+_bodies = msgspec.msgpack.Decoder(list[list[msgspec.Raw]]).decode
+
+
+def _placed(place: bytes, parts: Sequence[msgspec.Raw]) -> tuple[Placed, str]:
+    """Digests are computed anew from the events: a commit on another's behalf is checked as one's own is."""
     last_seq, first_version, chain = place.split(b":")
-    packed_header, *rest = map(bytes, _parts(body))
-    header: Header = unpack_header(packed_header)
-    packed = tuple(rest)
+    header: Header = unpack_header(parts[0])
+    packed = tuple(map(bytes, parts[1:]))
     placed = Placed(
         stream=header.stream,
         append_id=header.append_id,
@@ -54,9 +64,6 @@ def placed_from_journal(entry: Sequence[Any]) -> tuple[Placed, str]:
         last_seq=int(last_seq),
     )
     return placed, chain.decode()
-
-
-_parts = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 def stream_entry(entry: Sequence[Any]) -> tuple[int, int, bytes]:

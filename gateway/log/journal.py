@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from dataclasses import dataclass, replace
 from uuid import UUID
@@ -16,7 +17,8 @@ from gateway.log.scripts import RedisTrouble, Scripts
 
 logger = logging.getLogger("sluice.log")
 
-_ENTRIES_A_CALL = 100
+# An entry has what one call sequenced: sequence_bytes_max at most, or one append that is larger.
+_ENTRIES_A_CALL = 16
 
 
 class CannotHelp(Exception):
@@ -55,13 +57,13 @@ class Journal:
         it could ever be committed.
         """
         committed = 0
-        entries = _ENTRIES_A_CALL
+        most: int | None = None
         while True:
             try:
                 row = await self._current(partition)
                 if to_seq is not None and row.seq >= to_seq:
                     return committed
-                tail = await self._read(partition, row, entries)
+                tail = await self._read(partition, row, most)
                 if tail.c > row.seq:
                     await self._refuse_if_lost(partition, tail.c)
                     continue
@@ -75,7 +77,7 @@ class Journal:
                 if len(tail.run) == 1:
                     await self._quarantine(partition, row.epoch, tail.run[0], str(refused))
                     raise CannotHelp(f"partition {partition.number}: {refused}") from refused
-                entries = 1
+                most = 1
             except (_Hole, ChainBroken) as broken:
                 await self._abandon(partition, row.epoch, str(broken))
                 raise CannotHelp(f"partition {partition.number}: {broken}") from broken
@@ -90,9 +92,10 @@ class Journal:
         partition.known(row.seq, row.chain)
         return row
 
-    async def _read(self, partition: Partition, row: PartitionRow, entries: int) -> _Tail:
+    async def _read(self, partition: Partition, row: PartitionRow, most: int | None) -> _Tail:
+        """At most so many appends. An entry may begin before the row: Postgres may have its first appends."""
         keys = partition.keys
-        args = (partition.epoch, row.seq, entries)
+        args = (partition.epoch, row.seq, _ENTRIES_A_CALL)
         reply = await self._scripts.run("journal", (keys.meta, keys.journal), args)
         if reply[0] == b"FENCED":
             raise CannotHelp(f"partition {partition.number}: Redis is fenced ({reply[1].decode()})")
@@ -100,11 +103,14 @@ class Journal:
         if tail.c > row.seq:
             return tail
         chain, seq = row.chain, row.seq
-        for entry in reply[4]:
-            placed, chain = placed_from_journal(entry)
+        for placed, after in itertools.chain.from_iterable(map(placed_from_journal, reply[4])):
+            if placed.last_seq <= row.seq:
+                continue
             if placed.first_seq != seq + 1:
                 raise _Hole(f"the journal has a hole after seq {seq}")
-            seq = placed.last_seq
+            if len(tail.run) == most:
+                break
+            seq, chain = placed.last_seq, after
             tail.run.append(placed)
         return replace(tail, chain=chain)
 

@@ -18,6 +18,7 @@ class PartitionKeys:
     journal: str
     identities: tuple[str, str]
     calls: str
+    heads: str
 
     def stream(self, stream: Stream) -> str:
         return f"{self.prefix}s:{stream.tenant.hex()}:{stream.aggregate_type}:{stream.key}"
@@ -32,6 +33,7 @@ def partition_keys(instance: UUID, partition: int, epoch: int) -> PartitionKeys:
         journal=f"{prefix}j",
         identities=(f"{prefix}i0", f"{prefix}i1"),
         calls=f"{prefix}n",
+        heads=f"{prefix}h",
     )
 
 

@@ -158,7 +158,7 @@ class Reader:
     async def _without_doubt(
         self, batch: Sequence[Range], generation: bytes, replies: list[Any]
     ) -> list[_Here]:
-        seqs = [int(seq) for _, doubt, _ in replies for seq in doubt[1::3]]
+        seqs = [int(seq) for _, doubt, _, _ in replies for seq in doubt[1::3]]
         confirmed: set[tuple[int, bytes]] = set()
         if seqs:
             rows = await self._postgres.fetch("confirm", self._partition.number, seqs)
@@ -215,20 +215,24 @@ class Reader:
             for row in reversed(rows):
                 args += (row["version"], row["seq"], pack_event(event_of(row)))
             if rows:
-                await self._scripts.run("fill", (keys.meta, keys.stream(stream)), args)
+                await self._scripts.run("fill", (keys.meta, keys.stream(stream), keys.heads), args)
         except (PostgresTrouble, RedisTrouble) as trouble:
             told = {"partition": self._partition.number, "why": str(trouble)}
             logger.info("stream_not_filled", extra=told)
 
 
 def _here(wanted: Range, reply: list[Any], confirmed: set[tuple[int, bytes]], generation: bytes) -> _Here:
-    head, doubt, entries = reply
+    head, doubt, entries, grounded = reply
     length = int(head)
     # Newest first, as long as Postgres does not know them; all below the first it knows are committed.
     for version, seq, event_id in zip(doubt[::3], doubt[1::3], doubt[2::3], strict=True):
         if (int(seq), event_id) in confirmed:
             break
         length = int(version) - 1
+    else:
+        if not grounded:
+            # What comes before the first entry here was never here, or somebody deleted it uncommitted.
+            length = 0
     events = []
     for entry in entries:
         version, _, packed = stream_entry(entry)

@@ -139,7 +139,9 @@ class Verifier:
         row = await self._row(partition)
         keys = partition.keys_in(row.epoch)
         try:
-            reply = await self._scripts.run("inspect", (keys.meta, keys.journal), (row.epoch, row.seq))
+            reply = await self._scripts.run(
+                "inspect", (keys.meta, keys.journal, keys.heads), (row.epoch, row.seq)
+            )
         except RedisTrouble as error:
             raise CannotVerify(f"partition {partition.number}: {error}") from error
         return row, Inspection.from_reply(reply)
@@ -177,7 +179,7 @@ class Verifier:
         self._changes.sealed(partition.number, row.epoch, sealed.seq)
         keys = partition.keys_in(sealed.epoch)
         args = (sealed.epoch, seen.replid, sealed.seq, sealed.chain, self._identity_window)
-        if not await self._done("install", (keys.meta,), args):
+        if not await self._done("install", (keys.meta, keys.heads), args):
             return False
         partition.adopt(sealed.epoch, sealed.seq, sealed.chain)
         return True

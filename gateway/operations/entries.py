@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,6 +13,8 @@ from gateway.log.scripts import Scripts
 
 # An append is at most a request's body, 1 MiB by default: a page stays within a few dozen.
 PAGE_ENTRIES: Final = 50
+# And what one call of a gateway sequenced is at most SLUICE_SEQUENCE_BYTES_MAX, also 1 MiB by default.
+PAGE_CALLS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Journaled:
-    """A journal entry: the append, and the chain that the script wrote after it."""
+    """An append in the journal, and the chain that the script wrote after it."""
 
     placed: Placed
     chain: str
@@ -67,16 +70,18 @@ async def meta(scripts: Scripts, keys: PartitionKeys) -> Meta:
 async def journaled(
     scripts: Scripts, keys: PartitionKeys, after: int, to: int, *, most: int | None = None
 ) -> AsyncIterator[Journaled]:
-    """The journal's entries whose last seq is beyond `after` and at most `to`, in order, at most so many.
+    """The journal's appends whose last seq is beyond `after` and at most `to`, in order, at most so many.
     Raises RedisTrouble."""
     left = most
     while after < to and left != 0:
-        page = PAGE_ENTRIES if left is None else min(left, PAGE_ENTRIES)
-        _, entries = await read(scripts, keys, keys.journal, f"({after}", str(to), most=page)
-        for entry in entries:
-            each = Journaled(*placed_from_journal(entry))
-            yield each
-            after = each.placed.last_seq
-        if len(entries) < page:
+        _, entries = await read(scripts, keys, keys.journal, str(after + 1), most=PAGE_CALLS)
+        before = after
+        for placed, chain in itertools.chain.from_iterable(map(placed_from_journal, entries)):
+            if placed.last_seq > to or left == 0:
+                return
+            if placed.last_seq > before:
+                yield Journaled(placed, chain)
+                after = placed.last_seq
+                left = None if left is None else left - 1
+        if len(entries) < PAGE_CALLS:
             return
-        left = None if left is None else left - page

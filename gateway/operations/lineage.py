@@ -47,7 +47,7 @@ async def segments(place: Place, p: int, row: PartitionRow, seen: Inspection) ->
         _, oldest = await read(place.scripts, keys, keys.journal, most=1)
         _, newest = await read(place.scripts, keys, keys.journal, most=1, newest_first=True)
         if oldest and newest:
-            first, last = placed_from_journal(oldest[0])[0], placed_from_journal(newest[0])[0]
+            (first, _), (last, _) = placed_from_journal(oldest[0])[0], placed_from_journal(newest[0])[-1]
             found.append(Segment(epoch, first.first_seq, last.last_seq))
     # Where the last epoch's journal is empty, it begins after its watermark; beyond q nothing counts.
     if not found or found[-1].epoch != seen.epoch:

@@ -14,7 +14,7 @@ from asyncpg.pgproto.pgproto import UUID
 from redis.exceptions import RedisError
 
 from gateway.events import Stream, pack_event
-from gateway.log.entries import event_of, stream_entry
+from gateway.log.entries import event_of, placed_from_journal, stream_entry
 from gateway.log.keys import PartitionKeys
 from gateway.log.scripts import RedisTrouble
 from gateway.log.witness import Witness
@@ -83,7 +83,7 @@ def _entry_trouble(before: Journaled, each: Journaled) -> str | None:
 async def _trimmed(place: Place, keys: PartitionKeys, entry: Journaled) -> bool:
     """Whether the journal begins after this entry by now."""
     _, oldest = await read(place.scripts, keys, keys.journal, most=1)
-    return not oldest or int(oldest[0][0][:-2]) > entry.placed.last_seq
+    return not oldest or placed_from_journal(oldest[0])[0][0].first_seq > entry.placed.last_seq
 
 
 async def _tail_trouble(place: Place, keys: PartitionKeys, looked: Looked, report: Report) -> str | None:

@@ -79,5 +79,5 @@ async def rewind(place: Place, loss: Loss, identity_window: int) -> int:
     keys = place.keys(standing.p, epoch)
     install = (epoch, seen.replid, begun[0]["seq"], begun[0]["chain"], identity_window)
     with suppress(RedisTrouble):
-        await place.scripts.run("install", (keys.meta,), install)
+        await place.scripts.run("install", (keys.meta, keys.heads), install)
     return epoch

@@ -41,7 +41,9 @@ async def stand(place: Place, p: int) -> Standing:
     row = await place.postgres.partition(p)
     keys = place.keys(p, row.epoch)
     args = (row.epoch, row.seq)
-    seen = Inspection.from_reply(await place.scripts.run("inspect", (keys.meta, keys.journal), args))
+    seen = Inspection.from_reply(
+        await place.scripts.run("inspect", (keys.meta, keys.journal, keys.heads), args)
+    )
     if not seen.master:
         raise OperationFailed("this Redis is a replica: SLUICE_REDIS_URL must lead to the primary")
     if seen.witness.ahead_of(row):

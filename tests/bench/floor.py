@@ -82,8 +82,12 @@ async def _sequence(options: Options, stand: Stand) -> Measured:
 
 async def _install(runner: scripts.Scripts, keys: PartitionKeys) -> None:
     """A partition whose first epoch begins empty, as gateway/log/verify.py makes one."""
-    seen = Inspection.from_reply(await runner.run("inspect", (keys.meta, keys.journal), (EPOCH, 0)))
-    reply = await runner.run("install", (keys.meta,), (EPOCH, seen.replid, 0, "", Config.identity_window))
+    seen = Inspection.from_reply(
+        await runner.run("inspect", (keys.meta, keys.journal, keys.heads), (EPOCH, 0))
+    )
+    reply = await runner.run(
+        "install", (keys.meta, keys.heads), (EPOCH, seen.replid, 0, "", Config.identity_window)
+    )
     assert reply[0] == b"OK", reply
 
 

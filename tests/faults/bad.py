@@ -88,9 +88,10 @@ def _chain_over_requests() -> None:
         return msgspec.structs.replace(made, digests=made.request_digest * len(made.events))
 
     def placed_from_journal(entry: Any) -> Any:
-        placed, chain = real_placed(entry)
-        digests = placed.request_digest * len(placed.events)
-        return msgspec.structs.replace(placed, digests=digests), chain
+        return [
+            (msgspec.structs.replace(placed, digests=placed.request_digest * len(placed.events)), chain)
+            for placed, chain in real_placed(entry)
+        ]
 
     assert gateway.admit.append.make_append is real_make
     gateway.admit.append.make_append = make_append
@@ -99,9 +100,13 @@ def _chain_over_requests() -> None:
 
 def _validate_all_then_write() -> None:
     _edit("local heads, blocked = {}, {}", "local heads, blocked, added = {}, {}, {}", "sequence")
-    _edit("local version = head + 1", "local version = head + (added[key] or 0) + 1", "sequence")
+    _edit(
+        "local version, before = head + 1, q",
+        "head = head + (added[key] or 0) local version, before = head + 1, q",
+        "sequence",
+    )
     _edit("heads[key] = head + n", "added[key] = (added[key] or 0) + n", "sequence")
-    _edit("for k = first, last do claimed[identities[k]] = claim end", "", "sequence")
+    _edit("    claimed[identity] = value\n", "", "sequence")
 
 
 def _no_call_number() -> None:

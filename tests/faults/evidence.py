@@ -142,9 +142,9 @@ async def _copy(
     keys = partition_keys(UUID(bytes=cluster.instance), partition, meta.epoch)
     journal = []
     for entry in await redis.eval(_RANGE, 1, keys.journal):
-        placed, chain = placed_from_journal(entry)
-        packed = tuple(pack_event(event) for event in placed.events)
-        journal.append(Placed(placed.first_seq, placed.first_version, packed, chain))
+        for placed, chain in placed_from_journal(entry):
+            packed = tuple(pack_event(event) for event in placed.events)
+            journal.append(Placed(placed.first_seq, placed.first_version, packed, chain))
     here = {tenant.id for tenant in cluster.tenants if tenant.partition == partition}
     streams = {}
     for place in places:

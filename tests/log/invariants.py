@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from gateway.events import Event, Stream, pack_event, row_digest
 from gateway.log.chain import roll
-from gateway.log.entries import placed_from_journal, stream_entry
+from gateway.log.entries import Placed, placed_from_journal, stream_entry
 from gateway.log.keys import PartitionKeys, partition_keys
 from tests.log.drive import Place, until
 
@@ -119,7 +119,11 @@ async def _check_redis(redis: Redis, keys: PartitionKeys, row: Any, rows: list[A
 
 
 def _check_journal_entry(entry: Any, rows: list[Any]) -> None:
-    placed, chain = placed_from_journal(entry)
+    for placed, chain in placed_from_journal(entry):
+        _check_journaled(placed, chain, rows)
+
+
+def _check_journaled(placed: Placed, chain: str, rows: list[Any]) -> None:
     there = rows[placed.first_seq - 1 : placed.last_seq]
     assert [each["digest"] for each in there] == [
         placed.digests[32 * n : 32 * n + 32] for n in range(len(placed.events))

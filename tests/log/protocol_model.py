@@ -6,6 +6,7 @@ Two parts that know nothing of each other, as in the real thing: `RedisModel` is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -57,7 +58,9 @@ class RedisModel:
     fence: bool = True
     torn: bool = False
     journal: dict[int, Entry] = field(default_factory=dict)
-    streams: dict[Stream, int] = field(default_factory=dict)
+    heads: dict[Stream, int] | None = field(default_factory=dict)  # None: lost
+    past: str = ""
+    at_c: str | None = None  # chain at c
     claims: tuple[dict[bytes, str], dict[bytes, str]] = field(default_factory=lambda: ({}, {}))
     calls: dict[str, int] = field(default_factory=dict)
 
@@ -71,11 +74,18 @@ class RedisModel:
     def chain_at(self, seq: int) -> str | None:
         if seq == self.q:
             return self.h
+        if seq == self.c and self.at_c is not None:
+            return self.at_c
         return self.journal[seq].chain if seq in self.journal else None
 
+    def begun_at(self, seq: int) -> str | None:
+        """The chain where one of the last calls began, which is known without the journal."""
+        found = re.search(f" {seq}:([0-9a-f]*)", self.past)
+        return found[1] if found else self.chain_at(seq)
+
     def advance(self, told: Place) -> None:
-        if self.c < told[0] <= self.q and self.chain_at(told[0]) == told[1]:
-            self.c = told[0]
+        if self.c < told[0] <= self.q and self.begun_at(told[0]) == told[1]:
+            self.c, self.at_c = told
 
     def sequence(self, call: Call) -> tuple[list[int | bytes], list[Entry]]:
         """Answers, and what was placed; the call is not fenced."""
@@ -109,8 +119,9 @@ class RedisModel:
         return answers, placed
 
     def _head(self, stream: Stream, hint: str) -> int | None:
-        if stream in self.streams:
-            return self.streams[stream]
+        assert self.heads is not None
+        if stream in self.heads:
+            return self.heads[stream]
         generation, _, known = hint.partition(":")
         return int(known) if generation == f"{self.epoch}.{self.gen}" else None
 
@@ -128,8 +139,11 @@ class RedisModel:
 
     def _write(self, placed: Sequence[Entry]) -> None:
         current = self.q // self.w
+        assert self.heads is not None
+        if placed:
+            self.past = f"{self.past} {self.q}:{self.h}"[-480:]
         for each in placed:
-            self.streams[each.append.stream] = each.first_version + len(each.append.events) - 1
+            self.heads[each.append.stream] = each.first_version + len(each.append.events) - 1
             self.journal[each.last_seq] = each
             turn = each.last_seq // self.w
             if turn > current:

@@ -36,7 +36,7 @@ class Partition:
 
     async def install(self, epoch: int = 1, seq: int = 0, chain: str = "", w: int = 20_000) -> bytes:
         args = (epoch, await self.replid(), seq, chain, w)
-        (answer,) = await self.scripts.run("install", (self.keys.meta,), args)
+        (answer,) = await self.scripts.run("install", (self.keys.meta, self.keys.heads), args)
         if answer == b"OK":
             self.epoch = epoch
         return answer

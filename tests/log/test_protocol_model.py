@@ -54,7 +54,8 @@ Answers = tuple[list[int | bytes], list[Entry], tuple[int, str]]
 """Of a call: to each append, what was placed, and (q, h) before it."""
 
 FAULTS = (
-    "flush", "delete meta", "delete journal", "delete claims", "delete stream", "delete stream", "tear",
+    "flush", "delete meta", "delete journal", "delete claims", "delete stream", "delete stream",
+    "delete heads", "tear",
     "older epoch", "another life", "seal", "set back", "set back in one life", "set back in one life",
 )  # fmt: skip
 FATES = st.sampled_from(["answered"] * 5 + ["waiting", "looked up", "looked up", "lost", "late", "late"])
@@ -315,6 +316,10 @@ class Protocol(RuleBasedStateMachine):
             return None
         model.calls[call.caller] = call.number
         model.advance(call.told)
+        if model.heads is None:
+            model.torn = True
+            assert reply == [b"FENCED", b"torn"]
+            return None
         before = model.q, model.h
         answers, placed = model.sequence(call)
         assert reply[7:] == answers
@@ -445,6 +450,7 @@ class Protocol(RuleBasedStateMachine):
         goes_on = (
             model is not None
             and model.closed(pg.epoch) is None
+            and model.heads is not None
             and model.q >= len(pg.rows)
             and (not pg.rows or model.chain_at(len(pg.rows)) == pg.chain)
         )
@@ -452,7 +458,7 @@ class Protocol(RuleBasedStateMachine):
             pg.epoch += 1
             seq, chain = pg.place
             gen = 1 if model is None else model.gen + 1
-            self.redis_model = RedisModel(pg.epoch, gen, IDENTITY_WINDOW, seq, chain, seq)
+            self.redis_model = RedisModel(pg.epoch, gen, IDENTITY_WINDOW, seq, chain, seq, at_c=chain)
         assert gateway.partition.open
         assert (gateway.partition.epoch, gateway.partition.committed_seq) == (pg.epoch, len(pg.rows))
 
@@ -481,8 +487,8 @@ class Protocol(RuleBasedStateMachine):
         heard = model is not None and model.closed(gateway.partition.epoch) is None
         if model is not None and heard and trusted and gateway.partition.open:
             model.advance((gateway.partition.committed_seq, gateway.partition.committed_chain))
-            if page.length and stream not in model.streams:
-                model.streams[stream] = page.length  # it was filled
+            if page.length and model.heads is not None and stream not in model.heads:
+                model.heads[stream] = page.length  # it was filled
 
     # -- faults
 
@@ -510,7 +516,10 @@ class Protocol(RuleBasedStateMachine):
 
     def _delete_stream(self, stream: int) -> None:
         self.run(self._redis("UNLINK", self._keys_now().stream(self.streams[stream])))
-        self._model().streams.pop(self.streams[stream], None)
+
+    def _delete_heads(self, _: int) -> None:
+        self.run(self._redis("UNLINK", self._keys_now().heads))
+        self._model().heads = None
 
     def _tear(self, _: int) -> None:
         """As a script does that fails between its writes."""

@@ -162,10 +162,12 @@ async def test_a_deleted_stream_is_cold(open_log: OpenLog, place: Place, redis: 
     await check_invariants(place)
 
 
+@pytest.mark.parametrize("head_too", [False, True])
 async def test_a_stream_deleted_with_uncommitted_events_harms_nothing_that_was_acknowledged(
-    open_log: OpenLog, place: Place, redis: Redis
+    open_log: OpenLog, place: Place, redis: Redis, head_too: bool
 ) -> None:
-    """What is sequenced on the wrong head is refused by Postgres; the partition goes on without it."""
+    """Its head is known without it. What is sequenced on a wrong head is refused by Postgres; the partition
+    goes on without it."""
     log, other = await open_log(), await open_log()
     stream, beside = new_stream(), None
     beside = new_stream(stream.tenant)
@@ -175,14 +177,34 @@ async def test_a_stream_deleted_with_uncommitted_events_harms_nothing_that_was_a
         hold_help(each)
     first = log.append(append(stream, 2))
     await gate.arrived()
-    await redis.delete(lane(log, stream).partition.keys.stream(stream))
-    wrong, good = other.append(append(stream)), other.append(append(beside))
+    keys = lane(log, stream).partition.keys
+    await redis.delete(keys.stream(stream))
+    if head_too:
+        await redis.hdel(keys.heads, keys.stream(stream))
+    second, good = other.append(append(stream)), other.append(append(beside))
     await until(lambda: not lane(other, stream).sequencer._queue)
     gate.open()
-    assert tally([await first, await wrong, await good]) == {"Appended": 2, "Quarantined": 1}
-    assert await log.length(stream) == 2
+    outcomes = tally([await first, await second, await good])
+    assert outcomes == ({"Appended": 2, "Quarantined": 1} if head_too else {"Appended": 3})
+    length = await log.length(stream)
+    assert length == (2 if head_too else 3)
     (outcome,) = await appended(other, append(stream))
+    assert outcome.first_version == length + 1
+    await check_invariants(place)
+
+
+async def test_lost_heads_end_the_epoch_and_appends_go_on(
+    open_log: OpenLog, place: Place, redis: Redis
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream, 2))
+    partition = lane(log, stream).partition
+    epoch = partition.epoch
+    await redis.delete(partition.keys.heads)
+    (outcome,) = await appended(log, append(stream, expected=2))
     assert outcome.first_version == 3
+    assert partition.epoch > epoch
     await check_invariants(place)
 
 

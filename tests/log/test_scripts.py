@@ -48,7 +48,8 @@ async def test_the_journal_holds_what_any_gateway_needs_to_commit(partition: Par
     stream = new_stream()
     appends = [append(stream, 2, key=b"k"), append(stream)]
     await partition.answers(*appends)
-    placed = [placed_from_journal(entry) for entry in await partition.entries(partition.keys.journal)]
+    (entry,) = await partition.entries(partition.keys.journal)
+    placed = placed_from_journal(entry)
     for (there, chain), one, (version, last) in zip(placed, appends, [(1, 2), (3, 3)], strict=True):
         assert (there.stream, there.append_id, there.events) == (stream, one.append_id, one.events)
         assert (there.chosen, there.request_digest) == (one.chosen, one.request_digest)
@@ -131,6 +132,38 @@ async def test_a_stream_that_is_not_here_is_cold_never_new(partition: Partition)
 @pytest.mark.parametrize("hint", ["1.2:5", "2.1:5", "1:5", "1.1:", "nonsense"])
 async def test_a_hint_of_another_generation_or_epoch_is_no_hint(partition: Partition, hint: str) -> None:
     assert await partition.answers(append(new_stream()), hints=[hint]) == [b"X"]
+
+
+async def test_a_head_outlives_its_stream(partition: Partition) -> None:
+    """What is sequenced and not committed may be in it, which no hint knows."""
+    stream = new_stream()
+    await partition.answers(append(stream, 2))
+    await partition.redis.delete(partition.keys.stream(stream))
+    assert await partition.answers(append(stream)) == [3]
+
+
+@pytest.mark.parametrize("left", [None, {"": "7"}])
+async def test_lost_heads_are_never_taken_for_streams_without_events(
+    partition: Partition, left: dict[str, str] | None
+) -> None:
+    stream, heads = new_stream(), partition.keys.heads
+    await partition.answers(append(stream))
+    await partition.redis.delete(heads)
+    if left is not None:
+        await partition.redis.hset(heads, mapping=left)
+    assert await partition.sequence(append(stream)) == [FENCED, b"torn"]
+    assert (await partition.meta())["torn"] == "heads"
+    assert len(await partition.entries(partition.keys.stream(stream))) == 1
+
+
+async def test_appends_that_are_refused_are_not_in_the_journal(partition: Partition) -> None:
+    stream = new_stream()
+    appends = [append(stream, 2), append(stream, expected=9), append(stream, 20), append(stream, expected=0)]
+    assert await partition.answers(appends[1], *appends, append(stream)) == [b"C0", 1, b"C2", 3, b"C22", 23]
+    (entry,) = await partition.entries(partition.keys.journal)
+    assert [
+        (placed.append_id, placed.first_version, placed.last_seq) for placed, _ in placed_from_journal(entry)
+    ][:2] == [(appends[0].append_id, 1, 2), (appends[2].append_id, 3, 22)]
 
 
 async def test_what_is_here_outweighs_a_hint(partition: Partition) -> None:
@@ -257,7 +290,10 @@ async def test_what_contradicts_the_caller_fences_every_script(
     read = await partition.scripts.run("read", (keys.meta, keys.journal, key), (1, 0, "", 1, 1, 9, 9, 0))
     assert read == [FENCED, reason]
     assert await partition.scripts.run("journal", (keys.meta, keys.journal), (1, 0, 9)) == [FENCED, reason]
-    assert await partition.scripts.run("fill", (keys.meta, key), (1, "1.1", "")) == [FENCED, reason]
+    assert await partition.scripts.run("fill", (keys.meta, key, keys.heads), (1, "1.1", "")) == [
+        FENCED,
+        reason,
+    ]
     assert await partition.meta() == before
     assert len(await partition.entries(key)) == 1
 
@@ -274,7 +310,7 @@ async def test_an_error_between_the_writes_leaves_the_partition_torn(partition: 
 
 async def test_an_error_before_the_writes_leaves_nothing(partition: Partition) -> None:
     stream, keys = new_stream(), partition.keys
-    await partition.redis.set(keys.stream(stream), "no stream")
+    await partition.redis.set(keys.heads, "no hash")
     with pytest.raises(RedisTrouble, match="WRONGTYPE"):
         await partition.sequence(append(new_stream(stream.tenant)), append(stream))
     meta = await partition.meta()
@@ -287,7 +323,9 @@ async def test_an_installation_needs_a_later_epoch_and_the_server_that_was_inspe
 ) -> None:
     assert await partition.install(epoch=1) == b"STALE"
     args = (2, "0" * 40, 0, "", 1)
-    assert await partition.scripts.run("install", (partition.keys.meta,), args) == [b"STALE"]
+    assert await partition.scripts.run("install", (partition.keys.meta, partition.keys.heads), args) == [
+        b"STALE"
+    ]
     assert await partition.install(epoch=3, seq=7, chain="h") == b"OK"
     meta = await partition.meta()
     assert (meta["q"], meta["c"], meta["h"], meta["ch"], meta["gen"]) == ("7", "7", "h", "h", "2")
@@ -303,9 +341,9 @@ async def test_an_inspection_tells_the_chain_where_postgres_stands(partition: Pa
         chains.append(next_chain(chains[-1], n + 1, one.digests))
     await partition.sequence(told=(1, chains[1]))
     for seq, chain in [(1, chains[1]), (2, chains[2]), (3, chains[3]), (4, ""), (0, "")]:
-        reply = await partition.scripts.run("inspect", (keys.meta, keys.journal), (1, seq))
+        reply = await partition.scripts.run("inspect", (keys.meta, keys.journal, keys.heads), (1, seq))
         assert reply[-1].decode() == chain, seq
-    reply = await partition.scripts.run("inspect", (keys.meta, keys.journal), (2, 3))
+    reply = await partition.scripts.run("inspect", (keys.meta, keys.journal, keys.heads), (2, 3))
     assert reply[-1] == b""
 
 
@@ -319,7 +357,7 @@ async def test_a_stream_is_filled_in_front_of_what_is_here(partition: Partition)
     args: list[Any] = [1, "1.1", "4"]
     for n, each in enumerate(older):
         args += [n + 1, 100 + n, pack_event(each)]
-    assert await partition.scripts.run("fill", (keys.meta, keys.stream(stream)), args) == [b"OK"]
+    assert await partition.scripts.run("fill", (keys.meta, keys.stream(stream), keys.heads), args) == [b"OK"]
     entries = [stream_entry(each) for each in await partition.entries(keys.stream(stream))]
     assert [each[0] for each in entries] == [1, 2, 3, 4, 5]
     assert [each[2] for each in entries[:3]] == [pack_event(each) for each in older]
@@ -333,8 +371,32 @@ async def test_a_stream_that_changed_meanwhile_is_not_filled(
     stream, keys = new_stream(), partition.keys
     await partition.answers(append(stream), hints=["1.1:3"])
     args = (1, gen, first, 3, 100, pack_event(event()))
-    assert await partition.scripts.run("fill", (keys.meta, keys.stream(stream)), args) == [b"STALE"]
+    assert await partition.scripts.run("fill", (keys.meta, keys.stream(stream), keys.heads), args) == [
+        b"STALE"
+    ]
     assert len(await partition.entries(keys.stream(stream))) == 1
+
+
+async def test_a_stream_that_was_deleted_is_filled_up_to_what_was_sequenced_or_not_at_all(
+    partition: Partition,
+) -> None:
+    stream, keys = new_stream(), partition.keys
+    one = append(stream, 2)
+    await partition.answers(one)
+    await partition.redis.delete(keys.stream(stream))
+    names = (keys.meta, keys.stream(stream), keys.heads)
+    filled: list[Any] = [1, "1.1", "", 1, 1, one.packed[0]]
+    assert await partition.scripts.run("fill", names, filled) == [b"STALE"]
+    assert await partition.scripts.run("fill", names, [*filled, 2, 2, one.packed[1]]) == [b"OK"]
+    assert await partition.answers(append(stream, expected=2), hints=[""]) == [3]
+
+
+async def test_a_stream_that_was_filled_has_a_head(partition: Partition) -> None:
+    stream, keys = new_stream(), partition.keys
+    args = (1, "1.1", "", 7, 100, pack_event(event()))
+    names = (keys.meta, keys.stream(stream), keys.heads)
+    assert await partition.scripts.run("fill", names, args) == [b"OK"]
+    assert await partition.answers(append(stream), hints=[""]) == [8]
 
 
 # -- replies

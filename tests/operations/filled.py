@@ -43,7 +43,8 @@ async def fill(log: Log, tenants: int = 3) -> list[Stream]:
             continue
         for name in ("a", "b"):
             stream = new_stream(tenant, name)
-            await appended(log, append(stream), append(stream, 4, key=name.encode()), append(stream, 2))
+            for one in (append(stream), append(stream, 4, key=name.encode()), append(stream, 2)):
+                await appended(log, one)  # a call, and so an entry of the journal, of its own
             streams.append(stream)
     partitions = [each.partition for each in log._lanes]
     await until(lambda: all(each.open and each.watermark == each.committed_seq for each in partitions))

@@ -1,6 +1,6 @@
 -- What this server says of the partition, believed or not.
 --
--- KEYS  1 meta, 2 journal of the epoch that Postgres names
+-- KEYS  1 meta, 2 journal and 3 heads of the epoch that Postgres names
 -- ARGV  1 nonce, 2 epoch, 3 seq that Postgres names
 -- returns {nonce, 1 if master, replid, epoch, fence, torn, q, h, c, chain at c, chain at seq};
 --         what is missing is ''
@@ -10,13 +10,13 @@ local m = redis.call('HMGET', META, 'epoch', 'fence', 'torn', 'q', 'h', 'c', 'ch
 for i = 1, 7 do m[i] = m[i] or '' end
 local chain = ''
 if m[1] == ARGV[2] then
+  if redis.call('HGET', KEYS[3], '') ~= ARGV[2] then m[3] = 'heads' end
   if m[4] == ARGV[3] then
     chain = m[5]
   elseif m[6] == ARGV[3] then
     chain = m[7]
   else
-    local entry = redis.call('XRANGE', KEYS[2], ARGV[3], ARGV[3], 'COUNT', 1)[1]
-    if entry then chain = string.match(entry[2][1], '%x*$') end
+    chain = chain_in(KEYS[2], ARGV[3]) or ''
   end
 end
 return { NONCE, master and 1 or 0, replid, m[1], m[2], m[3], m[4], m[5], m[6], m[7], chain }

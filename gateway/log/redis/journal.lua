@@ -6,5 +6,5 @@
 
 local p, reason = open_partition(ARGV[2])
 if not p then return { NONCE, 'FENCED', reason } end
-local entries = redis.call('XRANGE', KEYS[2], '(' .. ARGV[3], '+', 'COUNT', ARGV[4])
+local entries = redis.call('XRANGE', KEYS[2], text(tonumber(ARGV[3]) + 1), '+', 'COUNT', ARGV[4])
 return { NONCE, 'OK', whole(p.q), p.h, whole(p.c), entries }

@@ -45,12 +45,25 @@ end
 local function open_partition(epoch)
   local master, replid = server_identity()
   if not master then return nil, 'replica' end
-  local m = redis.call('HMGET', META, 'epoch', 'fence', 'torn', 'q', 'h', 'c', 'gen', 'w')
+  local m = redis.call('HMGET', META, 'epoch', 'fence', 'torn', 'q', 'h', 'c', 'gen', 'w', 'past')
   if not m[1] then return nil, 'missing' end
   if m[1] ~= epoch then return nil, 'epoch' end
   if m[2] ~= replid then return nil, 'fence' end
   if m[3] ~= '' then return nil, 'torn' end
-  return { q = tonumber(m[4]), h = m[5], c = tonumber(m[6]), gen = epoch .. '.' .. m[7], w = tonumber(m[8]) }
+  return { q = tonumber(m[4]), h = m[5], c = tonumber(m[6]), gen = epoch .. '.' .. m[7], w = tonumber(m[8]),
+    past = m[9] or '' }
+end
+
+-- The chain after an append that ends at `seq` and is in the journal.
+local function chain_in(journal, seq)
+  local entry = redis.call('XRANGE', journal, seq, '+', 'COUNT', 1)[1]
+  return entry and string.match(' ' .. entry[2][1], ' ' .. seq .. ':%d+:(%x*)')
+end
+
+-- Where the last calls began, ' <q>:<h>' for each: commits mostly end there, and so the journal's entry of a whole
+-- call need not be read to see its chain.
+local function past_and(p)
+  return string.sub(p.past .. ' ' .. text(p.q) .. ':' .. p.h, -480)
 end
 
 -- Moves the committed watermark to `seq` if this Redis' chain there is the one that Postgres committed.
@@ -60,8 +73,7 @@ local function advance(p, journal, seq, chain)
   if seq == p.q then
     here = p.h
   else
-    local entry = redis.call('XRANGE', journal, whole(seq), whole(seq), 'COUNT', 1)[1]
-    here = entry and string.match(entry[2][1], '%x*$')
+    here = string.match(p.past, ' ' .. text(seq) .. ':(%x*)') or chain_in(journal, text(seq))
   end
   if here == chain then
     p.c = seq

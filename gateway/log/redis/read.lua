@@ -4,7 +4,7 @@
 -- ARGV  1 nonce, 2 epoch, 3 and 4 seq and chain known committed, 5 number of reads, then for each:
 --         first version, last version, most entries, 1 for newest first
 -- returns {nonce, 'FENCED', reason} or {nonce, 'OK', c, gen, read…}
---   read: {head (0: not here), in doubt, entries}
+--   read: {head (0: not here), in doubt, entries, 1 if an entry at or below the watermark is here}
 --   in doubt: version, seq, event id of the entries above the watermark, newest first, flat
 --   entries: as XRANGE gives them, within the bounds and as far as the stream is here
 
@@ -26,21 +26,21 @@ local function in_doubt(key)
   while true do
     local entries = redis.call('XREVRANGE', key, before, '-', 'COUNT', 32)
     for i = 1, #entries do
-      if tonumber(entries[i][2][1]) <= p.c then return doubt end
+      if tonumber(entries[i][2][1]) <= p.c then return doubt, 1 end
       doubt[#doubt + 1] = version_of(entries[i])
       doubt[#doubt + 1] = entries[i][2][1]
       doubt[#doubt + 1] = id_of(entries[i])
     end
-    if #entries < 32 then return doubt end
+    if #entries < 32 then return doubt, 0 end
     before = '(' .. entries[#entries][1]
   end
 end
 
 local function read(key, first, last, most, newest_first)
   local newest = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
-  if not newest then return { 0, {}, {} } end
-  local doubt = {}
-  if tonumber(newest[2][1]) > p.c then doubt = in_doubt(key) end
+  if not newest then return { 0, {}, {}, 0 } end
+  local doubt, grounded = {}, 1
+  if tonumber(newest[2][1]) > p.c then doubt, grounded = in_doubt(key) end
   local entries = {}
   if most ~= '0' then
     if newest_first == '1' then
@@ -49,7 +49,7 @@ local function read(key, first, last, most, newest_first)
       entries = redis.call('XRANGE', key, first, last, 'COUNT', most)
     end
   end
-  return { tonumber(version_of(newest)), doubt, entries }
+  return { tonumber(version_of(newest)), doubt, entries, grounded }
 end
 
 local reads = {}

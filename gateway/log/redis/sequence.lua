@@ -1,22 +1,24 @@
 -- Gives every append of the call its place, or says why not. Validates everything over an overlay first,
 -- then writes: a script error rolls nothing back, so the writes stand between setting and clearing `torn`.
 --
--- KEYS  1 meta, 2 journal, 3 and 4 identity hashes, 5 calls, 6… one stream for each append
+-- KEYS  1 meta, 2 journal, 3 and 4 identity hashes, 5 calls, 6 heads, 7… one stream for each append
 -- ARGV  1 nonce, 2 epoch, 3 window (events that may be uncommitted), 4 and 5 seq and chain known committed,
 --       6 trim the journal below this seq (0: don't), 7 seq at which the identities were looked up,
 --       8 caller, 9 the caller's call number,
---       10 facts, for each append one after another, numbers big-endian:
---          f64 expected, u32 number of events n, u32 number of identities, u32 where in its body the first
---          event begins (from 1), u8 length of the head hint, the hint ('' or '<gen>:<head>'), 32 bytes of
---          request digest, 32 of row digest for each event, 32 for each identity, and where n is above 1,
---          u32 length of each event,
---       11… its body: a MessagePack array of header and events, kept as it is
+--       10 identities of all appends one after another, 32 bytes each,
+--       11 facts, for each append one after another, numbers big-endian: f64 expected, u32 number of events n,
+--          u32 number of identities, u32 length of its body, u32 where the first event begins in it, 32 bytes
+--          of request digest, 32 of the first row digest, u8 length of the head hint, the hint ('' or
+--          '<gen>:<head>'); and where n is above 1, the other row digests and u32 length of each event,
+--       12 bodies one after another, each a MessagePack array of header and events, kept as they are
 -- returns {nonce, 'FENCED', reason} or
 --         {nonce, 'OK', q before, h before, q after, h after, c, gen, answer…}
 --   answer: first version (integer) when sequenced, else 'D<seq>:<count>' the retry of that append,
 --           'M' mismatch, 'C<head>' conflict, 'X' cold, 'B' busy, 'S' look the identities up again
 --
--- Journal entry <last seq>-0: one field, '<last seq>:<first version>:<chain after it>'; its value is the body.
+-- Journal entry <last seq>-0, one a call: its field is '<last seq>:<first version>:<chain after it>' for each
+--   append, a space between them; its value is their bodies.
+-- Heads: '' epoch, and the last version of each stream that this epoch's calls have found, under its key.
 -- Stream entry <version>-0: one field, the seq; its value is the packed event.
 --
 -- What is done for each append is counted in instructions (docs/decisions/0011): few arguments and commands,
@@ -44,35 +46,15 @@ if ARGV[6] ~= '0' then call('XTRIM', JOURNAL, 'MINID', '~', ARGV[6]) end
 local bucket = math.floor(p.q / p.w)
 local stale = tonumber(ARGV[7]) < (bucket - 1) * p.w
 
--- What is asked, a column each: length expected, events, where the first one begins in the body, hint, request
--- digest, row digests, last identity, and where the lengths of the events stand.
-local FACTS, BODY, STREAM = ARGV[10], 10, 5
-local appends = #ARGV - BODY
-local a_expected, a_n, a_first, a_hint, a_request, a_rows = {}, {}, {}, {}, {}, {}
-local a_last, a_lengths = {}, {}
-local identities, asked = {}, 0
-local at = 1
-for i = 1, appends do
-  local n, k
-  a_expected[i], n, k, a_first[i], a_hint[i], a_request[i], at = cut('>dI4I4I4Bc0c32', FACTS, at)
-  a_n[i] = n
-  a_rows[i] = sub(FACTS, at, at + 32 * n - 1)
-  at = at + 32 * n
-  for _ = 1, k do
-    asked = asked + 1
-    identities[asked] = sub(FACTS, at, at + 31)
-    at = at + 32
-  end
-  a_last[i], a_lengths[i] = asked, at
-  if n > 1 then at = at + 4 * n end
-end
+local STREAM, HEADS, IDENTITIES, FACTS, BODIES = 6, KEYS[6], ARGV[10], ARGV[11], ARGV[12]
+local appends = #KEYS - STREAM
 
 -- All identities in one go. A claim reads '<last seq>:<count>:<request digest>'.
-local claimed = {}
+local identities, claimed = {}, {}
+for k = 1, #IDENTITIES / 32 do identities[k] = sub(IDENTITIES, 32 * k - 31, 32 * k) end
 for turn = 3, 4 do
-  for from = 1, asked, 4000 do
-    local to = from + 3999
-    if to > asked then to = asked end
+  for from = 1, #identities, 4000 do
+    local to = math.min(from + 3999, #identities)
     local found = call('HMGET', KEYS[turn], unpack(identities, from, to))
     for k = from, to do
       local claim = found[k - from + 1]
@@ -81,21 +63,23 @@ for turn = 3, 4 do
   end
 end
 
+-- All heads in one go too.
 local heads, blocked = {}, {}
+local known = call('HMGET', HEADS, '', unpack(KEYS, STREAM + 1))
+if known[1] ~= ARGV[2] then
+  -- Without it, what is sequenced and not committed would be taken for missing.
+  call('HSET', META, 'torn', 'heads')
+  return { NONCE, 'FENCED', 'torn' }
+end
 
-local function head_of(key, hint)
+local function head_of(i, key, hint)
   local head = heads[key]
   if head then return head end
-  local last = call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
-  if last then
-    head = tonumber(sub(last[1], 1, -3)) -- '<version>-0'
-  elseif hint ~= '' then
-    -- Postgres said so, and nothing was evicted since: a missing stream has nothing uncommitted.
-    local gen, known = match(hint, '^([^:]+):(%d+)$')
-    if gen == p.gen then head = tonumber(known) end
-  end
-  heads[key] = head
-  return head
+  if known[1 + i] then return tonumber(known[1 + i]) end
+  if hint == '' then return nil end
+  -- Postgres said so, and nothing was evicted since: a stream without a head has nothing uncommitted.
+  local gen, committed = match(hint, '^([^:]+):(%d+)$')
+  return gen == p.gen and tonumber(committed) or nil
 end
 
 -- Whether the append is a retry of an earlier one. The first identity is the event id, which a retry under an
@@ -118,98 +102,120 @@ local function earlier(first, last, digest)
   return 'D' .. seq .. ':' .. count
 end
 
--- What is to be written, a column each: which append, first version and its text, last seq and its text, chain,
--- first identity, claim.
-local w = 0
-local w_i, w_version, w_v, w_seq, w_q, w_h, w_first, w_claim = {}, {}, {}, {}, {}, {}, {}, {}
 local q, h = p.q, p.h
 
-local function answer(i, first)
-  local key = KEYS[STREAM + i]
+-- The verdict on an append, or nil and the head that it goes after.
+local function judge(i, key, hint, first, last, digest, expected, n)
   if blocked[key] then return blocked[key] end
-  local digest, last = a_request[i], a_last[i]
   local verdict = earlier(first, last, digest)
   if verdict then return verdict end
+  local head = head_of(i, key, hint)
   if stale then
-    blocked[key] = 'S'
-    return 'S'
+    verdict = 'S'
+  elseif not head then
+    verdict = 'X'
+  elseif (expected >= 0 and expected ~= head) or (expected == -2 and head == 0) then
+    return 'C' .. text(head)
+  elseif q > p.c and q - p.c + n > window then
+    verdict = 'B'
+  else
+    return nil, head
   end
-  local head = head_of(key, a_hint[i])
-  if not head then
-    blocked[key] = 'X'
-    return 'X'
-  end
-  local expected, n = a_expected[i], a_n[i]
-  if (expected >= 0 and expected ~= head) or (expected == -2 and head == 0) then return 'C' .. text(head) end
-  if q > p.c and q - p.c + n > window then
-    blocked[key] = 'B'
-    return 'B'
-  end
-  local version = head + 1
-  local v = text(version)
-  q = q + n
-  local q_text = text(q)
-  h = sha1hex(h .. ':' .. v .. ':' .. a_rows[i])
-  heads[key] = head + n
-  local claim = q_text .. ':' .. text(n) .. ':' .. digest
-  for k = first, last do claimed[identities[k]] = claim end
-  w = w + 1
-  w_i[w], w_version[w], w_v[w], w_seq[w], w_q[w], w_h[w] = i, version, v, q, q_text, h
-  w_first[w], w_claim[w] = first, claim
-  return version
+  blocked[key] = verdict
+  return verdict
 end
 
-local reply = { NONCE, 'OK', whole(p.q), p.h, '', '', whole(p.c), p.gen }
-local first = 1
-for i = 1, appends do
-  reply[8 + i] = answer(i, first)
-  first = a_last[i] + 1
+-- What is to be written. Entries of streams, a column each: key, id, seq, event; for HEADS and the identity
+-- hashes, fields and values by turns, the latter for each bucket.
+local x, x_key, x_id, x_seq, x_event = 0, {}, {}, {}, {}
+local index, placed = {}, 0
+local ends, remembered = {}, { { bucket, 0 } }
+local fields, f, full = remembered[1], 2, (bucket + 1) * p.w
+
+local function add(key, version, seq, event)
+  x = x + 1
+  x_key[x], x_id[x], x_seq[x], x_event[x] = key, version .. '-0', seq, event
 end
 
--- The events of an append of several, as entries of its stream.
-local function add_each(i, key, version, seq, body)
-  local from, place = a_first[i], a_lengths[i]
-  for _ = 1, a_n[i] do
+-- The events of an append of several; where the facts of the next one begin.
+local function add_each(key, version, seq, n, from, place)
+  for k = 1, n do
     local length
     length, place = cut('>I4', FACTS, place)
-    call('XADD', key, text(version) .. '-0', text(seq), sub(body, from, from + length - 1))
-    from, version, seq = from + length, version + 1, seq + 1
+    add(key, text(version + k), text(seq + k), sub(BODIES, from, from + length - 1))
+    from = from + length
   end
 end
 
-if w > 0 then
-  call('HSET', META, 'torn', '1')
-  local current, fields, f = bucket, {}, 0
-  local full = (bucket + 1) * p.w
-  local function remember()
-    if f > 0 then call('HSET', KEYS[3 + current % 2], unpack(fields, 1, f)) end
-    f = 0
+local function claim(first, last, value)
+  if q >= full then
+    local turn = math.floor(q / p.w)
+    fields, f, full = { turn, 0 }, 2, (turn + 1) * p.w
+    remembered[#remembered + 1] = fields
   end
-  for j = 1, w do
-    local i, seq = w_i[j], w_seq[j]
-    local body, key = ARGV[BODY + i], KEYS[STREAM + i]
-    if a_n[i] == 1 then
-      call('XADD', key, w_v[j] .. '-0', w_q[j], sub(body, a_first[i]))
+  for k = first, last do
+    local identity = identities[k]
+    claimed[identity] = value
+    fields[f + 1], fields[f + 2] = identity, value
+    f = f + 2
+  end
+end
+
+local reply = { NONCE, 'OK', whole(q), h, '', '', whole(p.c), p.gen }
+local first, at, from, run, runs = 1, 1, 1, 1, {}
+for i = 1, appends do
+  local expected, n, k, size, events, digest, rows, hint
+  expected, n, k, size, events, digest, rows, hint, at = cut('>dI4I4I4I4c32c32Bc0', FACTS, at)
+  local lengths, last, key = at + 32 * n - 32, first + k - 1, KEYS[STREAM + i]
+  local verdict, head = judge(i, key, hint, first, last, digest, expected, n)
+  if verdict then
+    reply[8 + i] = verdict
+    if run < from then runs[#runs + 1] = sub(BODIES, run, from - 1) end
+    run = from + size
+  else
+    local version, before = head + 1, q
+    local v = text(version)
+    q = q + n
+    local seq = text(q)
+    if n == 1 then
+      add(key, v, seq, sub(BODIES, from + events, from + size - 1))
+      ends[2 * placed + 2] = v
     else
-      add_each(i, key, w_version[j], seq - a_n[i] + 1, body)
+      rows = rows .. sub(FACTS, at, lengths - 1)
+      add_each(key, head, before, n, from + events, lengths)
+      ends[2 * placed + 2] = text(head + n)
     end
-    call('XADD', JOURNAL, w_q[j] .. '-0', w_q[j] .. ':' .. w_v[j] .. ':' .. w_h[j], body)
-    if seq >= full or f > 4000 then
-      remember()
-      if seq >= full then
-        current = math.floor(seq / p.w)
-        full = (current + 1) * p.w
-        call('UNLINK', KEYS[3 + current % 2])
-      end
-    end
-    for k = w_first[j], a_last[i] do
-      fields[f + 1], fields[f + 2] = identities[k], w_claim[j]
-      f = f + 2
-    end
+    ends[2 * placed + 1] = key
+    placed = placed + 1
+    h = sha1hex(h .. ':' .. v .. ':' .. rows)
+    index[placed] = seq .. ':' .. v .. ':' .. h
+    heads[key] = head + n
+    claim(first, last, seq .. ':' .. text(n) .. ':' .. digest)
+    reply[8 + i] = version
   end
-  remember()
-  call('HSET', META, 'q', text(q), 'h', h, 'torn', '')
+  at = n == 1 and at or lengths + 4 * n
+  first, from = last + 1, from + size
 end
 
-reply[5], reply[6] = whole(q), h
+if placed > 0 then
+  call('HSET', META, 'torn', '1')
+  for j = 1, x do call('XADD', x_key[j], x_id[j], x_seq[j], x_event[j]) end
+  local bodies = BODIES
+  if run > 1 then
+    runs[#runs + 1] = sub(BODIES, run, from - 1)
+    bodies = table.concat(runs)
+  end
+  q = text(q)
+  call('XADD', JOURNAL, q .. '-0', table.concat(index, ' '), bodies)
+  call('HSET', HEADS, unpack(ends))
+  for turn = 1, #remembered do
+    local hash = KEYS[3 + remembered[turn][1] % 2]
+    if turn > 1 then call('UNLINK', hash) end
+    local last = #remembered[turn]
+    for k = 3, last, 4000 do call('HSET', hash, unpack(remembered[turn], k, math.min(k + 3999, last))) end
+  end
+  call('HSET', META, 'q', q, 'h', h, 'torn', '', 'past', past_and(p))
+end
+
+reply[5], reply[6] = whole(tonumber(q)), h
 return reply
