@@ -29,7 +29,7 @@ BATCH_EVENTS_MAX = 12
 BURST = 6
 HASTY_S = (0.005, 0.25)
 """Patience of a client that gives up quickly: its tries run beside each other."""
-WRITERS, READERS, FOLLOWERS = 14, 4, 1
+WRITERS, READERS, FOLLOWERS = 18, 4, 1
 DRAIN_S = 8.0
 
 Action = Callable[["Writer"], Awaitable[Any]]
@@ -55,7 +55,7 @@ class Workload:
         self.places = Places(rng)
         self.replayable: deque[Operation] = deque(maxlen=REPLAYABLE_MAX)
         self.stopping = asyncio.Event()
-        self.think_s = (0.005, 0.09)
+        self.think_s = (0.002, 0.04)
         self._clients: list[Writer | Reader | Follower] = []
         self._tasks: list[asyncio.Task[None]] = []
         for n in range(WRITERS):
