@@ -277,7 +277,11 @@ class StrictProtocol(Connection):
             super().on_message_complete()
             return
         ride = Ride(self.transport, self.on_response_complete)
-        if express.take(self.url, dict(held), self._held_body, ride.reply):
+        try:
+            taken = express.take(self.url, dict(held), self._held_body, ride.reply)
+        except Exception:  # a bug: the usual way meets it too, and has words for it
+            taken = False
+        if taken:
             self._held, self.cycle = None, ride
         else:
             self._begin_held(held)

@@ -134,6 +134,19 @@ async def test_a_bug_while_a_refusal_is_written_is_an_unknown_outcome_and_not_a_
     assert taken.said[-1]
 
 
+async def test_a_bug_on_its_own_way_is_nothing_that_a_client_sees(
+    writer: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = new_id()
+    await noted(writer, key, 1)
+
+    def broken(*_args: object) -> object:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("gateway.edge.express.compose", broken)
+    assert (await append(writer, "order", key, "was_noted", 2)).json()["length"] == 2
+
+
 async def test_a_client_that_has_gone_is_appended_for_all_the_same(
     gateway: Served, tenant: Account, client: httpx.AsyncClient
 ) -> None:
