@@ -280,15 +280,14 @@ def _refusal(result: Declared | TooMany | NoPosition | Faults, name: str) -> Ref
             return _fault(faults[0])
 
 
-_CODES = {"missing_key": "missing_field", "unknown_key": "unknown_field"}
-
-
 def _fault(fault: Fault) -> Refusal:
     path = fault.pointer.strip("/").replace("/", ".")
     if fault.code == "missing_key":  # a fault points to what lacks it
         missing = re.search("needs `([a-z_]+)`", fault.error)
-        path = ".".join(filter(None, (path, missing and missing[1])))
-    return Refusal(_CODES.get(fault.code, "invalid_field"), fault.error, path or None)
+        return Refusal("missing_field", fault.error, ".".join(filter(None, (path, missing and missing[1]))))
+    if fault.code == "unknown_key":
+        return Refusal("unknown_field", fault.error, path)
+    return Refusal("invalid_field", fault.error, path or None)
 
 
 def _not_pulled(result: NotPulled) -> Refusal:

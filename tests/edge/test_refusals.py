@@ -43,6 +43,7 @@ STATUSES = {
     "version_conflict": 409,
     "invalid_spec": 422,
     "spec_conflict": 409,
+    "declared_by_spec": 409,
     "not_committed": 503,
     "unavailable": 503,
     "outcome_unknown": 504,
