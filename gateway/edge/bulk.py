@@ -26,7 +26,7 @@ from gateway.edge import respond
 from gateway.edge.outcomes import Answer, Outcomes
 from gateway.edge.request import ClientGone, Head, Receive, Refused, Scope, Send, check_json_body
 from gateway.errors import Refusal
-from gateway.events import Append, NotCommitted, Outcome, OutcomeUnknown, Stream
+from gateway.events import Append, Appended, NotCommitted, Outcome, OutcomeUnknown, Stream
 from gateway.log.log import Log
 
 logger = logging.getLogger("sluice.edge")
@@ -204,6 +204,9 @@ class _Run:
         stream = line.append.stream
         if isinstance(outcome, NotCommitted | OutcomeUnknown):
             self._failed.add(stream)
+        elif isinstance(outcome, Appended):
+            # The receipt says all: lines pile up here while a client sends on and reads nothing.
+            line.append = None
         self._under_way -= 1
         self._room.set()
         self._changed.set()
