@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.edge import respond
-from gateway.edge.outcomes import Answer, Outcomes
+from gateway.edge.outcomes import Answer, Outcomes, appended
 from gateway.edge.request import ClientGone, Head, Receive, Refused, Scope, Send, check_json_body
 from gateway.errors import Refusal
 from gateway.events import Append, Appended, NotCommitted, Outcome, OutcomeUnknown, Stream
@@ -36,6 +37,8 @@ LINES_MAX = 100_000
 _UNDER_WAY_MAX = 2_000
 # Answers are sent in pieces of about this size.
 _PIECE_BYTES = 16 * 1024
+_UNREAD_BYTES = 1024 * 1024
+"""Receipts that wait as they are for a client to read them: what a slow connection has under way."""
 NDJSON = b"application/x-ndjson"
 
 _AFTER_A_FAILURE = NotCommitted("an earlier line of this aggregate was not settled")
@@ -125,9 +128,8 @@ class Bulk:
     async def _answer(self, run: _Run, send: Send) -> None:
         piece: list[bytes] = []
         size = 0
-        async for line in run.settled():
-            answer = await self._tell(line)
-            piece.append(_as_line(line.number, answer))
+        async for told in run.settled():
+            piece.append(told if isinstance(told, bytes) else _as_line(told.number, await self._tell(told)))
             size += len(piece[-1])
             if size >= _PIECE_BYTES or run.idle:
                 await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
@@ -154,7 +156,8 @@ class _Run:
 
     def __init__(self, append: Callable[[Append], asyncio.Future[Outcome]]) -> None:
         self._append = append
-        self._lines: deque[_Line] = deque()
+        self._lines: deque[_Line] = deque()  # not settled, or behind such
+        self._told = _Told()
         self._waiting: dict[Stream, deque[_Line]] = {}  # behind the line of the stream that is under way
         self._failed: set[Stream] = set()
         self._under_way = 0
@@ -204,10 +207,8 @@ class _Run:
         stream = line.append.stream
         if isinstance(outcome, NotCommitted | OutcomeUnknown):
             self._failed.add(stream)
-        elif isinstance(outcome, Appended):
-            # The receipt says all: lines pile up here while a client sends on and reads nothing.
-            line.append = None
         self._under_way -= 1
+        self._collect()
         self._room.set()
         self._changed.set()
         behind = self._waiting[stream]
@@ -216,21 +217,73 @@ class _Run:
         else:
             del self._waiting[stream]
 
+    def _collect(self) -> None:
+        """Takes the settled lines in their order; of what was appended, the receipts alone are kept."""
+        while self._lines and (outcome := self._lines[0].outcome) is not None:
+            line = self._lines.popleft()
+            if isinstance(outcome, Appended):
+                self._told.add(_as_line(line.number, appended(outcome, batch=False)))
+            else:
+                self._told.close()
+                self._told.pieces.append(line)
+
     # -- to the answerer
 
     @property
     def idle(self) -> bool:
         """Nothing further can be told at this moment."""
-        return not self._lines or self._lines[0].outcome is None
+        return not self._told
 
-    async def settled(self) -> AsyncIterator[_Line]:
-        """The lines in their order, each once it has its outcome."""
-        while self._lines or not self._ended:
-            if self.idle:
+    async def settled(self) -> AsyncIterator[bytes | _Line]:
+        """Receipts in the order of their lines, several at a time, and between them the lines refused."""
+        while True:
+            self._collect()
+            if self._told:
+                yield self._told.take()
+            elif self._ended and not self._lines:
+                return
+            else:
                 self._changed.clear()
                 await self._changed.wait()
-            else:
-                yield self._lines.popleft()
+
+
+class _Told:
+    """What waits to be sent. A client may send all of its lines before it reads an answer: beyond
+    `_UNREAD_BYTES`, receipts wait compressed, at a third of their size."""
+
+    def __init__(self) -> None:
+        self.pieces: deque[bytes | _Line | _Packed] = deque()
+        self._open: list[bytes] = []
+        self._open_bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.pieces or self._open)
+
+    def add(self, receipt: bytes) -> None:
+        self._open.append(receipt)
+        self._open_bytes += len(receipt)
+        if self._open_bytes >= _PIECE_BYTES:
+            self.close()
+
+    def close(self) -> None:
+        """What is added next begins another piece."""
+        if self._open:
+            piece = b"".join(self._open)
+            waits = len(self.pieces) * _PIECE_BYTES >= _UNREAD_BYTES
+            self.pieces.append(_Packed(zlib.compress(piece, 1)) if waits else piece)
+            self._open, self._open_bytes = [], 0
+
+    def take(self) -> bytes | _Line:
+        """What is to be sent next. There is something."""
+        if not self.pieces:
+            self.close()
+        piece = self.pieces.popleft()
+        return zlib.decompress(piece.receipts) if isinstance(piece, _Packed) else piece
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    receipts: bytes
 
 
 async def lines(receive: Receive, bytes_max: int, line_bytes_max: int) -> AsyncIterator[bytes | None]:

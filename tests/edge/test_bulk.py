@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -263,6 +265,44 @@ async def test_the_request_is_read_on_although_nobody_reads_the_answer(child: Ch
     told = told_in(answer.body)
     assert [each["line"] for each in told] == list(range(1, 30_003))
     assert len(answer.body) > 5_500_000
+
+
+async def test_receipts_that_nobody_reads_yet_take_little_memory_and_come_in_order(
+    child: Child, tenant: Account
+) -> None:
+    keys = [new_id() for _ in range(200)]
+    sent = [bulk_line(keys[n % 200], n) for n in range(20_000)]
+    sent[7_000] = {**sent[7_000], "type": "was_never_declared"}
+    data = request("POST", "/_/bulk", tenant.write, lines(*sent), content_type=b"application/x-ndjson")
+    async with (
+        connected(child.served.port, receive_bytes=16 * 1024) as connection,
+        new_client(child.served.url, tenant.read) as client,
+    ):
+        connection.read_no_more()
+        before_kb = resident_kb(child)
+        await connection.send(data)
+
+        async def is_there() -> bool:
+            return await length_of(client, keys[-1]) == 100
+
+        await until(is_there, 60)
+        assert resident_kb(child) - before_kb < 25_000, "receipts of 4.6 MB, and what is under way"
+        connection.read_again()
+        answer = await connection.answer(b"POST")
+    assert answer is not None
+    told = told_in(answer.body)
+    assert [each["line"] for each in told] == list(range(1, 20_001))
+    assert [each["line"] for each in told if each["status"] != 201] == [7_001]
+    for n, key in enumerate(keys):
+        lengths = [each["length"] for each in told[n::200] if each["status"] == 201]
+        assert lengths == list(range(1, len(lengths) + 1)), key
+
+
+def resident_kb(child: Child) -> int:
+    status = Path(f"/proc/{child.process.pid}/status").read_text()
+    found = re.search("VmRSS:\\s+([0-9]+) kB", status)
+    assert found
+    return int(found[1])
 
 
 async def test_what_was_read_is_appended_although_the_client_has_gone(
