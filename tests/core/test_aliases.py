@@ -102,3 +102,11 @@ def test_what_is_no_alias_says_why(text: str, told: str) -> None:
     parsed = parse_alias(text)
     assert isinstance(parsed, Malformed)
     assert told in parsed.reason
+
+
+def test_examples_of_what_a_text_names() -> None:
+    assert parse_alias("vno-42") == Alias(Kind.PUBLIC, "VNO", "42")
+    assert parse_alias("BD-k86gaq.1.2") == Alias(Kind.HASH, "bd", "k86gaq", ".1.2")
+    too_great = parse_alias(f"VNO-{2**63}")
+    assert isinstance(too_great, Malformed)
+    assert "number above" in too_great.reason
