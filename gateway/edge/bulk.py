@@ -249,7 +249,7 @@ class _Run:
 
 class _Told:
     """What waits to be sent. A client may send all of its lines before it reads an answer: beyond
-    `_UNREAD_BYTES`, receipts wait compressed, at a third of their size."""
+    `_UNREAD_BYTES`, receipts wait compressed."""
 
     def __init__(self) -> None:
         self.pieces: deque[bytes | _Line | _Packed] = deque()

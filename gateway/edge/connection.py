@@ -61,7 +61,7 @@ class Connection(HttpToolsProtocol):
 
     def _unset_keepalive_if_required(self) -> None:
         """uvicorn cancels a timer and starts another for each request. Here one runs on, and looks when it is
-        due: that is a tenth of what an append costs outside of its commit."""
+        due."""
         self._idle_since = None
 
     def on_response_complete(self) -> None:
