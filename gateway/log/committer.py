@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from gateway.events import Quarantined
 from gateway.log.committing import ChainBroken, CommitConnection, RefusedByPostgres
-from gateway.log.entries import chain_over
+from gateway.log.entries import Placed, chain_over
 from gateway.log.followers import Followers
 from gateway.log.journal import CannotHelp, Journal, quarantine
 from gateway.log.limits import Limits
@@ -62,6 +62,7 @@ class Committer:
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Sequenced] = deque()
+        self._running: list[Placed] = []  # of the run that commits now
         self._work = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -69,6 +70,11 @@ class Committer:
         self._settled.set()
 
     # -- what the sequencer calls
+
+    @property
+    def appends(self) -> int:
+        """How many are sequenced and not committed yet."""
+        return len(self._running) + sum(len(each.placed) for each in self._queue)
 
     def put(self, sequenced: Sequenced) -> None:
         self._queue.append(sequenced)
@@ -96,6 +102,7 @@ class Committer:
                 self._work.clear()
                 await self._work.wait()
             run = self._take()
+            self._running = run.placed
             try:
                 await self._commit(run)
             except LineageLost as loss:

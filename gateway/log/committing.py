@@ -34,6 +34,7 @@ class CommitConnection:
         self._timeout_s = timeout_s
         self._connection: asyncpg.Connection | None = None
         self._warned = False
+        self._loop = asyncio.get_running_loop()
 
     async def swap(
         self, p: int, epoch: int, before: tuple[int, str], after: tuple[int, str], run: Sequence[Placed]
@@ -57,33 +58,40 @@ class CommitConnection:
         await self._send("settle", p)
 
     async def _send(self, name: str, *args: Any) -> int:
-        task = asyncio.ensure_future(self._statement(name, *args))
-        task.add_done_callback(_swallow)
-        done, _ = await asyncio.wait((task,), timeout=self._timeout_s)
-        if not done:
+        # Neither timed out nor cancelled by asyncpg, which would cancel the statement too; and no task of its
+        # own, which would put three turns of the event loop between Postgres' answer and ours.
+        connection = await self._open(name)
+        late = self._loop.call_later(self._timeout_s, connection.terminate)
+        self._warned = False
+        try:
+            rows = int(await connection.fetchval(SQL[name], *args))
+        except asyncio.CancelledError:
+            self.drop()  # at once: asyncpg is about to ask the server to cancel the statement
+            raise
+        except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
+            raise RefusedByPostgres(reason(error)) from error
+        except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
             self.drop()
-            raise PostgresTrouble(f"no answer to a {name} within {self._timeout_s:g} s")
-        rows = task.result()
+            raise PostgresTrouble(f"{name}: {self._why(late, error)}") from error
+        finally:
+            late.cancel()
         if self._warned:
             self.drop()
             raise PostgresTrouble(f"the {name} was answered with a warning: it may not be durable yet")
         return rows
 
-    async def _statement(self, name: str, *args: Any) -> int:
-        try:
-            if self._connection is None or self._connection.is_closed():
+    async def _open(self, name: str) -> asyncpg.Connection:
+        if self._connection is None or self._connection.is_closed():
+            try:
                 self._connection = await connect(self._url, self._timeout_s)
-                self._connection.add_log_listener(self._on_notice)
-            self._warned = False
-            return int(await self._connection.fetchval(SQL[name], *args))
-        except CONNECTION_ERRORS as error:
-            self.drop()
-            raise PostgresTrouble(f"{name}: {reason(error)}") from error
-        except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
-            raise RefusedByPostgres(reason(error)) from error
-        except asyncpg.PostgresError as error:
-            self.drop()
-            raise PostgresTrouble(f"{name}: {reason(error)}") from error
+            except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
+                raise PostgresTrouble(f"{name}: {reason(error)}") from error
+            self._connection.add_log_listener(self._on_notice)
+        return self._connection
+
+    def _why(self, late: asyncio.TimerHandle, error: Exception) -> str:
+        over = self._loop.time() >= late.when()
+        return f"no answer within {self._timeout_s:g} s" if over else reason(error)
 
     def _on_notice(self, _connection: Any, message: Any) -> None:
         if message.severity_en == "WARNING":
@@ -102,10 +110,3 @@ class CommitConnection:
                 await connection.close(timeout=2)
             except CONNECTION_ERRORS:
                 connection.terminate()
-
-
-def _swallow(task: asyncio.Future[int]) -> None:
-    """Nobody may be left to take a statement's error: it was dropped, or the gateway stops. It says nothing
-    that the resent one does not."""
-    if not task.cancelled():
-        task.exception()

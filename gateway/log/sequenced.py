@@ -30,6 +30,10 @@ class Sequenced:
 class Commits(Protocol):
     """Where sequenced calls go."""
 
+    @property
+    def appends(self) -> int:
+        """How many are sequenced and not committed yet."""
+
     def put(self, sequenced: Sequenced) -> None: ...
 
     async def room(self) -> None:

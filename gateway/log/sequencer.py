@@ -35,6 +35,7 @@ logger = logging.getLogger("sluice.log")
 # How long the watermark may lag behind, and an answer wait for another gateway's commit, when no further
 # append comes along to carry the one and ask for the other.
 _WATERMARK_LAG_S = 0.003
+_HALF_MIN = 16  # fewer are not worth a call of their own
 _RETRY_FIRST_S = 0.01
 _RETRY_MOST_S = 0.5
 
@@ -203,7 +204,8 @@ class Sequencer:
         batch: list[Pending] = []
         events = size = 0
         queue, limits = self._queue, self._limits
-        while queue and len(batch) < limits.sequence_appends_max:
+        most = min(limits.sequence_appends_max, self._half())
+        while queue and len(batch) < most:
             append = queue[0].append
             if batch and (
                 size + append.size_bytes > limits.sequence_bytes_max
@@ -217,6 +219,11 @@ class Sequencer:
                 size += append.size_bytes
                 events += len(append.events)
         return batch
+
+    def _half(self) -> int:
+        """Of all that is under way: one half is sequenced while the other commits. All in one call would keep
+        Redis, Postgres and this process waiting for each other in turn (docs/decisions/0022)."""
+        return max(_HALF_MIN, (len(self._queue) + self._commits.appends + 1) // 2)
 
     async def _sequence(self, batch: list[Pending]) -> None:
         partition = self._partition

@@ -16,6 +16,8 @@ from redis.asyncio import Redis
 from tests.servers import Servers
 
 LIBRARIES = ("uvicorn", "uvloop", "httptools", "redis", "hiredis", "asyncpg", "msgspec")
+CORES = frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+"""Those that we may use."""
 FSYNC_TIMES = 50
 FSYNC_BYTES = 8192
 """A page of Postgres' log."""
@@ -24,7 +26,8 @@ FSYNC_BYTES = 8192
 async def describe(servers: Servers) -> dict[str, str]:
     """What to print beside the numbers, by name, in the order to print it in."""
     return {
-        "cpu": f"{_cpu_model()}, {_cores()} cores, load {os.getloadavg()[0]:.1f} at the start",
+        "cpu": f"{_cpu_model()}, {len(CORES)} cores, load {os.getloadavg()[0]:.1f} at the start",
+        "apart": "gateways on cores of their own" if _confined() else "no: everybody on all cores",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "libraries": ", ".join(f"{name} {version(name)}" for name in LIBRARIES),
@@ -44,11 +47,23 @@ def _cpu_model() -> str:
     return models[0] if models else platform.processor() or platform.machine()
 
 
-def _cores() -> int:
-    """Those that we may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def confine(cores: frozenset[int], pid: int = 0) -> None:
+    """Keeps a process, this one by default, and all that it starts from now on, to these cores."""
+    for thread in Path(f"/proc/{pid or os.getpid()}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
+
+
+def gateway_cores(workers: int) -> frozenset[int]:
+    """One for each gateway, as long as everybody else has one too; otherwise none: all share all.
+
+    Linux wakes whom a process writes to on that process's own core: a gateway that is busy lets Redis and
+    Postgres wait there, while another core is idle."""
+    possible = workers < len(CORES) and hasattr(os, "sched_setaffinity")
+    return frozenset(sorted(CORES)[:workers]) if possible else frozenset()
+
+
+def _confined() -> bool:
+    return hasattr(os, "sched_getaffinity") and os.sched_getaffinity(0) != CORES
 
 
 async def _redis(servers: Servers) -> str:

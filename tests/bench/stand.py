@@ -26,6 +26,7 @@ from gateway.dev.keeper import Keeper
 from gateway.dev.listen import listen
 from gateway.dev.prepare import bundled_spec
 from tests.bench.cpu import CpuMeter
+from tests.bench.machine import CORES, confine, gateway_cores
 from tests.servers import Servers, open_folder, servers_in
 
 TENANT = "bench"
@@ -55,6 +56,7 @@ class Stand:
         self.servers = servers
         self.key = key
         self._workers = workers
+        self._gateway_cores = gateway_cores(workers)
         self._numbers = itertools.count(1)
 
     @asynccontextmanager
@@ -106,6 +108,8 @@ class Stand:
         try:
             _await_ready(keepers, f"http://{HOST}:{port}")
             pids = [keeper.pid for keeper in keepers if keeper.pid]
+            for pid in pids if self._gateway_cores else ():
+                confine(self._gateway_cores, pid)
             yield Served(HOST, port, self.cpu(pids), tuple(pids))
         finally:
             for keeper in keepers:
@@ -125,7 +129,10 @@ class Stand:
 
 @asynccontextmanager
 async def open_stand(workers: int) -> AsyncIterator[Stand]:
-    """Servers in a temporary folder, gone with it at the end."""
+    """Servers in a temporary folder, gone with it at the end. Gateways get cores of their own, if there are
+    enough; then all else, this process too, keeps off them."""
+    if gateway_cores(workers):
+        confine(CORES - gateway_cores(workers))
     with open_folder() as folder:
         servers = _durable_servers(folder)
         try:
@@ -141,6 +148,8 @@ async def open_stand(workers: int) -> AsyncIterator[Stand]:
             yield Stand(servers, workers, prepared.key)
         finally:
             servers.close()
+            if gateway_cores(workers):
+                confine(CORES)
 
 
 def _durable_servers(folder: Path) -> Servers:

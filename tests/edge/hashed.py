@@ -17,12 +17,26 @@ def new_keys(seed: int = 7) -> Iterator[str]:
         yield str(uuid.UUID(int=draw.getrandbits(128), version=4))
 
 
+def lettered(tenant: uuid.UUID, aggregate_type: str) -> str:
+    """A new key whose name, abbreviated to 3 characters or more, still reads as a hash id: has a letter."""
+    return next(
+        key
+        for key in (str(uuid.uuid4()) for _ in itertools.count())
+        if _begins_with_letter(bodies(tenant.bytes, aggregate_type, key)[0])
+    )
+
+
+def _begins_with_letter(body: str) -> bool:
+    """Within the shortest abbreviation that any test takes; digits alone are a public id's number."""
+    return not body[:3].isdigit()
+
+
 def alike(tenant: uuid.UUID, aggregate_type: str, *, characters: int, count: int = 2) -> list[str]:
     """Keys whose names begin with the same characters, found by trying: about 2^15 for six."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for key in itertools.islice(new_keys(), 1_000_000):
         body = bodies(tenant.bytes, aggregate_type, key)[0]
-        if len(body) > 6:
+        if len(body) > 6 or not _begins_with_letter(body):
             continue
         same = found[body[:characters]]
         same.append(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import Any
 
 import asyncpg
@@ -11,6 +12,7 @@ import pytest
 
 from tests.edge.accounts import SPEC, Account, open_account
 from tests.edge.calls import ACTOR, append, appended, batch, new_client, new_id, refused
+from tests.edge.hashed import lettered
 from tests.edge.serving import Served
 
 HASHED: dict[str, Any] = {
@@ -47,9 +49,10 @@ async def name_of(client: httpx.AsyncClient, parent: str) -> str:
 
 
 @pytest.fixture
-async def root(client: httpx.AsyncClient) -> tuple[str, str]:
+async def root(client: httpx.AsyncClient, tenant: Account) -> tuple[str, str]:
     """Key and hash id of an order."""
-    told = await appended(client, "order", new_id(), "was_placed", headers=WAIT)
+    key = lettered(uuid.UUID(tenant.id), "order")
+    told = await appended(client, "order", key, "was_placed", headers=WAIT)
     return told["key"], told["aliases"][1]
 
 

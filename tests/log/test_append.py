@@ -215,6 +215,26 @@ async def test_small_calls_and_small_commits_change_nothing_but_speed(
     await check_invariants(place)
 
 
+async def test_half_of_what_is_under_way_is_sequenced_while_the_other_half_commits(
+    log: Log, place: Place
+) -> None:
+    stream = new_stream()
+    await opened(log, stream)
+    await appended(log, append(stream))
+    runs: list[int] = []
+
+    async def around(proceed: Proceed, *args: Any) -> Any:
+        runs.append(len(args[-1]))
+        return await proceed()
+
+    interpose(lane(log, stream).connection, "swap", around)
+    await appended(log, *(append(stream) for _ in range(64)))
+    assert runs == [32, 32]
+    runs.clear()
+    await appended(log, *(append(stream) for _ in range(16)))
+    assert runs == [16], "few are not worth two calls"
+
+
 async def test_one_gateway_keeps_the_order_in_which_appends_to_a_stream_were_handed_over(
     log: Log, place: Place
 ) -> None:

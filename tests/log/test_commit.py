@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import asyncpg
 import pytest
 
 from gateway.events import Append, Appended, next_chain
@@ -13,7 +14,7 @@ from gateway.log.committing import ChainBroken, CommitConnection, RefusedByPostg
 from gateway.log.entries import Placed, chain_over
 from gateway.log.postgres import PostgresTrouble
 from tests.log.conftest import OpenLog
-from tests.log.drive import Place, Proceed, append, appended, interpose, lane, new_stream, opened
+from tests.log.drive import Place, Proceed, append, appended, interpose, lane, new_stream, opened, until
 from tests.log.invariants import check_invariants
 
 P, EPOCH = 3, 1
@@ -107,6 +108,40 @@ async def test_the_same_run_sent_twice_at_once_counts_once(place: Place) -> None
     assert sorted(held) == [False, False, False, True]
     await asyncio.gather(*(each.close() for each in connections))
     await check_invariants(place, settles=False)
+
+
+async def test_a_commit_that_is_cancelled_here_is_not_cancelled_there(
+    connection: CommitConnection, place: Place
+) -> None:
+    """A gateway that stops must not undo what it has sent, nor leave a commit whose standby was not asked."""
+    run = [placed(append(new_stream()), 1, 1)]
+    assert await connection.swap(P, EPOCH, (0, ""), (1, chain_over("", run)), run)
+    more = [placed(append(new_stream()), 1, 2)]
+    before = (1, chain_over("", run))
+    holder = await asyncpg.connect(place.postgres_url)
+    try:
+        async with holder.transaction():
+            await holder.execute("SELECT FROM partition_log WHERE p = $1 FOR UPDATE", P)
+            after = (2, chain_over(before[1], more))
+            swap = asyncio.create_task(connection.swap(P, EPOCH, before, after, more))
+            await until(lambda: _waits_for_a_lock(place))
+            swap.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await swap
+            assert await _waits_for_a_lock(place)
+        await until(lambda: _stands_at(place, 2))
+    finally:
+        await holder.close()
+    await check_invariants(place, settles=False)
+
+
+async def _waits_for_a_lock(place: Place) -> bool:
+    waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    return bool(await place.fetch(waits))
+
+
+async def _stands_at(place: Place, seq: int) -> bool:
+    return (await stands(place))[0] == seq
 
 
 WARNS = """
