@@ -59,6 +59,7 @@ class Config:
     journal_keep_s: float = 600.0
     identity_window: int = 20_000
     stream_tail: int = 256
+    redis_bytes_max: int | None = None
     redis_timeout_s: float = 2.0
     shutdown_s: float = 20.0
     audit_rows_per_s: int = 0
@@ -278,6 +279,11 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "stream_tail",
         _integer(1, 10**5),
         "Newest events of a stream kept in Redis: memory against cold reads.",
+    ),
+    (
+        "redis_bytes_max",
+        _integer(MIB, 10**15),
+        "Streams are evicted near it, of each server; unset: its maxmemory, or 1 GiB if it has none.",
     ),
     ("redis_timeout_s", _seconds(0.05, 60), "A Redis that takes longer counts as unreachable."),
     ("shutdown_s", _seconds(0, 600), "For open requests on SIGTERM: under the 30 s that orchestrators give."),

@@ -19,7 +19,7 @@ class CallHead(NamedTuple):
     window: int
     committed_seq: int
     committed_chain: str
-    trim_below: int
+    stream_tail: int
     looked_up: int
     caller: str
     number: int
@@ -28,7 +28,7 @@ class CallHead(NamedTuple):
 def sequence_call(
     keys: PartitionKeys, head: CallHead, appends: Sequence[Append], hints: Sequence[str]
 ) -> tuple[list[str], list[str | bytes | int]]:
-    """KEYS, and ARGV after the nonce. A hint is '' or '<generation>:<head in Postgres>'."""
+    """KEYS, and ARGV after the nonce. A hint is '' or '<as of>:<head in Postgres>'."""
     names = [keys.meta, keys.journal, *keys.identities, keys.calls, keys.heads]
     identities: list[bytes] = []
     facts: list[bytes] = []

@@ -21,6 +21,8 @@ class Limits:
     commit_timeout_s: float
     journal_keep_s: float
     identity_window: int
+    stream_tail: int
+    redis_bytes_max: int | None
 
 
 def limits_of(config: Config) -> Limits:
@@ -34,4 +36,6 @@ def limits_of(config: Config) -> Limits:
         commit_timeout_s=config.append_deadline_s / 2,
         journal_keep_s=config.journal_keep_s,
         identity_window=config.identity_window,
+        stream_tail=config.stream_tail,
+        redis_bytes_max=config.redis_bytes_max,
     )

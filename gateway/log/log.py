@@ -20,6 +20,7 @@ from gateway.events import Append, Appended, Mismatch, Outcome, Page, Recorded, 
 from gateway.log.announcements import Announcements
 from gateway.log.committer import Committer
 from gateway.log.committing import CommitConnection
+from gateway.log.evictor import Evictor
 from gateway.log.followers import Followers
 from gateway.log.identities import ClaimedByAnother, Original, look_up, receipt
 from gateway.log.journal import Journal
@@ -86,6 +87,13 @@ class Log:
         self._lanes = [self._lane(number, postgres_url) for number in range(instance.partitions)]
         partitions = [(lane.partition, lane.sequencer) for lane in self._lanes]
         self._sweeper = Sweeper(self._scripts, self._journal, partitions, self._redis_outage, self._metrics)
+        self._evictor = Evictor(
+            self._scripts,
+            [lane.partition for lane in self._lanes],
+            limits,
+            self._metrics,
+            self._in_touch,
+        )
         self._lane_of: dict[bytes, Lane] = {}
         self._watched_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -93,7 +101,7 @@ class Log:
         self._on_watch: list[Callable[[], Awaitable[None]]] = []
 
     def _lane(self, number: int, postgres_url: str) -> Lane:
-        partition = Partition(self.instance.id, number, self._limits.journal_keep_s)
+        partition = Partition(self.instance.id, number)
         connection = CommitConnection(postgres_url, self._limits.commit_timeout_s)
         sequencer: Sequencer
         committer = Committer(
@@ -110,7 +118,7 @@ class Log:
         sequencer = Sequencer(
             partition, self._scripts, self._postgres, self._verifier, committer, self._limits, self._telemetry
         )
-        reader = Reader(partition, self._scripts, self._postgres, self._metrics)
+        reader = Reader(partition, self._scripts, self._postgres, self._metrics, self._limits.stream_tail)
         return Lane(partition, sequencer, committer, reader, connection)
 
     # -- appends and reads
@@ -138,8 +146,11 @@ class Log:
     async def page(self, wanted: Range, *, strong: bool = False) -> Page:
         """Committed events and the stream's committed length; `strong`: as Postgres has them, whatever Redis
         says. Raises PostgresTrouble."""
-        trusted = not strong and self._loop.time() - self._watched_at < TRUST_S
+        trusted = not strong and self._in_touch()
         return await self._lane_for(wanted.stream.tenant).reader.page(wanted, trusted=trusted)
+
+    def _in_touch(self) -> bool:
+        return self._loop.time() - self._watched_at < TRUST_S
 
     async def version_at(self, stream: Stream, at_ms: int) -> int:
         """The last version recorded at or before a time; 0: none. Raises PostgresTrouble."""
@@ -191,7 +202,8 @@ class Log:
             for loop in (lane.sequencer.run, lane.committer.run, lane.reader.run):
                 self._tasks.append(self._loop.create_task(_for_ever(loop)))
         telling, listening = self.announcements.run_telling, self.announcements.run_listening
-        for loop in (self._sweeper.run, self._watch, self._expire, self._tell, telling, listening):
+        looks_after = (self._sweeper.run, self._evictor.run)
+        for loop in (*looks_after, self._watch, self._expire, self._tell, telling, listening):
             self._tasks.append(self._loop.create_task(_for_ever(loop)))
 
     async def stop(self, timeout_s: float) -> None:
@@ -296,6 +308,7 @@ class Log:
         yield Reading("sluice_queue_bytes", size)
         for number, lag in self._sweeper.lags().items():
             yield Reading("sluice_watermark_lag_events", lag, (str(number),))
+        yield from self._evictor.readings()
         yield Reading("sluice_server_up", not self._redis_outage.lasts, ("redis",))
         yield Reading("sluice_server_up", not self._postgres_outage.lasts, ("postgres",))
 

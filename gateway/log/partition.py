@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections import deque
 from hashlib import sha256
 from typing import Final
 from uuid import UUID
@@ -26,7 +25,7 @@ def partition_of(tenant: bytes, partitions: int) -> int:
 class Partition:
     """Knowledge, not truth: Postgres' row decides, this only remembers the last look at it."""
 
-    def __init__(self, instance: UUID, number: int, journal_keep_s: float) -> None:
+    def __init__(self, instance: UUID, number: int) -> None:
         self.number = number
         self.epoch = 0
         self.open = False  # Redis was verified in `epoch` and nothing has contradicted it since
@@ -39,8 +38,6 @@ class Partition:
         self._keys: PartitionKeys | None = None
         self._waiters: list[tuple[int, int, asyncio.Future[bool]]] = []
         self._tickets = itertools.count()
-        self._journal_keep_s = journal_keep_s
-        self._commit_times: deque[tuple[float, int]] = deque()
 
     @property
     def confirmed_seq(self) -> int:
@@ -79,7 +76,6 @@ class Partition:
     def forget(self) -> None:
         """A rewind has given up what this gateway saw committed."""
         self.committed_seq, self.committed_chain = 0, ""
-        self._commit_times.clear()  # or the journal would be trimmed by positions of the history given up
 
     def known(self, seq: int, chain: str) -> None:
         """Postgres stands at (seq, chain), or beyond; whether this Redis does too is another matter."""
@@ -108,13 +104,3 @@ class Partition:
             _, _, future = heapq.heappop(self._waiters)
             if not future.done():
                 future.set_result(not epoch_ended)
-
-    def journal_trim(self, now: float) -> int:
-        """The seq below which the journal is no longer needed: committed `journal_keep_s` ago; 0: none.
-        Called about once for each call of the sequence script, with the loop's clock."""
-        times = self._commit_times
-        if not times or now - times[-1][0] >= 1:
-            times.append((now, self.committed_seq))
-        if now - times[0][0] < self._journal_keep_s:
-            return 0
-        return times.popleft()[1]

@@ -43,9 +43,7 @@ class Pending:
         self.number = number  # order of admission in this gateway
         self.deadline = deadline  # on the loop's clock
         self.future = future
-        self.hint = (
-            ""  # head in Postgres of a stream that Redis does not have: '<eviction generation>:<head>'
-        )
+        self.hint = ""  # head in Postgres of a stream that Redis does not have: '<as of>:<head>'
         self.in_doubt = False
         self.again = False
         self.sent = False  # an earlier call placed it, or may have: the original of a retry may be our own

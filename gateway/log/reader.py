@@ -26,8 +26,9 @@ logger = logging.getLogger("sluice.log")
 
 _READS_A_CALL = 64
 VERSION_MAX = 2**53  # what a Lua number holds exactly
-# Redis keeps the last events of a stream; a stream with fewer is filled whole when it is read.
-_FILL_EVENTS_MAX = 256
+# A fill is one call of a script, which holds up everything else on that Redis.
+_FILL_EVENTS_MAX = 1_000
+_FILL_BYTES_MAX = 1024 * 1024
 _FILLS_AT_ONCE = 4
 
 
@@ -49,7 +50,7 @@ class _Here:
 
     length: int
     events: tuple[Recorded, ...]
-    generation: bytes
+    as_of: bytes
 
     @property
     def first(self) -> int | None:
@@ -59,11 +60,14 @@ class _Here:
 class Reader:
     """One for each partition of this gateway: reads that wait together share one script call."""
 
-    def __init__(self, partition: Partition, scripts: Scripts, postgres: Postgres, metrics: Metrics) -> None:
+    def __init__(
+        self, partition: Partition, scripts: Scripts, postgres: Postgres, metrics: Metrics, stream_tail: int
+    ) -> None:
         self._partition = partition
         self._scripts = scripts
         self._postgres = postgres
         self._metrics = metrics
+        self._stream_tail = stream_tail
         self._queue: deque[tuple[Range, asyncio.Future[_Here | None]]] = deque()
         self._work = asyncio.Event()
         self._filling: dict[Stream, asyncio.Task[None]] = {}
@@ -155,17 +159,13 @@ class Reader:
             return None
         return await self._without_doubt(batch, reply[2], reply[3:])
 
-    async def _without_doubt(
-        self, batch: Sequence[Range], generation: bytes, replies: list[Any]
-    ) -> list[_Here]:
+    async def _without_doubt(self, batch: Sequence[Range], as_of: bytes, replies: list[Any]) -> list[_Here]:
         seqs = [int(seq) for _, doubt, _, _ in replies for seq in doubt[1::3]]
         confirmed: set[tuple[int, bytes]] = set()
         if seqs:
             rows = await self._postgres.fetch("confirm", self._partition.number, seqs)
             confirmed = {(row["seq"], row["id"].bytes) for row in rows}
-        return [
-            _here(wanted, reply, confirmed, generation) for wanted, reply in zip(batch, replies, strict=True)
-        ]
+        return [_here(wanted, reply, confirmed, as_of) for wanted, reply in zip(batch, replies, strict=True)]
 
     # -- Postgres
 
@@ -192,28 +192,32 @@ class Reader:
     # -- warming
 
     def _fill_soon(self, stream: Stream, here: _Here) -> None:
-        """Fills a stream that Redis holds in part, or not at all. Reads do not wait for it."""
-        first = here.first
-        full = first is not None and here.length - first + 1 >= _FILL_EVENTS_MAX
+        """Fills a stream whose tail Redis holds in part, or not at all. Reads do not wait for it."""
+        full = self._fillable(here) == 0
         if full or stream in self._filling or len(self._filling) >= _FILLS_AT_ONCE:
             return
         self._filling[stream] = self._loop.create_task(self._fill(stream, here))
         self._filling[stream].add_done_callback(lambda _: self._filling.pop(stream))
 
+    def _fillable(self, here: _Here) -> int:
+        """How many events before those that are here belong to the stream's tail; bounded."""
+        held = 0 if here.first is None else here.length - here.first + 1
+        return min(max(self._stream_tail - held, 0), _FILL_EVENTS_MAX)
+
     async def _fill(self, stream: Stream, here: _Here) -> None:
-        """The generation and the first version here guard against whatever happens meanwhile."""
+        """The moment of the read and the first version here guard against whatever happens meanwhile."""
         keys = self._partition.keys
         last = VERSION_MAX if here.first is None else here.first - 1
         try:
             rows = await self._postgres.fetch(
                 "page_desc",
-                UUID(stream.tenant), stream.aggregate_type, stream.key, 1, last, _FILL_EVENTS_MAX,
+                UUID(stream.tenant), stream.aggregate_type, stream.key, 1, last, self._fillable(here),
             )  # fmt: skip
             args: list[str | bytes | int] = [
-                self._partition.epoch, here.generation, "" if here.first is None else here.first,
+                self._partition.epoch, here.as_of, "" if here.first is None else here.first,
             ]  # fmt: skip
-            for row in reversed(rows):
-                args += (row["version"], row["seq"], pack_event(event_of(row)))
+            for version, seq, packed in reversed(_newest(rows)):
+                args += (version, seq, packed)
             if rows:
                 await self._scripts.run("fill", (keys.meta, keys.stream(stream), keys.heads), args)
         except (PostgresTrouble, RedisTrouble) as trouble:
@@ -221,7 +225,20 @@ class Reader:
             logger.info("stream_not_filled", extra=told)
 
 
-def _here(wanted: Range, reply: list[Any], confirmed: set[tuple[int, bytes]], generation: bytes) -> _Here:
+def _newest(rows: Sequence[Any]) -> list[tuple[int, int, bytes]]:
+    """Version, seq and packed event of the first rows, as many as one fill may carry and one at least."""
+    events: list[tuple[int, int, bytes]] = []
+    size = 0
+    for row in rows:
+        packed = pack_event(event_of(row))
+        size += len(packed)
+        if events and size > _FILL_BYTES_MAX:
+            break
+        events.append((row["version"], row["seq"], packed))
+    return events
+
+
+def _here(wanted: Range, reply: list[Any], confirmed: set[tuple[int, bytes]], as_of: bytes) -> _Here:
     head, doubt, entries, grounded = reply
     length = int(head)
     # Newest first, as long as Postgres does not know them; all below the first it knows are committed.
@@ -238,7 +255,7 @@ def _here(wanted: Range, reply: list[Any], confirmed: set[tuple[int, bytes]], ge
         version, _, packed = stream_entry(entry)
         if version <= length:
             events.append(Recorded(wanted.stream, version, unpack_event(packed)))
-    return _Here(length, tuple(events), generation)
+    return _Here(length, tuple(events), as_of)
 
 
 def _missing(wanted: Range, here: _Here) -> Range | None:

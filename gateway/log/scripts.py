@@ -21,7 +21,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from gateway.telemetry.redact import reason
 
 _PRELUDE: Final = "prelude.lua"
-_SCRIPTS: Final = ("sequence", "read", "journal", "inspect", "install", "fill", "entries", "probe")
+_SCRIPTS: Final = (
+    "sequence", "read", "fill", "journal", "inspect", "install", "look", "evict", "clear", "entries", "probe",
+)  # fmt: skip
 
 
 class RedisTrouble(Exception):
@@ -61,7 +63,9 @@ class Scripts:
         self._nonce = f"{self.caller}-".encode()
         self._calls = itertools.count()
 
-    async def run(self, name: str, keys: Sequence[str], args: Sequence[str | bytes | int]) -> list[Any]:
+    async def run(
+        self, name: str, keys: Sequence[str | bytes], args: Sequence[str | bytes | int]
+    ) -> list[Any]:
         """The reply without its nonce.
 
         Raises RedisTrouble when there is none: the script may have run, may run yet, or never will.

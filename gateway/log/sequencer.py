@@ -279,7 +279,7 @@ class Sequencer:
             self._limits.inflight_events_max,
             partition.committed_seq,
             partition.committed_chain,
-            partition.journal_trim(self._loop.time()),
+            self._limits.stream_tail,
             looked_up,
             self._scripts.caller,
             next(self._calls),
@@ -317,7 +317,7 @@ class Sequencer:
         self.requeue(batch)
 
     async def _settle(self, batch: list[Pending], reply: list[Any]) -> None:
-        _, q_before, h_before, q_after, h_after, watermark, generation, *answers = reply
+        _, q_before, h_before, q_after, h_after, watermark, as_of, *answers = reply
         partition = self._partition
         partition.watermark = int(watermark)
         partition.confirmed(partition.watermark)
@@ -363,7 +363,7 @@ class Sequencer:
         if sequenced.placed:
             self._commits.put(sequenced)
         if cold:
-            await self._warm(cold, generation.decode())
+            await self._warm(cold, as_of.decode())
         if back:
             self.requeue(back)
             if not sequenced.placed and not cold:
@@ -377,7 +377,7 @@ class Sequencer:
         if not done:
             self._work.set()
 
-    async def _warm(self, cold: list[Pending], generation: str) -> None:
+    async def _warm(self, cold: list[Pending], as_of: str) -> None:
         """One batched look-up for all streams of the call that Redis does not have."""
         self._telemetry.metrics.cold_streams.inc(len(cold))
         streams = [pending.append.stream for pending in cold]
@@ -392,4 +392,4 @@ class Sequencer:
             await self._back_off()
             return
         for pending, row in zip(cold, rows, strict=True):
-            pending.hint = f"{generation}:{row['head']}"
+            pending.hint = f"{as_of}:{row['head']}"

@@ -120,6 +120,24 @@ _ROWS: Final = (
         "Nothing.",
         lines_max=1,
     ),
+    LogEvent(
+        "eviction_failed",
+        "warning",
+        ("why",),
+        "A look at the memory of Redis, or a step of eviction, was not answered.",
+        "Beside server_lost: nothing. Alone: `sluice doctor` names what its user may not do; until then "
+        "Redis fills up.",
+        lines_max=1,
+    ),
+    LogEvent(
+        "redis_full",
+        "warning",
+        ("fullness",),
+        "Redis is at its bound and nothing can be evicted: what it holds is not committed yet, or not ours.",
+        "Appends are refused when it is full. See whether Postgres commits; raise maxmemory, and "
+        "SLUICE_REDIS_BYTES_MAX if it is set.",
+        lines_max=1,
+    ),
     # Partitions and their epochs
     LogEvent(
         "partition_not_open",

@@ -173,6 +173,34 @@ _ROWS: Final = (
         "Near the rate of appends on old streams: Redis holds too little.",
     ),
     MetricRow(
+        "sluice_redis_fullness_ratio",
+        "gauge",
+        (),
+        "Bytes that the fullest Redis uses, as a share of its bound (SLUICE_REDIS_BYTES_MAX).",
+        "Above 0.85 streams are evicted, which is no harm; near 1 appends are refused.",
+    ),
+    MetricRow(
+        "sluice_streams_evicted_total",
+        "counter",
+        (),
+        "Streams that left Redis because nobody had touched them for long. Postgres has them.",
+        "With sluice_cold_streams_total: what leaves and comes back at once is too much for this Redis.",
+    ),
+    MetricRow(
+        "sluice_eviction_age_seconds",
+        "gauge",
+        (),
+        "What nobody touched for so long was evicted last, streams and the front of journals.",
+        "Far under SLUICE_JOURNAL_KEEP_S: the journal is that short. Some seconds: Redis is too small.",
+    ),
+    MetricRow(
+        "sluice_streams_cleared_total",
+        "counter",
+        (),
+        "Streams unlinked because their epoch had ended.",
+        "It grows after sluice_epoch_changes_total, and ends.",
+    ),
+    MetricRow(
         "sluice_identity_lookups_total",
         "counter",
         (),
@@ -386,6 +414,8 @@ class Metrics:
         self.sealed = epochs.labels("sealed")
         self.swept_appends = _counter(registry, "sluice_swept_appends_total")
         self.cold_streams = _counter(registry, "sluice_cold_streams_total")
+        self.streams_evicted = _counter(registry, "sluice_streams_evicted_total")
+        self.streams_cleared = _counter(registry, "sluice_streams_cleared_total")
         self.identity_lookups = _counter(registry, "sluice_identity_lookups_total")
         reads = _counter(registry, "sluice_reads_total")
         self.reads_redis, self.reads_postgres = reads.labels("redis"), reads.labels("postgres")

@@ -103,7 +103,7 @@ class _SequenceCalls:
 
     def ready(self) -> Callable[[], Awaitable[None]]:
         appends = list(itertools.islice(self._appends, BATCH))
-        # The hint: in the first generation, a stream that Redis does not have is empty.
+        # The hint: when nothing was evicted yet, a stream that Redis does not have is empty.
         names, args = sequence_call(self._keys, self._head(), appends, [f"{EPOCH}.1:0"] * BATCH)
         return partial(self._call, names, args)
 
@@ -113,13 +113,15 @@ class _SequenceCalls:
         assert reply[0] == b"OK", reply
         assert all(type(version) is int for version in reply[7:]), reply
         self._committed = (int(reply[3]), reply[4].decode())
+        if head.number % CALLS_A_SPAN == 0:
+            keys = (self._keys.meta, self._keys.journal, self._keys.heads)
+            await self._runner.run("evict", keys, (EPOCH, *self._committed, self._committed[0], 0, 0))
 
     def _head(self, number: int = 0) -> CallHead:
         """Goes on where the call before ended, with all of it committed."""
         seq, chain = self._committed
-        trim = seq if number % CALLS_A_SPAN == 0 else 0
-        window = Config.inflight_events_max
-        return CallHead(EPOCH, window, seq, chain, trim, seq, self._runner.caller, number)
+        window, tail = Config.inflight_events_max, Config.stream_tail
+        return CallHead(EPOCH, window, seq, chain, tail, seq, self._runner.caller, number)
 
 
 async def _commit(options: Options, stand: Stand) -> Measured:

@@ -304,10 +304,9 @@ class Stage:
             events: tuple[Event, ...] = tuple(drive.event(payload=payload) for payload in each.payloads)
             appends.append(drive.append(stream, events=events))
         async with self.cluster.redis.client(0) as client:
-            generation = (await client.hget(keys.meta, "gen")).decode()
             scripts = Scripts(client)
-            head = CallHead(row[0], 1000, row[1], row[2], 0, row[1], scripts.caller, 1)
-            names, args = sequence_call(keys, head, appends, [f"{row[0]}.{generation}:0"] * len(appends))
+            head = CallHead(row[0], 1000, row[1], row[2], 256, row[1], scripts.caller, 1)
+            names, args = sequence_call(keys, head, appends, [f"{row[0]}.{row[1]}:0"] * len(appends))
             reply = await scripts.run("sequence", names, args)
             await scripts.close()
         assert reply[7:] == [1] * len(appends), reply

@@ -44,6 +44,8 @@ LIMITS = {
     "commit_timeout_s": 5.0,
     "journal_keep_s": 600.0,
     "identity_window": 20_000,
+    "stream_tail": 256,
+    "redis_bytes_max": None,
 }
 
 
@@ -151,7 +153,7 @@ class Gateway:
         await asyncio.wait_for(self.pool.close(), 5)
 
 
-async def open_gateway(place: Place, redis_timeout_s: float = 2, **limits: float) -> Gateway:
+async def open_gateway(place: Place, redis_timeout_s: float = 2, **limits: float | None) -> Gateway:
     pool = await postgres.open_pool(place.postgres_url, 4, 5)
     redis = scripts.connect(place.redis_url, redis_timeout_s, 64)
     instance = await postgres.Postgres(pool).instance()

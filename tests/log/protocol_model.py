@@ -50,11 +50,11 @@ class RedisModel:
     """`fence` is whether the server is in the life in which it was verified."""
 
     epoch: int
-    gen: int
     w: int
     q: int
     h: str
     c: int
+    e: int  # the highest seq of an event that was evicted
     fence: bool = True
     torn: bool = False
     journal: dict[int, Entry] = field(default_factory=dict)
@@ -122,8 +122,8 @@ class RedisModel:
         assert self.heads is not None
         if stream in self.heads:
             return self.heads[stream]
-        generation, _, known = hint.partition(":")
-        return int(known) if generation == f"{self.epoch}.{self.gen}" else None
+        epoch, q, known = hint.replace(".", ":").split(":")
+        return int(known) if int(epoch) == self.epoch and int(q) >= self.e else None
 
     def _judged(self, append: Append, head: int | None, q: int, window: int, *, stale: bool) -> bytes | None:
         if stale:

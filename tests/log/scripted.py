@@ -43,19 +43,19 @@ class Partition:
 
     async def sequence(
         self, *appends: Append, hints: Sequence[str] | None = None, window: int = WINDOW,
-        told: tuple[int, str] = (0, ""), trim: int = 0, looked_up: int = 0, number: int | None = None,
+        told: tuple[int, str] = (0, ""), tail: int = 256, looked_up: int = 0, number: int | None = None,
         caller: str = "me",
     ) -> list[Any]:  # fmt: skip
         self.calls += 1
         number = self.calls if number is None else number
-        head = CallHead(self.epoch, window, *told, trim, looked_up, caller, number)
+        head = CallHead(self.epoch, window, *told, tail, looked_up, caller, number)
         names, args = sequence_call(self.keys, head, appends, hints or [self.fresh] * len(appends))
         return await self.scripts.run("sequence", names, args)
 
     @property
     def fresh(self) -> str:
-        """Postgres says that the stream is new."""
-        return f"{self.epoch}.1:0"
+        """Postgres says that the stream is new, at any time."""
+        return f"{self.epoch}.{2**52}:0"
 
     async def answers(self, *appends: Append, **how: Any) -> list[Any]:
         reply = await self.sequence(*appends, **how)

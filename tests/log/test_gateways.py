@@ -212,7 +212,7 @@ async def test_a_conflict_at_a_gateway_that_only_loses_waits_for_nothing_but_the
 async def test_a_head_that_postgres_told_in_one_epoch_is_not_used_in_another(
     open_log: OpenLog, place: Place
 ) -> None:
-    """Redis is wiped twice the same way: its generation of evictions is the same in both epochs."""
+    """Redis is wiped twice the same way: what was evicted from it is the same in both epochs."""
     slow, quick = await open_log(), await open_log()
     stream = new_stream()
     await asyncio.gather(opened(slow, stream), opened(quick, stream))

@@ -174,7 +174,7 @@ class Protocol(RuleBasedStateMachine):
             await self._verify(each)
 
     def _gateway(self, instance: uuid.UUID, number: int) -> Gateway:
-        partition = Partition(instance, P, 600)
+        partition = Partition(instance, P)
         ours = scripts.Scripts(self.redis)
         metrics = unwatched().metrics
         connection = CommitConnection(self.place.postgres_url, 5)
@@ -185,7 +185,7 @@ class Protocol(RuleBasedStateMachine):
             Verifier(ours, self.reads, f"g{number}", IDENTITY_WINDOW, changes),
             connection,
             Journal(ours, self.reads, connection),
-            Reader(partition, ours, self.reads, metrics),
+            Reader(partition, ours, self.reads, metrics, 256),
         )
 
     def teardown(self) -> None:
@@ -297,8 +297,7 @@ class Protocol(RuleBasedStateMachine):
     async def _hint(self, gateway: Gateway, stream: Stream) -> str:
         """What a gateway that met this stream cold has from Postgres."""
         found = self.redis_model
-        generation = f"{gateway.partition.epoch}.{found.gen if found else 0}"
-        return f"{generation}:{self.pg.length(stream)}"
+        return f"{gateway.partition.epoch}.{found.q if found else 0}:{self.pg.length(stream)}"
 
     async def _call(self, gateway: Gateway, call: Call) -> Answers | None:
         """The script and the model do the same; None where both fence."""
@@ -457,8 +456,7 @@ class Protocol(RuleBasedStateMachine):
         if not goes_on:
             pg.epoch += 1
             seq, chain = pg.place
-            gen = 1 if model is None else model.gen + 1
-            self.redis_model = RedisModel(pg.epoch, gen, IDENTITY_WINDOW, seq, chain, seq, at_c=chain)
+            self.redis_model = RedisModel(pg.epoch, IDENTITY_WINDOW, seq, chain, seq, seq, at_c=chain)
         assert gateway.partition.open
         assert (gateway.partition.epoch, gateway.partition.committed_seq) == (pg.epoch, len(pg.rows))
 
@@ -625,8 +623,8 @@ class Protocol(RuleBasedStateMachine):
         assert bool(meta) == (model is not None)
         if model is None:
             return
-        told = tuple(meta[name].decode() for name in (b"epoch", b"q", b"h", b"c", b"gen"))
-        assert told == (str(model.epoch), str(model.q), model.h, str(model.c), str(model.gen))
+        told = tuple(meta[name].decode() for name in (b"epoch", b"q", b"h", b"c", b"e"))
+        assert told == (str(model.epoch), str(model.q), model.h, str(model.c), str(model.e))
         assert model.c <= len(rows)
         assert meta[b"ch"].decode() == roll("", rows, model.c)
 

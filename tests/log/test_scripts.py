@@ -17,6 +17,7 @@ from tests.log.drive import ids as event_ids
 from tests.log.scripted import Partition
 
 FENCED = b"FENCED"
+NODE = 8  # of so many small events at most is a node of a stream: trimming frees whole ones
 
 
 @pytest.fixture
@@ -38,8 +39,8 @@ async def test_appends_of_one_call_follow_each_other(partition: Partition) -> No
     chain = ""
     for each, version in zip(appends, reply[7:], strict=True):
         chain = next_chain(chain, version, each.digests)
-    _, q, h, q_after, h_after, c, gen = reply[:7]
-    assert (int(q), h, int(q_after), h_after.decode(), int(c), gen) == (0, b"", 8, chain, 0, b"1.1")
+    _, q, h, q_after, h_after, c, as_of = reply[:7]
+    assert (int(q), h, int(q_after), h_after.decode(), int(c), as_of) == (0, b"", 8, chain, 0, b"1.0")
     meta = await partition.meta()
     assert (meta["q"], meta["h"], meta["c"], meta["torn"]) == ("8", chain, "0", "")
 
@@ -129,8 +130,11 @@ async def test_a_stream_that_is_not_here_is_cold_never_new(partition: Partition)
     assert await partition.answers(append(stream, expected=42), hints=[""]) == [43]
 
 
-@pytest.mark.parametrize("hint", ["1.2:5", "2.1:5", "1:5", "1.1:", "nonsense"])
-async def test_a_hint_of_another_generation_or_epoch_is_no_hint(partition: Partition, hint: str) -> None:
+@pytest.mark.parametrize("hint", ["1.2:5", "2.3:5", "1:5", "1.3:", "nonsense"])
+async def test_a_hint_from_before_an_eviction_or_of_another_epoch_is_no_hint(
+    partition: Partition, hint: str
+) -> None:
+    await partition.redis.hset(partition.keys.meta, "e", "3")
     assert await partition.answers(append(new_stream()), hints=[hint]) == [b"X"]
 
 
@@ -229,7 +233,7 @@ async def test_numbers_stay_whole_where_lua_would_write_an_exponent(redis: Redis
     await partition.install(seq=seq, chain="c" * 40)
     stream = new_stream()
     one = append(stream, 2, key=b"k")
-    reply = await partition.sequence(one, append(stream), hints=[f"1.1:{seq - 1}"] * 2, looked_up=seq)
+    reply = await partition.sequence(one, append(stream), hints=[f"1.{seq}:{seq - 1}"] * 2, looked_up=seq)
     assert [int(reply[1]), int(reply[3]), int(reply[5])] == [seq, seq + 3, seq]
     assert reply[7:] == [seq, seq + 2]
     assert await partition.answers(one) == [b"D%d:2" % (seq + 2)]
@@ -256,14 +260,27 @@ async def test_the_watermark_moves_only_where_the_chains_are_equal(partition: Pa
     assert (await partition.meta())["ch"] == second
 
 
-async def test_the_journal_is_trimmed_below_a_seq_and_no_further(partition: Partition) -> None:
-    stream = new_stream()
-    for _ in range(300):
-        await partition.answers(append(stream))
-    await partition.sequence(trim=250)
-    left = [int(each[0][:-2]) for each in await partition.entries(partition.keys.journal)]
-    assert left[-51:] == list(range(250, 301))
-    assert len(left) < 300
+async def test_a_stream_keeps_its_tail(partition: Partition) -> None:
+    stream, chain = new_stream(), ""
+    for n in range(1, 101):
+        one = append(stream)
+        await partition.answers(one, tail=8, told=(n - 1, chain))
+        chain = next_chain(chain, n, one.digests)
+    left = [stream_entry(each)[0] for each in await partition.entries(partition.keys.stream(stream))]
+    assert left == list(range(left[0], 101))
+    assert 8 <= len(left) < 8 + 2 + NODE
+    assert await partition.answers(append(stream, expected=100), tail=8) == [101]
+
+
+async def test_a_stream_keeps_what_is_not_committed(partition: Partition) -> None:
+    stream, chain = new_stream(), ""
+    for n in range(1, 101):
+        one = append(stream)
+        await partition.answers(one, tail=1, told=(min(n - 1, 60), chain))
+        chain = next_chain(chain, n, one.digests) if n <= 60 else chain
+    left = [stream_entry(each)[0] for each in await partition.entries(partition.keys.stream(stream))]
+    assert set(left) >= set(range(61, 101))
+    assert len(left) < 40 + NODE
 
 
 # -- identity of the server and of the partition
@@ -328,7 +345,7 @@ async def test_an_installation_needs_a_later_epoch_and_the_server_that_was_inspe
     ]
     assert await partition.install(epoch=3, seq=7, chain="h") == b"OK"
     meta = await partition.meta()
-    assert (meta["q"], meta["c"], meta["h"], meta["ch"], meta["gen"]) == ("7", "7", "h", "h", "2")
+    assert (meta["q"], meta["c"], meta["h"], meta["ch"], meta["e"]) == ("7", "7", "h", "h", "7")
     assert await partition.install(epoch=2) == b"STALE"
 
 
@@ -364,13 +381,14 @@ async def test_a_stream_is_filled_in_front_of_what_is_here(partition: Partition)
     assert await partition.answers(append(stream, expected=5)) == [6]
 
 
-@pytest.mark.parametrize(("gen", "first"), [("1.2", "4"), ("2.1", "4"), ("1.1", "3"), ("1.1", "")])
+@pytest.mark.parametrize(("as_of", "first"), [("1.4", "4"), ("2.5", "4"), ("1.5", "3"), ("1.5", "")])
 async def test_a_stream_that_changed_meanwhile_is_not_filled(
-    partition: Partition, gen: str, first: str
+    partition: Partition, as_of: str, first: str
 ) -> None:
     stream, keys = new_stream(), partition.keys
-    await partition.answers(append(stream), hints=["1.1:3"])
-    args = (1, gen, first, 3, 100, pack_event(event()))
+    await partition.answers(append(stream), hints=["1.5:3"])
+    await partition.redis.hset(keys.meta, "e", "5")  # something was evicted
+    args = (1, as_of, first, 3, 100, pack_event(event()))
     assert await partition.scripts.run("fill", (keys.meta, keys.stream(stream), keys.heads), args) == [
         b"STALE"
     ]

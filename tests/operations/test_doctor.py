@@ -23,7 +23,10 @@ from tests.log import drive
 from tests.servers import Servers, open_folder, servers_in
 
 GRANTS = Path(__file__).parents[2] / "deploy" / "postgres-grants.sql"
-ACL = "-@all +evalsha +script|load +info +hget +hmget +hset +xadd +xrange +xrevrange +xtrim +del +unlink"
+ACL = (
+    "-@all +evalsha +script|load +info +time +hget +hmget +hset +hlen +hdel +hrandfield +xadd +xlen +xrange"
+    " +xrevrange +xtrim +object|idletime +del +unlink"
+)
 
 DURABLE = {
     "version_num": 160002,

@@ -1,7 +1,7 @@
 -- Puts committed events back in front of a stream, so that the next reads find them here.
 --
 -- KEYS  1 meta, 2 stream, 3 heads
--- ARGV  1 nonce, 2 epoch, 3 eviction generation, 4 first version that is here ('' : none),
+-- ARGV  1 nonce, 2 epoch, 3 as of when the stream was not here, or began there, 4 first version that is here ('' : none),
 --       then for each event: version, seq, packed event; ascending, without gaps up to ARGV[4]
 -- returns {nonce, 'FENCED', reason}, {nonce, 'STALE'} or {nonce, 'OK'}
 
@@ -18,7 +18,7 @@ if first then
 elseif head then
   up_to = head
 end
-if p.gen ~= ARGV[3] or here ~= ARGV[4] or last ~= up_to then return { NONCE, 'STALE' } end
+if not holds(ARGV[3], p, ARGV[2]) or here ~= ARGV[4] or last ~= up_to then return { NONCE, 'STALE' } end
 
 redis.call('HSET', META, 'torn', '1')
 local kept = {}

@@ -40,18 +40,25 @@ local function server_identity()
 end
 
 -- Identity of the server first, then epoch and torn flag: nothing else of the partition may be believed
--- before these hold. Returns the meta fields q, h, c, gen, bucket size; or nil and the reason. `gen` is the
--- generation of evictions with the epoch in front: a Redis that was wiped counts its generations anew.
+-- before these hold. Returns the meta fields q, h, c, e (the highest seq of an event that was evicted), bucket
+-- size; or nil and the reason. `as_of` is '<epoch>.<q>', the moment at which what a script tells is true.
 local function open_partition(epoch)
   local master, replid = server_identity()
   if not master then return nil, 'replica' end
-  local m = redis.call('HMGET', META, 'epoch', 'fence', 'torn', 'q', 'h', 'c', 'gen', 'w', 'past')
+  local m = redis.call('HMGET', META, 'epoch', 'fence', 'torn', 'q', 'h', 'c', 'e', 'w', 'past')
   if not m[1] then return nil, 'missing' end
   if m[1] ~= epoch then return nil, 'epoch' end
   if m[2] ~= replid then return nil, 'fence' end
   if m[3] ~= '' then return nil, 'torn' end
-  return { q = tonumber(m[4]), h = m[5], c = tonumber(m[6]), gen = epoch .. '.' .. m[7], w = tonumber(m[8]),
-    past = m[9] or '' }
+  return { q = tonumber(m[4]), h = m[5], c = tonumber(m[6]), e = tonumber(m[7]), w = tonumber(m[8]),
+    past = m[9] or '', as_of = epoch .. '.' .. m[4] }
+end
+
+-- Whether what Postgres said of a stream that was not here, as of '<epoch>.<q>', still holds: all its events up to
+-- that q were committed when Postgres was asked, and a later one is here, or was evicted since.
+local function holds(as_of, p, epoch)
+  local then_in, then_q = string.match(as_of, '^(%d+)%.(%d+)$')
+  return then_in == epoch and tonumber(then_q) >= p.e
 end
 
 -- The chain after an append that ends at `seq` and is in the journal.

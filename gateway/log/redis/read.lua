@@ -3,7 +3,7 @@
 -- KEYS  1 meta, 2 journal, 3… streams
 -- ARGV  1 nonce, 2 epoch, 3 and 4 seq and chain known committed, 5 number of reads, then for each:
 --         first version, last version, most entries, 1 for newest first
--- returns {nonce, 'FENCED', reason} or {nonce, 'OK', c, gen, read…}
+-- returns {nonce, 'FENCED', reason} or {nonce, 'OK', c, as of, read…}
 --   read: {head (0: not here), in doubt, entries, 1 if an entry at or below the watermark is here}
 --   in doubt: version, seq, event id of the entries above the watermark, newest first, flat
 --   entries: as XRANGE gives them, within the bounds and as far as the stream is here
@@ -57,4 +57,4 @@ for i = 1, tonumber(ARGV[5]) do
   local at = 2 + 4 * i
   reads[i] = read(KEYS[2 + i], ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
 end
-return { NONCE, 'OK', whole(p.c), p.gen, unpack(reads) }
+return { NONCE, 'OK', whole(p.c), p.as_of, unpack(reads) }

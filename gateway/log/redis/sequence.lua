@@ -3,16 +3,16 @@
 --
 -- KEYS  1 meta, 2 journal, 3 and 4 identity hashes, 5 calls, 6 heads, 7… one stream for each append
 -- ARGV  1 nonce, 2 epoch, 3 window (events that may be uncommitted), 4 and 5 seq and chain known committed,
---       6 trim the journal below this seq (0: don't), 7 seq at which the identities were looked up,
+--       6 how many of its newest events a stream keeps, 7 seq at which the identities were looked up,
 --       8 caller, 9 the caller's call number,
 --       10 identities of all appends one after another, 32 bytes each,
 --       11 facts, for each append one after another, numbers big-endian: f64 expected, u32 number of events n,
 --          u32 number of identities, u32 length of its body, u32 where the first event begins in it, 32 bytes
 --          of request digest, 32 of the first row digest, u8 length of the head hint, the hint ('' or
---          '<gen>:<head>'); and where n is above 1, the other row digests and u32 length of each event,
+--          '<as of>:<head>'); and where n is above 1, the other row digests and u32 length of each event,
 --       12 bodies one after another, each a MessagePack array of header and events, kept as they are
 -- returns {nonce, 'FENCED', reason} or
---         {nonce, 'OK', q before, h before, q after, h after, c, gen, answer…}
+--         {nonce, 'OK', q before, h before, q after, h after, c, as of, answer…}
 --   answer: first version (integer) when sequenced, else 'D<seq>:<count>' the retry of that append,
 --           'M' mismatch, 'C<head>' conflict, 'X' cold, 'B' busy, 'S' look the identities up again
 --
@@ -39,7 +39,6 @@ call('HSET', KEYS[5], ARGV[8], ARGV[9])
 
 local window = tonumber(ARGV[3])
 advance(p, JOURNAL, tonumber(ARGV[4]), ARGV[5])
-if ARGV[6] ~= '0' then call('XTRIM', JOURNAL, 'MINID', '~', ARGV[6]) end
 
 -- Identities are remembered in two hashes by turns, `w` events each: what is older than the one before
 -- the current is forgotten, and only a caller that looked in Postgres since then may go on.
@@ -78,8 +77,8 @@ local function head_of(i, key, hint)
   if known[1 + i] then return tonumber(known[1 + i]) end
   if hint == '' then return nil end
   -- Postgres said so, and nothing was evicted since: a stream without a head has nothing uncommitted.
-  local gen, committed = match(hint, '^([^:]+):(%d+)$')
-  return gen == p.gen and tonumber(committed) or nil
+  local as_of, committed = match(hint, '^([^:]+):(%d+)$')
+  return as_of and holds(as_of, p, ARGV[2]) and tonumber(committed) or nil
 end
 
 -- Whether the append is a retry of an earlier one. The first identity is the event id, which a retry under an
@@ -161,8 +160,11 @@ local function claim(first, last, value)
   end
 end
 
-local reply = { NONCE, 'OK', whole(q), h, '', '', whole(p.c), p.gen }
+local reply = { NONCE, 'OK', whole(q), h, '', '', whole(p.c), p.as_of }
 local first, at, from, run, runs = 1, 1, 1, 1, {}
+-- A stream is trimmed each time that its head passes a multiple of `stride`.
+local tail, longer = tonumber(ARGV[6]), {}
+local stride = math.ceil(tail / 4)
 for i = 1, appends do
   local expected, n, k, size, events, digest, rows, hint
   expected, n, k, size, events, digest, rows, hint, at = cut('>dI4I4I4I4c32c32Bc0', FACTS, at)
@@ -190,6 +192,7 @@ for i = 1, appends do
     h = sha1hex(h .. ':' .. v .. ':' .. rows)
     index[placed] = seq .. ':' .. v .. ':' .. h
     heads[key] = head + n
+    if (head + n) % stride < n then longer[key] = head + n end
     claim(first, last, seq .. ':' .. text(n) .. ':' .. digest)
     reply[8 + i] = version
   end
@@ -215,6 +218,11 @@ if placed > 0 then
     for k = 3, last, 4000 do call('HSET', hash, unpack(remembered[turn], k, math.min(k + 3999, last))) end
   end
   call('HSET', META, 'q', q, 'h', h, 'torn', '', 'past', past_and(p))
+  -- What is not committed is among the newest q - c events of a stream.
+  local kept = math.max(tail, q - p.c)
+  for key, head in pairs(longer) do
+    if head > kept then call('XTRIM', key, 'MINID', '~', text(head - kept + 1)) end
+  end
 end
 
 reply[5], reply[6] = whole(tonumber(q)), h

@@ -1,0 +1,45 @@
+-- Takes away what Postgres has as well: the front of the journal, and streams that nobody has touched for long. Never
+-- what is not committed: a stream goes only if its last entry is at or below the watermark. One that somebody deleted
+-- shows no entry, and its head is all that tells of what is in doubt: it stays.
+--
+-- KEYS  1 meta, 2 journal, 3 heads, 4… streams
+-- ARGV  1 nonce, 2 epoch, 3 and 4 seq and chain known committed, 5 first seq that the journal has to keep,
+--       6 seconds for which a stream was not touched, 7 most streams to evict
+-- returns {nonce, 'FENCED', reason} or
+--         {nonce, 'OK', entries taken from the journal, streams evicted, seconds since each was touched…; -1: not here}
+
+local p, reason = open_partition(ARGV[2])
+if not p then return { NONCE, 'FENCED', reason } end
+
+-- First of all a write that takes no memory: a server that is full refuses others, unless a script has begun to write.
+local below = math.min(tonumber(ARGV[5]), p.c + 1)
+local trimmed = redis.call('XTRIM', KEYS[2], 'MINID', '~', text(below))
+advance(p, KEYS[2], tonumber(ARGV[3]), ARGV[4])
+
+-- The last seq of a stream, or nil if some of it may not be committed. To look at a stream is to touch it.
+local function committed_to(key)
+  local newest = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+  local seq = newest and tonumber(newest[2][1])
+  return seq and seq <= p.c and seq or nil
+end
+
+local least, most = tonumber(ARGV[6]), tonumber(ARGV[7])
+local evicted, touched, highest = {}, {}, p.e
+for i = 4, #KEYS do
+  touched[i - 3] = redis.call('OBJECT', 'IDLETIME', KEYS[i]) or -1
+  if #evicted < most and touched[i - 3] >= least then
+    local seq = committed_to(KEYS[i])
+    if seq then
+      evicted[#evicted + 1] = KEYS[i]
+      highest = math.max(highest, seq)
+    end
+  end
+end
+
+if #evicted > 0 then
+  -- In this order a script that fails half-way leaves a stream that is missing and whose head is known.
+  redis.call('HSET', META, 'e', text(highest))
+  redis.call('UNLINK', unpack(evicted))
+  redis.call('HDEL', KEYS[3], unpack(evicted))
+end
+return { NONCE, 'OK', trimmed, #evicted, unpack(touched) }
