@@ -8,10 +8,15 @@ from __future__ import annotations
 import itertools
 import sys
 
-from tests.bench import append, webhooks
+from tests.bench import append, bulk, read, webhooks
 from tests.bench.suite import Options, Scenario, Scenarios, main
 
-SUITES: dict[str, Scenarios] = {"append": append.scenarios, "webhooks": webhooks.scenarios}
+SUITES: dict[str, Scenarios] = {
+    "append": append.scenarios,
+    "read": read.scenarios,
+    "bulk": bulk.scenarios,
+    "webhooks": webhooks.scenarios,
+}
 
 
 def _main(argv: list[str]) -> int:

@@ -1,12 +1,15 @@
-"""Appends and reads over HTTP, beside the floor of the same run.
+"""Appends over HTTP, beside the floor of the same run.
 
-    python -m tests.bench.append [--seconds 5] [--workers 1] [--rounds 1] [--only PATTERN] [--json FILE]
+    python -m tests.bench.append [--seconds 3] [--workers 1] [--rounds 1] [--only PATTERN] [--json FILE]
 
 append/streams            to 1,000 streams, unconditionally
 append/hot                to one singleton: all connections to one stream
 append/previous_length    to 1,000 streams, each append with the version it expects
 append/idempotency_key    to 1,000 streams, each append with a key of its own
-read/events, read/state   of streams with 10 events
+append/4k, append/64k     to 1,000 streams, data of so many bytes in place of 300
+batch/100                 100 events a request, to 1,000 streams; counts events
+mixed/80_20               four reads of a stream's state after each append to it; counts both
+two_workers/…             append/…, at two gateway processes, whatever --workers says
 floor/…                   what the parts cost alone (floor.py)
 
 Names end in the number of connections.
@@ -14,52 +17,87 @@ Names end in the number of connections.
 
 from __future__ import annotations
 
-import http.client
 import sys
+from dataclasses import dataclass, field
 from functools import partial
 
 from tests.bench import floor, orders
+from tests.bench.http_load import post, usual_headers
 from tests.bench.load import LENGTH, SERIAL, Traffic, drive
 from tests.bench.measured import Measured
-from tests.bench.stand import Served, Stand
+from tests.bench.stand import Stand
 from tests.bench.suite import Options, Scenario, main
 
-READ_STREAMS = 100
-READ_EVENTS = 10
+BATCH = 100
+BATCH_CONNECTIONS_MAX = 64
+"""More of them would have more events under way than SLUICE_INFLIGHT_EVENTS_MAX allows."""
+GETS = 4
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is appended, and where."""
+
+    name: str
+    paths: list[str]
+    body: str
+    headers: dict[str, str] = field(default_factory=dict)
+    unit: str = "append"
+    units: int = 1
 
 
 def scenarios(options: Options) -> list[Scenario]:
-    streams = [orders.append_path(key) for key in orders.keys(options.streams)]
-    hot = [orders.append_path(orders.SINGLETON)]
-    plain, guarded = orders.append_body(), orders.append_body(previous_length=LENGTH)
-    kinds: list[tuple[str, list[str], str, dict[str, str]]] = [
-        ("streams", streams, plain, {}),
-        ("hot", hot, plain, {}),
-        ("previous_length", streams, guarded, {}),
-        ("idempotency_key", streams, plain, {"Idempotency-Key": f"bench-{SERIAL}"}),
+    keys = orders.keys(options.streams)
+    streams = [orders.append_path(key) for key in keys]
+    plain = Kind("append/streams", streams, orders.append_body())
+    hot = Kind("append/hot", [orders.append_path(orders.SINGLETON)], orders.append_body())
+    usual = [
+        plain,
+        hot,
+        Kind("append/previous_length", streams, orders.append_body(previous_length=LENGTH)),
+        Kind("append/idempotency_key", streams, orders.append_body(), {"Idempotency-Key": f"bench-{SERIAL}"}),
     ]
-    appends = [
-        Scenario(
-            f"append/{name}/{connections}",
-            "append",
-            201,
-            partial(_append, options, connections, paths, body, headers),
-        )
-        for name, paths, body, headers in kinds
-        for connections in options.connections
+    large = [
+        Kind(f"append/{size}k", streams, orders.append_body(data=orders.data_of(size * KIB)))
+        for size in (4, 64)
     ]
-    reads = [
-        Scenario(
-            f"read/{name}/{options.usual_connections}", "read", 200, partial(_read, options, subresource)
-        )
-        for name, subresource in (("events", "/events"), ("state", ""))
+    aggregates = [f"/{orders.TYPE}/{key}" for key in keys]
+    batch = Kind("batch/100", aggregates, orders.batch_body(BATCH), unit="event", units=BATCH)
+    counts = options.connections
+    return [
+        *(_scenario(options, kind, n) for kind in usual for n in counts),
+        *(_scenario(options, kind, options.usual_connections) for kind in large),
+        *(_scenario(options, batch, n) for n in counts if n <= BATCH_CONNECTIONS_MAX),
+        *(Scenario(f"mixed/80_20/{n}", "request", (200, 201), partial(_mixed, options, n)) for n in counts),
+        *(_at_two_workers(options, kind, n) for kind in (plain, hot) for n in options.busy_connections),
+        *floor.scenarios(options),
     ]
-    return [*appends, *reads, *floor.scenarios(options)]
+
+
+def _scenario(options: Options, kind: Kind, connections: int) -> Scenario:
+    return Scenario(
+        f"{kind.name}/{connections}", kind.unit, (201,), partial(_append, options, connections, kind, None)
+    )
+
+
+def _at_two_workers(options: Options, kind: Kind, connections: int) -> Scenario:
+    name = kind.name.replace("append", "two_workers")
+    return Scenario(
+        f"{name}/{connections}", kind.unit, (201,), partial(_append, options, connections, kind, 2)
+    )
 
 
 async def _append(
-    options: Options, connections: int, paths: list[str], body: str, headers: dict[str, str], stand: Stand
+    options: Options, connections: int, kind: Kind, workers: int | None, stand: Stand
 ) -> Measured:
+    async with stand.gateway(workers=workers) as served:
+        headers = usual_headers(stand) | kind.headers
+        return await post(options, connections, stand, served, kind.paths, kind.body, headers, kind.units)
+
+
+async def _mixed(options: Options, connections: int, stand: Stand) -> Measured:
+    keys = orders.keys(options.streams)
     async with stand.gateway() as served:
         traffic = Traffic(
             host=served.host,
@@ -67,46 +105,15 @@ async def _append(
             connections=connections,
             seconds=options.seconds,
             warm_up_s=options.warm_up_s,
-            paths=paths,
-            expected=201,
+            paths=[orders.append_path(key) for key in keys],
+            expected=(200, 201),
             method="POST",
-            headers=_headers(stand) | headers,
-            body=body,
+            headers=usual_headers(stand),
+            body=orders.append_body(),
+            gets=GETS,
+            get_paths=[f"/{orders.TYPE}/{key}" for key in keys],
         )
         return await drive(traffic, served.cpu)
-
-
-async def _read(options: Options, subresource: str, stand: Stand) -> Measured:
-    keys = orders.keys(READ_STREAMS)
-    async with stand.gateway() as served:
-        _fill(served, keys, _headers(stand))
-        traffic = Traffic(
-            host=served.host,
-            port=served.port,
-            connections=options.usual_connections,
-            seconds=options.seconds,
-            warm_up_s=options.warm_up_s,
-            paths=[f"/{orders.TYPE}/{key}{subresource}" for key in keys],
-            expected=200,
-            headers=_headers(stand),
-        )
-        return await drive(traffic, served.cpu)
-
-
-def _fill(served: Served, keys: list[str], headers: dict[str, str]) -> None:
-    """Raises RuntimeError when an append is refused."""
-    connection = http.client.HTTPConnection(served.host, served.port, timeout=30)
-    for key in keys:
-        connection.request("POST", f"/{orders.TYPE}/{key}", orders.batch_body(READ_EVENTS), headers)
-        answer = connection.getresponse()
-        told = answer.read()
-        if answer.status != 201:
-            raise RuntimeError(f"what is to be read can't be appended: {answer.status} {told.decode()}")
-    connection.close()
-
-
-def _headers(stand: Stand) -> dict[str, str]:
-    return {"Authorization": f"Bearer {stand.key}", "Content-Type": "application/json"}
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python -m tests.bench.bulk [--lines 1000000]
 
 Requests of 100,000 lines each, the most that one may have, over one connection: to 1,000 streams by turns,
-each line with data of 300 bytes. Every receipt is looked at.
+each line with data of 300 bytes. Every receipt is counted. The suite (python -m tests.bench bulk) sends
+requests of 10,000 lines, for so many seconds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -24,10 +26,58 @@ import httpx
 from gateway.edge.bulk import LINES_MAX
 from tests.bench import orders
 from tests.bench.machine import describe
-from tests.bench.stand import open_stand
+from tests.bench.measured import Measured, quantiles_ms, shares_us
+from tests.bench.stand import Served, Stand, open_stand
+from tests.bench.suite import Options, Scenario
 
 STREAMS = 1000
 PIECE_LINES = 200
+SUITE_LINES = 10_000
+"""A request. As its time is that of all its lines, latencies tell nothing but that."""
+TIMEOUT_S = 600.0
+_APPENDED = b'"status":201'
+
+
+def scenarios(options: Options) -> list[Scenario]:
+    return [Scenario("bulk/1", "line", (), partial(_measure, options))]
+
+
+async def _measure(options: Options, stand: Stand) -> Measured:
+    """Raises RuntimeError when a line is not appended."""
+    keys = orders.keys(options.streams)
+    taken_s: list[float] = []
+    async with stand.gateway() as served, _client(served, stand) as client:
+        await _all_appended(client, len(keys), keys)
+        served.cpu.start()
+        own_s = time.process_time()
+        while sum(taken_s) < options.seconds:
+            begun = time.perf_counter()
+            await _all_appended(client, SUITE_LINES, keys)
+            taken_s.append(time.perf_counter() - begun)
+        own_s = time.process_time() - own_s
+        used_s, held_mb = served.cpu.stop(), served.cpu.memory_mb()
+    count = len(taken_s) * SUITE_LINES
+    return Measured(
+        count=count,
+        seconds=sum(taken_s),
+        latency_ms=quantiles_ms(taken_s),
+        answers={},
+        unexpected=None,
+        cpu_us=shares_us({**used_s, "generator": own_s}, count),
+        memory_mb=held_mb,
+    )
+
+
+async def _all_appended(client: httpx.AsyncClient, lines: int, keys: list[str]) -> None:
+    appended = await send(client, lines, keys)
+    if appended != lines:
+        raise RuntimeError(f"{appended} of {lines} lines of bulk were appended")
+
+
+def _client(served: Served, stand: Stand) -> httpx.AsyncClient:
+    headers = {"Authorization": f"Bearer {stand.key}", "Content-Type": "application/x-ndjson"}
+    url = f"http://{served.host}:{served.port}"
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S)
 
 
 async def pieces(count: int, keys: list[str]) -> AsyncIterator[bytes]:
@@ -47,11 +97,13 @@ _REST = orders.append_body()[1:]
 
 async def send(client: httpx.AsyncClient, count: int, keys: list[str]) -> int:
     """How many of so many lines were appended."""
-    appended = 0
+    appended, rest = 0, b""
     async with client.stream("POST", "/_/bulk", content=pieces(count, keys)) as response:
         assert response.status_code == 200, await response.aread()
-        async for line in response.aiter_lines():
-            appended += '"status":201' in line
+        async for received in response.aiter_raw():
+            answer = rest + received
+            appended += answer.count(_APPENDED)
+            rest = answer[1 - len(_APPENDED) :]  # one that is cut in two is found in the next piece
     return appended
 
 
@@ -69,10 +121,8 @@ async def run(lines: int, command: str) -> int:
         machine = await describe(stand.servers)
         (pid,) = served.pids
         at_rest_mb = most_mb(pid)
-        headers = {"Authorization": f"Bearer {stand.key}", "Content-Type": "application/x-ndjson"}
-        url = f"http://{served.host}:{served.port}"
         begun, appended = time.perf_counter(), 0
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=600) as client:
+        async with _client(served, stand) as client:
             for at in range(0, lines, LINES_MAX):
                 appended += await send(client, min(LINES_MAX, lines - at), keys)
                 print(f"{at + LINES_MAX:,}: {most_mb(pid):.0f} MB", file=sys.stderr, flush=True)

@@ -1,10 +1,10 @@
-"""CPU time of process trees, from /proc. Elsewhere nothing is known, and nothing is reported."""
+"""CPU time and memory of process trees, from /proc. Elsewhere nothing is known, and nothing is reported."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -31,6 +31,12 @@ class CpuMeter:
         """Seconds by group."""
         return {name: used - self._begun[name] for name, used in self._used_s().items()}
 
+    def memory_mb(self) -> dict[str, float]:
+        """What each group holds now, in MB; of pages that processes share, each has its part."""
+        processes = _processes()
+        held = {name: _held_kb(_family(processes, roots)) for name, roots in self._groups.items()}
+        return {name: kb / 1024 for name, kb in held.items() if kb}
+
     def _used_s(self) -> dict[str, float]:
         processes = _processes()
         if not processes:
@@ -51,8 +57,22 @@ def _processes() -> dict[int, tuple[int, int]]:
     return found
 
 
-def _ticks(processes: Mapping[int, tuple[int, int]], roots: Sequence[int]) -> int:
+def _family(processes: Mapping[int, tuple[int, int]], roots: Sequence[int]) -> set[int]:
     family = set(roots)
     while more := {pid for pid, (parent, _) in processes.items() if parent in family} - family:
         family |= more
-    return sum(processes[pid][1] for pid in family if pid in processes)
+    return family
+
+
+def _ticks(processes: Mapping[int, tuple[int, int]], roots: Sequence[int]) -> int:
+    return sum(processes[pid][1] for pid in _family(processes, roots) if pid in processes)
+
+
+def _held_kb(family: Iterable[int]) -> int:
+    """Nothing is known of a process that has ended or is not ours to look at."""
+    held = 0
+    for pid in family:
+        with contextlib.suppress(OSError):
+            lines = (_PROC / str(pid) / "smaps_rollup").read_text().splitlines()
+            held += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return held

@@ -223,7 +223,7 @@ def _appends(stand: Stand, served: Served, seconds: float) -> Traffic:
         seconds=seconds,
         warm_up_s=1.0,
         paths=[orders.append_path(key) for key in orders.keys(STREAMS)],
-        expected=201,
+        expected=(201,),
         method="POST",
         headers={"Authorization": f"Bearer {stand.key}", "Content-Type": "application/json"},
         body=orders.append_body(),

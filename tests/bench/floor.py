@@ -30,7 +30,7 @@ from gateway.log.entries import Placed, chain_over, commit_columns
 from gateway.log.keys import PartitionKeys, partition_keys
 from gateway.log.verify import Inspection
 from tests.bench import orders
-from tests.bench.load import Traffic, drive
+from tests.bench.http_load import post
 from tests.bench.measured import Measured, quantiles_ms, shares_us
 from tests.bench.stand import Stand
 from tests.bench.suite import Options, Scenario
@@ -44,31 +44,20 @@ TIMEOUT_S = 10.0
 
 def scenarios(options: Options) -> list[Scenario]:
     bare = [
-        Scenario(f"floor/http/{connections}", "request", 201, partial(_http, options, connections))
+        Scenario(f"floor/http/{connections}", "request", (201,), partial(_http, options, connections))
         for connections in options.connections
     ]
     return [
         *bare,
-        Scenario("floor/sequence", "append", None, partial(_sequence, options)),
-        Scenario("floor/commit", "append", None, partial(_commit, options)),
+        Scenario("floor/sequence", "append", (), partial(_sequence, options)),
+        Scenario("floor/commit", "append", (), partial(_commit, options)),
     ]
 
 
 async def _http(options: Options, connections: int, stand: Stand) -> Measured:
     with stand.bare() as served:
-        traffic = Traffic(
-            host=served.host,
-            port=served.port,
-            connections=connections,
-            seconds=options.seconds,
-            warm_up_s=options.warm_up_s,
-            paths=[orders.append_path(key) for key in orders.keys(options.streams)],
-            expected=201,
-            method="POST",
-            headers={"Authorization": f"Bearer {stand.key}", "Content-Type": "application/json"},
-            body=orders.append_body(),
-        )
-        return await drive(traffic, served.cpu)
+        paths = [orders.append_path(key) for key in orders.keys(options.streams)]
+        return await post(options, connections, stand, served, paths, orders.append_body())
 
 
 async def _sequence(options: Options, stand: Stand) -> Measured:

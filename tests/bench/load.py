@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -26,7 +26,8 @@ BEGIN, END = "begin", "end"
 class Traffic:
     """What to send. Connection n of N cycles through every Nth path from the nth on; with fewer paths than
     connections they share. Measuring begins after `warm_up_s`, and after as many requests as there are paths,
-    and lasts `seconds`. `units` is how many of what is counted are in a request."""
+    and lasts `seconds`. `units` is how many of what is counted are in a request. After each request to the
+    nth path, the nth of `get_paths` is asked for `gets` times; that counts as well."""
 
     host: str
     port: int
@@ -34,26 +35,34 @@ class Traffic:
     seconds: float
     warm_up_s: float
     paths: list[str]
-    expected: int
+    expected: tuple[int, ...]
     method: str = "GET"
     headers: dict[str, str] = field(default_factory=dict)
     body: str = ""
     units: int = 1
+    gets: int = 0
+    get_paths: list[str] = field(default_factory=list)
 
     def requests(self, connection: int) -> Iterator[bytes]:
         """What this connection sends, without end."""
-        own = self.paths[connection :: self.connections] or [self.paths[connection % len(self.paths)]]
-        whole = [self._request(path) for path in own]
+        whole = [request for n in self._own(connection) for request in self._requests_of(n)]
         if not any(mark.encode() in whole[0] for mark in (LENGTH, SERIAL)):
             return itertools.cycle(whole)
         return _marked(whole, itertools.count(connection, self.connections))
 
-    def _request(self, path: str) -> bytes:
-        body = self.body.encode()
+    def _own(self, connection: int) -> Sequence[int]:
+        return range(len(self.paths))[connection :: self.connections] or [connection % len(self.paths)]
+
+    def _requests_of(self, n: int) -> list[bytes]:
+        gets = [self._request("GET", self.get_paths[n], "")] * self.gets if self.gets else []
+        return [self._request(self.method, self.paths[n], self.body), *gets]
+
+    def _request(self, method: str, path: str, content: str) -> bytes:
+        body = content.encode()
         headers = {"Host": f"{self.host}:{self.port}", **self.headers}
         if body:
             headers["Content-Length"] = str(len(body))
-        lines = [f"{self.method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         return "\r\n".join([*lines, "", ""]).encode() + body
 
 
@@ -65,7 +74,9 @@ def _marked(requests: list[bytes], serials: Iterator[int]) -> Iterator[bytes]:
 
 
 async def drive(traffic: Traffic, cpu: CpuMeter) -> Measured:
-    """What a generator measured, with what `cpu` metered meanwhile. Raises RuntimeError when it fails."""
+    """What a generator measured, with what `cpu` metered meanwhile and at the end.
+
+    Raises RuntimeError when the generator fails."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.bench.generator", stdin=pipe, stdout=pipe
@@ -78,7 +89,7 @@ async def drive(traffic: Traffic, cpu: CpuMeter) -> Measured:
         await _hear(process.stdout, BEGIN)
         cpu.start()
         await _hear(process.stdout, END)
-        used_s = cpu.stop()
+        used_s, held_mb = cpu.stop(), cpu.memory_mb()
         told = msgspec.json.decode(await process.stdout.read(), type=Measured)
     except BaseException:
         if process.returncode is None:
@@ -86,7 +97,7 @@ async def drive(traffic: Traffic, cpu: CpuMeter) -> Measured:
         raise
     finally:
         await process.wait()
-    return replace(told, cpu_us={**shares_us(used_s, told.count), **told.cpu_us})
+    return replace(told, cpu_us={**shares_us(used_s, told.count), **told.cpu_us}, memory_mb=held_mb)
 
 
 async def _hear(lines: asyncio.StreamReader, expected: str) -> None:

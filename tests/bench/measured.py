@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
@@ -15,8 +15,8 @@ class Measured:
     `count` units (appends, reads, requests) were completed in `seconds`. `latency_ms` is by quantile, of
     requests, or of calls where the scenario sends none; empty when nothing was completed. `answers` counts
     every answer by its status, those of the warm-up too; `lost` is a connection that ended. `unexpected` is
-    the first answer other than the expected one. `cpu_us` is a unit's share of each process, where the
-    system tells.
+    the first answer other than the expected one. `cpu_us` is a unit's share of each process, and `memory_mb`
+    what each holds at the end, where the system tells.
     """
 
     count: int
@@ -25,6 +25,7 @@ class Measured:
     answers: dict[str, int]
     unexpected: str | None
     cpu_us: dict[str, float]
+    memory_mb: dict[str, float] = field(default_factory=dict)
 
     @property
     def per_s(self) -> float:

@@ -36,10 +36,17 @@ def append_path(key: str) -> str:
     return f"/{TYPE}/{key}/{EVENT}"
 
 
-def append_body(previous_length: str | None = None) -> str:
+def data_of(size: int) -> str:
+    """So many bytes, by a longer note."""
+    whole = json.loads(DATA)
+    whole["note"] += "." * (size - len(DATA))
+    return json.dumps(whole, separators=(",", ":"))
+
+
+def append_body(previous_length: str | None = None, data: str = DATA) -> str:
     """`previous_length` is a number's text, or what will stand for it."""
     asked = "" if previous_length is None else f',"previous_length":{previous_length}'
-    return f'{{"data":{DATA},"metadata":{{"actor":{json.dumps(ACTOR)}{asked}}}}}'
+    return f'{{"data":{data},"metadata":{{"actor":{json.dumps(ACTOR)}{asked}}}}}'
 
 
 def batch_body(count: int) -> str:

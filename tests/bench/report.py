@@ -15,19 +15,23 @@ from rich.text import Text
 from tests.bench.measured import QUANTILES, Measured
 
 PROCESSES = ("gateway", "redis", "postgres", "generator")
+SHOWN_QUANTILES = tuple(name for name in QUANTILES if name != "max")
 NO_FIGURE = "–"
+HOLDERS = ("gateway", "redis", "postgres")
+MANY_A_REQUEST = ("event", "line")
+"""Units of which a request has many."""
 UNEXPECTED_CHARACTERS_MAX = 600
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a scenario came to in one round (from 1). `expected` is the status of each of its answers, None
-    where nothing is asked over HTTP; `unit` says what was counted."""
+    """What a scenario came to in one round (from 1). `expected` are the statuses that its answers may have,
+    none where nothing is asked over HTTP; `unit` says what was counted."""
 
     name: str
     unit: str
     round: int
-    expected: int | None
+    expected: tuple[int, ...]
     measured: Measured
 
     @property
@@ -71,6 +75,7 @@ def show(report: Report, console: Console) -> None:
     console.print(_table(rounds.values()))
     console.print("Latencies in ms, of a request (floor/sequence, floor/commit: of a call). Closed loop.")
     console.print("CPU in µs a unit, children included; the generator runs on the same machine.")
+    console.print("MB: what is held at the end.")
     if limit := _generator_limit(report.rows):
         console.print(
             f"A rate beyond {limit:,.0f} requests/s would be the generator's limit, not the server's."
@@ -83,7 +88,8 @@ def show(report: Report, console: Console) -> None:
 def _table(rounds: Iterable[Sequence[Row]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("scenario", no_wrap=True)
-    for name in ("rate/s", "±%", *QUANTILES, *(f"{name} µs" for name in PROCESSES)):
+    figures = [*(f"{name} µs" for name in PROCESSES), *(f"{name} MB" for name in HOLDERS)]
+    for name in ("rate/s", "±%", *SHOWN_QUANTILES, *figures):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("errors", style="bold red", no_wrap=True)
     for rows in rounds:
@@ -101,15 +107,20 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         median.name,
         f"{measured.per_s:,.0f}",
         _figure(spread, 0),
-        *(_figure(measured.latency_ms.get(name), 2) for name in QUANTILES),
+        *(_figure(measured.latency_ms.get(name), 2) for name in SHOWN_QUANTILES),
         *(_figure(measured.cpu_us.get(name), 1) for name in PROCESSES),
+        *(_figure(measured.memory_mb.get(name), 0) for name in HOLDERS),
         "; ".join(filter(None, map(_errors, rows))),
     ]
 
 
 def _generator_limit(rows: Iterable[Row]) -> float | None:
     """Requests/s at which one core does nothing but generate, by the cheapest request of the run."""
-    asked = [row.measured.cpu_us.get("generator") for row in rows if row.expected is not None]
+    asked = [
+        row.measured.cpu_us.get("generator")
+        for row in rows
+        if row.expected and row.unit not in MANY_A_REQUEST
+    ]
     cheapest = min(filter(None, asked), default=None)
     return cheapest and 1e6 / cheapest
 
@@ -119,7 +130,8 @@ def _figure(value: float | None, digits: int) -> str:
 
 
 def _errors(row: Row) -> str:
-    wrong = {status: count for status, count in row.measured.answers.items() if status != str(row.expected)}
+    expected = set(map(str, row.expected))
+    wrong = {status: count for status, count in row.measured.answers.items() if status not in expected}
     told = " ".join(f"{status}×{count}" for status, count in wrong.items())
     return told or ("nothing done" if row.failed else "")
 

@@ -60,8 +60,11 @@ class Stand:
         self._numbers = itertools.count(1)
 
     @asynccontextmanager
-    async def gateway(self, prepare: Callable[[str], Awaitable[None]] | None = None) -> AsyncIterator[Served]:
-        """The gateway, on nothing but a tenant, its key and its spec, and what `prepare` puts beside them."""
+    async def gateway(
+        self, prepare: Callable[[str], Awaitable[None]] | None = None, *, workers: int | None = None
+    ) -> AsyncIterator[Served]:
+        """The gateway, on nothing but a tenant, its key and its spec, and what `prepare` puts beside them; as
+        many processes as was asked for, or `workers`."""
         async with self.database() as postgres_url:
             if prepare is not None:
                 await prepare(postgres_url)
@@ -72,21 +75,23 @@ class Stand:
                 "SLUICE_HOST": HOST,
                 "SLUICE_LOG_LEVEL": "error",
             }
-            with self._serving(COMMAND, settings) as served:
+            with self._serving(COMMAND, settings, workers or self._workers) as served:
                 yield served
 
     @contextmanager
     def bare(self) -> Iterator[Served]:
         """An HTTP server that does nothing (bare.py)."""
-        with self._serving(BARE, dict(os.environ)) as served:
+        with self._serving(BARE, dict(os.environ), self._workers) as served:
             yield served
 
     @asynccontextmanager
     async def database(self) -> AsyncIterator[str]:
-        """The URL of a database that nothing was appended to; Redis is emptied too."""
+        """The URL of a database that nothing was appended to; Redis is emptied too, and gives its
+        memory back, so that a scenario's is its own."""
         name = f"bench_{next(self._numbers)}"
         async with Redis.from_url(self.servers.redis_url) as redis:
             await redis.flushall()
+            await redis.memory_purge()
         await self._execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
         try:
             yield self.servers.database_url(name)
@@ -98,8 +103,8 @@ class Stand:
         return CpuMeter({"gateway": gateways} | {name: [pid] for name, pid in pids.items() if pid})
 
     @contextmanager
-    def _serving(self, argv: tuple[str, ...], settings: dict[str, str]) -> Iterator[Served]:
-        sockets = listen(HOST, 0, self._workers)
+    def _serving(self, argv: tuple[str, ...], settings: dict[str, str], workers: int) -> Iterator[Served]:
+        sockets = listen(HOST, 0, workers)
         port = sockets[0].getsockname()[1]
         keepers = [
             Keeper(GatewayProcess(argv, settings, self.servers.folder, sock.fileno(), number), _say)

@@ -17,20 +17,32 @@ import pytest
 from tests.bench.generator import generate
 from tests.bench.load import BEGIN, END, LENGTH, SERIAL, Traffic
 from tests.bench.measured import Measured, quantiles_ms
-from tests.bench.report import PROCESSES
+from tests.bench.report import HOLDERS, PROCESSES
 
 ROOT = Path(__file__).parents[2]
 CONNECTIONS = 8
-SCENARIOS = ("append/streams", "append/previous_length", "read/events", "floor/")
+SCENARIOS = {
+    "append/previous_length": f"append/previous_length/{CONNECTIONS}",
+    "append/64k": f"append/64k/{CONNECTIONS}",
+    "batch": f"batch/100/{CONNECTIONS}",
+    "mixed": f"mixed/80_20/{CONNECTIONS}",
+    "two_workers/hot": f"two_workers/hot/{CONNECTIONS}",
+    "floor/http": f"floor/http/{CONNECTIONS}",
+    "floor/seq": "floor/sequence",
+    "floor/commit": "floor/commit",
+    "read/state/": f"read/state/{CONNECTIONS}",
+    "bulk": "bulk/1",
+}
+"""What is asked for, and what then is measured."""
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Of a run of about a second in all, but for what it takes to start the servers."""
+    """Of a run of some seconds in all, but for what it takes to start the servers."""
     path = tmp_path_factory.mktemp("bench") / "report.json"
     options = f"--seconds 0.15 --streams 20 --connections {CONNECTIONS} --json {path}".split()
     options += [word for name in SCENARIOS for word in ("--only", name)]
-    argv = [sys.executable, "-m", "tests.bench.append", *options]
+    argv = [sys.executable, "-m", "tests.bench", *options]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(json.loads(path.read_text()))
@@ -38,21 +50,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_every_scenario_that_was_asked_for_has_a_row(report: dict[str, Any]) -> None:
-    assert [row["name"] for row in report["rows"]] == [
-        f"append/streams/{CONNECTIONS}",
-        f"append/previous_length/{CONNECTIONS}",
-        f"read/events/{CONNECTIONS}",
-        f"floor/http/{CONNECTIONS}",
-        "floor/sequence",
-        "floor/commit",
-    ]
+    assert [row["name"] for row in report["rows"]] == list(SCENARIOS.values())
 
 
 @pytest.mark.slow
 def test_every_answer_is_the_expected_one(report: dict[str, Any]) -> None:
     for row in report["rows"]:
         assert row["unexpected"] is None
-        assert set(row["answers"]) == ({str(row["expected"])} if row["expected"] else set())
+        assert set(row["answers"]) == set(map(str, row["expected"]))
 
 
 @pytest.mark.slow
@@ -63,11 +68,14 @@ def test_every_row_has_its_rate_its_latencies_and_its_cpu_time(report: dict[str,
         assert 0 < row["latency_ms"]["p50"] <= row["latency_ms"]["p99"] <= row["latency_ms"]["max"]
         assert set(row["cpu_us"]) <= set(PROCESSES)
         assert row["cpu_us"]["generator"] > 0
+        assert set(row["memory_mb"]) <= set(HOLDERS)
+        if not row["name"].startswith("floor"):
+            assert row["memory_mb"]["gateway"] > 10
 
 
 @pytest.mark.slow
 def test_the_report_says_how_when_and_where_it_was_measured(report: dict[str, Any]) -> None:
-    assert report["command"].startswith("python -m tests.bench.append --seconds 0.15 ")
+    assert report["command"].startswith("python -m tests.bench --seconds 0.15 ")
     assert report["date"]
     assert {"cpu", "python", "redis", "postgres"} <= set(report["machine"])
 
@@ -93,7 +101,7 @@ async def test_a_connection_that_ends_before_its_answer_is_lost() -> None:
 
 def test_each_connection_counts_the_appends_to_its_own_streams() -> None:
     traffic = Traffic(
-        host="h", port=1, connections=2, seconds=1, warm_up_s=0, paths=["/a", "/b", "/c"], expected=201,
+        host="h", port=1, connections=2, seconds=1, warm_up_s=0, paths=["/a", "/b", "/c"], expected=(201,),
         method="POST", headers={"Idempotency-Key": SERIAL}, body=f'{{"previous_length":{LENGTH}}}',
     )  # fmt: skip
     sent = [request.decode() for request in itertools.islice(traffic.requests(0), 4)]
@@ -107,6 +115,15 @@ def test_each_connection_counts_the_appends_to_its_own_streams() -> None:
     other = [request.decode() for request in itertools.islice(traffic.requests(1), 4)]
     keys = re.findall("Idempotency-Key: ([0-9]+)", "".join(sent + other))
     assert len(set(keys)) == 8
+
+
+def test_reads_follow_each_append_to_their_stream() -> None:
+    traffic = Traffic(
+        host="h", port=1, connections=2, seconds=1, warm_up_s=0, expected=(200, 201),
+        method="POST", paths=["/a/1/e", "/b/1/e"], body="{}", gets=2, get_paths=["/a/1", "/b/1"],
+    )  # fmt: skip
+    sent = [request.decode().split()[:2] for request in itertools.islice(traffic.requests(1), 4)]
+    assert sent == [["POST", "/b/1/e"], ["GET", "/b/1"], ["GET", "/b/1"], ["POST", "/b/1/e"]]
 
 
 def test_quantiles_are_latencies_that_did_occur() -> None:
@@ -134,7 +151,7 @@ async def measured_against(*pieces: bytes) -> Measured:
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
         traffic = Traffic(
-            host=host, port=port, connections=2, seconds=0.05, warm_up_s=0, paths=["/"], expected=201
+            host=host, port=port, connections=2, seconds=0.05, warm_up_s=0, paths=["/"], expected=(201,)
         )
         said: list[str] = []
         measured = await generate(traffic, said.append)

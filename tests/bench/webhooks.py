@@ -1,6 +1,6 @@
 """Acknowledging webhooks, commit included, beside plain appends of the same bytes in the same run.
 
-    python -m tests.bench.webhooks [--seconds 5] [--workers 1] [--rounds 1] [--only PATTERN] [--json FILE]
+    python -m tests.bench.webhooks [--seconds 3] [--workers 1] [--rounds 1] [--only PATTERN] [--json FILE]
 
 plain/streams, plain/hot       appends of 1 KB, to 64 streams and to one
 webhook/hot, webhook/streams   signed requests of 1 KB with a delivery id each, to 64 streams and to one
@@ -18,7 +18,8 @@ import urllib.request
 from functools import partial
 
 from tests.bench import orders
-from tests.bench.load import SERIAL, Traffic, drive
+from tests.bench.http_load import post, usual_headers
+from tests.bench.load import SERIAL
 from tests.bench.measured import Measured
 from tests.bench.stand import TENANT, Served, Stand
 from tests.bench.suite import Options, Scenario, main
@@ -61,8 +62,8 @@ def scenarios(options: Options) -> list[Scenario]:
     streams = orders.keys(min(options.streams, _SOURCES_MAX))
     kinds = [("hot", ["stripe_webhook"]), ("streams", streams)]
     return [
-        Scenario(f"{how}/{name}/{connections}", "append", status, partial(run, options, connections, keys))
-        for connections in options.connections
+        Scenario(f"{how}/{name}/{connections}", "append", (status,), partial(run, options, connections, keys))
+        for connections in options.busy_connections
         for name, keys in kinds
         for how, status, run in (("plain", 201, _plain), ("webhook", 202, _webhook))
     ]
@@ -70,11 +71,10 @@ def scenarios(options: Options) -> list[Scenario]:
 
 async def _plain(options: Options, connections: int, keys: list[str], stand: Stand) -> Measured:
     data = json.dumps({"data": json.loads(_body()), "metadata": {"actor": _ACTOR}}, separators=(",", ":"))
-    headers = {"Authorization": f"Bearer {stand.key}", "Content-Type": "application/json"}
     paths = [f"/webhook_log/{key}/was_received" for key in keys]
     async with stand.gateway() as served:
         _deploy(served, stand, keys)
-        return await drive(_traffic(options, connections, served, paths, data, headers, 201), served.cpu)
+        return await post(options, connections, stand, served, paths, data)
 
 
 async def _webhook(options: Options, connections: int, keys: list[str], stand: Stand) -> Measured:
@@ -89,30 +89,7 @@ async def _webhook(options: Options, connections: int, keys: list[str], stand: S
     paths = [f"/_/webhooks/{TENANT}/s{number}" for number in range(len(keys))]
     async with stand.gateway() as served:
         _deploy(served, stand, keys)
-        return await drive(_traffic(options, connections, served, paths, body, headers, 202), served.cpu)
-
-
-def _traffic(
-    options: Options,
-    connections: int,
-    served: Served,
-    paths: list[str],
-    body: str,
-    headers: dict[str, str],
-    expected: int,
-) -> Traffic:
-    return Traffic(
-        host=served.host,
-        port=served.port,
-        connections=connections,
-        seconds=options.seconds,
-        warm_up_s=options.warm_up_s,
-        paths=paths,
-        expected=expected,
-        method="POST",
-        headers=headers,
-        body=body,
-    )
+        return await post(options, connections, stand, served, paths, body, headers, expected=202)
 
 
 def _deploy(served: Served, stand: Stand, keys: list[str]) -> None:
@@ -120,7 +97,7 @@ def _deploy(served: Served, stand: Stand, keys: list[str]) -> None:
     request = urllib.request.Request(
         f"http://{served.host}:{served.port}/_/spec?force=true",
         _spec(keys),
-        {"Authorization": f"Bearer {stand.key}", "Content-Type": "application/json"},
+        usual_headers(stand),
         method="PUT",
     )
     with urllib.request.urlopen(request, timeout=30):

@@ -1,0 +1,73 @@
+"""Requests of one kind to a server of the stand, with the tenant's key, for as long as was asked for."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Mapping, Sequence
+
+from tests.bench.load import Traffic, drive
+from tests.bench.measured import Measured
+from tests.bench.stand import Served, Stand
+from tests.bench.suite import Options
+
+FILL_TIMEOUT_S = 30.0
+
+
+async def post(
+    options: Options,
+    connections: int,
+    stand: Stand,
+    served: Served,
+    paths: Sequence[str],
+    body: str,
+    headers: Mapping[str, str] | None = None,
+    units: int = 1,
+    expected: int = 201,
+) -> Measured:
+    """`headers` in place of the usual ones."""
+    traffic = Traffic(
+        host=served.host,
+        port=served.port,
+        connections=connections,
+        seconds=options.seconds,
+        warm_up_s=options.warm_up_s,
+        paths=list(paths),
+        expected=(expected,),
+        method="POST",
+        headers=dict(usual_headers(stand) if headers is None else headers),
+        body=body,
+        units=units,
+    )
+    return await drive(traffic, served.cpu)
+
+
+async def get(
+    options: Options, connections: int, stand: Stand, served: Served, paths: Sequence[str]
+) -> Measured:
+    traffic = Traffic(
+        host=served.host,
+        port=served.port,
+        connections=connections,
+        seconds=options.seconds,
+        warm_up_s=options.warm_up_s,
+        paths=list(paths),
+        expected=(200,),
+        headers=usual_headers(stand),
+    )
+    return await drive(traffic, served.cpu)
+
+
+def usual_headers(stand: Stand) -> dict[str, str]:
+    return {"Authorization": f"Bearer {stand.key}", "Content-Type": "application/json"}
+
+
+def fill(served: Served, stand: Stand, paths: Sequence[str], body: str) -> None:
+    """The same to all of them, once. Raises RuntimeError when an append is refused."""
+    connection = http.client.HTTPConnection(served.host, served.port, timeout=FILL_TIMEOUT_S)
+    for path in paths:
+        connection.request("POST", path, body, usual_headers(stand))
+        answer = connection.getresponse()
+        told = answer.read()
+        if answer.status != 201:
+            raise RuntimeError(f"what is to be read can't be appended: {answer.status} {told.decode()}")
+    connection.close()
