@@ -43,16 +43,15 @@ def scenarios(options: Options) -> list[Scenario]:
 
 
 async def _measure(options: Options, stand: Stand) -> Measured:
-    """Raises RuntimeError when a line is not appended."""
     keys = orders.keys(options.streams)
     taken_s: list[float] = []
-    async with stand.gateway() as served, _client(served, stand) as client:
-        await _all_appended(client, len(keys), keys)
+    async with stand.gateway() as served, client(served, stand) as sender:
+        await all_appended(sender, len(keys), keys)
         served.cpu.start()
         own_s = time.process_time()
         while sum(taken_s) < options.seconds:
             begun = time.perf_counter()
-            await _all_appended(client, SUITE_LINES, keys)
+            await all_appended(sender, SUITE_LINES, keys)
             taken_s.append(time.perf_counter() - begun)
         own_s = time.process_time() - own_s
         used_s, held_mb = served.cpu.stop(), served.cpu.memory_mb()
@@ -68,13 +67,14 @@ async def _measure(options: Options, stand: Stand) -> Measured:
     )
 
 
-async def _all_appended(client: httpx.AsyncClient, lines: int, keys: list[str]) -> None:
-    appended = await send(client, lines, keys)
+async def all_appended(sender: httpx.AsyncClient, lines: int, keys: list[str]) -> None:
+    """Raises RuntimeError when a line is not."""
+    appended = await send(sender, lines, keys)
     if appended != lines:
         raise RuntimeError(f"{appended} of {lines} lines of bulk were appended")
 
 
-def _client(served: Served, stand: Stand) -> httpx.AsyncClient:
+def client(served: Served, stand: Stand) -> httpx.AsyncClient:
     headers = {"Authorization": f"Bearer {stand.key}", "Content-Type": "application/x-ndjson"}
     url = f"http://{served.host}:{served.port}"
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S)
@@ -95,10 +95,10 @@ async def pieces(count: int, keys: list[str]) -> AsyncIterator[bytes]:
 _REST = orders.append_body()[1:]
 
 
-async def send(client: httpx.AsyncClient, count: int, keys: list[str]) -> int:
+async def send(sender: httpx.AsyncClient, count: int, keys: list[str]) -> int:
     """How many of so many lines were appended."""
     appended, rest = 0, b""
-    async with client.stream("POST", "/_/bulk", content=pieces(count, keys)) as response:
+    async with sender.stream("POST", "/_/bulk", content=pieces(count, keys)) as response:
         assert response.status_code == 200, await response.aread()
         async for received in response.aiter_raw():
             answer = rest + received
@@ -122,9 +122,9 @@ async def run(lines: int, command: str) -> int:
         (pid,) = served.pids
         at_rest_mb = most_mb(pid)
         begun, appended = time.perf_counter(), 0
-        async with _client(served, stand) as client:
+        async with client(served, stand) as sender:
             for at in range(0, lines, LINES_MAX):
-                appended += await send(client, min(LINES_MAX, lines - at), keys)
+                appended += await send(sender, min(LINES_MAX, lines - at), keys)
                 print(f"{at + LINES_MAX:,}: {most_mb(pid):.0f} MB", file=sys.stderr, flush=True)
         seconds = time.perf_counter() - begun
         print(f"{command} {datetime.now(UTC).isoformat(timespec='seconds')}")

@@ -41,12 +41,14 @@ BARE = (sys.executable, "-m", "tests.bench.bare")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An HTTP server that is ready, and a meter of the CPU time of all that works for it."""
+    """An HTTP server that is ready, and a meter of the CPU time of all that works for it; of a gateway also
+    its database."""
 
     host: str
     port: int
     cpu: CpuMeter
     pids: tuple[int, ...]
+    postgres_url: str = ""
 
 
 class Stand:
@@ -76,7 +78,7 @@ class Stand:
                 "SLUICE_LOG_LEVEL": "error",
             }
             with self._serving(COMMAND, settings, workers or self._workers) as served:
-                yield served
+                yield replace(served, postgres_url=postgres_url)
 
     @contextmanager
     def bare(self) -> Iterator[Served]:
