@@ -9,6 +9,7 @@ import itertools
 import sys
 
 from tests.bench import append, bulk, read, webhooks
+from tests.bench.peers import suite as peers
 from tests.bench.suite import Options, Scenario, Scenarios, main
 
 SUITES: dict[str, Scenarios] = {
@@ -16,6 +17,7 @@ SUITES: dict[str, Scenarios] = {
     "read": read.scenarios,
     "bulk": bulk.scenarios,
     "webhooks": webhooks.scenarios,
+    "peers": peers.scenarios,
 }
 
 

@@ -32,6 +32,11 @@ class Measured:
         return self.count / self.seconds
 
 
+def nothing(why: str) -> Measured:
+    """Where it can't be measured."""
+    return Measured(count=0, seconds=1, latency_ms={}, answers={}, unexpected=why, cpu_us={})
+
+
 def quantiles_ms(latencies_s: Iterable[float]) -> dict[str, float]:
     """By nearest rank: each is a latency that did occur."""
     ranked = sorted(latencies_s)

@@ -10,7 +10,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,6 +78,15 @@ class Stand:
                 "SLUICE_LOG_LEVEL": "error",
             }
             with self._serving(COMMAND, settings, workers or self._workers) as served:
+                yield replace(served, postgres_url=postgres_url)
+
+    @asynccontextmanager
+    async def other(self, argv: tuple[str, ...], settings: Mapping[str, str]) -> AsyncIterator[Served]:
+        """Another server of one process, with a database of its own, which PEER_POSTGRES_URL names. `argv`
+        begins with a Python; it listens on the socket SLUICE_LISTEN_FD and answers a GET once it is ready."""
+        async with self.database() as postgres_url:
+            told = {**_inherited(), **settings, "PEER_POSTGRES_URL": postgres_url}
+            with self._serving(argv, told, 1) as served:
                 yield replace(served, postgres_url=postgres_url)
 
     @contextmanager
