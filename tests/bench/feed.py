@@ -21,49 +21,22 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import asyncpg
 import msgspec
 
-from tests.bench import machine, orders
+from tests.bench import machine, orders, stored
 from tests.bench.load import Traffic, drive
 from tests.bench.measured import Measured, quantiles_ms, shares_us
-from tests.bench.stand import TENANT, Served, Stand, open_stand
+from tests.bench.stand import Served, Stand, open_stand
 
 CONNECTIONS = 64
 STREAMS = 1000
 READ_BYTES = 1024 * 1024
 STEADY = 32
 
-_FILL = """
-WITH place AS (
-    UPDATE partition_log SET seq = $3, chain = repeat('0', 40) WHERE p = $2 RETURNING p
-)
-INSERT INTO outbox (p, seq, version, recorded_at, id, tenant, correlation_id, spec_rev, append_id, digest,
-    aggregate_type, aggregate_id, type, actor_type, actor_id, payload)
-SELECT place.p, n, (n - 1) / 1000 + 1, now(),
-    ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, $1,
-    '01900000-0000-7000-8000-000000000001', 1, '\\x00'::bytea, sha256(int8send(n)), 'order',
-    'a0000000-0000-4000-a000-' || lpad(to_hex(n % 1000), 12, '0'), $4, 'user',
-    'a0000000-0000-4000-a000-000000000001', $5
-FROM place, generate_series(1, $3) n
-"""
-
-
-async def fill(postgres_url: str, events: int) -> None:
-    """As if they had been appended to 1,000 orders, before the gateway starts."""
-    from gateway.log.partition import partition_of
-
-    connection = await asyncpg.connect(postgres_url)
-    tenant = await connection.fetchval("SELECT id FROM tenant WHERE name = $1", TENANT)
-    partitions = await connection.fetchval("SELECT partitions FROM instance")
-    p = partition_of(tenant.bytes, partitions)
-    await connection.execute(_FILL, tenant, p, events, orders.EVENT, orders.DATA.encode())
-    await connection.execute("VACUUM ANALYZE outbox")
-    await connection.close()
-
 
 async def backfill(stand: Stand, events: int) -> str:
-    async with stand.gateway(lambda url: fill(url, events)) as served:
+    template = await stand.template("backfill", lambda url: stored.fill(url, events, STREAMS))
+    async with stand.gateway(template=template) as served:
         begun_kb = peak_kb(served)
         served.cpu.start()
         count, size, seconds = await asyncio.to_thread(read_all, served, stand.key)

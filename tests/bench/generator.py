@@ -65,9 +65,10 @@ async def generate(traffic: Traffic, say: Callable[[str], None]) -> Measured:
 
 
 async def _warm_up(traffic: Traffic, tally: _Tally) -> None:
+    least = len(traffic.paths) if traffic.first_pass else 0
     began = time.perf_counter()
     while (waited := time.perf_counter() - began) < WARM_UP_MOST_S:
-        if (waited >= traffic.warm_up_s and tally.total >= len(traffic.paths)) or tally.closed.is_set():
+        if (waited >= traffic.warm_up_s and tally.total >= least) or tally.closed.is_set():
             return
         await asyncio.sleep(POLL_S)
 

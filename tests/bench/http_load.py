@@ -42,7 +42,12 @@ async def post(
 
 
 async def get(
-    options: Options, connections: int, stand: Stand, served: Served, paths: Sequence[str]
+    options: Options,
+    connections: int,
+    stand: Stand,
+    served: Served,
+    paths: Sequence[str],
+    first_pass: bool = True,
 ) -> Measured:
     traffic = Traffic(
         host=served.host,
@@ -53,6 +58,7 @@ async def get(
         paths=list(paths),
         expected=(200,),
         headers=usual_headers(stand),
+        first_pass=first_pass,
     )
     return await drive(traffic, served.cpu)
 

@@ -27,7 +27,8 @@ class Traffic:
     """What to send. Connection n of N cycles through every Nth path from the nth on; with fewer paths than
     connections they share. Measuring begins after `warm_up_s`, and after as many requests as there are paths,
     and lasts `seconds`. `units` is how many of what is counted are in a request. After each request to the
-    nth path, the nth of `get_paths` is asked for `gets` times; that counts as well."""
+    nth path, the nth of `get_paths` is asked for `gets` times; that counts as well. Without `first_pass`, the
+    warm-up does not wait for each path to have been asked once."""
 
     host: str
     port: int
@@ -41,6 +42,7 @@ class Traffic:
     body: str = ""
     units: int = 1
     gets: int = 0
+    first_pass: bool = True
     get_paths: list[str] = field(default_factory=list)
 
     def requests(self, connection: int) -> Iterator[bytes]:

@@ -60,16 +60,13 @@ class Stand:
         self._workers = workers
         self._gateway_cores = gateway_cores(workers)
         self._numbers = itertools.count(1)
+        self._templates: set[str] = set()
 
     @asynccontextmanager
-    async def gateway(
-        self, prepare: Callable[[str], Awaitable[None]] | None = None, *, workers: int | None = None
-    ) -> AsyncIterator[Served]:
-        """The gateway, on nothing but a tenant, its key and its spec, and what `prepare` puts beside them; as
+    async def gateway(self, *, template: str = TEMPLATE, workers: int | None = None) -> AsyncIterator[Served]:
+        """The gateway, on nothing but a tenant, its key and its spec, and what `template` has beside them; as
         many processes as was asked for, or `workers`."""
-        async with self.database() as postgres_url:
-            if prepare is not None:
-                await prepare(postgres_url)
+        async with self.database(template) as postgres_url:
             settings = {
                 **_inherited(),
                 "SLUICE_REDIS_URL": self.servers.redis_url,
@@ -95,15 +92,23 @@ class Stand:
         with self._serving(BARE, dict(os.environ), self._workers) as served:
             yield served
 
+    async def template(self, name: str, prepare: Callable[[str], Awaitable[None]]) -> str:
+        """A database to copy, made at the first call, with what `prepare` puts into it."""
+        if name not in self._templates:
+            await self._execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
+            await prepare(self.servers.database_url(name))
+            self._templates.add(name)
+        return name
+
     @asynccontextmanager
-    async def database(self) -> AsyncIterator[str]:
-        """The URL of a database that nothing was appended to; Redis is emptied too, and gives its
-        memory back, so that a scenario's is its own."""
+    async def database(self, template: str = TEMPLATE) -> AsyncIterator[str]:
+        """The URL of a database that nothing was appended to, but for what `template` has. Redis is emptied
+        too and gives its memory back, so that a scenario's is its own."""
         name = f"bench_{next(self._numbers)}"
         async with Redis.from_url(self.servers.redis_url) as redis:
             await redis.flushall()
             await redis.memory_purge()
-        await self._execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
+        await self._execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
         try:
             yield self.servers.database_url(name)
         finally:

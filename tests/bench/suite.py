@@ -36,7 +36,8 @@ TABLE_WIDTH = 170
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for. `seconds` are measured for each scenario, `connections` the counts to try."""
+    """What was asked for. `seconds` are measured for each scenario, `connections` the counts to try, `stored`
+    the numbers of events that are there before in growth.py."""
 
     seconds: float
     connections: tuple[int, ...]
@@ -45,6 +46,7 @@ class Options:
     rounds: int
     only: tuple[str, ...]
     json: Path | None
+    stored: tuple[int, ...]
 
     @property
     def warm_up_s(self) -> float:
@@ -135,14 +137,17 @@ def _options(command: str, argv: Sequence[str]) -> Options:
     parser.add_argument("--workers", type=int, default=1, help="gateway processes (default: 1)")
     parser.add_argument("--rounds", type=int, default=1, help="over all scenarios (default: 1)")
     parser.add_argument(
+        "--stored", type=_counts, default=(10_000, 1_000_000), metavar="N,N,…", help="events, for growth/…"
+    )
+    parser.add_argument(
         "--only", action="append", default=[], metavar="PATTERN", help="names that begin so; * stands for any"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there too")
     given = parser.parse_args(argv)
     if given.streams < max(given.connections):
         parser.error("--streams: each connection needs a stream of its own")
-    if given.seconds <= 0 or min(given.workers, given.rounds, *given.connections) < 1:
-        parser.error("--seconds, --workers, --rounds and --connections are positive")
+    if given.seconds <= 0 or min(given.workers, given.rounds, *given.connections, *given.stored) < 1:
+        parser.error("--seconds, --workers, --rounds, --connections and --stored are positive")
     return Options(**{**vars(given), "only": tuple(given.only)})
 
 

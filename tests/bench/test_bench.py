@@ -32,6 +32,9 @@ SCENARIOS = {
     "floor/commit": "floor/commit",
     "read/state/": f"read/state/{CONNECTIONS}",
     "bulk": "bulk/1",
+    "growth/stored_2000/append": f"growth/stored_2000/append/{CONNECTIONS}",
+    "growth/stored_2000/state": f"growth/stored_2000/state/{CONNECTIONS}",
+    "growth/streams_1/": f"growth/streams_1/{CONNECTIONS}",
 }
 """What is asked for, and what then is measured."""
 
@@ -40,7 +43,7 @@ SCENARIOS = {
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Of a run of some seconds in all, but for what it takes to start the servers."""
     path = tmp_path_factory.mktemp("bench") / "report.json"
-    options = f"--seconds 0.15 --streams 20 --connections {CONNECTIONS} --json {path}".split()
+    options = f"--seconds 0.15 --streams 20 --stored 2000 --connections {CONNECTIONS} --json {path}".split()
     options += [word for name in SCENARIOS for word in ("--only", name)]
     argv = [sys.executable, "-m", "tests.bench", *options]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
