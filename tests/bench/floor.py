@@ -65,8 +65,8 @@ async def _sequence(options: Options, stand: Stand) -> Measured:
         runner = scripts.Scripts(redis)
         keys = partition_keys(uuid4(), 0, EPOCH)
         await _install(runner, keys)
-        calls = _SequenceCalls(runner, keys, _appends(options.streams))
-        return await _measure(calls.ready, options, stand)
+        calls = _SequenceCalls(runner, keys, appends(orders.keys(options.streams)))
+        return await measure(calls.ready, options.seconds, stand)
 
 
 async def _install(runner: scripts.Scripts, keys: PartitionKeys) -> None:
@@ -118,31 +118,45 @@ async def _commit(options: Options, stand: Stand) -> Measured:
         connection = await postgres.connect(url, TIMEOUT_S)
         try:
             row = postgres.PartitionRow(*await connection.fetchrow(postgres.SQL["partition"], 0))
-            calls = _CommitCalls(connection, row, _appends(options.streams))
-            return await _measure(calls.ready, options, stand)
+            calls = CommitCalls(connection, 0, row, appends(orders.keys(options.streams)))
+            return await measure(calls.ready, options.seconds, stand)
         finally:
             await connection.close()
 
 
-class _CommitCalls:
-    """Commits to partition 0, each going on where the one before it ended."""
+class CommitCalls:
+    """Commits of `batch` rows to partition `p`, each going on where the one before it ended. Streams have
+    `length` events."""
 
-    def __init__(self, connection: Any, row: postgres.PartitionRow, appends: Iterator[Append]) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        p: int,
+        row: postgres.PartitionRow,
+        appends: Iterator[Append],
+        length: int = 0,
+        batch: int = BATCH,
+    ) -> None:
         self._connection = connection
+        self._p = p
         self._row = row
+        self._length = length
+        self._batch = batch
         self._appends = appends
         self._after = (row.seq, row.chain)
         self._lengths: dict[Stream, int] = {}
 
     def ready(self) -> Callable[[], Awaitable[None]]:
         before, chain = self._after
-        appends = itertools.islice(self._appends, BATCH)
+        appends = itertools.islice(self._appends, self._batch)
         run = [self._placed(append, before + n) for n, append in enumerate(appends, 1)]
-        self._after = (before + BATCH, chain_over(chain, run))
-        return partial(self._call, (0, self._row.epoch, before, chain, *self._after, *commit_columns(run)))
+        self._after = (before + self._batch, chain_over(chain, run))
+        return partial(
+            self._call, (self._p, self._row.epoch, before, chain, *self._after, *commit_columns(run))
+        )
 
     def _placed(self, append: Append, seq: int) -> Placed:
-        version = self._lengths[append.stream] = self._lengths.get(append.stream, 0) + 1
+        version = self._lengths[append.stream] = self._lengths.get(append.stream, self._length) + 1
         return Placed(
             append.stream,
             append.append_id,
@@ -156,14 +170,14 @@ class _CommitCalls:
 
     async def _call(self, args: tuple[Any, ...]) -> None:
         rows = await self._connection.fetchval(postgres.SQL["commit"], *args)
-        assert rows == BATCH, f"{rows} of {BATCH} rows were committed"
+        assert rows == self._batch, f"{rows} of {self._batch} rows were committed"
 
 
-def _appends(streams: int) -> Iterator[Append]:
-    """One event each, to one stream after another, without end."""
-    tenant = uuid7().bytes
+def appends(keys: Sequence[str], tenant: bytes | None = None) -> Iterator[Append]:
+    """One event each, to one stream after another, without end; of some tenant."""
+    tenant = tenant or uuid7().bytes
     body = orders.append_body().encode()
-    for key in itertools.cycle(orders.keys(streams)):
+    for key in itertools.cycle(keys):
         event = Event(
             id=uuid7().bytes,
             type=orders.EVENT,
@@ -183,8 +197,8 @@ def _appends(streams: int) -> Iterator[Append]:
         yield make_append(Stream(tenant, orders.TYPE, key), (event,), ANY_LENGTH, retry)
 
 
-async def _measure(
-    ready: Callable[[], Callable[[], Awaitable[None]]], options: Options, stand: Stand
+async def measure(
+    ready: Callable[[], Callable[[], Awaitable[None]]], seconds: float, stand: Stand
 ) -> Measured:
     """Call after call until they took `seconds` in all, after a warm-up of one span."""
     await _span([ready() for _ in range(CALLS_A_SPAN)])
@@ -192,7 +206,7 @@ async def _measure(
     cpu = stand.cpu([])
     cpu.start()
     own_s = 0.0
-    while sum(latencies_s) < options.seconds:
+    while sum(latencies_s) < seconds:
         calls = [ready() for _ in range(CALLS_A_SPAN)]
         begun = time.process_time()
         latencies_s.extend(await _span(calls))

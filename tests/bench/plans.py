@@ -1,0 +1,103 @@
+"""Which indexes the statements on the outbox use, and how many pages they look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from rich.console import Console
+from rich.table import Table
+
+from gateway.log import postgres
+from gateway.registry import store
+from tests.bench import orders, stored
+from tests.bench.stand import Stand
+
+TIMEOUT_S = 60.0
+BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`pages` that it looked at, in memory or not; for how many `rows`."""
+
+    indexes: tuple[str, ...]
+    pages: int
+    rows: int
+    ms: float
+
+
+async def look(stand: Stand, template: str, streams: int) -> dict[str, Plan]:
+    """Each statement once for what it is asked usually, of streams that were touched least of late."""
+    async with stand.database(template) as url:
+        connection = await postgres.connect(url, TIMEOUT_S)
+        try:
+            asked = await _asked(connection, streams)
+            return {name: await _plan(connection, sql, args) for name, (sql, args) in asked.items()}
+        finally:
+            await connection.close()
+
+
+async def _asked(connection: Any, streams: int) -> dict[str, tuple[str, tuple[Any, ...]]]:
+    row = await connection.fetchrow("SELECT tenant, p, seq, id FROM outbox WHERE seq = $1", streams // 2)
+    tenant, p, seq, event = row
+    keys = [stored.key(number) for number in range(0, streams, max(1, streams // BATCH))][:BATCH]
+    stream = (tenant, orders.TYPE, keys[0])
+    new = UUID("01890000-0000-7000-8000-000000000000")
+    many = [tenant] * len(keys)
+    of_log: dict[str, tuple[Any, ...]] = {
+        "heads": (many, [orders.TYPE] * len(keys), keys),
+        "page_asc": (*stream, 1, 1000, 1000),
+        "page_desc": (*stream, 1, 1000, 1),
+        "version_at": (*stream, 4_000_000_000_000),
+        "event": (tenant, event),
+        "confirm": (p, list(range(seq, seq + BATCH))),
+        "receipt": (p, seq, seq),
+        "placed": (p, seq, seq + BATCH),
+        "roll": (p, seq, seq + BATCH, BATCH),
+        "look_up_identities": (p, many, [b"x" * 32] * len(keys), many, [new] * len(keys)),
+        "outbox_page": (p, seq, 1000, [tenant], None, None, 100, 10**6, False),
+        "outbox_end": (p,),
+    }
+    of_names: dict[str, tuple[Any, ...]] = {
+        "created": (tenant, seq, [orders.TYPE], 100),
+        "begun": ([tenant], [seq]),
+        "unapplied": (tenant, 0, 100),
+    }
+    return {name: (postgres.SQL[name], args) for name, args in of_log.items()} | {
+        f"names: {name}": (store.statement(name), args) for name, args in of_names.items()
+    }
+
+
+async def _plan(connection: Any, sql: str, args: tuple[Any, ...]) -> Plan:
+    """Of the second run: the first one fills the catalog's caches."""
+    for _ in range(2):
+        told = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *args)
+    explained = json.loads(told)[0]
+    nodes = list(_nodes(explained["Plan"]))
+    return Plan(
+        indexes=tuple(sorted({node["Index Name"] for node in nodes if "Index Name" in node})),
+        pages=explained["Plan"]["Shared Hit Blocks"] + explained["Plan"]["Shared Read Blocks"],
+        rows=explained["Plan"]["Actual Rows"],
+        ms=explained["Execution Time"],
+    )
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from _nodes(child)
+
+
+def show(plans: dict[str, Plan], console: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("statement", no_wrap=True)
+    for name in ("rows", "pages", "ms"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("indexes")
+    for name, plan in plans.items():
+        table.add_row(name, f"{plan.rows:.0f}", str(plan.pages), f"{plan.ms:.2f}", ", ".join(plan.indexes))
+    console.print(table)
