@@ -1,6 +1,6 @@
 """The outbox and the partitions' rows in Postgres, beside a million stored events: what they cost, and why.
 
-    python -m tests.bench.table [--rows 1000000] [--seconds 3] [--rounds 3] [--only layouts|plans|swaps]
+    python -m tests.bench.table [--rows 1000000] [--commits 1000] [--rounds 3] [--seconds 5] [--only PART]
 
 layouts   commits of 64 rows, one after another, to streams at random: as migrated, and with one thing changed
 plans     which indexes each statement on the outbox uses, and how many pages it looks at (plans.py)
@@ -14,6 +14,7 @@ import asyncio
 import json
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
@@ -27,12 +28,14 @@ from rich.table import Table
 from gateway.log import postgres
 from gateway.log.partition import partition_of
 from tests.bench import plans, stored, swaps
-from tests.bench.floor import CommitCalls, appends, measure
+from tests.bench.floor import BATCH, CommitCalls, appends
 from tests.bench.machine import describe
+from tests.bench.measured import quantiles_ms, shares_us
 from tests.bench.stand import TENANT, Stand, open_stand
 
 PARTS = ("layouts", "plans", "swaps")
 EVENTS_A_STREAM = 10
+SPAN = 50
 TIMEOUT_S = 60.0
 NATURAL_KEY = "outbox_tenant_aggregate_type_aggregate_id_version_key"
 LAYOUTS = {
@@ -74,11 +77,11 @@ async def layouts(stand: Stand, template: str, given: argparse.Namespace) -> dic
     found: dict[str, list[Cost]] = {name: [] for name in LAYOUTS}
     for _ in range(given.rounds):
         for name, sql in LAYOUTS.items():
-            found[name].append(await _cost(stand, template, given.rows, given.seconds, sql))
+            found[name].append(await _cost(stand, template, given.rows, given.commits, sql))
     return found
 
 
-async def _cost(stand: Stand, template: str, rows: int, seconds: float, sql: str) -> Cost:
+async def _cost(stand: Stand, template: str, rows: int, commits: int, sql: str) -> Cost:
     keys = [stored.key(number) for number in range(rows // EVENTS_A_STREAM)]
     async with stand.database(template) as url:
         connection = await postgres.connect(url, TIMEOUT_S)
@@ -91,28 +94,39 @@ async def _cost(stand: Stand, template: str, rows: int, seconds: float, sql: str
             source = appends(keys, tenant.bytes)
             calls = CommitCalls(connection, p, row, source, length=EVENTS_A_STREAM)
             before = await _standing(connection)
-            measured = await measure(calls.ready, seconds, stand)
-            wal, size, stands_at = (
-                after - was for after, was in zip(await _standing(connection), before, strict=True)
-            )
+            cpu = stand.cpu([])
+            cpu.start()
+            taken_s = await _commit(calls, commits)
+            used_s = cpu.stop()
+            wal, size = (now - was for now, was in zip(await _standing(connection), before, strict=True))
         finally:
             await connection.close()
+    added = commits * BATCH
     return Cost(
-        per_s=measured.per_s,
-        p99_ms=measured.latency_ms["p99"],
-        cpu_us=measured.cpu_us.get("postgres", 0.0),
-        wal_bytes=wal / stands_at,
-        index_bytes_added=size / stands_at,
+        per_s=added / sum(taken_s),
+        p99_ms=quantiles_ms(taken_s)["p99"],
+        cpu_us=shares_us(used_s, added).get("postgres", 0.0),
+        wal_bytes=wal / added,
+        index_bytes_added=size / added,
         index_bytes=before[1] / rows,
     )
 
 
-async def _standing(connection: Any) -> tuple[int, int, int]:
-    """Bytes of write-ahead log and of the outbox' indexes, and how many rows were committed, all so far."""
-    row = await connection.fetchrow(
-        "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn, pg_indexes_size('outbox'), sum(seq) FROM partition_log"
-    )
-    return int(row[0]), int(row[1]), int(row[2])
+async def _commit(calls: CommitCalls, commits: int) -> list[float]:
+    """How long each took, in seconds. They are made ready between the spans that are measured."""
+    taken_s: list[float] = []
+    while len(taken_s) < commits:
+        for call in [calls.ready() for _ in range(min(SPAN, commits - len(taken_s)))]:
+            begun = time.perf_counter()
+            await call()
+            taken_s.append(time.perf_counter() - begun)
+    return taken_s
+
+
+async def _standing(connection: Any) -> tuple[int, int]:
+    """Bytes of write-ahead log and of the outbox' indexes so far."""
+    row = await connection.fetchrow("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn, pg_indexes_size('outbox')")
+    return int(row[0]), int(row[1])
 
 
 def _show_layouts(rounds: dict[str, list[Cost]], console: Console) -> None:
@@ -155,7 +169,8 @@ async def _run(given: argparse.Namespace, told: dict[str, Any], console: Console
 def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.table")
     parser.add_argument("--rows", type=int, default=1_000_000, help="stored before (default: 1000000)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of commits for each line (default: 3)")
+    parser.add_argument("--commits", type=int, default=1000, help="for each layout (default: 1000)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of swaps, three times (default: 5)")
     parser.add_argument("--rounds", type=int, default=3, help="over all layouts (default: 3)")
     parser.add_argument("--only", action="append", choices=PARTS, help="default: all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there too")

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("bench") / "table.json"
-    options = f"--rows 2000 --seconds 0.1 --rounds 1 --json {path}".split()
+    options = f"--rows 2000 --commits 5 --seconds 0.1 --rounds 1 --json {path}".split()
     argv = [sys.executable, "-m", "tests.bench.table", *options]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
