@@ -57,6 +57,11 @@ def _processes() -> dict[int, tuple[int, int]]:
     return found
 
 
+def family(roots: Sequence[int]) -> set[int]:
+    """These processes and all that they started."""
+    return _family(_processes(), roots)
+
+
 def _family(processes: Mapping[int, tuple[int, int]], roots: Sequence[int]) -> set[int]:
     family = set(roots)
     while more := {pid for pid, (parent, _) in processes.items() if parent in family} - family:

@@ -10,8 +10,8 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from gateway.dev.gateway_process import COMMAND, GatewayProcess, answers
 from gateway.dev.keeper import Keeper
 from gateway.dev.listen import listen
 from gateway.dev.prepare import bundled_spec
-from tests.bench.cpu import CpuMeter
+from tests.bench.cpu import CpuMeter, family
 from tests.bench.machine import CORES, confine, gateway_cores
 from tests.servers import Servers, open_folder, servers_in
 
@@ -80,10 +80,11 @@ class Stand:
     @asynccontextmanager
     async def other(self, argv: tuple[str, ...], settings: Mapping[str, str]) -> AsyncIterator[Served]:
         """Another server of one process, with a database of its own, which PEER_POSTGRES_URL names. `argv`
-        begins with a Python; it listens on the socket SLUICE_LISTEN_FD and answers a GET once it is ready."""
+        begins with a Python; it listens on the socket SLUICE_LISTEN_FD and answers a GET once it is ready. It
+        has all cores, and so has everybody else meanwhile."""
         async with self.database() as postgres_url:
             told = {**_inherited(), **settings, "PEER_POSTGRES_URL": postgres_url}
-            with self._serving(argv, told, 1) as served:
+            with self._serving(argv, told, 1, frozenset()) as served:
                 yield replace(served, postgres_url=postgres_url)
 
     @contextmanager
@@ -119,7 +120,14 @@ class Stand:
         return CpuMeter({"gateway": gateways} | {name: [pid] for name, pid in pids.items() if pid})
 
     @contextmanager
-    def _serving(self, argv: tuple[str, ...], settings: dict[str, str], workers: int) -> Iterator[Served]:
+    def _serving(
+        self,
+        argv: tuple[str, ...],
+        settings: dict[str, str],
+        workers: int,
+        cores: frozenset[int] | None = None,
+    ) -> Iterator[Served]:
+        """`cores` of its own; by default as many as there are for so many."""
         sockets = listen(HOST, 0, workers)
         port = sockets[0].getsockname()[1]
         keepers = [
@@ -129,16 +137,25 @@ class Stand:
         try:
             _await_ready(keepers, f"http://{HOST}:{port}")
             pids = [keeper.pid for keeper in keepers if keeper.pid]
-            for pid in pids if self._gateway_cores else ():
-                confine(self._gateway_cores, pid)
+            self._place(gateway_cores(workers) if cores is None else cores, pids)
             yield Served(HOST, port, self.cpu(pids), tuple(pids))
         finally:
+            self._place(self._gateway_cores)
             for keeper in keepers:
                 keeper.begin_stop()
             for keeper in keepers:
                 keeper.stop()
             for sock in sockets:
                 sock.close()
+
+    def _place(self, cores: frozenset[int], pids: Sequence[int] = ()) -> None:
+        """These processes on these cores, and everybody else on the others; all on all if there are none."""
+        if not hasattr(os, "sched_setaffinity"):
+            return
+        apart = family(pids)
+        for pid in family([os.getpid()]):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                confine((cores if pid in apart else CORES - cores) or CORES, pid)
 
     async def _execute(self, statement: str) -> None:
         connection = await asyncpg.connect(self.servers.database_url("postgres"))

@@ -28,7 +28,7 @@ FROM place, generate_series(1, $3) n
 """
 
 
-async def fill(postgres_url: str, events: int, streams: int) -> None:
+async def fill(postgres_url: str, events: int, streams: int, *, vacuum: bool = True) -> None:
     """So many events of orders, to the streams by turns, before the gateway starts."""
     connection = await asyncpg.connect(postgres_url)
     try:
@@ -39,7 +39,8 @@ async def fill(postgres_url: str, events: int, streams: int) -> None:
         await connection.execute(
             _FILL, tenant, p, events, orders.EVENT, data, streams, *of_all, timeout=FILL_TIMEOUT_S
         )
-        await connection.execute("VACUUM ANALYZE outbox", timeout=FILL_TIMEOUT_S)
+        if vacuum:
+            await connection.execute("VACUUM ANALYZE outbox", timeout=FILL_TIMEOUT_S)
     finally:
         await connection.close()
 

@@ -4,6 +4,7 @@
 
 layouts   commits of 64 rows, one after another, to streams at random: as migrated, and with one thing changed
 plans     which indexes each statement on the outbox uses, and how many pages it looks at (plans.py)
+vacuums   what vacuum does to the outbox (vacuums.py)
 swaps     the row of a partition, which every commit updates (swaps.py)
 """
 
@@ -27,13 +28,13 @@ from rich.table import Table
 
 from gateway.log import postgres
 from gateway.log.partition import partition_of
-from tests.bench import plans, stored, swaps
+from tests.bench import plans, stored, swaps, vacuums
 from tests.bench.floor import BATCH, CommitCalls, appends
 from tests.bench.machine import describe
 from tests.bench.measured import quantiles_ms, shares_us
 from tests.bench.stand import TENANT, Stand, open_stand
 
-PARTS = ("layouts", "plans", "swaps")
+PARTS = ("layouts", "plans", "vacuums", "swaps")
 EVENTS_A_STREAM = 10
 SPAN = 50
 TIMEOUT_S = 60.0
@@ -161,6 +162,12 @@ async def _run(given: argparse.Namespace, told: dict[str, Any], console: Console
         if "plans" in given.only:
             told["plans"] = await plans.look(stand, template, streams)
             plans.show(told["plans"], console)
+        if "vacuums" in given.only:
+            new = await stand.template(
+                "unvacuumed", lambda url: stored.fill(url, given.rows, streams, vacuum=False)
+            )
+            told["vacuums"] = await vacuums.measure(stand, new, given.rows)
+            vacuums.show(told["vacuums"], console)
         if "swaps" in given.only:
             told["swaps"] = await swaps.measure(stand, given.seconds)
             swaps.show(told["swaps"], console)

@@ -44,3 +44,8 @@ def test_every_statement_is_a_look_up_by_an_index(told: dict[str, Any]) -> None:
 def test_the_partitions_row_is_updated_in_its_page(told: dict[str, Any]) -> None:
     assert told["swaps"]["alone"]["hot"] > 0.9
     assert told["swaps"]["alone"]["pages"] <= 4
+
+
+@pytest.mark.slow
+def test_rows_that_are_frozen_when_new_need_nothing_when_old(told: dict[str, Any]) -> None:
+    assert told["vacuums"]["freezing at once, when old"]["wal_bytes"] < 1
