@@ -61,6 +61,8 @@ class Config:
     stream_tail: int = 256
     redis_bytes_max: int | None = None
     redis_timeout_s: float = 2.0
+    direct_after_s: float = 1.0
+    redis_stable_s: float = 2.0
     shutdown_s: float = 20.0
     audit_rows_per_s: int = 0
     webhook_bytes_max: int = MIB
@@ -286,6 +288,16 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "Streams are evicted near it, of each server; unset: its maxmemory, or 1 GiB if it has none.",
     ),
     ("redis_timeout_s", _seconds(0.05, 60), "A Redis that takes longer counts as unreachable."),
+    (
+        "direct_after_s",
+        _seconds(0.1, 86_400),
+        "A Redis that is away for longer is done without: appends wait until then.",
+    ),
+    (
+        "redis_stable_s",
+        _seconds(1, 3600),
+        "A Redis that is back for so long is used again: each return makes its streams cold.",
+    ),
     ("shutdown_s", _seconds(0, 600), "For open requests on SIGTERM: under the 30 s that orchestrators give."),
     (
         "audit_rows_per_s",

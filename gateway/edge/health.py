@@ -17,7 +17,7 @@ READY_FOR_S = 0.25
 
 
 class Health:
-    """Live: the process answers. Ready: an append could commit now."""
+    """Live: the process answers. Ready: an append could commit now, over Redis or directly."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -33,6 +33,6 @@ class Health:
             self._fault = await self._log.ready()
             self._looked_at = now
         if self._fault is None:
-            return json_response(200, b'{"ok":true,"mode":"redis"}')
+            return json_response(200, b'{"ok":true,"mode":"%b"}' % self._log.mode.encode())
         unready = Refusal("unavailable", f"No append could commit now: {self._fault}.")
         return json_response(503, refusal_json(unready), {"retry-after": "1"})

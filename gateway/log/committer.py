@@ -18,7 +18,7 @@ from gateway.log.journal import CannotHelp, Journal, quarantine
 from gateway.log.limits import Limits
 from gateway.log.partition import Partition
 from gateway.log.pending import Pending
-from gateway.log.postgres import PartitionRow, Postgres, PostgresTrouble
+from gateway.log.postgres import DIRECT, PartitionRow, Postgres, PostgresTrouble
 from gateway.log.sequenced import Sequenced
 from gateway.telemetry.steps import Telemetry
 
@@ -34,6 +34,10 @@ _RETRY_MOST_S = 0.5
 
 class LineageLost(Exception):
     """What was sequenced can't be committed any more: the epoch was sealed, or another history won."""
+
+
+class Overtaken(LineageLost):
+    """In direct mode another gateway was faster: what was decided is decided anew, on what it committed."""
 
 
 class Committer:
@@ -105,6 +109,8 @@ class Committer:
             self._running = run.placed
             try:
                 await self._commit(run)
+            except Overtaken:
+                self._take_back(run.pendings)
             except LineageLost as loss:
                 await self._give_up(run, str(loss))
 
@@ -147,12 +153,12 @@ class Committer:
         try:
             with self._telemetry.committing.of(self._partition.number, run.events, run.pendings):
                 held = await self._connection.swap(
-                    self._partition.number, run.epoch, run.before, run.after, run.placed
+                    self._partition.number, run.epoch, run.before, run.after, run.placed, run.mode
                 )
         except ChainBroken as broken:
             told = {"partition": self._partition.number, "why": str(broken)}
             logger.critical("chain_broken", extra=told)
-            await self._postgres.seal(self._partition.number, run.epoch, "")
+            await self._postgres.seal(self._partition.number, run.epoch, "", run.mode)
             raise LineageLost(str(broken)) from broken
         except RefusedByPostgres as refused:
             await self._bisect(run, refused)
@@ -193,8 +199,10 @@ class Committer:
             self._acknowledge(run, helped, run.placed[helped - 1].last_seq, chain) if helped else None
             raise LineageLost(f"epoch {run.epoch} was sealed")
         if helped < len(run.placed) and (
-            run.placed[helped].first_seq <= row.seq or (row.mode, row.chain) != ("redis", chain)
+            run.placed[helped].first_seq <= row.seq or (row.mode, row.chain) != (run.mode, chain)
         ):
+            if run.mode == DIRECT:
+                raise Overtaken
             raise LineageLost("another history was committed")
         if helped:
             self._acknowledge(run, helped, run.placed[helped - 1].last_seq, chain)
@@ -238,10 +246,12 @@ class Committer:
 
     async def _give_up(self, run: Sequenced, why: str) -> None:
         """Back to the sequencer with all that was sequenced in a lost lineage, in order."""
-        lost = list(run.pendings)
-        told = {"partition": self._partition.number, "appends": len(lost), "why": why}
+        told = {"partition": self._partition.number, "appends": len(run.pendings), "why": why}
         logger.warning("lineage_lost", extra=told)
         self._partition.open = False
+        self._take_back(run.pendings)
+
+    def _take_back(self, lost: list[Pending]) -> None:
         for pending in lost:
             pending.again = True
             pending.in_doubt = False
@@ -256,7 +266,7 @@ class Committer:
         since all that was sequenced after it rests on it."""
         if len(run.placed) > 1:
             half = len(run.placed) // 2
-            first = Sequenced(run.epoch, run.before, run.after)
+            first = Sequenced(run.epoch, run.before, run.after, run.mode)
             for pending, placed in zip(run.pendings[:half], run.placed[:half], strict=True):
                 first.add(pending, placed)
             first.after = (first.placed[-1].last_seq, chain_over(run.before[1], first.placed))

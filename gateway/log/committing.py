@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 
 from gateway.log.entries import Placed, chain_over, commit_columns
-from gateway.log.postgres import CONNECTION_ERRORS, SQL, PostgresTrouble, connect
+from gateway.log.postgres import CONNECTION_ERRORS, REDIS, SQL, PostgresTrouble, connect
 from gateway.telemetry.redact import reason
 
 
@@ -37,10 +37,16 @@ class CommitConnection:
         self._loop = asyncio.get_running_loop()
 
     async def swap(
-        self, p: int, epoch: int, before: tuple[int, str], after: tuple[int, str], run: Sequence[Placed]
+        self,
+        p: int,
+        epoch: int,
+        before: tuple[int, str],
+        after: tuple[int, str],
+        run: Sequence[Placed],
+        mode: str = REDIS,
     ) -> bool:
         """Moves partition `p` from (seq, chain) `before` to `after` and inserts `run`; False when the
-        partition stood elsewhere, and then nothing was done.
+        partition stood elsewhere or appends take another way than `mode`, and then nothing was done.
 
         Raises ChainBroken before anything is sent, RefusedByPostgres when the rows were refused (nothing
         was done), PostgresTrouble when the outcome is unknown: send the same again.
@@ -49,7 +55,7 @@ class CommitConnection:
             raise ChainBroken(
                 f"partition {p}: rows after seq {before[0]} do not give the chain at {after[0]}"
             )
-        return await self._send("commit", p, epoch, *before, *after, *commit_columns(run)) > 0
+        return await self._send("commit", p, epoch, *before, *after, *commit_columns(run), mode) > 0
 
     async def settle(self, p: int) -> None:
         """What was found committed may be so on this server alone: its wait for a standby was cancelled, or

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from asyncpg.pgproto.pgproto import UUID
 
@@ -85,6 +86,11 @@ async def look_up(
         [UUID(tenant) for tenant, _ in events],
         [UUID(event_id) for _, event_id in events],
     )
+    return claims_of(rows)
+
+
+def claims_of(rows: Iterable[Any]) -> Claims:
+    """What the rows of look_up_identities.sql, or look_directly.sql, tell of identities."""
     claims = Claims(0, 0, {}, {})
     epoch = seq = 0
     for row in rows:
@@ -94,7 +100,7 @@ async def look_up(
             case "identity":
                 claim = Claim(row["p"], row["seq"], row["count"], row["digest"])
                 claims.identities[row["tenant"].bytes, row["identity"]] = claim
-            case _:
+            case "event":
                 claims.events[row["tenant"].bytes, row["id"].bytes] = (row["p"], row["seq"])
     return Claims(epoch, seq, claims.identities, claims.events)
 

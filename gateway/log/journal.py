@@ -12,7 +12,7 @@ from gateway.events import pack_event
 from gateway.log.committing import ChainBroken, CommitConnection, RefusedByPostgres
 from gateway.log.entries import Placed, placed_from_journal
 from gateway.log.partition import Partition
-from gateway.log.postgres import PartitionRow, Postgres, PostgresTrouble
+from gateway.log.postgres import REDIS, PartitionRow, Postgres, PostgresTrouble
 from gateway.log.scripts import RedisTrouble, Scripts
 
 logger = logging.getLogger("sluice.log")
@@ -135,7 +135,7 @@ class Journal:
         logger.critical("chain_broken", extra=told)
         partition.open = False
         try:
-            await self._postgres.seal(partition.number, epoch, "")
+            await self._postgres.seal(partition.number, epoch, "", REDIS)
         except PostgresTrouble as trouble:
             raise CannotHelp(str(trouble)) from trouble
 

@@ -23,6 +23,8 @@ class Limits:
     identity_window: int
     stream_tail: int
     redis_bytes_max: int | None
+    direct_after_s: float
+    redis_stable_s: float
 
 
 def limits_of(config: Config) -> Limits:
@@ -38,4 +40,6 @@ def limits_of(config: Config) -> Limits:
         identity_window=config.identity_window,
         stream_tail=config.stream_tail,
         redis_bytes_max=config.redis_bytes_max,
+        direct_after_s=config.direct_after_s,
+        redis_stable_s=config.redis_stable_s,
     )

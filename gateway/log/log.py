@@ -27,7 +27,8 @@ from gateway.log.journal import Journal
 from gateway.log.limits import Limits
 from gateway.log.notices import EpochChanges, Outage
 from gateway.log.partition import Partition, partition_of
-from gateway.log.postgres import Instance, Postgres, PostgresTrouble
+from gateway.log.postgres import DIRECT, REDIS, Instance, Postgres, PostgresTrouble
+from gateway.log.reach import Reach
 from gateway.log.reader import Range, Reader
 from gateway.log.scripts import RedisTrouble, Scripts
 from gateway.log.sequencer import Sequencer
@@ -43,6 +44,8 @@ WATCH_EVERY_S = 0.5
 TRUST_S = 1.0
 EXPIRE_EVERY_S = 0.1
 TELL_EVERY_S = 0.25
+# A gateway that can't reach Redis says so at each look at Postgres; after this it is gone.
+REACH_KEPT_S = 3.0
 # Commits of this gateway wake their followers; those of other gateways are seen at the next look.
 FOLLOW_POLL_S = 0.1
 
@@ -73,6 +76,7 @@ class Log:
         self.instance = instance
         self._telemetry = telemetry or unwatched()
         self._metrics = self._telemetry.metrics
+        self._loop = asyncio.get_running_loop()
         self._changes = EpochChanges(self._metrics, instance.partitions)
         self._redis_outage, self._postgres_outage = Outage("redis"), Outage("postgres")
         self._limits = limits
@@ -81,12 +85,20 @@ class Log:
         owner = f"{socket.gethostname()}:{os.getpid()}:{self._scripts.caller}"
         self.announcements = Announcements(redis, instance.id)
         self.followers = Followers(self.announcements.committed)
+        self._owner = owner
         self._verifier = Verifier(self._scripts, self._postgres, owner, limits.identity_window, self._changes)
         self._help_connection = CommitConnection(postgres_url, limits.commit_timeout_s)
         self._journal = Journal(self._scripts, self._postgres, self._help_connection)
         self._lanes = [self._lane(number, postgres_url) for number in range(instance.partitions)]
         partitions = [(lane.partition, lane.sequencer) for lane in self._lanes]
-        self._sweeper = Sweeper(self._scripts, self._journal, partitions, self._redis_outage, self._metrics)
+        self._sweeper = Sweeper(
+            self._scripts,
+            self._journal,
+            partitions,
+            self._redis_outage,
+            self._metrics,
+            limits.direct_after_s,
+        )
         self._evictor = Evictor(
             self._scripts,
             [lane.partition for lane in self._lanes],
@@ -96,12 +108,14 @@ class Log:
         )
         self._lane_of: dict[bytes, Lane] = {}
         self._watched_at = 0.0
+        self._told_missing = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._loop = asyncio.get_running_loop()
         self._on_watch: list[Callable[[], Awaitable[None]]] = []
 
     def _lane(self, number: int, postgres_url: str) -> Lane:
-        partition = Partition(self.instance.id, number)
+        limits = self._limits
+        reach = Reach(limits.direct_after_s, limits.redis_stable_s, self._loop.time())
+        partition = Partition(self.instance.id, number, reach)
         connection = CommitConnection(postgres_url, self._limits.commit_timeout_s)
         sequencer: Sequencer
         committer = Committer(
@@ -231,10 +245,17 @@ class Log:
         try:
             if not await self._postgres.takes_writes():
                 return "Postgres takes no writes"
-            await self._probe_redis(self._lanes[0].partition)
+            in_redis = [lane.partition for lane in self._lanes if not lane.partition.direct]
+            if in_redis:
+                await self._probe_redis(in_redis[0])
         except (PostgresTrouble, RedisTrouble) as trouble:
             return str(trouble)
         return None
+
+    @property
+    def mode(self) -> str:
+        """'direct' while appends to some partition take no Redis, else 'redis'."""
+        return DIRECT if any(lane.partition.direct for lane in self._lanes) else REDIS
 
     async def _probe_redis(self, partition: Partition) -> None:
         args = (partition.epoch, partition.committed_seq, 1)
@@ -257,11 +278,27 @@ class Log:
                 for call in self._on_watch:
                     await call()
                 self._watched_at = begun
+                await self._compare_reach()
             except PostgresTrouble as trouble:
                 self._postgres_outage.noticed(str(trouble))
             else:
                 self._postgres_outage.over()
             await asyncio.sleep(WATCH_EVERY_S)
+
+    async def _compare_reach(self) -> None:
+        """Tells the other gateways which partitions' Redis this one can't reach, and hears what they can't:
+        while anybody can't, nobody goes back to it, or they would drive each other out for ever."""
+        missing = [lane.partition.number for lane in self._lanes if lane.partition.reach.failing]
+        if not (missing or self._told_missing or self.mode == DIRECT):
+            return
+        told = await self._postgres.fetch("reach", self._owner, missing, REACH_KEPT_S)
+        self._told_missing = bool(missing)
+        for lane in self._lanes:
+            number = lane.partition.number
+            lane.partition.reach.missed_by = tuple(
+                row["gateway"] for row in told if number in row["partitions"]
+            )
+        self._changes.kept_by([] if missing else sorted(row["gateway"] for row in told))
 
     def _learn(self, row: Any, known_seq: int) -> None:
         """`known_seq` was known committed before the row was read."""
@@ -309,6 +346,8 @@ class Log:
         for number, lag in self._sweeper.lags().items():
             yield Reading("sluice_watermark_lag_events", lag, (str(number),))
         yield from self._evictor.readings()
+        for lane in self._lanes:
+            yield Reading("sluice_direct_mode", lane.partition.direct, (str(lane.partition.number),))
         yield Reading("sluice_server_up", not self._redis_outage.lasts, ("redis",))
         yield Reading("sluice_server_up", not self._postgres_outage.lasts, ("postgres",))
 

@@ -45,6 +45,9 @@ class EpochChanges:
         self._begun = time.monotonic()
         self._sealed: list[int] = []
         self._installed = 0
+        self._kept_by: list[str] = []
+        self._direct: list[int] = []
+        self._returned: list[int] = []
 
     def sealed(self, partition: int, epoch: int, seq: int) -> None:
         """`epoch` ended with `seq` committed, and the next one was begun in Redis."""
@@ -54,11 +57,26 @@ class EpochChanges:
         else:
             self._sealed.append(partition)
 
+    def mode(self, partition: int, *, direct: bool) -> None:
+        """Appends to it take no Redis from now on; or take it again."""
+        (self._direct if direct else self._returned).append(partition)
+
+    def kept_by(self, gateways: list[str]) -> None:
+        """Who can't reach Redis though this gateway can. Logged when it changes."""
+        if gateways and gateways != self._kept_by:
+            logger.warning("direct_mode_kept", extra={"gateways": gateways})
+        self._kept_by = gateways
+
     def tell(self, opened: int) -> None:
         """Logs what was gathered, a line a kind; and that all partitions are open, the first time."""
         if self._sealed:
             logger.warning("partitions_sealed", extra={"partitions": sorted(self._sealed)})
         self._sealed = []
+        if self._direct:
+            logger.warning("direct_mode_begun", extra={"partitions": sorted(self._direct)})
+        if self._returned:
+            logger.warning("direct_mode_ended", extra={"partitions": sorted(self._returned)})
+        self._direct, self._returned = [], []
         if self._unopened and opened == self._unopened:
             after_s = time.monotonic() - self._begun
             told = {"partitions": opened, "installed": self._installed, "after_s": after_s}

@@ -1,5 +1,6 @@
 """What this gateway knows of one partition: its epoch, how far Postgres has committed, whether Redis is
-believed. Shared by the partition's sequencer, committer, verifier and sweeper, all on one event loop."""
+believed, or done without. Shared by the partition's sequencer, committer, verifier and sweeper, all on one
+event loop."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from gateway.log.keys import PartitionKeys, partition_keys
+from gateway.log.reach import Reach
 from gateway.log.witness import Witness
 
 # How tenants are spread over partitions; stored in the instance row and never changed.
@@ -25,10 +27,12 @@ def partition_of(tenant: bytes, partitions: int) -> int:
 class Partition:
     """Knowledge, not truth: Postgres' row decides, this only remembers the last look at it."""
 
-    def __init__(self, instance: UUID, number: int) -> None:
+    def __init__(self, instance: UUID, number: int, reach: Reach) -> None:
         self.number = number
+        self.reach = reach
         self.epoch = 0
-        self.open = False  # Redis was verified in `epoch` and nothing has contradicted it since
+        self.open = False  # verified in `epoch`, and nothing has contradicted it since
+        self.direct = False  # appends of `epoch` take no Redis
         self.halted: str | None = None  # why nothing may be appended until a person has decided
         self.committed_seq = 0
         self.committed_chain = ""
@@ -47,7 +51,12 @@ class Partition:
     def curious(self) -> bool:
         """Whether a call without appends is of use: the watermark lags behind what is known committed, or an
         answer waits for what another gateway commits."""
-        return self.watermark < self.committed_seq or bool(self._waiters)
+        return not self.direct and (self.watermark < self.committed_seq or bool(self._waiters))
+
+    @property
+    def in_redis(self) -> bool:
+        """Whether Redis may be believed, and asked."""
+        return self.open and not self.direct
 
     @property
     def keys(self) -> PartitionKeys:
@@ -58,8 +67,10 @@ class Partition:
     def keys_in(self, epoch: int) -> PartitionKeys:
         return partition_keys(self._instance, self.number, epoch)
 
-    def adopt(self, epoch: int, seq: int, chain: str) -> None:
-        """Redis was verified: it continues what Postgres committed up to (seq, chain) in this epoch."""
+    def adopt(self, epoch: int, seq: int, chain: str, *, direct: bool = False) -> None:
+        """Redis was verified: it continues what Postgres committed up to (seq, chain) in this epoch. Or, if
+        `direct`, nobody asks it."""
+        self.direct = direct
         if epoch != self.epoch:
             self.epoch, self._keys, self._confirmed_seq = epoch, None, 0
             self._release(epoch_ended=True)

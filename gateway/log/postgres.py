@@ -39,6 +39,11 @@ CONNECTION_ERRORS: Final = (
 )
 
 
+# What stands in partition_log.mode: the way that appends of an epoch take.
+REDIS: Final = "redis"
+DIRECT: Final = "direct"
+
+
 class PostgresTrouble(Exception):
     """Postgres did not answer, or can't take writes now."""
 
@@ -56,6 +61,7 @@ SQL: Final = {
         "event",
         "heads",
         "instance",
+        "look_directly",
         "look_up_identities",
         "outbox_end",
         "outbox_page",
@@ -66,6 +72,7 @@ SQL: Final = {
         "placed",
         "probe",
         "quarantine",
+        "reach",
         "receipt",
         "roll",
         "seal",
@@ -137,12 +144,12 @@ class Postgres:
     async def partition(self, p: int) -> PartitionRow:
         return PartitionRow(*(await self.fetch("partition", p))[0])
 
-    async def seal(self, p: int, epoch: int, owner: str) -> PartitionRow | None:
-        """Ends `epoch`; None when it had ended already."""
-        rows = await self.fetch("seal", p, epoch, owner)
+    async def seal(self, p: int, epoch: int, owner: str, mode: str) -> PartitionRow | None:
+        """Ends `epoch` and begins one whose appends take the way `mode`; None when it had ended already."""
+        rows = await self.fetch("seal", p, epoch, owner, mode)
         if not rows:
             return None
-        return PartitionRow(rows[0]["epoch"], rows[0]["seq"], rows[0]["chain"], "redis", owner)
+        return PartitionRow(rows[0]["epoch"], rows[0]["seq"], rows[0]["chain"], mode, owner)
 
     async def keep_alarm(self, p: int, who: str, epoch: int, seq: int, chain: str, why: str) -> None:
         """Keeps what somebody saw committed and Postgres does not have, if Postgres lets us: it may be

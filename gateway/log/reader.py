@@ -78,7 +78,7 @@ class Reader:
 
         Raises PostgresTrouble when Postgres is needed and can't answer.
         """
-        here = await self._from_redis(wanted) if trusted and self._partition.open else None
+        here = await self._from_redis(wanted) if trusted and self._partition.in_redis else None
         if here is None or here.length == 0:
             self._metrics.reads_postgres.inc()
             page = await self._from_postgres(wanted)

@@ -6,14 +6,18 @@ from typing import Protocol
 
 from gateway.log.entries import Placed
 from gateway.log.pending import Pending
+from gateway.log.postgres import REDIS
 
 
 class Sequenced:
-    """What one script call placed, in order, and the (seq, chain) around it."""
+    """What one script call placed, or one look in direct mode, in order; and the (seq, chain) around it."""
 
-    __slots__ = ("after", "before", "epoch", "events", "pendings", "placed")
+    __slots__ = ("after", "before", "epoch", "events", "mode", "pendings", "placed")
 
-    def __init__(self, epoch: int, before: tuple[int, str], after: tuple[int, str]) -> None:
+    def __init__(
+        self, epoch: int, before: tuple[int, str], after: tuple[int, str], mode: str = REDIS
+    ) -> None:
+        self.mode = mode
         self.epoch = epoch
         self.before = before
         self.after = after

@@ -18,6 +18,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import Append, Conflict, NotCommitted, Outcome
 from gateway.log.calls import CallHead, sequence_call
+from gateway.log.direct import Direct
 from gateway.log.entries import Placed
 from gateway.log.identities import ClaimedByAnother, Claims, Original, look_up
 from gateway.log.limits import Limits
@@ -70,6 +71,7 @@ class Sequencer:
         self._work = asyncio.Event()
         self._queued_bytes = 0
         self._verdicts = Verdicts(partition, postgres, self.requeue)
+        self._direct = Direct(partition, postgres, commits, self._verdicts, self.requeue, telemetry)
         self._retry_s = _RETRY_FIRST_S
 
     # -- what the rest of the gateway calls
@@ -145,7 +147,10 @@ class Sequencer:
             if not self._partition.open:
                 continue
             batch = self._take()
-            if batch or self._partition.curious:
+            if self._partition.direct:
+                if not await self._direct.append(batch):
+                    await self._back_off()
+            elif batch or self._partition.curious:
                 await self._sequence(batch)
 
     async def _wait_for_work(self) -> None:
@@ -204,7 +209,7 @@ class Sequencer:
         batch: list[Pending] = []
         events = size = 0
         queue, limits = self._queue, self._limits
-        most = min(limits.sequence_appends_max, self._half())
+        most = min(limits.sequence_appends_max, len(queue) if self._partition.direct else self._half())
         while queue and len(batch) < most:
             append = queue[0].append
             if batch and (
@@ -298,6 +303,7 @@ class Sequencer:
             logger.warning("sequence_unanswered", extra=told)
             for pending in batch:
                 pending.sent = True
+            partition.reach.suspect()
             self._distrust(batch)
             await self._back_off()
             return None

@@ -46,6 +46,7 @@ class Sweeper:
         partitions: Sequence[tuple[Partition, Sequencer]],
         outage: Outage,
         metrics: Metrics,
+        direct_after_s: float,
     ) -> None:
         self._scripts = scripts
         self._journal = journal
@@ -53,6 +54,8 @@ class Sweeper:
         self._last: dict[int, Standing] = {}
         self._outage = outage
         self._metrics = metrics
+        self._hurried_look_s = direct_after_s / 2
+        self._now = asyncio.get_running_loop().time
 
     def lags(self) -> dict[int, int]:
         """Events sequenced and not yet marked as committed, by partition, as Redis told at the last look."""
@@ -67,11 +70,18 @@ class Sweeper:
             except (RedisError, OSError) as error:
                 self._last.clear()
                 self._outage.noticed(reason(error))
+                self._miss()
 
     async def run_once(self) -> int:
         """One look at every partition; the number of appends committed from journals."""
         committed = 0
         for (partition, sequencer), standing in zip(self._partitions, await self._look(), strict=True):
+            partition.reach.answered(self._now())
+            if partition.open and partition.direct:
+                if partition.reach.steady(self._now()):
+                    partition.open = False  # back to Redis
+                    sequencer.wake()
+                continue
             if partition.halted is not None or not partition.open or standing is None or (
                 standing.epoch != partition.epoch
             ):  # fmt: skip
@@ -89,12 +99,28 @@ class Sweeper:
 
     async def _look(self) -> list[Standing | None]:
         looks = [pack(("HMGET", partition.keys.meta, "epoch", "q", "c")) for partition, _ in self._partitions]
-        replies = await self._scripts.send(b"".join(looks), len(looks))
-        refused = next((reply for reply in replies if isinstance(reply, RedisError)), None)
+        looks.append(pack(("INFO", "replication")))
+        async with asyncio.timeout(self._look_s()):
+            *replies, info = await self._scripts.send(b"".join(looks), len(looks))
+        refused = next((reply for reply in (*replies, info) if isinstance(reply, RedisError)), None)
         if refused is not None:
             raise refused
+        if b"role:master" not in info:
+            raise RedisError("it is a replica")
         self._outage.over()
         return [_standing(reply) for reply in replies]
+
+    def _look_s(self) -> float | None:
+        """Between the first look that fails and direct mode, appends wait."""
+        waiting = any(each.reach.failing and not each.direct for each, _ in self._partitions)
+        return self._hurried_look_s if waiting else None
+
+    def _miss(self) -> None:
+        for partition, sequencer in self._partitions:
+            partition.reach.failed()
+            if partition.in_redis and partition.reach.lost(self._now()):
+                partition.open = False
+                sequencer.wake()
 
     async def _help(self, partition: Partition, sequencer: Sequencer) -> int:
         try:

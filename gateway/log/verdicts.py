@@ -1,7 +1,7 @@
 """Answers that rest on what is not committed yet: a conflict, a mismatch, a replay.
 
 None is given before its basis is committed. Where the epoch ends first, it is decided anew, never answered
-from what was sealed away.
+from what was sealed away, nor a conflict from a Redis that appends have left.
 """
 
 from __future__ import annotations
@@ -30,20 +30,45 @@ class Verdicts:
         self._postgres = postgres
         self._again = again
         self._tasks: set[asyncio.Task[None]] = set()
+        self._next_look: asyncio.Future[int | None] | None = None
+        self._looking = False
 
     def answer(self, pending: Pending, verdict: Verdict) -> None:
         """Its basis is committed."""
         self._spawn(self._answer(pending, verdict))
 
     def answer_after(self, pending: Pending, seq: int, verdict: Verdict) -> None:
-        """Its basis is committed once everything up to `seq` is."""
-        self._spawn(self._answer_when(self._partition.when_committed(seq), pending, verdict))
+        """Its basis, in Redis, is committed once everything up to `seq` is."""
+        epoch, committed = self._partition.epoch, self._partition.when_committed(seq)
+        self._spawn(self._answer_when(committed, epoch, pending, verdict))
 
-    async def _answer_when(self, committed: asyncio.Future[bool], pending: Pending, verdict: Verdict) -> None:
-        if await committed:
+    async def _answer_when(
+        self, committed: asyncio.Future[bool], epoch: int, pending: Pending, verdict: Verdict
+    ) -> None:
+        if await committed and (not isinstance(verdict, Conflict) or await self._look() == epoch):
             await self._answer(pending, verdict)
         else:
             self._decide_anew(pending)
+
+    # -- whether the epoch of a conflict still stands: another gateway may have gone on without this Redis
+
+    def _look(self) -> asyncio.Future[int | None]:
+        """The epoch in Postgres, read after this call; None if it can't be. All who wait share one look."""
+        if self._next_look is None:
+            self._next_look = asyncio.get_running_loop().create_future()
+            if not self._looking:
+                self._looking = True
+                self._spawn(self._look_on())
+        return self._next_look
+
+    async def _look_on(self) -> None:
+        while self._next_look is not None:
+            asked, self._next_look = self._next_look, None
+            try:
+                asked.set_result((await self._postgres.partition(self._partition.number)).epoch)
+            except PostgresTrouble:
+                asked.set_result(None)
+        self._looking = False
 
     async def _answer(self, pending: Pending, verdict: Verdict) -> None:
         match verdict:

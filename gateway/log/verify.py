@@ -1,6 +1,7 @@
-"""Decides whether a Redis may be believed, and makes it believable: adopt, or seal and install.
+"""Decides whether a Redis may be believed, and makes it believable: adopt, or seal and install. Or that
+appends do without it: direct mode, and the way back.
 
-Source: the append protocol, step 5. Postgres' row is the truth; Redis is never rolled back silently.
+Source: the append protocol, steps 5 and 7. Postgres' row is the truth; Redis is never rolled back silently.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from gateway.log.notices import EpochChanges
 from gateway.log.partition import Partition
-from gateway.log.postgres import PartitionRow, Postgres, PostgresTrouble
+from gateway.log.postgres import DIRECT, REDIS, PartitionRow, Postgres, PostgresTrouble
 from gateway.log.scripts import RedisTrouble, Scripts
 from gateway.log.witness import Witness, contains
 
@@ -74,6 +75,8 @@ class Inspection:
         """Whether this server is still in the life in which it was verified for this epoch, and its history
         contains all that Postgres committed. In another life (a restart, a promotion) it may have forgotten
         what a gateway is committing at this moment, so it is never believed again (docs/decisions/0010)."""
+        if row.mode != REDIS:
+            return False
         if self.epoch != row.epoch or self.fence != self.replid or self.torn or self.q < row.seq:
             return False
         return self.chain_at_seq == row.chain and (self.chain_at_seq != "" or row.seq == 0)
@@ -95,12 +98,13 @@ class Verifier:
         self._owner = owner
         self._identity_window = identity_window
         self._changes = changes
+        self._now = asyncio.get_running_loop().time
 
     async def verify(self, partition: Partition) -> None:
-        """Afterwards `partition` is open.
+        """Afterwards `partition` is open, over Redis or directly.
 
-        Raises CannotVerify (Redis or Postgres unreachable, a replica, another gateway at work) or
-        PostgresLostCommits, which is then kept in Postgres too, if it takes writes.
+        Raises CannotVerify (Redis unreachable for a moment or Postgres at all, a replica, another gateway at
+        work) or PostgresLostCommits, which is then kept in Postgres too, if it takes writes.
         """
         try:
             await self._verify(partition)
@@ -114,7 +118,10 @@ class Verifier:
     async def _verify(self, partition: Partition) -> None:
         patient = True
         for _ in range(_ATTEMPTS):
-            row, seen = await self._look(partition)
+            row = await self._row(partition)
+            if await self._without_redis(partition, row):
+                return
+            seen = await self._inspect(partition, row)
             if seen.witness.ahead_of(row):
                 row = await self._row(partition)
                 if seen.witness.ahead_of(row):
@@ -125,18 +132,46 @@ class Verifier:
             if not seen.master:
                 raise CannotVerify(f"partition {partition.number}: this Redis is a replica")
             if seen.continues(row):
-                partition.adopt(row.epoch, row.seq, row.chain)
+                self._adopt(partition, row)
                 return
-            if patient and seen.epoch < row.epoch and row.owner not in ("", self._owner):
+            installing = row.mode == REDIS and seen.epoch < row.epoch
+            if patient and installing and row.owner not in ("", self._owner):
                 patient = False
                 await asyncio.sleep(random.uniform(*_INSTALL_PATIENCE_S))  # noqa: S311
             elif await self._seal_and_install(partition, row, seen):
                 return
         raise CannotVerify(f"partition {partition.number}: other gateways keep changing it")
 
-    async def _look(self, partition: Partition) -> tuple[PartitionRow, Inspection]:
-        """Postgres first, then Redis, which may have gone on meanwhile."""
-        row = await self._row(partition)
+    async def _without_redis(self, partition: Partition, row: PartitionRow) -> bool:
+        """Whether the partition is open without a look at Redis: it has been away for too long, here or at
+        another gateway, or has not been back for long. The swap of the mode ends the epoch, for gateways too
+        that still reach Redis."""
+        now, reach = self._now(), partition.reach
+        if row.mode == REDIS and not reach.failing:
+            return False
+        if row.mode == DIRECT and partition.direct and reach.steady(now):
+            return False
+        if row.alarm is not None:
+            raise PostgresLostCommits(row.alarm, None)
+        if row.mode == REDIS:
+            if not reach.lost(now):
+                raise CannotVerify(f"partition {partition.number}: Redis does not answer")
+            sealed = await self._seal(partition, row, DIRECT)
+            if sealed is None:
+                raise CannotVerify(f"partition {partition.number}: another gateway changes it")
+            row = sealed
+        self._adopt(partition, row)
+        return True
+
+    def _adopt(self, partition: Partition, row: PartitionRow) -> None:
+        direct = row.mode == DIRECT
+        if direct != partition.direct:
+            partition.reach.begin_anew(self._now())
+            self._changes.mode(partition.number, direct=direct)
+        partition.adopt(row.epoch, row.seq, row.chain, direct=direct)
+
+    async def _inspect(self, partition: Partition, row: PartitionRow) -> Inspection:
+        """Redis after Postgres: it may have gone on meanwhile."""
         keys = partition.keys_in(row.epoch)
         try:
             reply = await self._scripts.run(
@@ -144,7 +179,7 @@ class Verifier:
             )
         except RedisTrouble as error:
             raise CannotVerify(f"partition {partition.number}: {error}") from error
-        return row, Inspection.from_reply(reply)
+        return Inspection.from_reply(reply)
 
     async def _row(self, partition: Partition) -> PartitionRow:
         """Raises PostgresLostCommits where it does not hold what this gateway saw committed."""
@@ -170,19 +205,23 @@ class Verifier:
     async def _seal_and_install(self, partition: Partition, row: PartitionRow, seen: Inspection) -> bool:
         # Before a Redis is given up: what it knew to be committed must be in Postgres.
         await self._hold(partition.number, row, seen.witness)
-        try:
-            sealed = await self._postgres.seal(partition.number, row.epoch, self._owner)
-        except PostgresTrouble as error:
-            raise CannotVerify(f"partition {partition.number}: {error}") from error
+        sealed = await self._seal(partition, row, REDIS)
         if sealed is None:
             return False
-        self._changes.sealed(partition.number, row.epoch, sealed.seq)
+        if row.mode == REDIS:
+            self._changes.sealed(partition.number, row.epoch, sealed.seq)
         keys = partition.keys_in(sealed.epoch)
         args = (sealed.epoch, seen.replid, sealed.seq, sealed.chain, self._identity_window)
         if not await self._done("install", (keys.meta, keys.heads), args):
             return False
-        partition.adopt(sealed.epoch, sealed.seq, sealed.chain)
+        self._adopt(partition, sealed)
         return True
+
+    async def _seal(self, partition: Partition, row: PartitionRow, mode: str) -> PartitionRow | None:
+        try:
+            return await self._postgres.seal(partition.number, row.epoch, self._owner, mode)
+        except PostgresTrouble as error:
+            raise CannotVerify(f"partition {partition.number}: {error}") from error
 
     async def _done(self, name: str, keys: Sequence[str], args: Sequence[str | int]) -> bool:
         try:

@@ -179,10 +179,10 @@ async def _commit(
     run: list[Placed],
 ) -> None:
     """The same compare-and-swap as a gateway's; sent again until its outcome is known."""
-    p, epoch = plan.standing.p, plan.standing.row.epoch
+    p, epoch, mode = plan.standing.p, plan.standing.row.epoch, plan.standing.row.mode
     for attempt in range(_TRIES):
         try:
-            if await connection.swap(p, epoch, before, after, run):
+            if await connection.swap(p, epoch, before, after, run, mode):
                 return
             row = await place.postgres.partition(p)
             if attempt and (row.epoch, row.seq, row.chain) == (epoch, *after):

@@ -78,7 +78,8 @@ _ROWS: Final = (
         "error",
         ("server", "why"),
         "Redis or Postgres (`server`) does not answer. Said once; `server_back` follows.",
-        "See to that server. Without either of them appends are answered 503 or 504, and none is lost.",
+        "See to that server. Without Redis appends go on after a moment (`direct_mode_begun`); without "
+        "Postgres they are answered 503 or 504. None is lost.",
     ),
     LogEvent(
         "server_back",
@@ -163,6 +164,31 @@ _ROWS: Final = (
         "Redis restarted, failed over or does not hold what Postgres has committed: these "
         "partitions were begun anew in it. Nothing is lost; streams are read from Postgres on first touch.",
         "Nothing, but learn what happened to Redis. Repeated: two Redis servers think they are primary.",
+    ),
+    LogEvent(
+        "direct_mode_begun",
+        "warning",
+        ("partitions",),
+        "This gateway, or another one, could not reach Redis for SLUICE_DIRECT_AFTER_S: appends to these "
+        "partitions go through Postgres alone, at every gateway. Nothing is lost; all is slower.",
+        "See to Redis. `server_lost` stands in the log of the gateway that can't reach it, and "
+        "`direct_mode_kept` in those of the others names it.",
+    ),
+    LogEvent(
+        "direct_mode_kept",
+        "warning",
+        ("gateways",),
+        "This gateway reaches Redis and these (host:pid:…) do not: as long as they say so, nobody goes back "
+        "to it, or they would drive each other out.",
+        "See why they don't: the network, the address or the password of Redis there. Or stop them.",
+    ),
+    LogEvent(
+        "direct_mode_ended",
+        "warning",
+        ("partitions",),
+        "Redis has been reachable for SLUICE_REDIS_STABLE_S, for every gateway: appends to these partitions "
+        "take it again. Streams come back into it on first touch.",
+        "Nothing.",
     ),
     LogEvent(
         "lineage_lost",

@@ -145,6 +145,14 @@ _ROWS: Final = (
         "Above 0 for seconds without load, or growing: nobody commits. See sluice_server_up.",
     ),
     MetricRow(
+        "sluice_direct_mode",
+        "gauge",
+        ("partition",),
+        "1 while appends to the partition go through Postgres alone, because some gateway can't reach Redis; "
+        "else 0.",
+        "1 for longer than a minute: slower appends, and Postgres serves all reads. See sluice_server_up.",
+    ),
+    MetricRow(
         "sluice_partitions",
         "gauge",
         ("state",),

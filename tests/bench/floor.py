@@ -151,9 +151,8 @@ class CommitCalls:
         appends = itertools.islice(self._appends, self._batch)
         run = [self._placed(append, before + n) for n, append in enumerate(appends, 1)]
         self._after = (before + self._batch, chain_over(chain, run))
-        return partial(
-            self._call, (self._p, self._row.epoch, before, chain, *self._after, *commit_columns(run))
-        )
+        swap = (self._p, self._row.epoch, before, chain, *self._after)
+        return partial(self._call, (*swap, *commit_columns(run), postgres.REDIS))
 
     def _placed(self, append: Append, seq: int) -> Placed:
         version = self._lengths[append.stream] = self._lengths.get(append.stream, self._length) + 1

@@ -118,7 +118,7 @@ async def test_while_postgres_is_down_reads_that_need_it_are_unavailable(stand: 
     await until(accepted, 20)
 
 
-async def test_while_redis_is_down_nothing_is_committed_and_reads_go_on(stand: Stand) -> None:
+async def test_for_a_moment_without_redis_nothing_is_committed_and_reads_go_on(stand: Stand) -> None:
     key, client = new_id(), stand.client
     await appended(client, "order", key, "was_placed", {"a": 1})
     stand.servers.redis.kill()
@@ -129,14 +129,44 @@ async def test_while_redis_is_down_nothing_is_committed_and_reads_go_on(stand: S
     )
     assert (await client.get(f"/order/{key}")).json()["data"] == {"a": 1}
     assert len((await client.get(f"/order/{key}/events")).json()["events"]) == 1
+
+
+async def mode(client: httpx.AsyncClient) -> str | None:
+    response = await client.get("/_/health/ready")
+    return response.json()["mode"] if response.status_code == 200 else None
+
+
+async def test_while_redis_is_away_appends_and_reads_go_on_through_postgres(stand: Stand) -> None:
+    key, client = new_id(), stand.client
+    await appended(client, "order", key, "was_placed", {"a": 1})
+    assert await mode(client) == "redis"
+    stand.servers.redis.kill()
+
+    async def direct() -> bool:
+        return await mode(client) == "direct"
+
+    await until(direct, 10)
+    for n in range(3):
+        headers = {"idempotency-key": f"k{n}"}
+        first = await append(client, "order", key, "was_noted", n, headers, previous_length=1 + n)
+        again = await append(client, "order", key, "was_noted", n, headers, previous_length=1 + n)
+        assert (first.status_code, again.status_code) == (201, 201)
+        assert again.headers["idempotency-replayed"] == "true"
+        assert again.json() == first.json()
+        stale = await append(client, "order", key, "was_noted", n, previous_length=1 + n)
+        refused(stale, 409, "version_conflict", more=("length", "missed", "missed_next"))
+        assert len(stale.json()["missed"]) == 1
+        assert (await client.get(f"/order/{key}/length")).json()["length"] == 2 + n
+    assert {each["status"] for each in await bulk(client, bulk_line(key, 1), bulk_line(new_id(), 2))} == {201}
     await stand.servers.redis.start()
 
-    async def accepted() -> bool:
-        return (
-            await append(client, "order", key, "was_noted", headers={"idempotency-key": "k"})
-        ).status_code == 201
+    async def over_redis() -> bool:
+        return await mode(client) == "redis"
 
-    await until(accepted, 20)
+    await until(over_redis, 10)
+    await appended(client, "order", key, "was_noted", 9)
+    state = await client.get(f"/order/{key}")
+    assert state.json()["metadata"]["length"] == 6
 
 
 async def test_after_a_line_that_is_not_settled_later_lines_of_its_aggregate_are_not_committed(

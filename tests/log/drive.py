@@ -46,6 +46,8 @@ LIMITS = {
     "identity_window": 20_000,
     "stream_tail": 256,
     "redis_bytes_max": None,
+    "direct_after_s": 1.0,
+    "redis_stable_s": 1.0,
 }
 
 
@@ -285,6 +287,19 @@ def hold_script(log: Log, name: str) -> Gate:
         return await proceed()
 
     interpose(log._scripts, "run", around)
+    return gate
+
+
+def hold_fetch(log: Log, name: str) -> Gate:
+    """The gateway's statements of one name wait before they are sent."""
+    gate = Gate()
+
+    async def around(proceed: Proceed, called: str, *args: Any) -> Any:
+        if called == name:
+            await gate.hold()
+        return await proceed()
+
+    interpose(log._postgres, "fetch", around)
     return gate
 
 

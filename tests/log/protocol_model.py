@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from gateway.events import AT_LEAST_ONE, Append, Stream, next_chain
+from gateway.events import AT_LEAST_ONE, Append, Conflict, Stream, next_chain
+from gateway.log.identities import ClaimedByAnother, Original
+from gateway.log.postgres import REDIS
 
 Place = tuple[int, str]
 """(seq, chain)."""
@@ -175,9 +177,11 @@ class Swap(Enum):
 
 @dataclass(slots=True)
 class PostgresModel:
-    """`rows` in the order of seq: stream, version, event id, append."""
+    """Partition `p`. `rows` in the order of seq: stream, version, event id, append."""
 
+    p: int
     epoch: int = 1
+    mode: str = REDIS
     chain: str = ""
     rows: list[tuple[Stream, int, bytes, Append]] = field(default_factory=list)
     claims: dict[bytes, tuple[int, int, bytes]] = field(default_factory=dict)
@@ -189,8 +193,8 @@ class PostgresModel:
     def length(self, stream: Stream) -> int:
         return sum(row[0] == stream for row in self.rows)
 
-    def swap(self, epoch: int, before: Place, run: Sequence[Entry]) -> Swap:
-        if (epoch, before) != (self.epoch, self.place):
+    def swap(self, epoch: int, before: Place, run: Sequence[Entry], mode: str = REDIS) -> Swap:
+        if (epoch, mode, before) != (self.epoch, self.mode, self.place):
             return Swap.FAILED
         rows = [
             (each.append.stream, each.first_version + n, event.id, each.append)
@@ -210,6 +214,35 @@ class PostgresModel:
         self.rows += rows
         self.chain = run[-1].chain
         return Swap.HELD
+
+    def judged(self, asked: Append) -> Original | ClaimedByAnother | None:
+        """Whether it is committed already; None: nobody holds any of its identities."""
+        held = [self.claims.get(each) for each in asked.chosen]
+        found = [each for each in held if each is not None]
+        if found:
+            first = found[0]
+            if found != [first] * len(held) or first[2] != asked.request_digest:
+                return ClaimedByAnother()
+            return Original(self.p, first[0], first[0] + first[1] - 1)
+        seqs = [n for n, row in enumerate(self.rows, 1) if row[3].append_id == asked.append_id]
+        return Original(self.p, seqs[0], seqs[-1]) if seqs and not asked.chosen else None
+
+    def directly(self, appends: Sequence[Append]) -> list[Entry | Original | ClaimedByAnother | Conflict]:
+        """What becomes of each in direct mode, on what those before it leave; nothing is changed here."""
+        then = replace(self, rows=[*self.rows], claims=dict(self.claims))
+        verdicts: list[Entry | Original | ClaimedByAnother | Conflict] = []
+        for each in appends:
+            verdict = then.judged(each) or then._appended(each)
+            if isinstance(verdict, Entry):
+                assert then.swap(then.epoch, then.place, [verdict], then.mode) is Swap.HELD
+            verdicts.append(verdict)
+        return verdicts
+
+    def _appended(self, asked: Append) -> Entry | Conflict:
+        head, expected, (seq, chain) = self.length(asked.stream), asked.expected, self.place
+        if (expected >= 0 and expected != head) or (expected == AT_LEAST_ONE and not head):
+            return Conflict(head)
+        return Entry(asked, head + 1, seq + len(asked.events), next_chain(chain, head + 1, asked.digests))
 
     def holds(self, entry: Entry) -> bool:
         """At its place, all of it."""

@@ -27,16 +27,20 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Stream
+from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Stream
 from gateway.log import postgres, scripts
 from gateway.log.chain import roll
 from gateway.log.committing import CommitConnection, RefusedByPostgres
+from gateway.log.direct import Direct
 from gateway.log.entries import Placed
 from gateway.log.identities import ClaimedByAnother, Original, look_up, receipt
 from gateway.log.journal import CannotHelp, Journal
 from gateway.log.keys import PartitionKeys
 from gateway.log.notices import EpochChanges
 from gateway.log.partition import Partition
+from gateway.log.pending import Pending
+from gateway.log.postgres import DIRECT, REDIS
+from gateway.log.reach import Reach
 from gateway.log.reader import Range, Reader
 from gateway.log.verify import Verifier
 from gateway.telemetry.steps import unwatched
@@ -93,11 +97,13 @@ class Batch:
 
 @dataclass(slots=True)
 class Run:
-    """Sequenced, not yet known committed."""
+    """Sequenced or judged directly, not yet known committed; what rests on it is answered if it is."""
 
     epoch: int
     before: tuple[int, str]
     entries: list[Entry]
+    mode: str = REDIS
+    resting: list[tuple[Append, Original | ClaimedByAnother | Conflict]] = field(default_factory=list)
 
     @property
     def after(self) -> tuple[int, str]:
@@ -114,6 +120,7 @@ class Gateway:
     connection: CommitConnection
     journal: Journal
     reader: Reader
+    direct: Direct
     waiting: list[Append] = field(default_factory=list)
     batch: Batch | None = None
     runs: list[Run] = field(default_factory=list)
@@ -140,7 +147,7 @@ class Protocol(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.pg = PostgresModel()
+        self.pg = PostgresModel(P)
         self.redis_model: RedisModel | None = None
         self.kept: RedisModel | None = None
         self.dumps: dict[bytes, bytes] = {}
@@ -160,8 +167,8 @@ class Protocol(RuleBasedStateMachine):
         self.connection = await asyncpg.connect(self.place.postgres_url)
         await self.connection.execute(
             f"""TRUNCATE outbox, append_identity, quarantined_append, partition_trail;
-            UPDATE partition_log SET epoch = 1, seq = 0, chain = '', owner = '', alarm = NULL, rewound = 0
-                WHERE p = {P}"""
+            UPDATE partition_log SET epoch = 1, seq = 0, chain = '', mode = 'redis', owner = '', alarm = NULL,
+                rewound = 0 WHERE p = {P}"""
         )
         self.redis = scripts.connect(self.place.redis_url, 5, 8)
         self.pool = await postgres.open_pool(self.place.postgres_url, 2, 5)
@@ -174,9 +181,10 @@ class Protocol(RuleBasedStateMachine):
             await self._verify(each)
 
     def _gateway(self, instance: uuid.UUID, number: int) -> Gateway:
-        partition = Partition(instance, P)
+        partition = Partition(instance, P, Reach(0, 0, asyncio.get_running_loop().time()))
         ours = scripts.Scripts(self.redis)
-        metrics = unwatched().metrics
+        telemetry = unwatched()
+        metrics = telemetry.metrics
         connection = CommitConnection(self.place.postgres_url, 5)
         changes = EpochChanges(metrics, 1)
         return Gateway(
@@ -186,6 +194,7 @@ class Protocol(RuleBasedStateMachine):
             connection,
             Journal(ours, self.reads, connection),
             Reader(partition, ours, self.reads, metrics, 256),
+            Direct(partition, self.reads, None, None, None, telemetry),  # type: ignore[arg-type]
         )
 
     def teardown(self) -> None:
@@ -212,13 +221,14 @@ class Protocol(RuleBasedStateMachine):
             if not gateway.partition.open:
                 self.verify(g)
             self.look_up(g)
+            self.judge_directly(g)
         if fate not in ("waiting", "looked up"):
             self.sequence(g, fate)
 
     @rule(g=GATEWAYS)
     def look_up(self, g: int) -> None:
         gateway = self.gateways[g]
-        if gateway.batch is None and gateway.partition.open and gateway.waiting:
+        if gateway.batch is None and gateway.partition.in_redis and gateway.waiting:
             self.run(self._look_up(gateway))
 
     async def _look_up(self, gateway: Gateway) -> None:
@@ -229,7 +239,7 @@ class Protocol(RuleBasedStateMachine):
         left = []
         for each in batch:
             verdict = claims.judge(each)
-            assert verdict == self._judged(each)
+            assert verdict == self.pg.judged(each)
             match verdict:
                 case Original():
                     await self._replayed(each, verdict)
@@ -242,17 +252,6 @@ class Protocol(RuleBasedStateMachine):
             gateway.back(left)
         elif left:
             gateway.batch = Batch(left, claims.seq, claims.epoch)
-
-    def _judged(self, asked: Append) -> Original | ClaimedByAnother | None:
-        held = [self.pg.claims.get(each) for each in asked.chosen]
-        found = [each for each in held if each is not None]
-        if found:
-            first = found[0]
-            if found != [first] * len(held) or first[2] != asked.request_digest:
-                return ClaimedByAnother()
-            return Original(P, first[0], first[0] + first[1] - 1)
-        seqs = [n for n, row in enumerate(self.pg.rows, 1) if row[3].append_id == asked.append_id]
-        return Original(P, seqs[0], seqs[-1]) if seqs and not asked.chosen else None
 
     async def _replayed(self, asked: Append, original: Original) -> None:
         told = await receipt(self.reads, original, replayed=True)
@@ -348,6 +347,60 @@ class Protocol(RuleBasedStateMachine):
         if gateway.late:
             self.run(self._call(gateway, gateway.late.pop(0)))
 
+    # -- without Redis
+
+    @rule(g=GATEWAYS, reached=st.booleans())
+    def reach(self, g: int, reached: bool) -> None:
+        """Redis is lost to a gateway, or steady again: what becomes of that, its next verification finds."""
+        gateway = self.gateways[g]
+        if reached:
+            gateway.partition.reach.answered(self.runner.get_loop().time())
+        else:
+            gateway.partition.reach.failed()
+            gateway.partition.reach.failed()
+        self.verify(g)
+
+    @rule(g=GATEWAYS)
+    def judge_directly(self, g: int) -> None:
+        gateway = self.gateways[g]
+        if gateway.partition.open and gateway.partition.direct and gateway.waiting and not gateway.runs:
+            self.run(self._judge_directly(gateway))
+
+    async def _judge_directly(self, gateway: Gateway) -> None:
+        """One look; the commit is a step of its own."""
+        batch, gateway.waiting = gateway.waiting[:5], gateway.waiting[5:]
+        loop = asyncio.get_running_loop()
+        pendings = [Pending(each, n, 0, loop.create_future(), lambda _: None) for n, each in enumerate(batch)]
+        for each in pendings:
+            each.again = True
+        placing = await gateway.direct._look(pendings)
+        if placing is None:
+            assert gateway.partition.epoch != self.pg.epoch
+            gateway.partition.open = False
+            gateway.back(batch)
+            return
+        run = Run(gateway.partition.epoch, self.pg.place, [], DIRECT)
+        for each, expected in zip(batch, self.pg.directly(batch), strict=True):
+            verdict = placing.judge(each)
+            if isinstance(expected, Entry):
+                assert verdict == _placed([expected])[0]
+                run.entries.append(expected)
+                continue
+            assert verdict == expected
+            if run.entries:
+                run.resting.append((each, expected))
+            else:
+                await self._told(each, expected)
+        if run.entries:
+            assert (placing.seq, placing.chain) == run.after
+            gateway.runs.append(run)
+
+    async def _told(self, asked: Append, verdict: Original | ClaimedByAnother | Conflict) -> None:
+        if isinstance(verdict, Original):
+            await self._replayed(asked, verdict)
+        else:
+            self._refuse(asked)
+
     # -- committing
 
     @rule(g=GATEWAYS, fate=st.sampled_from(["answered", "answered", "answered", "lost"]))
@@ -357,9 +410,10 @@ class Protocol(RuleBasedStateMachine):
             self.run(self._commit(gateway, gateway.runs[0], answered=fate == "answered"))
 
     async def _commit(self, gateway: Gateway, run: Run, *, answered: bool) -> None:
-        outcome = self.pg.swap(run.epoch, run.before, run.entries)
+        outcome = self.pg.swap(run.epoch, run.before, run.entries, run.mode)
         try:
-            held = await gateway.connection.swap(P, run.epoch, run.before, run.after, _placed(run.entries))
+            swap = P, run.epoch, run.before, run.after, _placed(run.entries), run.mode
+            held = await gateway.connection.swap(*swap)
             assert outcome is (Swap.HELD if held else Swap.FAILED)
         except RefusedByPostgres:
             assert outcome is Swap.REFUSED
@@ -372,6 +426,11 @@ class Protocol(RuleBasedStateMachine):
         elif run.epoch == self.pg.epoch and len(self.pg.rows) < run.before[0]:
             return  # a hole: another gateway's
         gateway.runs.pop(0)
+        for asked, verdict in run.resting:
+            if self.pg.holds(run.entries[-1]):
+                await self._told(asked, verdict)
+            else:
+                gateway.back([asked])
         for each in run.entries:
             if self.pg.holds(each):
                 self._acknowledge(each)
@@ -385,11 +444,11 @@ class Protocol(RuleBasedStateMachine):
 
     async def _quarantine(self, gateway: Gateway) -> None:
         """Its epoch ends, and all that was sequenced in it is decided anew."""
-        assert await self.reads.seal(P, self.pg.epoch, "") is not None
+        assert await self.reads.seal(P, self.pg.epoch, "", self.pg.mode) is not None
         self.pg.epoch += 1
         run = gateway.runs.pop(0)
         gateway.partition.open = False
-        gateway.back([each.append for each in run.entries])
+        gateway.back([each.append for each in run.entries] + [asked for asked, _ in run.resting])
 
     @rule(g=GATEWAYS)
     def help(self, g: int) -> None:
@@ -444,10 +503,24 @@ class Protocol(RuleBasedStateMachine):
         self.run(self._verify(self.gateways[g]))
 
     async def _verify(self, gateway: Gateway) -> None:
-        await gateway.verifier.verify(gateway.partition)
+        pg, partition = self.pg, gateway.partition
+        steady = partition.reach.steady(asyncio.get_running_loop().time())
+        back = pg.mode == DIRECT and partition.direct and steady
+        await gateway.verifier.verify(partition)
+        if pg.mode == DIRECT and not back:
+            assert partition.direct
+        elif pg.mode == REDIS and partition.reach.failing:
+            pg.epoch, pg.mode = pg.epoch + 1, DIRECT
+        else:
+            self._verified_in_redis()
+        assert (partition.open, partition.direct) == (True, pg.mode == DIRECT)
+        assert (partition.epoch, partition.committed_seq) == (pg.epoch, len(pg.rows))
+
+    def _verified_in_redis(self) -> None:
         model, pg = self.redis_model, self.pg
         goes_on = (
             model is not None
+            and pg.mode == REDIS
             and model.closed(pg.epoch) is None
             and model.heads is not None
             and model.q >= len(pg.rows)
@@ -457,8 +530,7 @@ class Protocol(RuleBasedStateMachine):
             pg.epoch += 1
             seq, chain = pg.place
             self.redis_model = RedisModel(pg.epoch, IDENTITY_WINDOW, seq, chain, seq, seq, at_c=chain)
-        assert gateway.partition.open
-        assert (gateway.partition.epoch, gateway.partition.committed_seq) == (pg.epoch, len(pg.rows))
+            pg.mode = REDIS
 
     # -- reading
 
@@ -596,7 +668,8 @@ class Protocol(RuleBasedStateMachine):
     async def _check(self) -> None:
         row = await self.connection.fetchrow("SELECT * FROM partition_log WHERE p = $1", P)
         rows = await self.connection.fetch("SELECT * FROM outbox WHERE p = $1 ORDER BY seq", P)
-        assert (row["epoch"], row["seq"], row["chain"]) == (self.pg.epoch, *self.pg.place)
+        assert (row["epoch"], row["mode"]) == (self.pg.epoch, self.pg.mode)
+        assert (row["seq"], row["chain"]) == self.pg.place
         assert row["epoch"] >= self.epoch_seen
         self.epoch_seen = row["epoch"]
         assert [each["seq"] for each in rows] == list(range(1, row["seq"] + 1))
@@ -633,6 +706,7 @@ class Protocol(RuleBasedStateMachine):
         gateway = self.gateways[0]
         for each in self.gateways:
             each.runs.clear()
+            each.partition.reach.answered(asyncio.get_running_loop().time())
         for _ in range(3):
             await self._verify(gateway)
             await self._help(gateway)
@@ -650,6 +724,7 @@ class Protocol(RuleBasedStateMachine):
         await self._call(gateway, gateway.call([], len(self.pg.rows), []))
         await self._check()
         assert self.redis_model is not None
+        assert self.pg.mode == REDIS
         assert self.redis_model.q == self.redis_model.c == len(self.pg.rows)
 
     async def _close(self) -> None:

@@ -47,8 +47,9 @@ async def test_a_replica_is_never_sequenced_on(open_log: OpenLog, place: Place, 
     page = await log.page(Range(stream))
     assert [each.event for each in page.events] == list(one.events)
     await redis.replicaof("NO", "ONE")
+    await opened(log, stream)
     (outcome,) = await appended(log, append(stream, expected=2))
-    assert outcome.first_version == 3
+    assert (outcome.first_version, log.mode) == (3, "redis")
     await check_invariants(place)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.model import outcomes, script
+from tests.model import directly, outcomes, script
 from tests.model.history import Row
 from tests.model.state import RUNNING, State
 from tests.model.world import Draft, World
@@ -66,6 +66,7 @@ def _acknowledge(w: World, d: Draft, g: int, rows: tuple[Row, ...], seq: int) ->
         if d.pendings[append].stage == RUNNING and w.appends[append].gateway == g:
             outcomes.acknowledge(w, d, append, version)
     outcomes.confirm(w, d, g, seq)
+    directly.answer_rest(w, d, g)
 
 
 def _after_failed_swap(
@@ -119,7 +120,9 @@ def _helped(w: World, s: State, before: int, rows: tuple[Row, ...]) -> tuple[int
 
 
 def _give_up(w: World, d: Draft, g: int, rows: tuple[Row, ...]) -> None:
-    d.gateway(g, open=False)
+    directly.take_back(w, d, g)
+    if not d.gateways[g].direct:
+        d.gateway(g, open=False)
     for append, _ in rows:
         if d.pendings[append].stage == RUNNING and w.appends[append].gateway == g:
             d.requeue(append, again=True, doubt=False, extra=())

@@ -125,6 +125,25 @@ HELD = {
             budget=1,
         ),
     ),
+    "direct mode": Case(
+        "gateways go direct and back while others reach Redis, commits lost or late; conflicts in real time",
+        Scenario(
+            appends=(_ONE, _TWO, Append(1, 3, expected=2, after=0)),
+            realtime=True,
+            epochs=4,
+            faults=("lose redis", "lose commit", "delay commit"),
+            budget=2,
+        ),
+    ),
+    "direct retries": Case(
+        "a keyed request, its like in the same batch and its retry elsewhere, across both ways",
+        Scenario(
+            appends=(_KEYED, replace(_KEYED, body=9), _RETRY),
+            epochs=4,
+            faults=("lose redis", "lose reply", "lose commit", "expire"),
+            budget=2,
+        ),
+    ),
     "in real time": Case(
         "reads and conflicts know what was acknowledged before they began",
         Scenario(
@@ -142,6 +161,10 @@ LIVE = {
         "from every state a way leads to rest: Redis crashes, a gateway dies",
         Scenario(appends=(_ONE, _TWO), faults=("crash", "die"), budget=2, epochs=5),
     ),
+    "at rest after direct mode": Case(
+        "the same with gateways that reach no Redis for a while, or die",
+        Scenario(appends=(_ONE, _TWO), faults=("lose redis", "die", "lose commit"), budget=2, epochs=5),
+    ),
     "at rest after delays": Case(
         "the same with calls, commits and installations lost or late, and a torn script",
         Scenario(
@@ -158,6 +181,16 @@ _EVERYTHING_OF_ONE_SERVER = (
 )  # fmt: skip
 
 LARGER = {
+    "direct mode, further": Case(
+        "the same, and Redis crashes, calls are late, gateways die",
+        Scenario(
+            appends=(_KEYED, Append(1, 2, expected=1), _RETRY),
+            realtime=True,
+            epochs=4,
+            faults=("lose redis", "lose commit", "delay commit", "delay call", "crash", "die"),
+            budget=2,
+        ),
+    ),
     "everything, one server": Case(
         "two appends, any three faults of one server, its gateways and its network",
         Scenario(

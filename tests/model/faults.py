@@ -149,7 +149,7 @@ def _asks(w: World, s: State, i: int) -> bool:
 
 def _dead(w: World, s: State, g: int) -> Draft:
     d = Draft(s, faults=1)
-    d.gateway(g, alive=False, open=False, phase=(), runs=(), stuck=False, confirmed=0, epoch=0)
+    d.gateway(g, alive=False, open=False, direct=False, phase=(), runs=(), stuck=False, confirmed=0, epoch=0)
     for i in w.of_gateway[g]:
         if d.pendings[i].stage < ANSWERED:
             d.pending(i, stage=ANSWERED, doubt=False, again=False, extra=(), floor=0)

@@ -143,7 +143,10 @@ def confirm(w: World, d: Draft, g: int, seq: int) -> None:
 
 def _answer(w: World, d: Draft, append: int) -> None:
     kind, basis, value = d.pendings[append].extra
-    if w.rules.answers == "checked":
+    epoch = d.gateways[w.appends[append].gateway].epoch
+    if kind == "C" and w.rules.conflict_looks and d.epoch != epoch:
+        d.requeue(append, again=True, extra=())
+    elif w.rules.answers == "checked":
         _answer_checked(w, d, append, kind)
     elif kind == "M":
         mismatch(w, d, append)
@@ -189,10 +192,10 @@ def decide_anew(w: World, d: Draft, g: int) -> None:
             d.requeue(i, again=True, extra=())
 
 
-def adopt(w: World, d: Draft, g: int, epoch: int, history: int) -> None:
-    """The gateway believes Redis, which continues what Postgres committed up to `history`."""
+def adopt(w: World, d: Draft, g: int, epoch: int, history: int, *, direct: bool = False) -> None:
+    """The gateway believes Redis, which continues what Postgres committed up to `history`; or goes direct."""
     if epoch != d.gateways[g].epoch:
         d.gateway(g, epoch=epoch, confirmed=0)
         decide_anew(w, d, g)
-    d.gateway(g, open=True, phase=())
+    d.gateway(g, open=True, direct=direct, phase=())
     confirm(w, d, g, w.histories.seq[history])

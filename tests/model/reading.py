@@ -27,7 +27,7 @@ def _begin(w: World, s: State) -> Iterator[State]:
     for g, gateway in enumerate(s.gateways):
         for n, node in enumerate(s.nodes):
             data = script.opened(w, node, gateway.epoch)
-            if gateway.open and data is not None and data.h:
+            if gateway.open and not gateway.direct and data is not None and data.h:
                 w.step = ("a read by gateway {} takes seq {} of Redis {}, watermark {}", g,
                           w.histories.seq[data.h], n, w.histories.seq[data.c])  # fmt: skip
                 d = Draft(s)

@@ -51,6 +51,9 @@ class Rules:
     install_epoch: bool = True  # an installation must raise the epoch
     answers: str = "basis"  # | checked: what waited for a commit is asked of Postgres before it is answered
     conflict_waits: bool = True  # until the history that it was decided on is committed
+    conflict_looks: bool = True  # and its epoch still stands in Postgres
+    mode: str = "swap"  # | in silence: whoever reaches no Redis appends directly, in the epoch that it knows
+    rests: bool = True  # in direct mode, verdicts that rest on their batch wait until that is committed
     replay_waits: bool = True  # until its original is committed
     own_doubt: bool = True  # the retry of one's own unanswered call stays in doubt
     second_look: bool = True  # a row that Redis is ahead of is read again before an alarm
@@ -88,6 +91,7 @@ FAULTS = {
     "demote": "a master becomes a replica of the other and takes its data",
     "tear": "a script fails half-way",
     "evict": "a committed stream is evicted",
+    "lose redis": "a gateway does not reach Redis for so long that it goes direct",
     "lose reply": "a script ran, its reply is lost",
     "delay call": "a script call arrives late or never",
     "delay install": "an installation arrives late or never",

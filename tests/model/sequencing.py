@@ -16,6 +16,8 @@ def steps(w: World, s: State, g: int) -> Iterator[State]:
     gateway = s.gateways[g]
     if gateway.phase and gateway.phase[0] == "call":
         yield from _calls(w, s, g, *gateway.phase[1:])
+    elif gateway.direct:
+        return
     elif not gateway.phase and gateway.open and len(gateway.runs) < 2:
         queue = [i for i in w.of_gateway[g] if s.pendings[i].stage == QUEUED]
         for most in range(1, len(queue) + 1):

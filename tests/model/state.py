@@ -34,12 +34,14 @@ class Node(NamedTuple):
 
 
 class Gateway(NamedTuple):
-    """`confirmed` is the seq up to which its answers may rest, `phase` what its sequencer is in the middle
-    of, `runs` what its committer has: (epoch, before, after), `stuck` whether it waits for a verification."""
+    """`direct`: its appends take no Redis; `confirmed` is the seq up to which its answers may rest, `phase`
+    what its sequencer is in the middle of, `runs` what its committer has: (epoch, before, after), `stuck`
+    whether it waits for a verification."""
 
     alive: bool
     epoch: int
     open: bool
+    direct: bool
     confirmed: int
     phase: tuple[Any, ...]
     runs: tuple[tuple[int, int, int], ...]
@@ -58,10 +60,12 @@ class Pending(NamedTuple):
 
 
 class State(NamedTuple):
-    """Postgres' epoch and history, then everybody else. `late` are messages under way, `left` the faults that
-    may still happen, `read` a read under way, `top` the seq up to which something was acknowledged."""
+    """Postgres' epoch, whether it takes no Redis, and history; then everybody else. `late` are messages under
+    way, `left` the faults that may still happen, `read` a read under way, `top` the seq up to which something
+    was acknowledged."""
 
     epoch: int
+    direct: bool
     history: int
     nodes: tuple[Node, ...]
     gateways: tuple[Gateway, ...]

@@ -131,6 +131,36 @@ UNSAFE = {
         Scenario(appends=(_ONE, Append(1, 2, expected=0)), rules=Rules(conflict_waits=False)),
         "a conflict on a history that is not committed",
     ),
+    "direct mode without the swap of the mode": Variant(
+        Scenario(
+            appends=(_ONE, _TWO, Append(1, 3, expected=2, after=0)),
+            realtime=True,
+            faults=("lose redis",),
+            budget=1,
+            rules=Rules(mode="in silence"),
+        ),
+        "a conflict with 1 events, not what the stream has",
+    ),
+    "a conflict without a look whether its epoch stands": Variant(
+        Scenario(
+            appends=(_ONE, _TWO, Append(1, 3, expected=2, after=0)),
+            realtime=True,
+            faults=("lose redis",),
+            budget=1,
+            rules=Rules(conflict_looks=False),
+        ),
+        "a conflict with 1 events, not what the stream has",
+    ),
+    "in direct mode, verdicts before their batch is committed": Variant(
+        Scenario(
+            appends=(_ONE, Append(0, 2, expected=0)),
+            gateways=1,
+            faults=("lose redis",),
+            budget=1,
+            rules=Rules(rests=False),
+        ),
+        "a conflict on a history that is not committed",
+    ),
     "a replay before its original is committed": Variant(
         Scenario(appends=(_KEYED, _RETRY), rules=Rules(replay_waits=False)),
         "answered with the receipt of None",

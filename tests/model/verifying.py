@@ -16,8 +16,10 @@ def steps(w: World, s: State, g: int) -> Iterator[State]:
         case ():
             if gateway.open:
                 yield from _notice(w, s, g)
-            elif not gateway.runs or gateway.stuck:
+            elif not s.direct and (not gateway.runs or gateway.stuck):
                 yield from _look(w, s, g)
+            if s.direct and gateway.direct and not gateway.runs:
+                yield from _inspect(w, s, g, s.epoch, s.history)  # it has been steady: back to Redis
         case ("row", epoch, history):
             yield from _inspect(w, s, g, epoch, history)
         case (("refence" | "install" | "copy") as action, n, server, epoch, history):
@@ -102,7 +104,7 @@ def _give_up(w: World, s: State, d: Draft, g: int, n: int, epoch: int, history: 
     elif s.epoch == epoch:
         if s.epoch == w.scenario.epochs:
             return False
-        d.epoch += 1
+        d.epoch, d.direct = s.epoch + 1, False
         w.step = ("gateway {} verifies Redis {}: not believed, Postgres goes to epoch {}", g, n, d.epoch)
         d.gateway(g, phase=("install", n, server, d.epoch, s.history))
     else:

@@ -46,10 +46,10 @@ class World:
         """Everybody agrees on an empty partition in epoch 1."""
         data = Data(1, 0, 0, 0, 0, 1, 0, 0, 0)
         nodes = tuple([Node(n == 0, n, 0, data) for n in range(self.scenario.nodes)])
-        gateway = Gateway(True, 1, True, 0, (), (), False)
+        gateway = Gateway(True, 1, True, False, 0, (), (), False)
         pendings = [Pending(int(each.after is None), False, False, (), 0) for each in self.appends]
         gateways = (gateway,) * self.scenario.gateways
-        return State(1, 0, nodes, gateways, tuple(pendings), (), self.scenario.budget, (), 0)
+        return State(1, False, 0, nodes, gateways, tuple(pendings), (), self.scenario.budget, (), 0)
 
     def may(self, s: State, fault: str) -> bool:
         return s.left > 0 and fault in self.scenario.faults
@@ -76,10 +76,11 @@ class World:
 class Draft:
     """A state while a step changes it."""
 
-    __slots__ = ("epoch", "gateways", "history", "late", "left", "nodes", "pendings", "read", "top")
+    __slots__ = ("direct", "epoch", "gateways", "history", "late", "left", "nodes", "pendings", "read", "top")
 
     def __init__(self, s: State, *, faults: int = 0) -> None:
         self.epoch = s.epoch
+        self.direct = s.direct
         self.history = s.history
         self.nodes = list(s.nodes)
         self.gateways = list(s.gateways)
@@ -91,8 +92,8 @@ class Draft:
 
     def state(self) -> State:
         return State(
-            self.epoch, self.history, tuple(self.nodes), tuple(self.gateways), tuple(self.pendings),
-            self.late, self.left, self.read, self.top,
+            self.epoch, self.direct, self.history, tuple(self.nodes), tuple(self.gateways),
+            tuple(self.pendings), self.late, self.left, self.read, self.top,
         )  # fmt: skip
 
     def gateway(self, g: int, **changes: Any) -> None:

@@ -81,17 +81,24 @@ async def test_a_first_start_is_told_in_a_few_lines(watched: Watched) -> None:
 
 async def test_a_redis_that_went_away_and_came_back_empty_is_told_once_each(watched: Watched) -> None:
     await until(lambda: watched.count("partitions_opened"))
+
+    def told_of(event: str) -> list[int]:
+        told = [line["partitions"] for line in watched.lines() if line["event"] == event]
+        return sorted(number for partitions in told for number in partitions)
+
     watched.servers.wipe_redis()
     await until(lambda: watched.count("server_lost", server="redis"))
-    for _ in range(2):
-        assert await append(watched) in (503, 504)
+    await until(lambda: told_of("direct_mode_begun") == list(range(PARTITIONS)))
+    assert await append(watched) == 201
     found = await scrape(watched.operator)
     assert found("sluice_server_up", server="redis") == 0
     assert found.all("sluice_watermark_lag_events") == []
+    assert found.all("sluice_direct_mode") == [1] * PARTITIONS
+    ready = await watched.client.get("/_/health/ready")
+    assert (ready.status_code, ready.json()) == (200, {"ok": True, "mode": "direct"})
     await watched.servers.redis.start()
-    await until(
-        lambda: watched.count("server_back", server="redis") and watched.count("partitions_sealed"), 15
-    )
+    await until(lambda: watched.count("server_back", server="redis"), 15)
+    await until(lambda: told_of("direct_mode_ended") == list(range(PARTITIONS)), 15)
     await scraped_until(
         watched.operator, lambda found: found("sluice_partitions", state="open") == PARTITIONS
     )
@@ -100,12 +107,6 @@ async def test_a_redis_that_went_away_and_came_back_empty_is_told_once_each(watc
     assert (counts["server_lost"], counts["server_back"], counts["library"]) == (1, 1, 0)
     assert counts["partition_not_open"] <= 2
     assert sum(counts.values()) < 20, counts
-
-    def sealed() -> list[int]:
-        told = [line["partitions"] for line in watched.lines() if line["event"] == "partitions_sealed"]
-        return sorted(number for partitions in told for number in partitions)
-
-    await until(lambda: sealed() == list(range(PARTITIONS)))  # the last of them may be told a moment later
 
 
 async def test_a_postgres_that_is_away_for_a_while_is_told_once(watched: Watched) -> None:

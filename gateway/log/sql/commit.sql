@@ -1,10 +1,11 @@
 -- The compare-and-swap that decides: moves the partition from one (seq, chain) to the next and inserts the
 -- rows in between, or does nothing at all. Never ON CONFLICT: a violation is a bug and must be loud.
 -- $1 p, $2 epoch, $3 and $4 seq and chain before, $5 and $6 after, then a column an array, one item a row,
--- and last the identities that clients chose. Returns the number of rows inserted, 0 when the swap failed.
+-- then the identities that clients chose, and last the mode. Returns the number of rows inserted, 0 when the swap
+-- failed.
 WITH swapped AS (
     UPDATE partition_log SET seq = $5, chain = $6
-    WHERE p = $1 AND epoch = $2 AND mode = 'redis' AND seq = $3 AND chain = $4
+    WHERE p = $1 AND epoch = $2 AND mode = $30 AND seq = $3 AND chain = $4
     RETURNING p
 ), inserted AS (
     INSERT INTO outbox (p, seq, version, recorded_at, id, tenant, correlation_id, causation_id, spec_rev,

@@ -1,0 +1,61 @@
+"""Whether this gateway reaches the Redis of a partition, and for how long it has or has not.
+
+Owns: when Redis counts as lost, and when as steady. What follows from that, direct mode, is the verifier's.
+"""
+
+from __future__ import annotations
+
+# One look that fails may be this gateway's own doing: it stood still, and its timers came before its answers.
+_FAILED_LOOKS = 2
+
+
+class Reach:
+    """Told of every look at Redis. Times are on the loop's clock, in seconds."""
+
+    __slots__ = (
+        "_answered_at", "_failed", "_lost_after_s", "_steady_after_s", "_steady_since", "_suspected",
+        "missed_by",
+    )  # fmt: skip
+
+    def __init__(self, lost_after_s: float, steady_after_s: float, now: float) -> None:
+        self._lost_after_s = lost_after_s
+        self._steady_after_s = steady_after_s
+        self._answered_at = now
+        self._failed = 0
+        self._suspected = False
+        self._steady_since: float | None = None
+        self.missed_by: tuple[str, ...] = ()  # other gateways that can't reach it
+
+    def answered(self, now: float) -> None:
+        self._answered_at = now
+        self._failed = 0
+        self._suspected = False
+        if self._steady_since is None:
+            self._steady_since = now
+
+    def failed(self) -> None:
+        self._failed += 1
+        self._steady_since = None
+
+    def suspect(self) -> None:
+        """A call was not answered: nobody should begin another one before a look was."""
+        self._suspected = True
+
+    def begin_anew(self, now: float) -> None:
+        """Appends have just left this Redis: from here on it has to be steady."""
+        if self._steady_since is not None:
+            self._steady_since = now
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last look failed, or a call since then."""
+        return self._suspected or self._failed > 0
+
+    def lost(self, now: float) -> bool:
+        """It has been away for too long: appends must not wait for it any more."""
+        return self._failed >= _FAILED_LOOKS and now - self._answered_at >= self._lost_after_s
+
+    def steady(self, now: float) -> bool:
+        """It has answered long enough, and every other gateway reaches it: appends may go back to it."""
+        since = self._steady_since
+        return since is not None and now - since >= self._steady_after_s and not self.missed_by

@@ -1,0 +1,283 @@
+"""Direct mode: Redis is away, appends go on through Postgres, and then back; nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.events import AT_LEAST_ONE, Appended, Conflict, Mismatch
+from gateway.log.log import Log
+from gateway.log.reader import Range
+from tests.log.conftest import OpenLog
+from tests.log.drive import (
+    Place,
+    append,
+    appended,
+    crash,
+    hold_fetch,
+    ids,
+    lane,
+    lose_commit_replies,
+    lose_fetches,
+    new_stream,
+    new_tenant,
+    open_gateway,
+    opened,
+    tally,
+    until,
+)
+from tests.log.invariants import check_invariants
+from tests.log.load import Load
+from tests.servers import Servers
+
+
+@pytest.fixture
+def place(breakable: Place) -> Place:
+    return breakable
+
+
+@pytest.fixture
+async def redis_away(breakable_servers: Servers, place: Place) -> AsyncIterator[Servers]:
+    """Killed before the test's gateways open."""
+    breakable_servers.redis.kill()
+    yield breakable_servers
+
+
+async def back(*logs: Log) -> None:
+    await until(
+        lambda: all(log.mode == "redis" and each.partition.open for log in logs for each in log._lanes), 10
+    )
+
+
+def no_redis(place: Place) -> Place:
+    """The same database, for a gateway that reaches no Redis."""
+    return Place(place.postgres_url, "redis://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+async def test_appends_of_two_gateways_go_on_while_redis_is_away(
+    open_log: OpenLog, place: Place, breakable_servers: Servers, how: str
+) -> None:
+    logs = [await open_log(redis_timeout_s=0.5), await open_log(redis_timeout_s=0.5)]
+    load, redis = Load(logs), breakable_servers.redis
+    async with load.running():
+        await load.more(100)
+        redis.kill() if how == "killed" else redis.pause()
+        await until(lambda: all(log.mode == "direct" for log in logs), 5)
+        await load.more(500)
+        await redis.start() if how == "killed" else redis.resume()
+        await back(*logs)
+        await load.more(100)
+    assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
+    for log in logs:
+        await load.check(log)
+    await check_invariants(place)
+
+
+async def test_a_gateway_that_starts_without_redis_takes_appends(
+    redis_away: Servers, open_log: OpenLog
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    (outcome,) = await appended(log, append(stream, 2))
+    assert (outcome.first_version, log.mode, await log.ready()) == (1, "direct", None)
+    assert await log.length(stream) == 2
+
+
+async def test_what_was_sequenced_and_not_committed_when_redis_left_is_appended_once(
+    open_log: OpenLog, place: Place, breakable_servers: Servers
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    lose_commit_replies(lane(log, stream).connection, 3, run=False)
+    pending = log.append(append(stream, 2))
+    breakable_servers.redis.kill()
+    assert isinstance(await pending, Appended)
+    assert await log.length(stream) == 3
+    await breakable_servers.redis.start()
+    await back(log)
+    await appended(log, append(stream, expected=3))
+    await check_invariants(place)
+
+
+# -- judged as Redis would
+
+
+async def test_conflicts_are_decided_on_what_postgres_holds(redis_away: Servers, open_log: OpenLog) -> None:
+    log = await open_log()
+    stream, other = new_stream(), new_stream()
+    await appended(log, append(stream, 2, expected=0))
+    outcomes = await asyncio.gather(
+        log.append(append(stream, expected=1)),
+        log.append(append(stream, expected=2)),
+        log.append(append(stream, expected=2)),
+        log.append(append(stream, expected=3)),
+        log.append(append(other, expected=AT_LEAST_ONE)),
+    )
+    assert [type(each) for each in outcomes] == [Conflict, Appended, Conflict, Appended, Conflict]
+    assert [each.length for each in outcomes if isinstance(each, Conflict)] == [2, 3, 0]
+
+
+async def test_retries_find_their_original_across_both_ways(
+    open_log: OpenLog, place: Place, breakable_servers: Servers
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+
+    def keyed(body: bytes = b"body") -> object:
+        return append(stream, key=b"the key", body=body)
+
+    (first,) = await appended(log, keyed())
+    breakable_servers.redis.kill()
+    await until(lambda: log.mode == "direct", 5)
+    again, other = await asyncio.gather(log.append(keyed()), log.append(keyed(b"another")))
+    assert again == Appended(first.key, first.first_version, first.event_ids, replayed=True)
+    assert other == Mismatch()
+    new = [append(stream, key=b"in one batch", body=body) for body in (b"1", b"1", b"2")]
+    done, replayed, refused = await asyncio.gather(*(log.append(each) for each in new))
+    assert isinstance(done, Appended)
+    assert replayed == Appended(done.key, done.first_version, done.event_ids, replayed=True)
+    assert refused == Mismatch()
+    await breakable_servers.redis.start()
+    await back(log)
+    replayed = await log.append(append(stream, key=b"in one batch", body=b"1"))
+    assert replayed == Appended(done.key, done.first_version, done.event_ids, replayed=True)
+    await check_invariants(place)
+
+
+async def test_an_event_id_is_taken_once_in_a_batch(redis_away: Servers, open_log: OpenLog) -> None:
+    log = await open_log()
+    stream = new_stream()
+    minted = append(stream)
+    chosen = append(new_stream(stream.tenant), event_ids=ids(minted))
+    outcomes = await asyncio.gather(log.append(minted), log.append(chosen))
+    assert [type(each) for each in outcomes] == [Appended, Mismatch]
+
+
+# -- answers that get lost
+
+
+@pytest.mark.parametrize("run", [True, False])
+async def test_a_commit_whose_answer_was_lost_is_found(
+    redis_away: Servers, open_log: OpenLog, run: bool
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    lose_commit_replies(lane(log, stream).connection, 2, run=run)
+    (outcome,) = await appended(log, append(stream, 2))
+    assert outcome.first_version == 2
+    assert await log.length(stream) == 3
+
+
+async def test_a_look_that_is_not_answered_is_repeated(redis_away: Servers, open_log: OpenLog) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await opened(log, stream)
+    lose_fetches(log, "look_directly", 3)
+    await appended(log, append(stream))
+
+
+async def test_gateways_that_overtake_each_other_both_get_their_turns(
+    redis_away: Servers, open_log: OpenLog
+) -> None:
+    logs = [await open_log(), await open_log()]
+    tenant = new_tenant()
+    streams = [new_stream(tenant) for _ in logs]
+    for log, stream in zip(logs, streams, strict=True):
+        await opened(log, stream)
+    outcomes = await asyncio.gather(
+        *(
+            appended(log, *(append(stream) for _ in range(300)))
+            for log, stream in zip(logs, streams, strict=True)
+        )
+    )
+    for each in outcomes:
+        assert sorted(one.first_version for one in each) == list(range(1, 301))
+    for stream in streams:
+        assert [await log.length(stream) for log in logs] == [300, 300]
+
+
+# -- gateways that disagree
+
+
+async def test_a_gateway_without_redis_takes_all_along_and_nobody_goes_back_before_it_does(
+    place: Place,
+) -> None:
+    well, cut_off = await open_gateway(place), await open_gateway(no_redis(place))
+    stream = new_stream()
+    try:
+        await until(lambda: cut_off.log.mode == well.log.mode == "direct", 5)
+        since = time.monotonic()
+        epoch = lane(well.log, stream).partition.epoch
+        length = 0
+        while time.monotonic() < since + 4:
+            for each in (well.log, cut_off.log):
+                (outcome,) = await appended(each, append(stream, expected=length))
+                length = outcome.length
+                assert [await well.log.length(stream), await cut_off.log.length(stream)] == [length, length]
+        assert lane(cut_off.log, stream).partition.epoch == epoch, "they drive each other out"
+    finally:
+        await cut_off.close()
+    await back(well.log)
+    await appended(well.log, append(stream, expected=length))
+    await well.close()
+    await check_invariants(place, settles=False)
+
+
+async def test_a_gateway_that_died_without_redis_keeps_nobody_from_it_for_long(
+    open_log: OpenLog, place: Place
+) -> None:
+    well, cut_off = await open_log(), await open_gateway(no_redis(place))
+    await until(lambda: cut_off.log.mode == well.mode == "direct", 5)
+    await crash(cut_off.log)
+    await back(well)
+
+
+async def test_readers_that_wait_are_woken_by_looking(open_log: OpenLog, redis_away: Servers) -> None:
+    log, other = await open_log(), await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    waiting = asyncio.ensure_future(other.reached(stream, 2, 5))
+    await appended(log, append(stream))
+    assert await waiting
+    page = await other.page(Range(stream))
+    assert (page.length, len(page.events)) == (2, 2)
+
+
+async def test_the_mode_is_told_to_whoever_watches(open_log: OpenLog, breakable_servers: Servers) -> None:
+    log = await open_log()
+    await back(log)
+
+    def direct() -> set[float]:
+        return {each.value for each in log.readings() if each.metric == "sluice_direct_mode"}
+
+    assert direct() == {0}
+    breakable_servers.redis.kill()
+    await until(lambda: direct() == {1}, 5)
+    await breakable_servers.redis.start()
+    await back(log)
+    assert direct() == {0}
+
+
+async def test_a_conflict_is_never_told_of_a_redis_that_appends_have_left(
+    open_log: OpenLog, place: Place
+) -> None:
+    """Between the swap of another gateway and this one's next look at Postgres."""
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    await opened(log, stream)
+    partition = lane(log, stream).partition
+    gate = hold_fetch(log, "partition")
+    asking = asyncio.ensure_future(log.append(append(stream, expected=7)))
+    await gate.arrived()
+    swap = "UPDATE partition_log SET epoch = epoch + 1, mode = 'direct' WHERE p = $1"
+    await place.execute(swap, partition.number)
+    gate.open()
+    assert await asking == Conflict(1)
+    assert partition.direct, "it was told in the epoch that it was decided in"
