@@ -154,7 +154,7 @@ class Evictor:
 
     async def run_once(self, partition: Partition) -> bool:
         """What a partition needs without haste; whether its server is near its bound. Raises RedisTrouble."""
-        if not partition.epoch:
+        if not _in_redis(partition):
             return False
         now = self._loop.time()
         for commits, each in zip(self._commits, self._partitions, strict=True):
@@ -191,7 +191,7 @@ class Evictor:
     async def evict(self, partition: Partition) -> int:
         """One step, if the partition's server is near its bound; how much it took away, in streams and
         entries of the journal. Raises RedisTrouble."""
-        if not partition.epoch:
+        if not _in_redis(partition):
             return 0
         hurry = self._fullness.get(partition.number, 0) >= _HURRY
         age_s = min(self._old_s(_OLD_IN_A_HURRY if hurry else _OLD), self._journal_keep_s)
@@ -275,3 +275,8 @@ class Evictor:
     async def _unlink(self, keys: PartitionKeys, epoch: int, what: str, names: Sequence[str | bytes]) -> bool:
         (answer,) = await self._scripts.run("clear", (keys.meta, keys.heads, *names), (epoch, what))
         return bool(answer == b"OK")
+
+
+def _in_redis(partition: Partition) -> bool:
+    """Whether it has keys of its epoch, in a Redis that answers."""
+    return partition.epoch > 0 and not partition.direct and not partition.reach.failing

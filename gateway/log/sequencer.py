@@ -189,9 +189,7 @@ class Sequencer:
     def _halt(self, why: str) -> None:
         if self._partition.halted is None:
             logger.critical("postgres_lost_commits", extra={"partition": self._partition.number, "why": why})
-        self._partition.halted = (
-            f"{why}; appends are refused until `sluice repair` or `sluice rewind` was run"
-        )
+        self._partition.halted = f"{why}; appends are refused until `sluice repair` or `sluice rewind` ran"
         for pending in self._queue:
             # What this Postgres says will never commit, a repaired one may commit from the journal.
             pending.in_doubt |= pending.sent

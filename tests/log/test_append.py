@@ -224,7 +224,7 @@ async def test_half_of_what_is_under_way_is_sequenced_while_the_other_half_commi
     runs: list[int] = []
 
     async def around(proceed: Proceed, *args: Any) -> Any:
-        runs.append(len(args[-1]))
+        runs.append(len(args[4]))
         return await proceed()
 
     interpose(lane(log, stream).connection, "swap", around)
