@@ -102,7 +102,7 @@ class Consumer:
 
     @property
     def document(self) -> dict[str, Any]:
-        return {"type": "pull", "lease_s": 0.3, "attempts_max": 100}
+        return {"type": "pull", "lease_s": 1.0, "attempts_max": 100}
 
     async def close(self) -> None:
         for task in self._tasks:
