@@ -54,7 +54,8 @@ from gateway.edge.traced import Traced
 from gateway.edge.webhooks import Webhooks
 from gateway.intake.intake import Intake
 from gateway.intake.recorder import recording
-from gateway.log import postgres, scripts
+from gateway.log import postgres
+from gateway.log.cluster import open_redis
 from gateway.log.limits import limits_of
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
@@ -97,7 +98,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
     pool = await open_postgres(config, _POOL_MAX)
     catalog_pool = await open_postgres(config, _CATALOG_POOL_MAX)
     outbox_pool = await open_postgres(config, _OUTBOX_POOL_MAX)
-    redis = scripts.connect(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
+    redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     metrics = Metrics(CollectorRegistry())
     try:
         await check_redis(redis, config)

@@ -182,7 +182,7 @@ def _word(what: str) -> Kind:
 
 def _url(*schemes: str) -> Kind:
     host = r"(?:\[[0-9a-fA-F:.]+\]|[^:@/?#\[\],]*)(?::[0-9]{1,5})?"
-    pattern = rf"(?:{'|'.join(schemes)})://(?:[^@/?#]*@)?{host}(?:,{host})*(?:[/?][!-~]*)?"
+    pattern = rf"(?:{'|'.join(map(re.escape, schemes))})://(?:[^@/?#]*@)?{host}(?:,{host})*(?:[/?][!-~]*)?"
 
     def read(text: str) -> str:
         if not re.fullmatch(r"[!-~]+", text) or not re.fullmatch(pattern, text):
@@ -216,7 +216,7 @@ _LEVEL = _one_of(debug="debug", info="info", warning="warning", error="error")
 _ROWS: tuple[tuple[str, Kind, str], ...] = (
     (
         "redis_url",
-        _url("redis", "rediss", "unix"),
+        _url("redis", "rediss", "redis+cluster", "rediss+cluster", "unix"),
         "Sequences appends and keeps the working set; one an instance.",
     ),
     (

@@ -19,8 +19,9 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
-from gateway.log import postgres, scripts
+from gateway.log import postgres
 from gateway.log.announcements import Announcements
+from gateway.log.cluster import open_redis
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
 from gateway.pools import CannotStart, close_pool, open_postgres
@@ -123,7 +124,7 @@ async def _serve_relay(config: Config) -> None:
 @asynccontextmanager
 async def _announced(config: Config, instance: postgres.Instance) -> AsyncIterator[Listen]:
     """What gateways announce over Redis; without Redis, commits are found by looking."""
-    redis = scripts.connect(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
+    redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     announcements = Announcements(redis, instance.id)
     task = asyncio.create_task(announcements.run_listening())
     try:

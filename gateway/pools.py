@@ -14,6 +14,8 @@ from gateway.catalog.migrate import require_prepared
 from gateway.catalog.model import CatalogError
 from gateway.config import Config, redacted
 from gateway.log import postgres
+from gateway.log.cluster import Cluster, servers_of
+from gateway.log.servers import Server
 from gateway.telemetry.redact import reason
 
 logger = logging.getLogger("sluice")
@@ -46,17 +48,32 @@ async def close_pool(pool: asyncpg.Pool) -> None:
         pool.terminate()
 
 
-async def check_redis(redis: Redis, config: Config) -> None:
-    """A Redis that evicts what it likes would lose what is sequenced; refuse it. One that does not answer is
-    waited for: the log opens its partitions when it comes."""
+async def check_redis(redis: Redis | Cluster, config: Config) -> None:
+    """A Redis that evicts what it likes would lose what is sequenced, and one node of a cluster holds but
+    some partitions: refuse them. One that does not answer is waited for: the log opens its partitions when
+    it comes. Raises CannotStart."""
     try:
-        policy = (await redis.info("memory")).get("maxmemory_policy")  # CONFIG GET would show secrets too
+        for server in await servers_of(redis).all():
+            await _check_server(server, config, as_cluster=isinstance(redis, Cluster))
     except (RedisError, OSError) as trouble:
         told = {"redis": redacted(config.redis_url), "why": reason(trouble)}
         logger.warning("redis_policy_unknown", extra=told)
+
+
+async def _check_server(server: Server, config: Config, *, as_cluster: bool) -> None:
+    where = server.name if as_cluster else redacted(config.redis_url)
+    try:
+        info = await server.client.info("memory", "cluster")  # CONFIG GET would show secrets too
+    except (RedisError, OSError) as trouble:
+        logger.warning("redis_policy_unknown", extra={"redis": where, "why": reason(trouble)})
         return
-    if policy != "noeviction":
+    if (policy := info.get("maxmemory_policy")) != "noeviction":
         raise CannotStart(
-            f"Redis at {redacted(config.redis_url)} has maxmemory-policy {policy!r}: it may drop what is not "
-            "committed yet. Set it to noeviction."
+            f"Redis at {where} has maxmemory-policy {policy!r}: it may drop what is not committed yet. Set "
+            "it to noeviction."
+        )
+    if info.get("cluster_enabled") and not as_cluster:
+        raise CannotStart(
+            f"Redis at {where} is a node of a cluster: let SLUICE_REDIS_URL begin with redis+cluster:// (or "
+            "rediss+cluster://) and name some of its nodes."
         )

@@ -14,7 +14,7 @@ from gateway.config import Config
 from gateway.intake import store
 from gateway.intake.intake import Intake, Place, Told, Undecided
 from gateway.intake.recorder import Recorder
-from gateway.log import scripts
+from gateway.log.cluster import open_redis
 from gateway.log.limits import limits_of
 from gateway.log.log import Log
 from gateway.log.postgres import Postgres
@@ -30,7 +30,7 @@ _REDIS_CONNECTIONS_MAX: Final = 8
 @asynccontextmanager
 async def alone(config: Config, pool: asyncpg.Pool) -> AsyncIterator[Intake]:
     """Its log is a gateway's like any other: it opens partitions as appends need them."""
-    redis = scripts.connect(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
+    redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     metrics = Metrics(CollectorRegistry())
     instance = await Postgres(pool).instance()
     log = Log(redis, pool, config.postgres_url, instance, limits_of(config), Telemetry(metrics, None))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from gateway.log.cluster import Cluster, servers_of
 from gateway.log.keys import announcement_channel
 from gateway.telemetry.redact import reason
 
@@ -35,9 +36,8 @@ Heard = Callable[[int | None], None]
 class Announcements:
     """Of one process: tells what it commits, hears what others do."""
 
-    def __init__(self, redis: Redis, instance: UUID) -> None:
-        self._redis = redis
-        self._publish: Callable[[str, str], Awaitable[int]] = redis.publish
+    def __init__(self, redis: Redis | Cluster, instance: UUID) -> None:
+        self._servers = servers_of(redis)
         self._channel = announcement_channel(instance)
         self._sender = os.urandom(8).hex()
         self._told: set[int] = set()
@@ -73,7 +73,7 @@ class Announcements:
             partitions, self._told = self._told, set()
             message = " ".join((self._sender, *map(str, sorted(partitions))))
             try:
-                hearers = await self._publish(self._channel, message)
+                hearers = await (await self._redis()).publish(self._channel, message)
             except (RedisError, OSError) as trouble:
                 self._unwell(trouble)
                 await asyncio.sleep(_AGAIN_S)
@@ -91,13 +91,19 @@ class Announcements:
                 self._unwell(trouble)
                 await asyncio.sleep(_AGAIN_S)
 
+    async def _redis(self) -> Redis:
+        """Of a cluster, the node that would hold the channel if it were a key: any node's messages reach all
+        others, but only on one of their own is it known how many hear them."""
+        return (await self._servers.holding(self._channel)).client
+
     async def _listen(self) -> None:
-        async with self._redis.pubsub(ignore_subscribe_messages=True) as subscription:
+        redis = await self._redis()
+        async with redis.pubsub(ignore_subscribe_messages=True) as subscription:
             await subscription.subscribe(self._channel)
             self._subscribed = True
             try:
                 self._hear(None)
-                while self._wanted.is_set():
+                while self._wanted.is_set() and await self._redis() is redis:
                     message = await subscription.get_message(timeout=_HEAR_S)
                     if message is not None:
                         self._heed(message["data"])

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 
 from gateway.events import Append, Appended, Mismatch, Outcome, Page, Recorded, Retry, Stream
 from gateway.log.announcements import Announcements
+from gateway.log.cluster import Cluster
 from gateway.log.committer import Committer
 from gateway.log.committing import CommitConnection
 from gateway.log.evictor import Evictor
@@ -66,7 +67,7 @@ class Log:
 
     def __init__(
         self,
-        redis: Redis,
+        redis: Redis | Cluster,
         pool: asyncpg.Pool,
         postgres_url: str,
         instance: Instance,
@@ -245,9 +246,8 @@ class Log:
         try:
             if not await self._postgres.takes_writes():
                 return "Postgres takes no writes"
-            in_redis = [lane.partition for lane in self._lanes if not lane.partition.direct]
-            if in_redis:
-                await self._probe_redis(in_redis[0])
+            for partition in await self._one_at_each_server():
+                await self._probe_redis(partition)
         except (PostgresTrouble, RedisTrouble) as trouble:
             return str(trouble)
         return None
@@ -256,6 +256,14 @@ class Log:
     def mode(self) -> str:
         """'direct' while appends to some partition take no Redis, else 'redis'."""
         return DIRECT if any(lane.partition.direct for lane in self._lanes) else REDIS
+
+    async def _one_at_each_server(self) -> Iterable[Partition]:
+        """Of those that take appends over Redis. Raises RedisTrouble."""
+        of_server = {}
+        for lane in self._lanes:
+            if not lane.partition.direct:
+                of_server[await self._scripts.server_of(lane.partition.keys.meta)] = lane.partition
+        return of_server.values()
 
     async def _probe_redis(self, partition: Partition) -> None:
         args = (partition.epoch, partition.committed_seq, 1)

@@ -5,7 +5,6 @@ Foreign exceptions are mapped here; nothing above this file knows redis-py.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 from collections.abc import Sequence
@@ -14,10 +13,10 @@ from importlib.resources import files
 from typing import Any, Final
 
 from redis.asyncio import Redis
-from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from gateway.log.cluster import NOT_RUN, Cluster, servers_of
+from gateway.log.servers import Server, pack
 from gateway.telemetry.redact import reason
 
 _PRELUDE: Final = "prelude.lua"
@@ -28,6 +27,10 @@ _SCRIPTS: Final = (
 
 class RedisTrouble(Exception):
     """Redis did not give a usable answer. The script may or may not have run."""
+
+
+class NotRun(RedisTrouble):
+    """The script was not run and will not be: its slot is on its way to another server, or has none."""
 
 
 class ForeignReply(RedisTrouble):
@@ -45,18 +48,11 @@ class _Script:
 
 
 class Scripts:
-    """Runs the append protocol's scripts on one Redis, over connections of its own.
+    """Runs the append protocol's scripts on the server that holds their keys."""
 
-    redis-py makes, secures and reads the connections. What it does around each command (a pool's checks, a
-    task for each deadline, packing argument by argument) costs more than the script, so that is done here.
-    """
-
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis | Cluster) -> None:
         self._redis = redis
-        self._pool = redis.connection_pool
-        # Of the whole call, and ours to keep: redis-py starts a timer for the write and one for the read.
-        self._timeout_s: float | None = self._pool.connection_kwargs.get("socket_timeout")
-        self._idle: list[AbstractConnection] = []
+        self.servers = servers_of(redis)
         self._scripts = {name: _Script(name) for name in _SCRIPTS}
         # Unique among all callers of this Redis, so that no reply can be taken for another's.
         self.caller = os.urandom(8).hex()
@@ -66,21 +62,24 @@ class Scripts:
     async def run(
         self, name: str, keys: Sequence[str | bytes], args: Sequence[str | bytes | int]
     ) -> list[Any]:
-        """The reply without its nonce.
+        """The reply without its nonce. All keys share one slot.
 
-        Raises RedisTrouble when there is none: the script may have run, may run yet, or never will.
+        Raises RedisTrouble when there is none: the script may have run, may run yet, or never will; NotRun
+        where it did not run and will not.
         """
         script = self._scripts[name]
         nonce = b"%b%d" % (self._nonce, next(self._calls))
         packed = pack(("EVALSHA", script.digest, len(keys), *keys, nonce, *args))
         try:
-            reply = (await self.send(packed))[0]
+            reply = (await self.servers.send(packed, 1, keys[0]))[0]
             if isinstance(reply, NoScriptError):
                 # Not run: the server is new, or its script cache was flushed.
-                await self.send(pack(("SCRIPT", "LOAD", script.text)))
-                reply = (await self.send(packed))[0]
+                await self.servers.everywhere(pack(("SCRIPT", "LOAD", script.text)))
+                reply = (await self.servers.send(packed, 1, keys[0]))[0]
             if isinstance(reply, ResponseError):
                 raise reply
+        except NOT_RUN as refused:
+            raise NotRun(f"{name}: {reason(refused)}") from refused
         except (RedisError, OSError) as error:
             raise RedisTrouble(f"{name}: {reason(error)}") from error
         if reply[0] != nonce:
@@ -88,71 +87,13 @@ class Scripts:
             raise ForeignReply(f"{name}: the reply belongs to another call")
         return reply[1:]  # type: ignore[no-any-return]
 
-    async def send(self, packed: bytes, replies: int = 1) -> list[Any]:
-        """The replies to so many packed commands; one may be a ResponseError. Raises RedisError and OSError.
-
-        Never sent twice. A connection that did not bring every reply is closed: it would be out of step.
-        """
-        connection = self._idle.pop() if self._idle else self._new_connection()
-        in_step = False
+    async def server_of(self, key: str) -> Server:
+        """Where scripts on this key are run now. Raises RedisTrouble."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                if not connection.is_connected:
-                    await connection.connect()  # type: ignore[no-untyped-call]
-                    connection.socket_timeout = None
-                await connection.send_packed_command(packed, check_health=False)
-                found = [await _reply(connection) for _ in range(replies)]
-            in_step = True
-            return found
-        except TimeoutError as late:
-            raise RedisTimeoutError(f"no answer within {self._timeout_s:g} s") from late
-        finally:
-            if in_step:
-                self._idle.append(connection)
-            else:
-                await connection.disconnect(nowait=True)
-                await self.close()  # what broke this one broke the others too: a server that restarted, say
-
-    def _new_connection(self) -> AbstractConnection:
-        return self._pool.make_connection()  # type: ignore[no-any-return,no-untyped-call]
+            return await self.servers.holding(key)
+        except (RedisError, OSError) as error:
+            raise RedisTrouble(reason(error)) from error
 
     async def close(self) -> None:
         """Closes what is idle; calls under way keep their connections."""
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            await connection.disconnect(nowait=True)
-
-
-async def _reply(connection: AbstractConnection) -> Any:
-    try:
-        return await connection.read_response()
-    except ResponseError as refused:
-        return refused
-
-
-def pack(command: Sequence[str | bytes | int]) -> bytes:
-    """A command as Redis reads it (RESP)."""
-    parts = [b"*%d\r\n" % len(command)]
-    for part in command:
-        if type(part) is not bytes:
-            part = (part if type(part) is str else str(part)).encode()
-        parts.append(b"$%d\r\n%b\r\n" % (len(part), part))
-    return b"".join(parts)
-
-
-def connect(url: str, timeout_s: float, connections_max: int) -> Redis:
-    """A client that never resends by itself: a command whose reply was lost may have been carried out,
-    and only the protocol knows how to ask (`retry=None`)."""
-    return Redis.from_url(
-        url,
-        retry=None,
-        retry_on_error=[],
-        socket_timeout=timeout_s,
-        socket_connect_timeout=timeout_s,
-        socket_read_size=256 * 1024,
-        health_check_interval=0,
-        max_connections=connections_max,
-        decode_responses=False,
-        protocol=2,
-        client_name="sluice",
-    )
+        await self.servers.close()

@@ -25,7 +25,7 @@ from gateway.log.limits import Limits
 from gateway.log.partition import Partition
 from gateway.log.pending import Pending
 from gateway.log.postgres import Postgres, PostgresTrouble
-from gateway.log.scripts import RedisTrouble, Scripts
+from gateway.log.scripts import NotRun, RedisTrouble, Scripts
 from gateway.log.sequenced import Commits, Sequenced
 from gateway.log.verdicts import Verdicts
 from gateway.log.verify import CannotVerify, PostgresLostCommits, Verifier
@@ -295,6 +295,12 @@ class Sequencer:
         try:
             with self._telemetry.sequencing.of(partition.number, len(batch), batch):
                 reply = await self._scripts.run("sequence", names, args)
+        except NotRun as refused:
+            told = {"partition": partition.number, "why": str(refused)}
+            logger.info("sequence_not_run", extra=told)
+            self._undoubt(batch, doubts)
+            await self._back_off()
+            return None
         except RedisTrouble as trouble:
             # It may run yet, or have run: the identities in Redis and Postgres settle a second try.
             told = {"partition": partition.number, "why": str(trouble)}
@@ -306,12 +312,16 @@ class Sequencer:
             await self._back_off()
             return None
         if reply[0] == b"FENCED":
-            for pending, doubt in zip(batch, doubts, strict=True):
-                pending.in_doubt = doubt
-            self._distrust(batch)
+            self._undoubt(batch, doubts)
             return None
         self._retry_s = _RETRY_FIRST_S
         return reply
+
+    def _undoubt(self, batch: Sequence[Pending], doubts: Sequence[bool]) -> None:
+        """Nothing of the call was sequenced, nor will be."""
+        for pending, doubt in zip(batch, doubts, strict=True):
+            pending.in_doubt = doubt
+        self._distrust(batch)
 
     def _distrust(self, batch: Sequence[Pending]) -> None:
         self._partition.open = False

@@ -14,11 +14,13 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from gateway.log.cluster import NOT_RUN
 from gateway.log.journal import CannotHelp, Journal
 from gateway.log.notices import Outage
 from gateway.log.partition import Partition
-from gateway.log.scripts import Scripts, pack
+from gateway.log.scripts import Scripts
 from gateway.log.sequencer import Sequencer
+from gateway.log.servers import pack
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.redact import reason
 
@@ -48,7 +50,7 @@ class Sweeper:
         metrics: Metrics,
         direct_after_s: float,
     ) -> None:
-        self._scripts = scripts
+        self._servers = scripts.servers
         self._journal = journal
         self._partitions = partitions
         self._last: dict[int, Standing] = {}
@@ -68,14 +70,17 @@ class Sweeper:
             try:
                 await self.run_once()
             except (RedisError, OSError) as error:
-                self._last.clear()
                 self._outage.noticed(reason(error))
-                self._miss()
+                for partition, sequencer in self._partitions:
+                    self._miss(partition, sequencer)
 
     async def run_once(self) -> int:
         """One look at every partition; the number of appends committed from journals."""
         committed = 0
         for (partition, sequencer), standing in zip(self._partitions, await self._look(), strict=True):
+            if isinstance(standing, Exception):
+                self._miss(partition, sequencer)
+                continue
             partition.reach.answered(self._now())
             if partition.open and partition.direct:
                 if partition.reach.steady(self._now()):
@@ -97,30 +102,29 @@ class Sweeper:
                 committed += await self._help(partition, sequencer)
         return committed
 
-    async def _look(self) -> list[Standing | None]:
-        looks = [pack(("HMGET", partition.keys.meta, "epoch", "q", "c")) for partition, _ in self._partitions]
-        looks.append(pack(("INFO", "replication")))
-        async with asyncio.timeout(self._look_s()):
-            *replies, info = await self._scripts.send(b"".join(looks), len(looks))
-        refused = next((reply for reply in (*replies, info) if isinstance(reply, RedisError)), None)
-        if refused is not None:
-            raise refused
-        if b"role:master" not in info:
-            raise RedisError("it is a replica")
-        self._outage.over()
-        return [_standing(reply) for reply in replies]
+    async def _look(self) -> list[Standing | Exception | None]:
+        """An exception: its server does not say, or is another one by now."""
+        metas = [partition.keys.meta for partition, _ in self._partitions]
+        looks = [(meta, pack(("HMGET", meta, "epoch", "q", "c"))) for meta in metas]
+        replies = await self._servers.look(looks, self._look_s())
+        refused = [each for each in replies if isinstance(each, Exception) and not isinstance(each, NOT_RUN)]
+        if refused:
+            self._outage.noticed(reason(refused[0]))
+        else:
+            self._outage.over()
+        return [reply if isinstance(reply, Exception) else _standing(reply) for reply in replies]
 
     def _look_s(self) -> float | None:
         """Between the first look that fails and direct mode, appends wait."""
         waiting = any(each.reach.failing and not each.direct for each, _ in self._partitions)
         return self._hurried_look_s if waiting else None
 
-    def _miss(self) -> None:
-        for partition, sequencer in self._partitions:
-            partition.reach.failed()
-            if partition.in_redis and partition.reach.lost(self._now()):
-                partition.open = False
-                sequencer.wake()
+    def _miss(self, partition: Partition, sequencer: Sequencer) -> None:
+        self._last.pop(partition.number, None)
+        partition.reach.failed()
+        if partition.in_redis and partition.reach.lost(self._now()):
+            partition.open = False
+            sequencer.wake()
 
     async def _help(self, partition: Partition, sequencer: Sequencer) -> int:
         try:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from redis.exceptions import RedisError
 
+from gateway.log.cluster import Cluster
 from gateway.log.partition import PARTITION_RULE
 from gateway.log.scripts import RedisTrouble
+from gateway.log.servers import Server
 from gateway.operations import postgres_findings, redis_findings
 from gateway.operations.findings import Diagnosis, Finding, Verdict
 from gateway.operations.place import Place
@@ -27,10 +30,10 @@ async def diagnose(place: Place, journal_keep_s: float) -> Diagnosis:
     findings += postgres_findings.judge_contents(*await _contents(place))
     findings.append(postgres_findings.judge_clock(apart_s))
     findings.append(Finding("postgres", "instance", f"{place.instance.id}, rule {PARTITION_RULE}"))
-    info, of_redis = await _redis(place)
+    infos, of_redis = await _redis(place)
     findings += of_redis
     promises = postgres_findings.promises(server, standbys)
-    return Diagnosis(findings, promises + redis_findings.promises(info, journal_keep_s))
+    return Diagnosis(findings, promises + redis_findings.promises(infos, journal_keep_s))
 
 
 async def _server(place: Place) -> tuple[Mapping[str, Any], float]:
@@ -54,27 +57,53 @@ async def _contents(place: Place) -> tuple[Mapping[str, Any], Sequence[Mapping[s
     return (await place.fetch("contents"))[0], missing, unique
 
 
-async def _redis(place: Place) -> tuple[Mapping[str, Any] | None, list[Finding]]:
+async def _redis(place: Place) -> tuple[list[Mapping[str, Any]], list[Finding]]:
+    """What INFO tells of each server that answers, and the findings on all of them."""
     try:
-        info = await place.redis.info("everything")
+        servers = await place.scripts.servers.all()
     except (RedisError, OSError) as trouble:
-        means = "nothing can be sequenced until it does; nothing is lost"
-        return None, [Finding("redis", "answers", f"no: {reason(trouble)}", Verdict.FAULT, means)]
-    return info, redis_findings.judge(info, await _appendfsync(place), await _trial(place))
+        return [], [_away(trouble)]
+    infos: list[Mapping[str, Any]] = []
+    findings: list[Finding] = []
+    for server in servers:
+        info, found = await _one_redis(place, server)
+        infos += [] if info is None else [info]
+        findings += [replace(each, server=f"redis {server.name}".rstrip()) for each in found]
+    return infos, findings
 
 
-async def _appendfsync(place: Place) -> str | None:
+async def _one_redis(place: Place, server: Server) -> tuple[Mapping[str, Any] | None, list[Finding]]:
     try:
-        return str((await place.redis.config_get("appendfsync")).get("appendfsync"))
+        info = await server.client.info("everything")
+    except (RedisError, OSError) as trouble:
+        return None, [_away(trouble)]
+    as_cluster = isinstance(place.redis, Cluster)
+    trouble_of_scripts = await _trial(place, server)
+    judged = redis_findings.judge(info, await _appendfsync(server), trouble_of_scripts, as_cluster=as_cluster)
+    return info, judged
+
+
+def _away(trouble: BaseException) -> Finding:
+    means = "nothing can be sequenced until it does; nothing is lost"
+    return Finding("redis", "answers", f"no: {reason(trouble)}", Verdict.FAULT, means)
+
+
+async def _appendfsync(server: Server) -> str | None:
+    try:
+        return str((await server.client.config_get("appendfsync")).get("appendfsync"))
     except (RedisError, OSError):
         return None
 
 
-async def _trial(place: Place) -> str | None:
-    """What hinders a gateway's scripts, if anything does."""
-    keys = place.keys(0, 0)
-    try:
-        wrong = await place.scripts.run("probe", (keys.meta, f"{keys.prefix}h", f"{keys.prefix}s"), ())
-    except RedisTrouble as trouble:
-        return str(trouble)
-    return "; ".join(each.decode() for each in wrong) or None
+async def _trial(place: Place, server: Server) -> str | None:
+    """What hinders a gateway's scripts on a partition that is here, if there is one and anything does."""
+    for p in range(place.instance.partitions):
+        keys = place.keys(p, 0)
+        try:
+            if await place.scripts.server_of(keys.meta) is not server:
+                continue
+            wrong = await place.scripts.run("probe", (keys.meta, f"{keys.prefix}h", f"{keys.prefix}s"), ())
+        except RedisTrouble as trouble:
+            return str(trouble)
+        return "; ".join(each.decode() for each in wrong) or None
+    return None

@@ -14,7 +14,7 @@ import asyncpg
 
 from gateway.catalog import specs, tenants
 from gateway.config import Config
-from gateway.log import scripts
+from gateway.log.cluster import open_redis
 from gateway.log.limits import limits_of
 from gateway.log.log import Log
 from gateway.names.aliases import SIGIL, Alias, Malformed, parse_alias
@@ -149,7 +149,7 @@ async def _write(
 
 @asynccontextmanager
 async def _log(place: Place, config: Config) -> AsyncIterator[Log]:
-    redis = scripts.connect(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
+    redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     log = Log(redis, place.pool, place.postgres_url, place.instance, limits_of(config))
     await log.start()
     try:

@@ -16,6 +16,7 @@ from gateway.catalog.migrate import require_prepared
 from gateway.catalog.model import CatalogError
 from gateway.config import redacted
 from gateway.log import postgres, scripts
+from gateway.log.cluster import Cluster, open_redis
 from gateway.log.keys import PartitionKeys, partition_keys
 from gateway.log.postgres import CONNECTION_ERRORS, Instance, Postgres, PostgresTrouble
 from gateway.telemetry.redact import reason
@@ -35,7 +36,7 @@ class Place:
 
     pool: asyncpg.Pool
     postgres_url: str
-    redis: Redis
+    redis: Redis | Cluster
     scripts: scripts.Scripts
     instance: Instance
 
@@ -71,7 +72,7 @@ async def open_place(postgres_url: str, redis_url: str, redis_timeout_s: float) 
     """Raises OperationFailed where Postgres can't be used or is not prepared for this release. Redis is
     connected to when it is asked something."""
     async with open_database(postgres_url) as pool:
-        redis = scripts.connect(redis_url, redis_timeout_s, _CONNECTIONS_MAX)
+        redis = open_redis(redis_url, redis_timeout_s, _CONNECTIONS_MAX)
         try:
             instance = await Postgres(pool).instance()
             yield Place(pool, postgres_url, redis, scripts.Scripts(redis), instance)

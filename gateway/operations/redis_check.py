@@ -165,7 +165,8 @@ async def every_stream(place: Place, p: int, epoch: int) -> AsyncIterator[Stream
     """The streams that Redis holds of a partition; some may come twice. Raises RedisTrouble."""
     prefix = f"{place.keys(p, epoch).prefix}s:"
     try:
-        async for key in place.redis.scan_iter(match=f"{prefix}*", count=1000):
+        redis = (await place.scripts.server_of(prefix)).client
+        async for key in redis.scan_iter(match=f"{prefix}*", count=1000):
             tenant, aggregate_type, name = key.decode()[len(prefix) :].split(":", 2)
             yield Stream(bytes.fromhex(tenant), aggregate_type, name)
     except (RedisError, OSError) as error:

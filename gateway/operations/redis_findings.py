@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gateway.operations.findings import Finding, Promise, Verdict, ok_or
@@ -18,17 +18,23 @@ LUA_FIXED: Final = {
 _FULL: Final = 0.9
 
 
-def judge(info: Mapping[str, Any], appendfsync: str | None, trouble: str | None) -> list[Finding]:
+def judge(
+    info: Mapping[str, Any], appendfsync: str | None, trouble: str | None, *, as_cluster: bool = False
+) -> list[Finding]:
     """`info` is all of INFO. `appendfsync` None: not to be seen by this user. `trouble`: why a gateway's
-    commands don't work here, None if they do."""
+    commands don't work here, None if they do. `as_cluster`: the URL says that it is a node of one."""
     kind, version = server_version(info)
     policy, role = info.get("maxmemory_policy", "unknown"), info.get("role", "unknown")
+    is_node = bool(int(info.get("cluster_enabled", 0)))
     return [
         _of("version", f"{kind} {'.'.join(map(str, version))}", version[:2] >= OLDEST,
             f"Sluice needs Redis {OLDEST[0]}.{OLDEST[1]} or newer, or Valkey"),
         judge_lua(kind, version),
-        _of("role", f"{role}, {info.get('connected_slaves', 0)} replicas", role == "master",
+        _of("role", f"{role}, {info.get('connected_slaves', 0)} replicas", as_cluster or role == "master",
             "SLUICE_REDIS_URL must lead to the primary: nothing can be sequenced on a replica"),
+        _of("cluster", "a node of one" if is_node else "none", is_node == as_cluster,
+            f"SLUICE_REDIS_URL must begin with redis{'+cluster' if is_node else ''}://, or with "
+            f"rediss{'+cluster' if is_node else ''}://"),
         _of("maxmemory-policy", str(policy), policy == "noeviction",
             "what is sequenced and not committed may be dropped; gateways refuse to start"),
         _judge_memory(info),
@@ -53,11 +59,11 @@ def judge_lua(kind: str, version: tuple[int, ...]) -> Finding:
     return Finding("redis", name, found, Verdict.WARNING, means)
 
 
-def promises(info: Mapping[str, Any] | None, journal_keep_s: float) -> list[Promise]:
-    """`info` None: Redis does not answer."""
-    if info is None:
+def promises(infos: Sequence[Mapping[str, Any]], journal_keep_s: float) -> list[Promise]:
+    """`infos` of each server that answers."""
+    if not infos:
         return [Promise("appends can be sequenced", False, "Redis does not answer; none is lost meanwhile")]
-    holds = info.get("maxmemory_policy") == "noeviction"
+    holds = all(info.get("maxmemory_policy") == "noeviction" for info in infos)
     why = "Postgres decides; what Redis loses costs a moment" if holds else "it may drop what is on its way"
     keeps = f"for {journal_keep_s:g} s after a commit, as long as Redis keeps its memory"
     return [

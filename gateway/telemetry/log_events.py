@@ -97,6 +97,15 @@ _ROWS: Final = (
         lines_max=1,
     ),
     LogEvent(
+        "sequence_not_run",
+        "info",
+        ("partition", "why"),
+        "A script call was refused, since its slot is on its way to another node of the cluster, or none "
+        "holds it. Its appends are tried again until their deadline.",
+        "Repeated: is a slot being moved key by key, or a master down without a replica?",
+        lines_max=2,
+    ),
+    LogEvent(
         "commit_unanswered",
         "warning",
         ("partition", "why"),

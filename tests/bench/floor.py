@@ -28,6 +28,7 @@ from gateway.log import postgres, scripts
 from gateway.log.calls import CallHead, sequence_call
 from gateway.log.entries import Placed, chain_over, commit_columns
 from gateway.log.keys import PartitionKeys, partition_keys
+from gateway.log.servers import connect
 from gateway.log.verify import Inspection
 from tests.bench import orders
 from tests.bench.http_load import post
@@ -61,7 +62,7 @@ async def _http(options: Options, connections: int, stand: Stand) -> Measured:
 
 
 async def _sequence(options: Options, stand: Stand) -> Measured:
-    async with scripts.connect(stand.servers.redis_url, TIMEOUT_S, 1) as redis:
+    async with connect(stand.servers.redis_url, TIMEOUT_S, 1) as redis:
         runner = scripts.Scripts(redis)
         keys = partition_keys(uuid4(), 0, EPOCH)
         await _install(runner, keys)

@@ -16,8 +16,8 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.catalog.migrate import migrate
-from gateway.log import scripts
 from gateway.log.log import Log
+from gateway.log.servers import connect
 from tests.log.drive import Gateway, Place, open_gateway
 from tests.servers import Servers, open_folder, servers_in
 
@@ -59,7 +59,7 @@ async def log(open_log: OpenLog) -> Log:
 
 @pytest.fixture
 async def redis(place: Place) -> AsyncIterator[Redis]:
-    client = scripts.connect(place.redis_url, 2, 8)
+    client = connect(place.redis_url, 2, 8)
     yield client
     await client.aclose()
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
 from uuid_utils import uuid4, uuid7
 
 from gateway.events import (
@@ -26,7 +27,8 @@ from gateway.events import (
     make_retry,
     request_digest,
 )
-from gateway.log import postgres, scripts
+from gateway.log import postgres
+from gateway.log.cluster import Cluster, open_redis
 from gateway.log.limits import Limits
 from gateway.log.log import Lane, Log, _end
 from gateway.log.partition import partition_of
@@ -57,6 +59,13 @@ class Place:
 
     postgres_url: str
     redis_url: str
+
+    def client(self) -> Redis | RedisCluster:
+        """Behind the gateways' backs, and by other ways than theirs."""
+        if "+cluster" not in self.redis_url:
+            return Redis.from_url(self.redis_url, protocol=2)
+        nodes = [each.split(":") for each in self.redis_url.partition("://")[2].split(",")]
+        return RedisCluster(startup_nodes=[ClusterNode(host, port) for host, port in nodes], protocol=2)
 
     async def execute(self, statement: str, *args: object) -> str:
         connection = await asyncpg.connect(self.postgres_url)
@@ -147,7 +156,7 @@ class Gateway:
 
     log: Log
     pool: asyncpg.Pool
-    redis: Redis
+    redis: Redis | Cluster
 
     async def close(self) -> None:
         await self.log.stop(5)
@@ -157,7 +166,7 @@ class Gateway:
 
 async def open_gateway(place: Place, redis_timeout_s: float = 2, **limits: float | None) -> Gateway:
     pool = await postgres.open_pool(place.postgres_url, 4, 5)
-    redis = scripts.connect(place.redis_url, redis_timeout_s, 64)
+    redis = open_redis(place.redis_url, redis_timeout_s, 64)
     instance = await postgres.Postgres(pool).instance()
     log = Log(redis, pool, place.postgres_url, instance, Limits(**LIMITS | limits))  # type: ignore[arg-type]
     await log.start()

@@ -31,7 +31,7 @@ async def check_invariants(place: Place, *, settles: bool = True) -> None:
     """Fails on the first promise that is broken. With `settles`, a running gateway has to bring every
     partition to q = c = seq within five seconds; without, all may be dead and Redis left behind."""
     connection = await asyncpg.connect(place.postgres_url)
-    redis = Redis.from_url(place.redis_url, protocol=2)
+    redis = place.client()
     try:
         instance = UUID(bytes=(await connection.fetchval("SELECT id FROM instance")).bytes)
         for found in await connection.fetch(_USED):

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 
-from gateway.log import scripts
 from gateway.log.announcements import Announcements
 from gateway.log.keys import announcement_channel
 from gateway.log.log import _end
+from gateway.log.servers import connect
 from tests.log.drive import until
 from tests.servers import Servers
 
@@ -25,7 +25,7 @@ async def clients(redis_url: str) -> AsyncIterator[Callable[[], Redis]]:
     opened: list[Redis] = []
 
     def open_one() -> Redis:
-        opened.append(scripts.connect(redis_url, 2, 8))
+        opened.append(connect(redis_url, 2, 8))
         return opened[-1]
 
     yield open_one
@@ -107,7 +107,7 @@ async def test_after_an_outage_it_is_heard_that_anything_may_have_been_committed
     start_servers: Callable[[], AsyncIterator[Servers]],
 ) -> None:
     servers = await start_servers()
-    clients = [scripts.connect(servers.redis_url, 2, 8) for _ in range(2)]
+    clients = [connect(servers.redis_url, 2, 8) for _ in range(2)]
     async with running(clients[0]) as one, running(clients[1]) as other:
         heard: list[int | None] = []
         with one.hearing(heard.append):

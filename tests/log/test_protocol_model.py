@@ -42,6 +42,7 @@ from gateway.log.pending import Pending
 from gateway.log.postgres import DIRECT, REDIS
 from gateway.log.reach import Reach
 from gateway.log.reader import Range, Reader
+from gateway.log.servers import connect
 from gateway.log.verify import Verifier
 from gateway.telemetry.steps import unwatched
 from tests.log import scripted
@@ -170,7 +171,7 @@ class Protocol(RuleBasedStateMachine):
             UPDATE partition_log SET epoch = 1, seq = 0, chain = '', mode = 'redis', owner = '', alarm = NULL,
                 rewound = 0 WHERE p = {P}"""
         )
-        self.redis = scripts.connect(self.place.redis_url, 5, 8)
+        self.redis = connect(self.place.redis_url, 5, 8)
         self.pool = await postgres.open_pool(self.place.postgres_url, 2, 5)
         self.reads = postgres.Postgres(self.pool)
         tenants = new_tenant(), new_tenant()

@@ -11,7 +11,8 @@ from redis.exceptions import RedisError
 
 from gateway.events import AT_LEAST_ONE, next_chain, pack_event
 from gateway.log.entries import chain_over, placed_from_journal, stream_entry
-from gateway.log.scripts import ForeignReply, RedisTrouble, Scripts, connect, pack
+from gateway.log.scripts import ForeignReply, RedisTrouble, Scripts
+from gateway.log.servers import Server, connect, pack
 from tests.log.drive import Place, append, event, new_stream, new_tenant, until
 from tests.log.drive import ids as event_ids
 from tests.log.scripted import Partition
@@ -424,16 +425,16 @@ async def test_a_reply_of_another_call_is_refused_and_its_connection_closed(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await partition.sequence()
-    scripts = partition.scripts
-    (connection,) = scripts._idle
-    real = scripts.send
+    server = partition.scripts.servers
+    (connection,) = server._idle
+    real = server.send
 
     async def other(*args: Any) -> list[Any]:
         ((_, *reply),) = await real(*args)
         return [[b"another-0", *reply]]
 
     with monkeypatch.context() as patch:
-        patch.setattr(scripts, "send", other)
+        patch.setattr(server, "send", other)
         with pytest.raises(ForeignReply):
             await partition.sequence()
     assert not connection.is_connected
@@ -445,10 +446,10 @@ NEVER_ANSWERED = pack(("BLPOP", "a-list-that-nobody-fills", 0))
 
 async def test_a_call_that_is_cancelled_leaves_no_connection_out_of_step(partition: Partition) -> None:
     await partition.sequence()
-    scripts = partition.scripts
-    (connection,) = scripts._idle
-    call = asyncio.ensure_future(scripts.send(NEVER_ANSWERED))
-    await until(lambda: not scripts._idle)
+    server = partition.scripts.servers
+    (connection,) = server._idle
+    call = asyncio.ensure_future(server.send(NEVER_ANSWERED))
+    await until(lambda: not server._idle)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -460,11 +461,11 @@ async def test_a_call_that_is_not_answered_in_time_is_trouble_and_its_connection
     place: Place,
 ) -> None:
     impatient = connect(place.redis_url, 0.05, 1)
-    scripts = Scripts(impatient)
-    await scripts.send(pack(("PING",)))
-    (connection,) = scripts._idle
+    server = Server(impatient)
+    await server.send(pack(("PING",)))
+    (connection,) = server._idle
     with pytest.raises(RedisError, match=r"no answer within 0\.05 s"):
-        await scripts.send(NEVER_ANSWERED)
+        await server.send(NEVER_ANSWERED)
     assert not connection.is_connected
     await impatient.aclose()
 
@@ -472,14 +473,14 @@ async def test_a_call_that_is_not_answered_in_time_is_trouble_and_its_connection
 async def test_a_server_that_restarted_costs_one_call_and_not_one_for_each_connection(
     partition: Partition, redis: Redis
 ) -> None:
-    scripts = partition.scripts
-    known = await asyncio.gather(*(scripts.send(pack(("CLIENT", "ID"))) for _ in range(5)))
-    assert len(scripts._idle) == 5
+    server = partition.scripts.servers
+    known = await asyncio.gather(*(server.send(pack(("CLIENT", "ID"))) for _ in range(5)))
+    assert len(server._idle) == 5
     for (client,) in known:
         await redis.client_kill_filter(_id=client)
     with pytest.raises(RedisTrouble):
         await partition.sequence()
-    assert not scripts._idle
+    assert not server._idle
     assert (await partition.sequence())[0] == b"OK"
 
 

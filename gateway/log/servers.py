@@ -1,0 +1,136 @@
+"""One Redis server: commands that are never sent twice, over connections of their own.
+
+redis-py makes, secures and reads the connections. What it does around each command (a pool's checks, a task
+for each deadline, packing argument by argument) costs more than a script, so that is done here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+
+class Server:
+    """`client` is redis-py's, for what is not on the way of an append; `name`: its address in a cluster."""
+
+    def __init__(self, client: Redis, name: str = "") -> None:
+        self.client = client
+        self.name = name
+        self.host = name.rpartition(":")[0].strip("[]")
+        self.failed_at = 0.0
+        """By the loop's clock, when it last did not answer."""
+        self._pool = client.connection_pool
+        # Of the whole call, and ours to keep: redis-py starts a timer for the write and one for the read.
+        self._timeout_s: float | None = self._pool.connection_kwargs.get("socket_timeout")
+        self._idle: list[AbstractConnection] = []
+        self._ended = False
+
+    async def send(self, packed: bytes, replies: int = 1, key: str | bytes = "") -> list[Any]:
+        """The replies to so many packed commands; one may be a ResponseError. Raises RedisError and OSError.
+        `key`, which they are about, only tells a cluster's server.
+
+        Never sent twice. A connection that did not bring every reply is closed: it would be out of step.
+        """
+        connection = self._idle.pop() if self._idle else self._new_connection()
+        in_step = False
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                if not connection.is_connected:
+                    await connection.connect()  # type: ignore[no-untyped-call]
+                    connection.socket_timeout = None
+                await connection.send_packed_command(packed, check_health=False)
+                found = [await _reply(connection) for _ in range(replies)]
+            in_step = True
+            return found
+        except TimeoutError as late:
+            raise RedisTimeoutError(f"no answer within {self._timeout_s:g} s") from late
+        finally:
+            if in_step and not self._ended:
+                self._idle.append(connection)
+            else:
+                await connection.disconnect(nowait=True)
+                await self.close()  # what broke this one broke the others too: a server that restarted, say
+
+    async def look(self, commands: Sequence[tuple[str, bytes]], timeout_s: float | None) -> list[Any]:
+        """The replies of a master to packed commands about one key each. Raises RedisError and OSError, also
+        where one is refused; `timeout_s` where that is sooner than as usual."""
+        packed = b"".join((*(each for _, each in commands), _ROLE))
+        async with asyncio.timeout(timeout_s):
+            *replies, role = await self.send(packed, len(commands) + 1)
+        for each in (*replies, role):
+            if isinstance(each, RedisError):
+                raise each
+        if b"role:master" not in role:
+            raise RedisError("it is a replica")
+        return replies
+
+    async def everywhere(self, packed: bytes) -> None:
+        """To every server that may hold a key: here is but one. Raises RedisError and OSError."""
+        await self.send(packed)
+
+    async def holding(self, key: str) -> Server:
+        """Whichever key it is."""
+        return self
+
+    async def all(self) -> Sequence[Server]:
+        """Those that hold keys, or may come to."""
+        return (self,)
+
+    def _new_connection(self) -> AbstractConnection:
+        return self._pool.make_connection()  # type: ignore[no-any-return,no-untyped-call]
+
+    async def close(self) -> None:
+        """Closes what is idle; calls under way keep their connections."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.disconnect(nowait=True)
+
+    async def aclose(self) -> None:
+        """No connection is left, but those of calls under way until they have ended; nor is the client's."""
+        self._ended = True
+        await self.close()
+        await self.client.aclose()
+
+
+async def _reply(connection: AbstractConnection) -> Any:
+    try:
+        return await connection.read_response()
+    except ResponseError as refused:
+        return refused
+
+
+def pack(command: Sequence[str | bytes | int]) -> bytes:
+    """A command as Redis reads it (RESP)."""
+    parts = [b"*%d\r\n" % len(command)]
+    for part in command:
+        if type(part) is not bytes:
+            part = (part if type(part) is str else str(part)).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(part), part))
+    return b"".join(parts)
+
+
+_ROLE: Final = pack(("INFO", "replication"))
+
+
+def connect(url: str, timeout_s: float, connections_max: int) -> Redis:
+    """A client that never resends by itself: a command whose reply was lost may have been carried out,
+    and only the protocol knows how to ask (`retry=None`)."""
+    return Redis.from_url(
+        url,
+        retry=None,
+        retry_on_error=[],
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        socket_read_size=256 * 1024,
+        health_check_interval=0,
+        max_connections=connections_max,
+        decode_responses=False,
+        protocol=2,
+        client_name="sluice",
+    )

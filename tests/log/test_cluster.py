@@ -1,0 +1,294 @@
+"""A Redis Cluster: every partition at the node of its slot, wherever that is, and while it moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from redis.crc import key_slot
+
+from gateway.events import Appended, NotCommitted
+from gateway.log.announcements import Announcements
+from gateway.log.cluster import Cluster, open_redis
+from gateway.log.keys import partition_keys
+from gateway.log.log import Log
+from gateway.log.partition import partition_of
+from gateway.log.scripts import NotRun, Scripts
+from gateway.log.servers import pack
+from tests.log.conftest import PARTITIONS, OpenLog
+from tests.log.drive import (
+    Place,
+    append,
+    appended,
+    lane,
+    new_stream,
+    new_tenant,
+    opened,
+    tally,
+    until,
+)
+from tests.log.invariants import check_invariants
+from tests.log.load import Load
+from tests.redis_cluster import Node, RedisNodes, nodes_in
+from tests.redis_cluster import until as eventually
+from tests.servers import open_folder
+
+
+@pytest.fixture(scope="module")
+async def shared_nodes() -> AsyncIterator[RedisNodes]:
+    """Three masters, each with a replica."""
+    with open_folder() as folder:
+        nodes = nodes_in(folder, replicas=(0, 1, 2))
+        try:
+            await nodes.start()
+            yield nodes
+        finally:
+            nodes.close()
+
+
+@pytest.fixture
+async def nodes(shared_nodes: RedisNodes) -> AsyncIterator[RedisNodes]:
+    """Well again after each test, whoever leads by then."""
+    yield shared_nodes
+    for node in shared_nodes.nodes:
+        node.server.resume()
+        await node.server.start()
+    await eventually(shared_nodes.well)
+
+
+@pytest.fixture
+def place(place: Place, nodes: RedisNodes) -> Place:
+    return Place(place.postgres_url, nodes.url)
+
+
+@pytest.fixture
+async def cluster(nodes: RedisNodes) -> AsyncIterator[Cluster]:
+    opened = open_redis(nodes.url, 2, 8)
+    assert isinstance(opened, Cluster)
+    yield opened
+    await opened.aclose()
+
+
+def slot_of(log: Log, p: int) -> int:
+    return key_slot(partition_keys(log.instance.id, p, 1).meta.encode())
+
+
+def tenant_in(partition: int) -> bytes:
+    while partition_of(tenant := new_tenant(), PARTITIONS) != partition:
+        pass
+    return tenant
+
+
+async def a_master_besides(nodes: RedisNodes, holder: Node) -> Node:
+    for each in nodes.nodes:
+        if each is not holder and await nodes.leads(each):
+            return each
+    raise AssertionError("there is no other master")
+
+
+# -- where things are
+
+
+async def test_partitions_are_spread_over_the_masters_and_each_takes_appends(
+    open_log: OpenLog, place: Place, nodes: RedisNodes
+) -> None:
+    one, two = await open_log(), await open_log()
+    streams = [new_stream(tenant_in(p)) for p in range(PARTITIONS)]
+    for log in (one, two):
+        await appended(log, *(append(stream, 3) for stream in streams))
+    holders = {(await nodes.holder(slot_of(one, p))).port for p in range(PARTITIONS)}
+    assert len(holders) == 3
+    assert [await two.length(stream) for stream in streams] == [6] * PARTITIONS
+    assert await one.ready() is None
+    await check_invariants(place)
+
+
+async def test_a_cluster_is_found_though_the_first_nodes_named_do_not_answer(
+    nodes: RedisNodes, cluster: Cluster
+) -> None:
+    late = open_redis(f"redis+cluster://127.0.0.1:1,127.0.0.1:{nodes.nodes[4].port}", 2, 8)
+    assert isinstance(late, Cluster)
+    for n in range(20):
+        key = f"sluice:1:test:{{{n}}}:found"
+        assert await cluster.send(pack(("SET", key, n)), 1, key) == [b"OK"]
+        assert await late.send(pack(("GET", key)), 1, key) == [str(n).encode()]
+        await late.send(pack(("DEL", key)), 1, key)
+    assert len(await late.all()) == 6
+    await late.aclose()
+
+
+async def test_commands_about_many_keys_are_answered_in_their_order(cluster: Cluster) -> None:
+    keys = [f"sluice:1:test:{{{n}}}:order" for n in range(30)]
+    asked = [(key, pack(("ECHO", key))) for key in keys]
+    assert await cluster.ask(asked) == [key.encode() for key in keys]
+
+
+async def test_what_one_gateway_commits_is_announced_to_others(nodes: RedisNodes, open_log: OpenLog) -> None:
+    log = await open_log()
+    clients = [open_redis(nodes.url, 2, 8) for _ in range(2)]
+    hearing, telling = (Announcements(each, log.instance.id) for each in clients)
+    tasks = [asyncio.create_task(each) for each in (hearing.run_listening(), telling.run_telling())]
+    heard: list[int | None] = []
+
+    async def told() -> bool:
+        telling.committed(5)
+        return 5 in heard
+
+    with hearing.hearing(heard.append):
+        await until(told)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for each in clients:
+        await each.aclose()
+
+
+# -- refusals of a node
+
+
+async def test_a_call_that_comes_to_the_wrong_node_runs_once_at_the_right_one(
+    nodes: RedisNodes, cluster: Cluster
+) -> None:
+    key = "sluice:1:test:{moved}:count"
+    slot = key_slot(key.encode())
+    right, wrong = await nodes.holder(slot), await a_master_besides(nodes, await nodes.holder(slot))
+    await cluster.holding(key)
+    cluster._holders[slot] = cluster._server("127.0.0.1", wrong.port)
+    assert await cluster.send(pack(("INCR", key)), 1, key) == [1]
+    assert (await cluster.holding(key)).name == f"127.0.0.1:{right.port}"
+    assert await cluster.send(pack(("INCR", key)), 1, key) == [2]
+    await cluster.send(pack(("DEL", key)), 1, key)
+
+
+async def test_a_call_about_keys_that_have_all_gone_ahead_follows_them(
+    nodes: RedisNodes, cluster: Cluster
+) -> None:
+    key = "sluice:1:test:{asked}:count"
+    slot = key_slot(key.encode())
+    source = await nodes.holder(slot)
+    target = await a_master_besides(nodes, source)
+    await cluster.send(pack(("INCR", key)), 1, key)
+    asked = []
+
+    async def meanwhile() -> None:
+        asked.append(await cluster.send(pack(("INCR", key)), 1, key))
+        assert (await cluster.holding(key)).name == f"127.0.0.1:{source.port}"
+
+    assert await nodes.move_slot(slot, target, meanwhile=meanwhile) == 1
+    assert asked == [[2]]
+    assert await cluster.send(pack(("INCR", key)), 1, key) == [3]
+    await cluster.send(pack(("DEL", key)), 1, key)
+
+
+async def test_a_call_about_keys_that_are_at_two_nodes_is_known_not_to_have_run(
+    nodes: RedisNodes, open_log: OpenLog
+) -> None:
+    log = await open_log(append_deadline_s=0.6)
+    stream = new_stream()
+    await appended(log, append(stream))
+    await opened(log, stream)
+    partition = lane(log, stream).partition
+    slot = slot_of(log, partition.number)
+    source = await nodes.holder(slot)
+    outcomes: list[Any] = []
+
+    async def meanwhile() -> None:
+        """Some of the partition's keys are at the target by now."""
+        if not outcomes:
+            with pytest.raises(NotRun, match="during rehashing"):
+                keys = (partition.keys.meta, partition.keys.journal, *partition.keys.identities)
+                await Scripts(log._scripts._redis).run("journal", keys, (1, 0, 1))
+            outcomes.append(await log.append(append(stream)))
+            assert (await log.length(stream)) == 1
+
+    await nodes.move_slot(slot, await a_master_besides(nodes, source), meanwhile=meanwhile)
+    assert [type(each) for each in outcomes] == [NotCommitted]
+    await until(lambda: partition.open)
+    (after,) = await appended(log, append(stream))
+    assert after.first_version == 2
+
+
+# -- under load
+
+
+async def test_a_slot_that_is_moved_key_by_key_under_load_loses_no_event(
+    open_log: OpenLog, place: Place, nodes: RedisNodes
+) -> None:
+    load = Load([await open_log(), await open_log()])
+    partition = lane(load.logs[0], load.streams[0]).partition
+    slot = slot_of(load.logs[0], partition.number)
+    async with load.running():
+        for _ in range(2):
+            await load.more(100)
+            epoch = partition.epoch
+            await nodes.move_slot(slot, await a_master_besides(nodes, await nodes.holder(slot)))
+            await load.more(100)
+            assert partition.epoch > epoch
+    assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
+    await load.check(load.logs[1])
+    await check_invariants(place)
+
+
+async def test_a_slot_that_is_moved_in_one_go_under_load_loses_no_event(
+    open_log: OpenLog, place: Place, nodes: RedisNodes
+) -> None:
+    load = Load([await open_log(), await open_log()])
+    slot = slot_of(load.logs[0], lane(load.logs[0], load.streams[0]).partition.number)
+    async with load.running():
+        await load.more(100)
+        source = await nodes.holder(slot)
+        target = await a_master_besides(nodes, source)
+        await source.call("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.id)
+
+        async def moved() -> bool:
+            return await nodes.holder(slot) is target
+
+        await eventually(moved)
+        await load.more(100)
+    assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
+    await load.check(load.logs[1])
+    await check_invariants(place)
+
+
+@pytest.mark.parametrize("orderly", [True, False], ids=["in order", "killed"])
+async def test_a_master_that_fails_over_under_load_loses_no_event(
+    open_log: OpenLog, place: Place, nodes: RedisNodes, orderly: bool
+) -> None:
+    load = Load([await open_log(), await open_log()])
+    slot = slot_of(load.logs[0], lane(load.logs[0], load.streams[0]).partition.number)
+    async with load.running():
+        await load.more(100)
+        master = await nodes.holder(slot)
+        if orderly:
+            await nodes.fail_over(master)
+        else:
+            master.server.kill()
+            (replica,) = nodes.replicas(master)
+            await eventually(lambda: nodes.leads(replica))
+        await load.more(100)
+        assert await nodes.holder(slot) is not master
+    assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
+    await load.check(load.logs[1])
+    await check_invariants(place)
+
+
+async def test_while_a_master_is_away_the_partitions_of_others_take_appends(
+    open_log: OpenLog, place: Place, nodes: RedisNodes
+) -> None:
+    log = await open_log(append_deadline_s=20)
+    streams = [new_stream(tenant_in(p)) for p in range(PARTITIONS)]
+    await appended(log, *(append(stream) for stream in streams))
+    master = await nodes.holder(slot_of(log, 0))
+    there = [stream for p, stream in enumerate(streams) if await nodes.holder(slot_of(log, p)) is master]
+    master.server.pause()
+    waiting = [log.append(append(stream)) for stream in there]
+    elsewhere = [stream for stream in streams if stream not in there]
+    await appended(log, *(append(stream) for stream in elsewhere))
+    assert not any(each.done() for each in waiting)
+    assert await log.ready() is not None
+    outcomes = await asyncio.gather(*waiting)
+    assert all(isinstance(each, Appended) for each in outcomes)
+    master.server.resume()
+    await check_invariants(place)
