@@ -102,7 +102,7 @@ _ROWS: Final = (
         ("partition", "why"),
         "A script call was refused, since its slot is on its way to another node of the cluster, or none "
         "holds it. Its appends are tried again until their deadline.",
-        "Repeated: is a slot being moved key by key, or a master down without a replica?",
+        "Repeated: a slot is being moved key by key, or a master is down and no replica takes its place.",
         lines_max=2,
     ),
     LogEvent(

@@ -87,7 +87,8 @@ def test_all_faults_are_reported_at_once() -> None:
         }
     ) == (
         "SLUICE_PARTITION is no setting: did you mean SLUICE_PARTITIONS?",
-        "SLUICE_REDIS_URL must be redis://… or rediss://… or unix://…, its password percent-encoded.",
+        "SLUICE_REDIS_URL must be redis://… or rediss://… or redis+cluster://… or rediss+cluster://… or "
+        "unix://…, its password percent-encoded.",
         "SLUICE_POSTGRES_URL (or SLUICE_POSTGRES_URL_FILE) is not set: "
         "postgresql://… or postgres://…, its password percent-encoded.",
         "SLUICE_PORT must be a whole number from 0 to 65535, not 'eighty'.",
@@ -215,6 +216,7 @@ def test_no_secret_is_in_a_fault() -> None:
     ("url", "shown"),
     [
         ("redis://localhost", "redis://localhost"),
+        ("redis+cluster://u:p@h1:1,h2:2/0", "redis+cluster://u:***@h1:1,h2:2/0"),
         ("postgresql://u@h/db", "postgresql://u@h/db"),
         ("postgresql://u:p@h1:1,h2:2/db", "postgresql://u:***@h1:1,h2:2/db"),
         ("postgresql://u:p@ss@h/db", "postgresql://u:***@h/db"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 
+from gateway.config import Config
 from gateway.events import Appended, NotCommitted
 from gateway.log.announcements import Announcements
 from gateway.log.cluster import Cluster, open_redis
@@ -17,6 +18,10 @@ from gateway.log.log import Log
 from gateway.log.partition import partition_of
 from gateway.log.scripts import NotRun, Scripts
 from gateway.log.servers import pack
+from gateway.operations.doctor import diagnose
+from gateway.operations.findings import Verdict
+from gateway.operations.place import open_place
+from gateway.pools import CannotStart, check_redis
 from tests.log.conftest import PARTITIONS, OpenLog
 from tests.log.drive import (
     Place,
@@ -31,6 +36,7 @@ from tests.log.drive import (
 )
 from tests.log.invariants import check_invariants
 from tests.log.load import Load
+from tests.operations.filled import audited
 from tests.redis_cluster import Node, RedisNodes, nodes_in
 from tests.redis_cluster import until as eventually
 from tests.servers import open_folder
@@ -143,6 +149,50 @@ async def test_what_one_gateway_commits_is_announced_to_others(nodes: RedisNodes
     await asyncio.gather(*tasks, return_exceptions=True)
     for each in clients:
         await each.aclose()
+
+
+async def test_a_plain_url_of_a_node_keeps_a_gateway_from_starting(nodes: RedisNodes, place: Place) -> None:
+    url = f"redis://127.0.0.1:{nodes.nodes[0].port}"
+    redis = open_redis(url, 2, 8)
+    config = Config(redis_url=url, postgres_url=place.postgres_url)
+    with pytest.raises(CannotStart, match=r"is a node of a cluster: let SLUICE_REDIS_URL begin with redis\+"):
+        await check_redis(redis, config)
+    await redis.aclose()
+
+
+async def test_a_node_that_may_drop_keys_keeps_a_gateway_from_starting(
+    nodes: RedisNodes, place: Place, cluster: Cluster
+) -> None:
+    config = Config(redis_url=nodes.url, postgres_url=place.postgres_url)
+    await check_redis(cluster, config)
+    replica = nodes.nodes[5]
+    await replica.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    with pytest.raises(CannotStart, match=f"Redis at 127.0.0.1:{replica.port} has maxmemory-policy"):
+        await check_redis(cluster, config)
+    await replica.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
+async def test_a_doctor_looks_at_every_node(nodes: RedisNodes, place: Place) -> None:
+    async with open_place(place.postgres_url, nodes.url, 2) as there:
+        told = await diagnose(there, 600)
+        of_redis = [each for each in told.findings if each.server.startswith("redis ")]
+        assert {each.server for each in of_redis} == {f"redis 127.0.0.1:{node.port}" for node in nodes.nodes}
+        assert not [each for each in of_redis if each.verdict is Verdict.FAULT]
+    async with open_place(place.postgres_url, f"redis://127.0.0.1:{nodes.nodes[0].port}", 2) as there:
+        told = await diagnose(there, 600)
+        (found,) = (each for each in told.findings if each.name == "cluster")
+        assert (found.found, found.verdict) == ("a node of one", Verdict.FAULT)
+        assert "redis+cluster://" in found.means
+
+
+async def test_an_audit_finds_every_partition_in_order(
+    open_log: OpenLog, nodes: RedisNodes, place: Place
+) -> None:
+    log = await open_log()
+    await appended(log, *(append(new_stream(tenant_in(p)), 3) for p in range(PARTITIONS)))
+    async with open_place(place.postgres_url, nodes.url, 2) as there:
+        report = await audited(there, deep=True)
+    assert report.ok
 
 
 # -- refusals of a node
