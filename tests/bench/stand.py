@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from tests.servers import Servers, open_folder, servers_in
 TENANT = "bench"
 TEMPLATE = "bench_template"
 HOST = "127.0.0.1"
+METRICS_TOKEN = "bench"
 START_S = 30.0
 PROBES_A_WORKER = 8
 """The kernel picks the gateway for each connection: so many miss one of several once in 3000 starts."""
@@ -67,15 +68,29 @@ class Stand:
         """The gateway, on nothing but a tenant, its key and its spec, and what `template` has beside them; as
         many processes as was asked for, or `workers`."""
         async with self.database(template) as postgres_url:
-            settings = {
-                **_inherited(),
-                "SLUICE_REDIS_URL": self.servers.redis_url,
-                "SLUICE_POSTGRES_URL": postgres_url,
-                "SLUICE_HOST": HOST,
-                "SLUICE_LOG_LEVEL": "error",
-            }
-            with self._serving(COMMAND, settings, workers or self._workers) as served:
+            with self._serving(COMMAND, self._settings(postgres_url), workers or self._workers) as served:
                 yield replace(served, postgres_url=postgres_url)
+
+    @asynccontextmanager
+    async def apart(self, count: int, template: str = TEMPLATE) -> AsyncIterator[list[Served]]:
+        """So many gateways on one database, each with a port of its own, its metrics open to METRICS_TOKEN.
+        They share all cores with everybody else, be they one or several."""
+        async with self.database(template) as postgres_url:
+            settings = {**self._settings(postgres_url), "SLUICE_METRICS_TOKEN": METRICS_TOKEN}
+            with ExitStack() as ends:
+                each = [
+                    ends.enter_context(self._serving(COMMAND, settings, 1, frozenset())) for _ in range(count)
+                ]
+                yield [replace(served, postgres_url=postgres_url) for served in each]
+
+    def _settings(self, postgres_url: str) -> dict[str, str]:
+        return {
+            **_inherited(),
+            "SLUICE_REDIS_URL": self.servers.redis_url,
+            "SLUICE_POSTGRES_URL": postgres_url,
+            "SLUICE_HOST": HOST,
+            "SLUICE_LOG_LEVEL": "error",
+        }
 
     @asynccontextmanager
     async def other(self, argv: tuple[str, ...], settings: Mapping[str, str]) -> AsyncIterator[Served]:

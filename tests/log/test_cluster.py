@@ -235,7 +235,7 @@ async def test_a_call_about_keys_that_have_all_gone_ahead_follows_them(
 async def test_a_call_about_keys_that_are_at_two_nodes_is_known_not_to_have_run(
     nodes: RedisNodes, open_log: OpenLog
 ) -> None:
-    log = await open_log(append_deadline_s=0.6)
+    log = await open_log(append_deadline_s=2)
     stream = new_stream()
     await appended(log, append(stream))
     await opened(log, stream)

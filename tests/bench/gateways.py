@@ -1,0 +1,268 @@
+"""Several gateways before one Redis and one Postgres: what they carry, and what one that stops costs.
+
+    python -m tests.bench.gateways [--seconds 5] [--rounds 3] [--only PATTERN]
+
+one            a gateway alone with 64 connections, all appends to one partition
+even           two gateways on that partition, 32 connections each
+skewed         the same, 60 and 4
+stopped        as `even`; one gateway is stopped (SIGSTOP) for a third of the time and then goes on
+tenants/one    a gateway alone with 64 connections, to 4 tenants of different partitions
+tenants/two    two gateways, each with half of the connections of each tenant
+
+Rounds go over all of them in turn. A row's ratio is to the row of one gateway in the same round. `swaps` are
+commits that failed for one that held; `standstill` is the longest time in which nothing was committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import os
+import re
+import signal
+import statistics
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from uuid import UUID
+
+import asyncpg
+
+from gateway.catalog.bootstrap import bootstrap
+from gateway.dev.prepare import bundled_spec
+from gateway.log.partition import partition_of
+from tests.bench import machine, orders
+from tests.bench.load import Traffic, drive
+from tests.bench.machine import CORES
+from tests.bench.measured import Measured
+from tests.bench.stand import METRICS_TOKEN, Served, Stand, open_stand
+
+CONNECTIONS = 64
+TENANTS = 4
+STREAMS = 1000
+WARM_UP_S = 1.0
+LOOK_EVERY_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`connections` of each gateway. `tenants`: how many, each in a partition of its own; `stops`: the last
+    gateway stands still for the second third of the time. `to` is the row that its ratio is to."""
+
+    name: str
+    connections: tuple[int, ...]
+    tenants: int = 1
+    stops: bool = False
+    to: str = "one"
+
+
+PLANS = (
+    Plan("one", (CONNECTIONS,)),
+    Plan("even", (CONNECTIONS // 2, CONNECTIONS // 2)),
+    Plan("skewed", (CONNECTIONS - 4, 4)),
+    Plan("stopped", (CONNECTIONS // 2, CONNECTIONS // 2), stops=True),
+    Plan("tenants/one", (CONNECTIONS,), TENANTS, to="tenants/one"),
+    Plan("tenants/two", (CONNECTIONS // 2, CONNECTIONS // 2), TENANTS, to="tenants/one"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a plan came to in one round."""
+
+    per_s: float
+    each_per_s: tuple[float, ...]
+    p99_ms: float
+    failed_swaps: float
+    standstill_ms: float
+    cpu_us: dict[str, float]
+    """Of an append, gateways together."""
+    unexpected: str | None
+
+
+async def measure(stand: Stand, plan: Plan, seconds: float, keys: dict[int, list[str]]) -> Outcome:
+    """`keys` of so many tenants; they are made with the first plan that needs them."""
+
+    async def prepare(postgres_url: str) -> None:
+        keys[plan.tenants] = await _keys(postgres_url, plan.tenants)
+
+    template = await stand.template(f"tenants_{plan.tenants}", prepare)
+    async with stand.apart(len(plan.connections), template) as gateways:
+        traffics = [
+            (served, _traffic(served, key, count // plan.tenants, seconds, number))
+            for served, count in zip(gateways, plan.connections, strict=True)
+            for number, key in enumerate(keys[plan.tenants])
+        ]
+        pids = [pid for served in gateways for pid in served.pids]
+        cpu = stand.cpu(pids)
+        async with _watching(gateways[0].postgres_url) as looks:
+            begun = asyncio.get_running_loop().time()
+            cpu.start()
+            stopping = _stop(gateways[-1], seconds) if plan.stops else asyncio.sleep(0)
+            *measured, _ = await asyncio.gather(
+                *(drive(traffic, stand.cpu(list(served.pids))) for served, traffic in traffics), stopping
+            )
+            used_s, ended = cpu.stop(), asyncio.get_running_loop().time()
+        swaps = [await asyncio.to_thread(_swaps, served) for served in gateways]
+    return _outcome(plan, measured, used_s, swaps, [each for each in looks if begun < each[0] < ended])
+
+
+def _outcome(
+    plan: Plan,
+    measured: Sequence[Measured],
+    used_s: dict[str, float],
+    swaps: Sequence[tuple[float, float]],
+    looks: Sequence[tuple[float, int]],
+) -> Outcome:
+    each = [
+        sum(one.per_s for one in measured[n * plan.tenants : (n + 1) * plan.tenants])
+        for n in range(len(plan.connections))
+    ]
+    committed = looks[-1][1] - looks[0][1]
+    failed, held = (sum(column) for column in zip(*swaps, strict=True))
+    return Outcome(
+        per_s=sum(each),
+        each_per_s=tuple(each),
+        p99_ms=max(one.latency_ms.get("p99", 0.0) for one in measured),
+        failed_swaps=failed / held if held else 0.0,
+        standstill_ms=_standstill_s(looks) * 1e3,
+        cpu_us={name: used / committed * 1e6 for name, used in used_s.items()},
+        unexpected=next((one.unexpected for one in measured if one.unexpected), None),
+    )
+
+
+def _standstill_s(looks: Sequence[tuple[float, int]]) -> float:
+    """Between the first commit and the last: what is before and after is the generators' start and end."""
+    moved = [at for (at, seq), (_, before) in zip(looks[1:], looks, strict=False) if seq > before]
+    return max((later - at for at, later in itertools.pairwise(moved)), default=0.0)
+
+
+async def _stop(served: Served, seconds: float) -> None:
+    await asyncio.sleep(WARM_UP_S + seconds / 3)
+    for pid in served.pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(seconds / 3)
+    finally:
+        for pid in served.pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@asynccontextmanager
+async def _watching(postgres_url: str) -> AsyncIterator[list[tuple[float, int]]]:
+    """How many events were committed, and when that was seen, as long as this lasts."""
+    looks: list[tuple[float, int]] = []
+    loop = asyncio.get_running_loop()
+    connection = await asyncpg.connect(postgres_url)
+
+    async def look() -> None:
+        while True:
+            seq = await connection.fetchval("SELECT sum(seq)::int8 FROM partition_log")
+            looks.append((loop.time(), seq))
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    task = asyncio.create_task(look())
+    try:
+        yield looks
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        connection.terminate()
+
+
+async def _keys(postgres_url: str, count: int) -> list[str]:
+    """Of so many tenants, each in a partition of its own."""
+    keys: list[str] = []
+    taken: set[int] = set()
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        partitions = await connection.fetchval("SELECT partitions FROM instance")
+        number = 0
+        while len(keys) < count:
+            number += 1
+            name = f"bench-{number}"
+            made = await bootstrap(
+                postgres_url, tenant=name, spec_document=bundled_spec(), replace_spec=False, have_key=None
+            )
+            tenant = await connection.fetchval("SELECT id FROM tenant WHERE name = $1", name)
+            partition = partition_of(UUID(str(tenant)).bytes, partitions)
+            if partition not in taken:
+                taken.add(partition)
+                keys.append(made.key)
+    finally:
+        await connection.close()
+    return keys
+
+
+def _traffic(served: Served, key: str, connections: int, seconds: float, number: int) -> Traffic:
+    return Traffic(
+        host=served.host,
+        port=served.port,
+        connections=max(connections, 1),
+        seconds=seconds,
+        warm_up_s=WARM_UP_S,
+        paths=[orders.append_path(each) for each in orders.keys(STREAMS)],
+        expected=201,
+        method="POST",
+        headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+        body=orders.append_body(),
+    )
+
+
+def _swaps(served: Served) -> tuple[float, float]:
+    """Failed, and held."""
+    request = urllib.request.Request(
+        f"http://{served.host}:{served.port}/_/metrics",
+        headers={"Authorization": f"Bearer {METRICS_TOKEN}"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        text = answer.read().decode()
+    found = dict(re.findall(r'^sluice_commit_swaps_total\{result="(\w+)"\} (\S+)$', text, re.MULTILINE))
+    return float(found["failed"]), float(found["held"])
+
+
+def _tell(plan: Plan, outcomes: dict[str, list[Outcome]]) -> str:
+    mine, base = outcomes[plan.name], outcomes.get(plan.to, [])
+    median = sorted(mine, key=lambda each: each.per_s)[len(mine) // 2]
+    ratios = [each.per_s / one.per_s for each, one in zip(mine, base, strict=False)]
+    ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else "–"
+    shares = " + ".join(f"{each:,.0f}" for each in median.each_per_s)
+    cpu = ", ".join(f"{name} {each:.0f}" for name, each in median.cpu_us.items())
+    return (
+        f"{plan.name:12} {median.per_s:>7,.0f}/s ({shares}); ratio {ratio}; p99 {median.p99_ms:.0f} ms; "
+        f"swaps {median.failed_swaps:.2f}; standstill {median.standstill_ms:.0f} ms; CPU µs {cpu}"
+    )
+
+
+async def _main(options: argparse.Namespace) -> int:
+    plans = [plan for plan in PLANS if any(fnmatchcase(plan.name, each) for each in options.only)]
+    keys: dict[int, list[str]] = {}
+    outcomes: dict[str, list[Outcome]] = {plan.name: [] for plan in plans}
+    async with open_stand(len(CORES)) as stand:  # nobody is confined
+        for name, value in (await machine.describe(stand.servers)).items():
+            print(f"{name}: {value}")
+        for number in range(options.rounds):
+            for plan in plans:
+                outcome = await measure(stand, plan, options.seconds, keys)
+                outcomes[plan.name].append(outcome)
+                print(f"{number + 1} {plan.name}: {outcome.per_s:,.0f}/s", file=sys.stderr, flush=True)
+    for plan in plans:
+        print(_tell(plan, outcomes))
+    wrong = [each.unexpected for of in outcomes.values() for each in of if each.unexpected]
+    for each in wrong:
+        print(f"unexpected: {each[:300]}")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="tests.bench.gateways")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", action="append")
+    chosen = parser.parse_args()
+    chosen.only = chosen.only or ["*"]
+    sys.exit(asyncio.run(_main(chosen)))
