@@ -179,6 +179,16 @@ class RedisNodes:
                 await node.call("CLUSTER", "SETSLOT", slot, "NODE", to.id)
         return moved
 
+    async def migrate_slot(self, slot: int, to: Node) -> None:
+        """In one go, as Valkey 9 does; returns once `to` serves it."""
+        source = await self.holder(slot)
+        await source.call("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", to.id)
+
+        async def there() -> bool:
+            return await self.holder(slot) is to
+
+        await until(there)
+
     async def fail_over(self, master: Node) -> Node:
         """In order, as before an upgrade; returns the new master once all agree."""
         promoted = self.replicas(master)[0]

@@ -2,6 +2,7 @@
 
     python -m tests.faults --minutes 10 --seed 1
     python -m tests.faults --only redis-split net-hold --gateways 2
+    python -m tests.faults --cluster --minutes 30
     python -m tests.faults --bad NAME, --all-bad
 
 A run is a row of episodes, each on fresh servers with a seed of its own, counted up from --seed.
@@ -18,12 +19,13 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from tests.faults import report
+from tests.faults import report, slots
 from tests.faults.bad import BUILDS, GOOD, argv
 from tests.faults.episode import Plan, Result, run_episode
 from tests.faults.injections import INJECTIONS
 
-USUAL = tuple(name for name, each in INJECTIONS.items() if not each.beyond)
+USUAL = tuple(name for name, each in INJECTIONS.items() if not each.beyond and each.of != slots.NODES)
+IN_A_CLUSTER = tuple(name for name, each in INJECTIONS.items() if not each.beyond and each.of != "pair")
 EPISODE_S = 60.0
 BAD_EPISODE_S = 45.0
 BAD_CHECK_EVERY_S = 8.0
@@ -40,7 +42,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=None, help="of the first episode (default: the time)")
     parser.add_argument("--only", nargs="+", metavar="FAULT", choices=list(INJECTIONS), default=None)
-    parser.add_argument("--gateways", type=int, choices=(2, 3), default=3)
+    parser.add_argument("--gateways", type=int, choices=(2, 3), default=None, help="default: 3, or 2")
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="two gateways over a Redis Cluster: three masters, 3 replicas",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", default=None, help="write the report there too")
     parser.add_argument("--bad", choices=[*BUILDS, *GOOD], help="run a known-bad build until it is caught")
     parser.add_argument("--all-bad", action="store_true", help="each of them, and a table")
@@ -50,9 +57,10 @@ def _parser() -> argparse.ArgumentParser:
 async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
     """Episodes until the time is up; the first that finds something is the last."""
     results: list[Result] = []
-    faults, seed, left_s = tuple(asked.only or USUAL), asked.seed, asked.minutes * 60
+    usual = IN_A_CLUSTER if asked.cluster else USUAL
+    faults, seed, left_s = tuple(asked.only or usual), asked.seed, asked.minutes * 60
     while left_s > 1:
-        plan = Plan(seed, min(EPISODE_S, left_s), asked.gateways, faults)
+        plan = Plan(seed, min(EPISODE_S, left_s), asked.gateways, faults, spread=asked.cluster)
         result = await run_episode(plan)
         results.append(result)
         report.episode(result, console)
@@ -100,6 +108,7 @@ async def _main(asked: argparse.Namespace, console: Console) -> int:
 def main(arguments: list[str]) -> int:
     """Exit status: 0 where every promise held, or every bad build was caught."""
     asked = _parser().parse_args(arguments)
+    asked.gateways = asked.gateways or (2 if asked.cluster else 3)
     if asked.seed is None:
         asked.seed = int(time.time())
     return uvloop.run(_main(asked, Console()))

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import asyncpg
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import RedisError
 
 from gateway.catalog import keys, specs, tenants
@@ -35,6 +36,7 @@ from gateway.log.partition import partition_of
 from tests.faults.link import Link
 from tests.faults.spec import SPEC
 from tests.faults.wire import Answer, Caller
+from tests.redis_cluster import HOST, RedisNodes, nodes_in
 from tests.servers import Server, Servers, servers_in
 
 ROOT = Path(__file__).parents[2]
@@ -191,11 +193,30 @@ class RedisPair:
         return int(told[field]) if up else -1
 
 
+class RedisSpread:
+    """A Redis Cluster, which gateways reach past every link: its nodes name each other by address."""
+
+    master = 0
+
+    def __init__(self, nodes: RedisNodes) -> None:
+        self.nodes = nodes
+
+    def client(self, number: int) -> RedisCluster:
+        """Behind the gateways' backs."""
+        known = [ClusterNode(HOST, node.port) for node in self.nodes.nodes]
+        return RedisCluster(startup_nodes=known, protocol=2, socket_timeout=REDIS_S)
+
+
 class Cluster:
-    """Made by `open_cluster`."""
+    """Gateways and their servers. `redis` is a pair, or the `nodes` of a Redis Cluster."""
 
     def __init__(
-        self, folder: Path, servers: Servers, redis: RedisPair, postgres_url: str, partitions: int
+        self,
+        folder: Path,
+        servers: Servers,
+        redis: RedisPair | RedisSpread,
+        postgres_url: str,
+        partitions: int,
     ) -> None:
         self.folder = folder
         self.partitions = partitions
@@ -210,10 +231,32 @@ class Cluster:
         self.tenants: list[Tenant] = []
         self.instance = b""
 
+    @property
+    def nodes(self) -> RedisNodes:
+        assert isinstance(self.redis, RedisSpread)
+        return self.redis.nodes
+
     @classmethod
-    async def prepare(cls, folder: Path, partitions: int) -> Self:
-        """Servers running, the database migrated, tenants in every partition. No gateway yet."""
+    async def prepare(cls, folder: Path, partitions: int, *, spread: bool = False) -> Self:
+        """Servers running, the database migrated, tenants in every partition. No gateway yet. `spread`: over
+        three masters with a replica each."""
         servers = servers_in(folder)
+        if not spread:
+            return await cls._with_pair(folder, servers, partitions)
+        nodes = nodes_in(folder, replicas=(0, 1, 2))
+        cluster = cls(folder, servers, RedisSpread(nodes), servers.postgres_url, partitions)
+        try:
+            await servers.start()
+            await nodes.start()
+            await migrate(cluster.postgres_url, partitions)
+            await cluster._open_tenants()
+        except BaseException:
+            await cluster.close()
+            raise
+        return cluster
+
+    @classmethod
+    async def _with_pair(cls, folder: Path, servers: Servers, partitions: int) -> Self:
         home = folder / "replica-run"
         home.mkdir(mode=0o700)
         path = socket_folder(home, None, REDIS_SOCKET) / REDIS_SOCKET
@@ -256,19 +299,25 @@ class Cluster:
     async def start_gateways(self, count: int, argv: Sequence[str], settings: dict[str, str]) -> None:
         """Returns once every one can commit."""
         for number in range(count):
-            redis_link = Link(self.redis.sockets[self.redis.master])
             postgres_link = Link(self.servers.postgres_server.socket_folder / POSTGRES_SOCKET)
-            await redis_link.open()
             await postgres_link.open()
-            self.redis_links.append(redis_link)
             self.postgres_links.append(postgres_link)
             own = {
-                "SLUICE_REDIS_URL": f"redis://127.0.0.1:{redis_link.port}",
+                "SLUICE_REDIS_URL": await self._redis_url(),
                 "SLUICE_POSTGRES_URL": f"postgresql://sluice@127.0.0.1:{postgres_link.port}/sluice?sslmode=disable",
             }
             self.gateways.append(GatewayAt(number, argv, _inherited() | settings | own, self.folder))
         await asyncio.gather(*(each.start() for each in self.gateways))
         await asyncio.gather(*(self._until_ready(each) for each in self.gateways))
+
+    async def _redis_url(self) -> str:
+        """For one more gateway."""
+        if isinstance(self.redis, RedisSpread):
+            return self.redis.nodes.url
+        link = Link(self.redis.sockets[self.redis.master])
+        await link.open()
+        self.redis_links.append(link)
+        return f"redis://127.0.0.1:{link.port}"
 
     async def _until_ready(self, gateway: GatewayAt) -> None:
         caller, deadline = Caller(), asyncio.get_running_loop().time() + START_S
@@ -289,10 +338,15 @@ class Cluster:
         """Ends everything at once."""
         for gateway in self.gateways:
             gateway.close()
-        for link in (*self.redis_links, *self.postgres_links, *self.redis.links):
+        for link in (*self.redis_links, *self.postgres_links):
             await link.close()
-        self.redis.servers[1].resume()
-        self.redis.servers[1].kill()
+        if isinstance(self.redis, RedisSpread):
+            self.redis.nodes.close()
+        else:
+            for link in self.redis.links:
+                await link.close()
+            self.redis.servers[1].resume()
+            self.redis.servers[1].kill()
         self.servers.close()
 
 

@@ -57,13 +57,15 @@ class Plan:
     digests: bool = True
     harm: frozenset[str] | None = None
     """The kinds of violations that count; None: all."""
+    spread: bool = False
+    """Over a Redis Cluster of three masters with a replica each, instead of a pair."""
     keeps: bool = True
     """Whether everything is kept where there is a violation."""
 
     @property
     def partitions(self) -> int:
         """Few: they are busy. Many: each stands still for moments at a time."""
-        return random.Random(f"{self.seed}/partitions").choice((2, 5, 14))
+        return random.Random(f"{self.seed}/partitions").choice((6, 14) if self.spread else (2, 5, 14))
 
 
 @dataclass(slots=True)
@@ -91,7 +93,7 @@ class Result:
 async def run_episode(plan: Plan) -> Result:
     """Raises what the rig itself fails at; a violation is a result."""
     with open_folder() as folder:
-        cluster = await Cluster.prepare(folder, plan.partitions)
+        cluster = await Cluster.prepare(folder, plan.partitions, spread=plan.spread)
         episode = _Episode(plan, cluster)
         try:
             result = await episode.run()

@@ -55,6 +55,8 @@ class Injection:
     splits: bool = False
     weight: int = 1
     beyond: bool = False
+    of: str = ""
+    """'pair' or 'nodes': it needs that kind of Redis."""
 
 
 INJECTIONS: dict[str, Injection] = {}
@@ -64,7 +66,8 @@ def _injection(
     name: str, *touches: str, splits: bool = False, weight: int = 1, beyond: bool = False
 ) -> Callable[[Inject], Inject]:
     def enter(inject: Inject) -> Inject:
-        INJECTIONS[name] = Injection(name, frozenset(touches), inject, splits, weight, beyond)
+        of = "pair" if "redis" in touches or name == "net-late" else ""
+        INJECTIONS[name] = Injection(name, frozenset(touches), inject, splits, weight, beyond, of)
         return inject
 
     return enter
@@ -534,7 +537,8 @@ async def postgres_restart(scene: Scene) -> AsyncIterator[None]:
 
 def _link(scene: Scene) -> Link:
     cluster, gateway = scene.cluster, scene.gateway()
-    kind, links = scene.rng.choice((("Redis", cluster.redis_links), ("Postgres", cluster.postgres_links)))
+    both = (("Redis", cluster.redis_links), ("Postgres", cluster.postgres_links))
+    kind, links = scene.rng.choice([each for each in both if each[1]])
     scene.say(f"gateway {gateway.number} – {kind}:")
     return links[gateway.number]
 

@@ -295,13 +295,7 @@ async def test_a_slot_that_is_moved_in_one_go_under_load_loses_no_event(
     async with load.running():
         await load.more(100)
         source = await nodes.holder(slot)
-        target = await a_master_besides(nodes, source)
-        await source.call("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.id)
-
-        async def moved() -> bool:
-            return await nodes.holder(slot) is target
-
-        await eventually(moved)
+        await nodes.migrate_slot(slot, await a_master_besides(nodes, source))
         await load.more(100)
     assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
     await load.check(load.logs[1])
