@@ -75,10 +75,10 @@ class Cost:
 
 async def layouts(stand: Stand, template: str, given: argparse.Namespace) -> dict[str, list[Cost]]:
     """A cost a round, rounds over all layouts in turn."""
-    found: dict[str, list[Cost]] = {name: [] for name in LAYOUTS}
+    found: dict[str, list[Cost]] = {name: [] for name in given.layout}
     for _ in range(given.rounds):
-        for name, sql in LAYOUTS.items():
-            found[name].append(await _cost(stand, template, given.rows, given.commits, sql))
+        for name, costs in found.items():
+            costs.append(await _cost(stand, template, given.rows, given.commits, LAYOUTS[name]))
     return found
 
 
@@ -178,11 +178,12 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="stored before (default: 1000000)")
     parser.add_argument("--commits", type=int, default=1000, help="for each layout (default: 1000)")
     parser.add_argument("--seconds", type=float, default=5.0, help="of swaps, three times (default: 5)")
+    parser.add_argument("--layout", action="append", choices=LAYOUTS, help="default: all")
     parser.add_argument("--rounds", type=int, default=3, help="over all layouts (default: 3)")
     parser.add_argument("--only", action="append", choices=PARTS, help="default: all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there too")
     given = parser.parse_args(argv)
-    given.only = given.only or PARTS
+    given.only, given.layout = given.only or PARTS, given.layout or list(LAYOUTS)
     if given.rows < EVENTS_A_STREAM:
         parser.error(f"--rows: at least {EVENTS_A_STREAM}")
     command = shlex.join(["python", "-m", "tests.bench.table", *argv])

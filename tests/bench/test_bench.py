@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[2]
 CONNECTIONS = 8
 SCENARIOS = {
     "append/previous_length": f"append/previous_length/{CONNECTIONS}",
-    "append/64k": f"append/64k/{CONNECTIONS}",
     "batch": f"batch/100/{CONNECTIONS}",
     "mixed": f"mixed/80_20/{CONNECTIONS}",
     "two_workers/hot": f"two_workers/hot/{CONNECTIONS}",
@@ -32,7 +31,6 @@ SCENARIOS = {
     "floor/commit": "floor/commit",
     "read/state/": f"read/state/{CONNECTIONS}",
     "bulk": "bulk/1",
-    "growth/stored_2000/append": f"growth/stored_2000/append/{CONNECTIONS}",
     "growth/stored_2000/state": f"growth/stored_2000/state/{CONNECTIONS}",
     "growth/streams_1/": f"growth/streams_1/{CONNECTIONS}",
 }

@@ -17,14 +17,15 @@ ROOT = Path(__file__).parents[2]
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("bench") / "table.json"
     options = f"--rows 2000 --commits 5 --seconds 0.1 --rounds 1 --json {path}".split()
-    argv = [sys.executable, "-m", "tests.bench.table", *options]
+    layouts = ("--layout", "as migrated", "--layout", "without any index")
+    argv = [sys.executable, "-m", "tests.bench.table", *options, *layouts]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(json.loads(path.read_text()))
 
 
 @pytest.mark.slow
-def test_every_layout_has_its_costs(told: dict[str, Any]) -> None:
+def test_a_layout_has_its_costs(told: dict[str, Any]) -> None:
     (as_migrated,) = told["layouts"]["as migrated"]
     (bare,) = told["layouts"]["without any index"]
     assert as_migrated["per_s"] > 0

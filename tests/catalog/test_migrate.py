@@ -40,6 +40,17 @@ async def test_a_second_run_changes_nothing(empty_postgres_url: str) -> None:
     await conn.close()
 
 
+async def test_names_of_stored_events_are_in_the_order_of_their_bytes(postgres_url: str) -> None:
+    """Whatever the locale of the database: an index in a locale's order breaks when a library changes it."""
+    conn = await asyncpg.connect(postgres_url)
+    rows = await conn.fetch(
+        "SELECT attname, collname FROM pg_index JOIN pg_attribute ON attrelid = indexrelid "
+        "JOIN pg_collation c ON c.oid = attcollation WHERE indrelid = 'outbox'::regclass"
+    )
+    await conn.close()
+    assert {tuple(row) for row in rows} == {("aggregate_type", "C"), ("aggregate_id", "C")}
+
+
 async def test_runs_at_once_wait_for_each_other(empty_postgres_url: str) -> None:
     runs = await asyncio.gather(*(migrate(empty_postgres_url, 3) for _ in range(4)))
     assert sorted(map(len, runs)) == [0, 0, 0, len(released())]
