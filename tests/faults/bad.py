@@ -54,8 +54,8 @@ def _commit_without_swap() -> None:
     text = _replaced(text, "SET seq = $5,", "SET seq = greatest(seq, $5),")
     text = _replaced(
         text,
-        "WHERE p = $1 AND epoch = $2 AND mode = 'redis' AND seq = $3 AND chain = $4",
-        "WHERE p = $1 AND ($2::bigint, $3::bigint, $4::text) IS NOT NULL",
+        "WHERE p = $1 AND epoch = $2 AND mode = $30 AND seq = $3 AND chain = $4",
+        "WHERE p = $1 AND ($2::bigint, $3::bigint, $4::text, $30::text) IS NOT NULL",
     )
     text = _replaced(text, "    RETURNING 1\n", "    ON CONFLICT DO NOTHING RETURNING 1\n")
     text = _replaced(
@@ -117,6 +117,25 @@ def _no_call_number() -> None:
     )
 
 
+def _direct_without_swap() -> None:
+    from dataclasses import replace
+
+    from gateway.log.postgres import DIRECT, SQL, PartitionRow, Postgres
+
+    real = Postgres.seal
+
+    async def seal(self: Postgres, p: int, epoch: int, owner: str, mode: str) -> PartitionRow | None:
+        if mode != DIRECT:
+            return await real(self, p, epoch, owner, mode)
+        return replace(await self.partition(p), mode=DIRECT)
+
+    Postgres.seal = seal  # type: ignore[method-assign]
+    SQL["commit"] = _replaced(SQL["commit"], "AND mode = $30 ", "AND $30::text IS NOT NULL ")
+    SQL["look_directly"] = _replaced(
+        SQL["look_directly"], "AS version, mode, chain", "AS version, 'direct' AS mode, chain"
+    )
+
+
 def _replaced(text: str, old: str, new: str) -> str:
     assert old in text, f"{old!r} is not there any more"
     return text.replace(old, new)
@@ -145,6 +164,7 @@ def _nothing() -> None:
 
 HARM = frozenset({"lost", "doubled", "reordered", "phantom", "corrupted", "gap", "chain", "identity"})
 CHANGED_BYTES = ("redis-rot", "gateway-kill", "redis-kill", "net-hold")
+CUT_OFF = ("net-refuse", "net-hold", "net-swallow", "gateway-kill")
 SET_BACK = ("redis-set-back", "gateway-pause", "net-hold", "redis-pause")
 
 BUILDS: dict[str, Build] = {
@@ -158,6 +178,9 @@ BUILDS: dict[str, Build] = {
         "chains request digests, not rows", _chain_over_requests, digests=False, faults=CHANGED_BYTES
     ),
     "validate-first": Build("checks every append of a call before it writes any", _validate_all_then_write),
+    "direct-in-silence": Build(
+        "goes direct without the swap of the mode", _direct_without_swap, faults=CUT_OFF
+    ),
     "no-call-number": Build("lets a late script call run after a later one", _no_call_number),
 }
 GOOD = {

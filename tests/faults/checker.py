@@ -30,7 +30,7 @@ from tests.faults.stored import check_stored
 RECOVERY_S = 5.0
 """The promise: faults stop, and within this time every partition accepts appends."""
 STALE_S = 1.0
-"""What a read may be behind while two Redis servers both believe that they are the master."""
+"""What a read may be behind while gateways may disagree about Redis."""
 _OP = re.compile(rb'^\{"op": "([^"#]+)#(\d+)",')
 
 
@@ -76,7 +76,7 @@ class _Found:
         return len(self.streams.get(stream, ()))
 
     def split_at(self, begun: float, ended: float) -> bool:
-        """Whether two servers may both have been taken for the master at some time of that span."""
+        """Whether gateways may have disagreed about Redis at some time of that span."""
         return any(first <= ended and begun <= last for first, last in self.splits)
 
 
@@ -250,7 +250,7 @@ def _behind(found: _Found, stream: StreamName, length: int, one: Try | Observati
     if length >= known:
         return None
     behind_s = asked - found.known.since(stream, length)
-    strong = isinstance(one, Observation) and one.strong
+    strong = isinstance(one, Try) or one.strong
     if behind_s <= STALE_S and not strong and found.split_at(asked - STALE_S, one.answered):
         return None
     return f"length {length} at gateway {one.gateway}, {behind_s * 1000:.0f} ms after {known} was known"

@@ -40,6 +40,8 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "SLUICE_COMMIT_ROWS_MAX": ("20", "500"),
     "SLUICE_JOURNAL_KEEP_S": ("0", "1", "600"),
     "SLUICE_STREAM_TAIL": ("8", "256"),
+    "SLUICE_DIRECT_AFTER_S": ("0.1", "0.5", "1"),
+    "SLUICE_REDIS_STABLE_S": ("1",),
 }
 
 

@@ -165,8 +165,8 @@ class Sample:
 
 @dataclass(slots=True)
 class Fault:
-    """One fault: injected at `begun`, healed at `ended`. `told` says what exactly was done. `splits`: two
-    Redis servers may both have been taken for the master meanwhile."""
+    """One fault: injected at `begun`, healed at `ended`. `told` says what exactly was done. `splits`:
+    gateways may have disagreed about Redis meanwhile."""
 
     name: str
     begun: float

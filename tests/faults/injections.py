@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.faults.cluster import Cluster, GatewayAt
 from tests.faults.link import Link, Way
@@ -44,10 +45,11 @@ Inject = Callable[[Scene], AbstractAsyncContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """`touches`: faults that touch the same part don't overlap. `splits`: two servers may both believe that
-    they are the master while it lasts, so a gateway may show what was committed up to a second ago. `weight`:
-    how often it comes, as against others. `beyond`: no promise covers it, so it comes only where it is asked
-    for, and shows what a safeguard is for that others stand in front of."""
+    """`touches`: faults that touch the same part don't overlap. `splits`: while it lasts, two servers may
+    both believe that they are the master, or a gateway may go on without a Redis that another one reaches; so
+    one may show what was committed up to a second ago. `hold_s`: for how long it is in force. `weight`: how
+    often it comes, as against others. `beyond`: no promise covers it, so it comes only where it is asked for,
+    and shows what a safeguard is for that others stand in front of."""
 
     name: str
     touches: frozenset[str]
@@ -57,17 +59,16 @@ class Injection:
     beyond: bool = False
     of: str = ""
     """'pair' or 'nodes': it needs that kind of Redis."""
+    hold_s: tuple[float, float] = (0.05, 3.0)
 
 
 INJECTIONS: dict[str, Injection] = {}
 
 
-def _injection(
-    name: str, *touches: str, splits: bool = False, weight: int = 1, beyond: bool = False
-) -> Callable[[Inject], Inject]:
+def _injection(name: str, *touches: str, **more: Any) -> Callable[[Inject], Inject]:
     def enter(inject: Inject) -> Inject:
         of = "pair" if "redis" in touches or name == "net-late" else ""
-        INJECTIONS[name] = Injection(name, frozenset(touches), inject, splits, weight, beyond, of)
+        INJECTIONS[name] = Injection(name, frozenset(touches), inject, of=of, **more)
         return inject
 
     return enter
@@ -146,7 +147,22 @@ async def redis_kill(scene: Scene) -> AsyncIterator[None]:
         await redis.start(redis.master)
 
 
-@_injection("redis-pause", "redis")
+@_injection("redis-away", "redis", splits=True, hold_s=(10.0, 60.0))
+@asynccontextmanager
+async def redis_away(scene: Scene) -> AsyncIterator[None]:
+    """For so long that appends go on without it."""
+    redis, dies = scene.cluster.redis, scene.rng.random() < 0.5
+    scene.say(f"Redis master {'killed' if dies else 'stopped'}, for long")
+    server = redis.servers[redis.master]
+    server.kill() if dies else server.pause()
+    try:
+        yield
+    finally:
+        server.resume()
+        await redis.start(redis.master)
+
+
+@_injection("redis-pause", "redis", splits=True)
 @asynccontextmanager
 async def redis_pause(scene: Scene) -> AsyncIterator[None]:
     server = scene.cluster.redis.servers[scene.cluster.redis.master]
@@ -543,7 +559,7 @@ def _link(scene: Scene) -> Link:
     return links[gateway.number]
 
 
-@_injection("net-cut", "network")
+@_injection("net-cut", "network", splits=True)
 @asynccontextmanager
 async def net_cut(scene: Scene) -> AsyncIterator[None]:
     """Connections end in the middle of a request or of its answer, again and again."""
@@ -564,7 +580,7 @@ async def net_cut(scene: Scene) -> AsyncIterator[None]:
         link.heal()
 
 
-@_injection("net-delay", "network")
+@_injection("net-delay", "network", splits=True)
 @asynccontextmanager
 async def net_delay(scene: Scene) -> AsyncIterator[None]:
     link = _link(scene)
@@ -576,7 +592,7 @@ async def net_delay(scene: Scene) -> AsyncIterator[None]:
         link.heal()
 
 
-@_injection("net-hold", "network", weight=2)
+@_injection("net-hold", "network", splits=True, weight=2)
 @asynccontextmanager
 async def net_hold(scene: Scene) -> AsyncIterator[None]:
     """Half open: nothing arrives, one way or both, until the network is back and delivers it all."""
@@ -590,7 +606,7 @@ async def net_hold(scene: Scene) -> AsyncIterator[None]:
         link.heal()
 
 
-@_injection("net-late", "network", weight=3)
+@_injection("net-late", "network", splits=True, weight=3)
 @asynccontextmanager
 async def net_late(scene: Scene) -> AsyncIterator[None]:
     """What is under way on the open connections to Redis arrives late; new connections are fine. So a request
@@ -616,7 +632,7 @@ async def net_late(scene: Scene) -> AsyncIterator[None]:
             link.heal()
 
 
-@_injection("net-swallow", "network")
+@_injection("net-swallow", "network", splits=True)
 @asynccontextmanager
 async def net_swallow(scene: Scene) -> AsyncIterator[None]:
     """Half open for good: bytes vanish, nobody is told; in the end the connections are reset."""
@@ -630,7 +646,7 @@ async def net_swallow(scene: Scene) -> AsyncIterator[None]:
         link.heal()
 
 
-@_injection("net-refuse", "network")
+@_injection("net-refuse", "network", splits=True)
 @asynccontextmanager
 async def net_refuse(scene: Scene) -> AsyncIterator[None]:
     link = _link(scene)

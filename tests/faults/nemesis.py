@@ -17,7 +17,7 @@ from tests.faults.injections import INJECTIONS, Injection, Scene
 from tests.faults.spec import CONFIG, SINGLETONS
 from tests.faults.wire import Caller
 
-HOLD_S = (0.05, 3.0)
+HOLD_LEAST_S = 0.05
 CALM_S = (0.1, 0.8)
 TWO_AT_ONCE = 0.4
 GIVE_UP_S = 20.0
@@ -67,8 +67,8 @@ class Nemesis:
                 stack.callback(_note, fault, scene)
                 await stack.enter_async_context(injection.inject(scene))
                 await asyncio.sleep(self._rng.uniform(0, 0.3))
-            hold_s = self._rng.uniform(*HOLD_S)
-            await asyncio.sleep(min(hold_s, max(until - self._loop.time(), HOLD_S[0])))
+            hold_s = self._rng.uniform(*max(each.hold_s for each in chosen))
+            await asyncio.sleep(min(hold_s, max(until - self._loop.time(), HOLD_LEAST_S)))
         for fault in faults:
             fault.ended = self._loop.time()
         await self.recovered(tuple(fault.name for fault in faults))
