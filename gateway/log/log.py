@@ -46,7 +46,7 @@ TRUST_S = 1.0
 EXPIRE_EVERY_S = 0.1
 TELL_EVERY_S = 0.25
 # A gateway that can't reach Redis says so at each look at Postgres; after this it is gone.
-REACH_KEPT_S = 3.0
+REACH_KEPT_S = 2.0
 # Commits of this gateway wake their followers; those of other gateways are seen at the next look.
 FOLLOW_POLL_S = 0.1
 

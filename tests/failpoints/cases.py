@@ -36,12 +36,13 @@ NOT_ON_THE_WAY = {
     "Scripts.close": "a stop in order, or after a reply that belongs to another call",
     "_for_ever": "after a bug of ours",
     "Log._watch": "by the clock; tried where a scene lasts long enough",
+    "Log._compare_reach": "by the clock",
     "Log._expire": "by the clock",
     "Log._tell": "by the clock",
     "Sweeper.run": "by the clock",
 }
 ONLY_A_BUG_BRINGS = {
-    ("Committer._commit_once", "self._postgres.seal(self._partition.number, run.epoch, '')"),
+    ("Committer._commit_once", "self._postgres.seal(self._partition.number, run.epoch, '', run.mode)"),
     ("Scripts.run", "self.close()"),
 }
 REHEARSALS = 3

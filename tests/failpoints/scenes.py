@@ -234,6 +234,70 @@ async def a_journal_that_is_gone(stage: Stage) -> None:
     await stage.answered()
 
 
+# -- without Redis, for so long that appends go on
+
+
+async def _go_without_redis(stage: Stage) -> None:
+    """A knows the client's key, and reaches no Redis; B does, and follows."""
+    await stage.start_a()
+    stage.redis_link.refuse()
+    await stage.until(lambda: stage.value("SELECT mode = 'direct' FROM partition_log WHERE p = 0"))
+    stage.send(stage.operation())
+    await stage.answered()
+    stage.a.arm()
+
+
+@_scene
+async def a_redis_that_stays_away(stage: Stage) -> None:
+    await _go_known(stage)
+    stage.redis_link.refuse()
+    stage.send(stage.operation(events=2))
+    await stage.answered()
+
+
+@_scene
+async def direct_appends(stage: Stage) -> None:
+    made = await stage.at_b(stage.operation())
+    stream = await _written(stage)
+    await _go_without_redis(stage)
+    stage.send(made)
+    stage.send(stage.operation(stream, expected=1))
+    stage.send(stage.plain(stream, expected=0))
+    await stage.answered()
+
+
+@_scene
+async def a_direct_append_that_is_overtaken(stage: Stage) -> None:
+    await _go_without_redis(stage)
+    await stage.at_b(stage.operation())
+    async with stage.row_locked():
+        first = await _sent_to_b(stage, stage.operation())
+        await stage.commits_wait(1)
+        stage.send(stage.operation())
+        await stage.commits_wait(2)
+    await stage.answered()
+    await first
+
+
+@_scene
+async def no_postgres_for_a_direct_append(stage: Stage) -> None:
+    await _go_without_redis(stage)
+    stage.postgres_link.refuse()
+    stage.send(stage.operation())
+    await stage.until(lambda: stage.passes("Sequencer.run", "self._back_off()"))
+    stage.postgres_link.heal()
+    await stage.answered()
+
+
+@_scene
+async def a_return_to_redis(stage: Stage) -> None:
+    await _go_without_redis(stage)
+    stage.redis_link.heal()
+    await stage.until(lambda: stage.value("SELECT mode = 'redis' FROM partition_log WHERE p = 0"))
+    stage.send(stage.operation())
+    await stage.answered()
+
+
 # -- verifying
 
 

@@ -96,13 +96,17 @@ def _answer(w: World, d: Draft, i: int, kind: str, basis: int, value: int) -> No
 
 def answer_rest(w: World, d: Draft, g: int) -> None:
     """The batch is committed, and with it what the verdicts rest on."""
-    for i in w.of_gateway[g]:
-        if d.pendings[i].stage == HELD and d.pendings[i].extra:
-            _answer(w, d, i, *d.pendings[i].extra)
+    for i in _resting(w, d, g):
+        _answer(w, d, i, *d.pendings[i].extra)
 
 
 def take_back(w: World, d: Draft, g: int) -> None:
     """The batch is not: they are decided anew."""
-    for i in w.of_gateway[g]:
-        if d.pendings[i].stage == HELD and d.pendings[i].extra:
-            d.requeue(i, again=True, extra=())
+    for i in _resting(w, d, g):
+        d.requeue(i, again=True, extra=())
+
+
+def _resting(w: World, d: Draft, g: int) -> list[int]:
+    if not d.gateways[g].direct:
+        return []
+    return [i for i in w.of_gateway[g] if d.pendings[i].stage == HELD and d.pendings[i].extra]
