@@ -15,7 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("gateway/log", "gateway/edge")
 ELSEWHERE = (
-    "announcements", "follow", "bulk", "reader", "followers", "openapi", "ops", "specs", "states", "system",
+    "announcements", "evictor", "follow", "bulk", "reader", "followers", "openapi", "ops", "specs", "states",
+    "system",
 )  # fmt: skip
 """What no single append passes."""
 AWAIT, ENTER = "__failpoint__", "__failpoint_around__"
