@@ -33,12 +33,15 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `form` says how the header holds signatures: `plain` (one, after `prefix`), `pairs` (`t=…,v1=…`),
     `versions` (`v1,… v1a,…`, as Standard Webhooks), `jwt` (a token by `issuer` with digests of what is
-    signed), or `body` (they stand in the JSON body).
-    `key` says what a secret is: its `text`, `hex`, `base64`, a Standard Webhooks key, or a public `spki` key.
+    signed), `message` (HTTP message signatures, which must cover what is signed), `body` (they stand in the
+    JSON body) or `form` (in a form that holds nothing else).
+    `key` says what a secret is: its `text`, `hex`, `base64`, a Standard Webhooks key, a public `spki` key, a
+    `message` key (shared or public, of HTTP message signatures), or a `pair`: `public|private`, where the
+    SHA-1 of the private one signs.
     """
 
     header: str = ""
-    form: Literal["plain", "pairs", "versions", "body", "jwt"] = "plain"
+    form: Literal["plain", "pairs", "versions", "body", "form", "jwt", "message"] = "plain"
     prefix: str = ""
     separator: str = ","
     signature_name: str = ""
@@ -46,7 +49,7 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     algorithm: Literal["hmac", "ecdsa"] = "hmac"
     digest: str = "sha256"
     encoding: Literal["hex", "base64"] = "hex"
-    key: Literal["text", "hex", "base64", "standard", "spki"] = "text"
+    key: Literal["text", "hex", "base64", "standard", "spki", "message", "pair"] = "text"
     signed: tuple[str, ...] = ("body",)
     url_variants: bool = False
     """Also the URL with or without its port, and with `'` as `%27`: senders are not consistent."""
@@ -61,6 +64,10 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body_signature: str | None = None
     body_timestamp: str | None = None
     body_token: str | None = None
+    token_chars_min: int = 1
+    """Shorter tokens are refused: a handshake signs such."""
+    signer_mark: str = ""
+    """In a form that names the signer before each signature, what stands between: `public|…&public|…`."""
     item_signature: str | None = None
     item_signed: tuple[str, ...] = ()
     """Each item of the batch is signed by itself, over these fields with colons between; looked at only where

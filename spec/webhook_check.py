@@ -109,7 +109,7 @@ class _Check:
             actor_id=actor_id,
             tolerance_s=self._tolerance(),
             public_base_url=self._base_url(scheme),
-            handshake=self._handshake(),
+            handshake=self._handshake(scheme),
             verify_token=self._verify_token(),
             data=self._data(),
             headers=self._headers(scheme),
@@ -334,8 +334,11 @@ class _Check:
         )
         return ""
 
-    def _handshake(self) -> Handshake | None:
+    def _handshake(self, scheme: Scheme) -> Handshake | None:
         value = self._declared.get("handshake")
+        if value == "bt_challenge" and not scheme.signer_mark:
+            self._fault("invalid_value", "`bt_challenge` is for the provider `braintree` alone.", "handshake")
+            return None
         if value is None or value in HANDSHAKES:
             return cast(Handshake | None, value)
         self._fault("invalid_value", f"`handshake` is one of {', '.join(HANDSHAKES)}.", "handshake")

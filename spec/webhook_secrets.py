@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -25,6 +26,12 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})+")
 _KEYS = frozenset({"secret", "from", "until"})
 _SPKI_P256 = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d03010703420004")
+_SPKI_ED25519 = bytes.fromhex("302a300506032b6570032100")
+_RSA = bytes.fromhex("06092a864886f70d010101")
+_RSA_BITS_MIN = 2048
+"""Shorter ones are given up by those who say what is safe (NIST SP 800-131A)."""
+
+_PEM = re.compile(r"\s*-----BEGIN PUBLIC KEY-----\s([A-Za-z0-9+/=\s]+)-----END PUBLIC KEY-----\s*")
 _NO_KEY = Key("none", b"")
 
 KeyForm = str
@@ -136,6 +143,17 @@ def _key(text: str, form: KeyForm, pointer: str, report: Report) -> Key:
             octets = strict_base64("".join(text.split()))
             key = Key("ecdsa", octets) if octets is not None and _on_curve(octets) else None
             wanted = "the provider's public key: base64 of SPKI DER, curve P-256"
+        case "message":
+            key = _message_key(text)
+            wanted = (
+                "a shared key as `whsec_` and base64, or a public one as PEM or base64 of SPKI DER: Ed25519, "
+                f"P-256, or RSA of {_RSA_BITS_MIN} bits or more"
+            )
+        case "pair":
+            public, _, private = text.partition("|")
+            signs = hashlib.sha1(private.encode()).digest()  # noqa: S324 (so the provider makes its key)
+            key = Key("hmac", signs) if public and private else None
+            wanted = "the public key, a `|`, and the private key"
         case _:
             return Key("hmac", text.encode())
     if key is None:
@@ -154,6 +172,33 @@ def _standard_key(text: str) -> Key | None:
     if octets is not None and 24 <= len(octets) <= 64:  # the prefix may be left out
         return Key("hmac", octets)
     return Key("hmac", text.encode())
+
+
+def _message_key(text: str) -> Key | None:
+    """A shared key is one only by its prefix: else a public key could be taken for one, which all know."""
+    if text.startswith(("whsec_", "whpk_")):
+        return _standard_key(text)
+    pem = _PEM.fullmatch(text)
+    octets = strict_base64("".join((pem[1] if pem else text).split())) or b""
+    if _on_curve(octets):
+        return Key("ecdsa", octets)
+    if len(octets) == len(_SPKI_ED25519) + 32 and octets.startswith(_SPKI_ED25519):
+        return Key("ed25519", octets.removeprefix(_SPKI_ED25519))
+    return Key("rsa", octets) if _is_rsa(octets) else None
+
+
+def _is_rsa(der: bytes) -> bool:
+    if _RSA not in der[:32]:
+        return False
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+    try:
+        key = load_der_public_key(der)
+    except (ValueError, UnsupportedAlgorithm):
+        return False
+    return isinstance(key, RSAPublicKey) and key.key_size >= _RSA_BITS_MIN
 
 
 def strict_base64(text: str, *, padding_optional: bool = False) -> bytes | None:

@@ -11,12 +11,15 @@ from typing import Final, Literal
 
 from spec.presets import Scheme
 
-Handshake = Literal["url_verification", "hub_challenge", "validation_token", "crc", "cloudevents"]
+Handshake = Literal[
+    "url_verification", "hub_challenge", "validation_token", "crc", "bt_challenge", "cloudevents"
+]
 HANDSHAKES: Final[tuple[Handshake, ...]] = (
     "url_verification",
     "hub_challenge",
     "validation_token",
     "crc",
+    "bt_challenge",
     "cloudevents",
 )
 MASK: Final = "***"
@@ -29,10 +32,10 @@ nothing."""
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What signatures are checked with: `hmac` bytes, an `ed25519` public key (32 bytes), or an `ecdsa` one
-    (SPKI in DER, curve P-256). `none` matches nothing."""
+    """What signatures are checked with: `hmac` bytes, an `ed25519` public key (32 bytes), an `ecdsa` one
+    (SPKI in DER, curve P-256), or an `rsa` one (SPKI in DER). `none` matches nothing."""
 
-    kind: Literal["hmac", "ed25519", "ecdsa", "none"]
+    kind: Literal["hmac", "ed25519", "ecdsa", "rsa", "none"]
     octets: bytes = field(repr=False)
 
 

@@ -21,7 +21,7 @@ from gateway.intake.request import Request
 from gateway.intake.signature import Rejected
 
 PREFIX = b"/_/webhooks/"
-_ALLOWED = {None: "POST, OPTIONS", "hub_challenge": "GET, POST, OPTIONS", "crc": "GET, POST, OPTIONS"}
+_ASKED_BY_GET = ("hub_challenge", "crc", "bt_challenge")
 _METHODS = ("POST", "GET", "OPTIONS")
 _REJECTED = Refusal("unauthorized", "The request's signature is missing, too old or wrong.")
 _ACCEPTED = b'{"ok":true,"event_id":"%b","duplicate":%b}'
@@ -76,7 +76,7 @@ class Webhooks:
 
 
 def _allowed(place: Place) -> str:
-    return _ALLOWED.get(place.source.handshake, "POST, OPTIONS")
+    return "GET, POST, OPTIONS" if place.source.handshake in _ASKED_BY_GET else "POST, OPTIONS"
 
 
 async def _tell(send: Send, result: Result) -> None:

@@ -1,7 +1,7 @@
 """What providers ask before they send: the answers to their handshakes. Pure.
 
 Only a source that declares a handshake answers it. Nothing is written, and nothing is told that the asker did
-not send, but for X's CRC, which is a proof that we know the secret.
+not send, but for X's CRC and Braintree's challenge, which are proofs that we know the secret.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ JSON: Final = b"application/json"
 
 # A CRC is an HMAC by the secret that also signs deliveries: nothing that could be one is signed.
 _CRC_TOKEN = re.compile(r"[A-Za-z0-9_=+/.-]{1,200}")
+_BT_CHALLENGE = re.compile(r"[a-f0-9]{20,32}")
 _ORIGIN = re.compile(rb"[A-Za-z0-9.*:/_-]{1,255}")
 
 
@@ -54,6 +55,8 @@ def handshake(source: Source, request: Request, now_ms: int) -> Answered | None:
             return None if token is None else Answered(token.encode())
         case "crc", b"GET":
             return _crc(source, request, now_ms)
+        case "bt_challenge", b"GET":
+            return _bt_challenge(source, request, now_ms)
         case "cloudevents", b"OPTIONS":
             return _cloudevents(request)
     return None
@@ -98,6 +101,19 @@ def _crc(source: Source, request: Request, now_ms: int) -> Answered | None:
         return REFUSED
     mac = base64.b64encode(hmac.digest(secret.text.encode(), token.encode(), "sha256")).decode()
     return Answered(msgspec.json.encode({"response_token": f"sha256={mac}"}), JSON)
+
+
+def _bt_challenge(source: Source, request: Request, now_ms: int) -> Answered | None:
+    """Braintree's. What is signed here is no delivery: their tokens are longer (`token_chars_min`)."""
+    challenge = query_value(request.query, "bt_challenge")
+    if challenge is None:
+        return None
+    secret = next((each for each in source.secrets if each.valid_at(now_ms) and each.text), None)
+    if secret is None or not source.scheme.signer_mark or not _BT_CHALLENGE.fullmatch(challenge):
+        return REFUSED
+    public, mark, _ = secret.text.partition(source.scheme.signer_mark)
+    mac = hmac.digest(secret.key.octets, challenge.encode(), source.scheme.digest).hex()
+    return Answered(f"{public}{mark}{mac}".encode())
 
 
 def _cloudevents(request: Request) -> Answered | None:

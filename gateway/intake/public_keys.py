@@ -1,4 +1,5 @@
-"""Signatures by a provider's private key: Ed25519 (Standard Webhooks v1a) and ECDSA over P-256 (SendGrid).
+"""Signatures by a provider's private key: Ed25519 (Standard Webhooks v1a) and ECDSA over P-256 (SendGrid);
+these and RSA for HTTP message signatures.
 
 `cryptography` is loaded at the first such signature: most gateways never see one.
 """
@@ -29,7 +30,42 @@ def signed_ecdsa(key: bytes, signature: bytes, content: bytes) -> bool:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.hashes import SHA256
 
-    return _verified(_ecdsa(key), octets, content, ec.ECDSA(SHA256()))
+    return _verified(_loaded(key), octets, content, ec.ECDSA(SHA256()))
+
+
+def signed_ecdsa_raw(key: bytes, signature: bytes, content: bytes) -> bool:
+    """The same with a `signature` of two numbers of 32 bytes, as RFC 9421 writes it."""
+    octets = strict_base64(signature.decode("latin-1"))
+    if octets is None or len(octets) != 64:
+        return False
+    from cryptography.hazmat.primitives.asymmetric import ec, utils
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    r, s = int.from_bytes(octets[:32], "big"), int.from_bytes(octets[32:], "big")
+    return _verified(_loaded(key), utils.encode_dss_signature(r, s), content, ec.ECDSA(SHA256()))
+
+
+def signed_rsa_pss(key: bytes, signature: bytes, content: bytes) -> bool:
+    """`key` is SPKI in DER; SHA-512, with a salt of 64 bytes."""
+    octets = strict_base64(signature.decode("latin-1"))
+    if octets is None:
+        return False
+    from cryptography.hazmat.primitives.asymmetric import padding
+    from cryptography.hazmat.primitives.hashes import SHA512
+
+    pss = padding.PSS(padding.MGF1(SHA512()), salt_length=64)
+    return _verified(_loaded(key), octets, content, pss, SHA512())
+
+
+def signed_rsa(key: bytes, signature: bytes, content: bytes) -> bool:
+    """`key` is SPKI in DER; PKCS #1 v1.5 over SHA-256."""
+    octets = strict_base64(signature.decode("latin-1"))
+    if octets is None:
+        return False
+    from cryptography.hazmat.primitives.asymmetric import padding
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    return _verified(_loaded(key), octets, content, padding.PKCS1v15(), SHA256())
 
 
 def _verified(key: Any, signature: bytes, content: bytes, *how: Any) -> bool:
@@ -50,7 +86,7 @@ def _ed25519(key: bytes) -> Any:
 
 
 @lru_cache(_KEYS_MAX)
-def _ecdsa(key: bytes) -> Any:
+def _loaded(key: bytes) -> Any:
     from cryptography.hazmat.primitives.serialization import load_der_public_key
 
     return load_der_public_key(key)

@@ -16,11 +16,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
 from gateway.admit.strict_json import Malformed, decode
-from gateway.intake import jwt, public_keys
-from gateway.intake.request import BadHeader, Request, as_text, form_pairs, lookup, query_value
+from gateway.intake import jwt, message_signatures, public_keys
+from gateway.intake.message_signatures import Signature
+from gateway.intake.request import (
+    BadHeader,
+    Request,
+    as_text,
+    form_pairs,
+    lookup,
+    query_value,
+    url_variants,
+)
 from spec.presets import Scheme
 from spec.webhooks import Secret, Source
 
@@ -50,6 +58,7 @@ REASONS: Final = (
     "bad_timestamp",
     "outside_tolerance",
     "no_valid_secret",
+    "covers_too_little",
     "mismatch",
 )
 
@@ -73,7 +82,7 @@ def verify(source: Source, request: Request, now_ms: int) -> Verified | Rejected
         return Rejected("no_valid_secret")
     scheme = source.scheme
     try:
-        if scheme.form == "body" or request.one(scheme.header) is not None:
+        if scheme.form in ("body", "form") or request.one(scheme.header) is not None:
             return _by_signature(source, request, live, now_ms)
         if scheme.token_header and (token := request.one(scheme.token_header)) is not None:
             return _first(n for n, secret in live if secret.text and _same(secret.text.encode(), token))
@@ -90,6 +99,8 @@ def _by_signature(
     scheme = source.scheme
     if scheme.form == "jwt":
         return _by_token(source, request, live, now_ms)
+    if scheme.form == "message":
+        return _by_message(source, request, live, now_ms)
     claim = _claim(scheme, request)
     if isinstance(claim, Rejected):
         return claim
@@ -118,6 +129,34 @@ def _by_token(
     return matched if jwt.covers(found, source.scheme.issuer, url, request.body) else Rejected("mismatch")
 
 
+def _by_message(
+    source: Source, request: Request, live: Sequence[tuple[int, Secret]], now_ms: int
+) -> Verified | Rejected:
+    """The first signature that holds; else what is wrong with the last."""
+    verdict: Verified | Rejected = Rejected("no_signature")
+    for each in message_signatures.signatures(request)[:CANDIDATES_MAX]:
+        verdict = _message_verdict(source, request, each, live, now_ms)
+        if isinstance(verdict, Verified):
+            break
+    return verdict
+
+
+def _message_verdict(
+    source: Source, request: Request, signature: Signature, live: Sequence[tuple[int, Secret]], now_ms: int
+) -> Verified | Rejected:
+    if not signature.covers(source.scheme.signed, request):
+        return Rejected("covers_too_little")
+    refused = _time_fault(signature.created, source.scheme, source.tolerance_s, now_ms)
+    if refused is not None:
+        return refused
+    if signature.has_expired(now_ms):
+        return Rejected("outside_tolerance")
+    content = message_signatures.content(signature, request, source.public_base_url)
+    if content is None or ("body" in source.scheme.signed and not message_signatures.is_body_of(request)):
+        return Rejected("mismatch")
+    return _first(n for n, secret in live if message_signatures.signed_by(secret.key, signature, content))
+
+
 def _first(matching: Iterator[int]) -> Verified | Rejected:
     number = next(matching, None)
     return Rejected("mismatch") if number is None else Verified(number)
@@ -131,7 +170,7 @@ def _same(expected: bytes, given: bytes) -> bool:
 
 
 def _claim(scheme: Scheme, request: Request) -> _Claim | Rejected:
-    if scheme.form == "body":
+    if scheme.form in ("body", "form"):
         return _claim_in_body(scheme, request)
     value = request.one(scheme.header) or b""
     timestamp = request.one(scheme.timestamp_header) if scheme.timestamp_header else b""
@@ -167,15 +206,27 @@ def _pairs(scheme: Scheme, value: bytes) -> _Claim | Rejected:
 
 
 def _claim_in_body(scheme: Scheme, request: Request) -> _Claim | Rejected:
-    value = decode(request.body)
+    value = _told_form(scheme, request) if scheme.form == "form" else decode(request.body)
     found = [
         as_text(lookup(value, tuple((path or "").split("."))))
         for path in (scheme.body_signature, scheme.body_timestamp, scheme.body_token)
     ]
     signature, timestamp, token = ["" if text is None else text for text in found]
-    if not signature or not token:
+    if not signature or len(token) < scheme.token_chars_min:
         return Rejected("no_signature")
-    return _Claim(((b"", signature.encode()),), timestamp.encode(), token=token.encode())
+    signed = [("", signature)]
+    if scheme.signer_mark:
+        parts = [part.partition(scheme.signer_mark) for part in signature.split(scheme.separator)]
+        signed = [(signer, text) for signer, _, text in parts[:CANDIDATES_MAX]]
+    found_signatures = tuple((signer.encode(), text.encode()) for signer, text in signed)
+    return _Claim(found_signatures, timestamp.encode(), token=token.encode())
+
+
+def _told_form(scheme: Scheme, request: Request) -> dict[str, str]:
+    """A form's parameters, if they are those that the scheme knows and no more: more would be unsigned."""
+    pairs = (form_pairs(request.body) if request.is_form else None) or []
+    known = [name for name in (scheme.body_signature, scheme.body_timestamp, scheme.body_token) if name]
+    return dict(pairs) if sorted(name for name, _ in pairs) == sorted(known) else {}
 
 
 def _time_fault(timestamp: bytes, scheme: Scheme, tolerance_s: int, now_ms: int) -> Rejected | None:
@@ -198,7 +249,7 @@ def _contents(scheme: Scheme, request: Request, claim: _Claim, base_url: str) ->
     """The bytes that may have been signed: more than one only where a provider is inconsistent itself."""
     urls = [base_url.encode() + request.target] if "url" in scheme.signed else [b""]
     if scheme.url_variants:
-        urls = list(_url_variants(urls[0]))
+        urls = list(url_variants(urls[0]))
     form = _form(request) if "form" in scheme.signed else b""
     if form is None:
         return
@@ -228,23 +279,6 @@ def _form(request: Request) -> bytes | None:
     return b""
 
 
-def _url_variants(url: bytes) -> Iterator[bytes]:
-    """As it is, with the port left out or the scheme's own put in, and with an apostrophe in the query
-    escaped: Twilio signs any of these."""
-    text = url.decode("latin-1")
-    split = urlsplit(text)
-    host = split.netloc.rpartition("@")[2]
-    user = split.netloc.removesuffix(host)
-    bare, colon, _ = host.partition(":") if not host.startswith("[") else (host, "", "")
-    port = {"http": 80, "https": 443}.get(split.scheme, 0)
-    other = split._replace(netloc=user + (bare if colon else f"{bare}:{port}")).geturl()
-    for each in (text, other):
-        path, mark, query = each.partition("?")
-        yield each.encode("latin-1")
-        if "'" in query:
-            yield (path + mark + query.replace("'", "%27")).encode("latin-1")
-
-
 # ---- who signed it ----
 
 
@@ -256,6 +290,8 @@ def _signed_by(
     match key.kind:
         case "hmac":
             wanted = b"v1" if scheme.form == "versions" else b""
+            if scheme.signer_mark:
+                wanted = secret.text.partition(scheme.signer_mark)[0].encode()
             expected = [_mac(scheme, key.octets, content) for content in contents]
             found = [
                 _same(each, given) for each in expected for version, given in signatures if version == wanted
@@ -328,7 +364,7 @@ def sign(source: Source, request: Request, now_ms: int, delivery_id: str) -> Req
         or secret is None
         or secret.key.kind != "hmac"
         or not scheme.header
-        or scheme.form == "jwt"
+        or scheme.form in ("jwt", "message")
     ):
         raise ValueError(
             "this provider signs by a token, within the body, or by a private key: not to be made here"

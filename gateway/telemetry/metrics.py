@@ -352,7 +352,7 @@ _ROWS: Final = (
         "counter",
         ("tenant", "source", "reason"),
         "Requests answered 401, by what is wrong with them: no_signature, bad_header, bad_timestamp, "
-        "outside_tolerance, no_valid_secret, mismatch.",
+        "outside_tolerance, no_valid_secret, covers_too_little, mismatch.",
         "A steady rate of mismatch: the provider's secret was changed. outside_tolerance: a clock is off.",
     ),
     MetricRow(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from spec.errors import Faults
 from spec.model import Spec
@@ -16,7 +20,8 @@ from spec.webhooks import Key, Path, Secret, Unseen
 NAMES = (
     "standard_webhooks", "svix", "stripe", "github", "slack", "shopify", "twilio", "square", "paddle",
     "mailgun", "sendgrid", "linear", "gitlab", "bitbucket", "hubspot", "line", "razorpay",
-    "coinbase_commerce", "gocardless", "adyen", "messagebird", "hmac",
+    "coinbase_commerce", "gocardless", "adyen", "messagebird", "braintree",
+    "http_message_signatures", "hmac",
 )  # fmt: skip
 
 
@@ -73,6 +78,56 @@ def test_a_secret_is_valid_from_a_moment_until_before_another() -> None:
     (secret,) = parsed({}, secrets=[{"secret": "a", "from": "1970-01-01T00:00:01+00:00", "until": 2}]).secrets
     assert [secret.valid_at(ms) for ms in (999, 1000, 1999, 2000)] == [False, True, True, False]
     assert Secret(Key("none", b""), "").valid_at(0)
+
+
+MESSAGES = {"provider": "http_message_signatures", "public_base_url": "https://hooks.example.com"}
+
+
+def pem(public: Any) -> str:
+    text: bytes = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return text.decode()
+
+
+@pytest.mark.parametrize(
+    ("private", "kind"),
+    [
+        (ed25519.Ed25519PrivateKey.generate(), "ed25519"),
+        (ec.generate_private_key(ec.SECP256R1()), "ecdsa"),
+        (rsa.generate_private_key(65537, 2048), "rsa"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_public_keys_are_known_as_pem_and_as_bare_base64(private: Any, kind: str) -> None:
+    text = pem(private.public_key())
+    bare = "".join(text.split("\n")[1:-2])
+    found = parsed({}, **MESSAGES, secrets=[text, "\r\n" + text.replace("\n", "\r\n"), bare]).secrets
+    assert {secret.key for secret in found} == {found[0].key}
+    assert found[0].key.kind == kind
+
+
+def test_a_shared_key_of_message_signatures_is_one_by_its_prefix_alone() -> None:
+    (shared, public) = parsed({}, **MESSAGES, secrets=["whsec_AAAA", "whpk_" + "A" * 43]).secrets
+    assert (shared.key, public.key) == (Key("hmac", b"\0\0\0"), Key("ed25519", bytes(32)))
+    private = ed25519.Ed25519PrivateKey.generate()
+    for no_key in (
+        "AAAA",
+        "A" * 43 + "=",
+        pem(ec.generate_private_key(ec.SECP384R1()).public_key()),
+        pem(rsa.generate_private_key(65537, 1024).public_key()),
+        private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+        base64.b64encode(bytes.fromhex("300d06092a864886f70d010101")).decode(),
+        "whsec_",
+    ):
+        found = parse(document(**MESSAGES, secrets=[no_key]))
+        assert isinstance(found, Faults), no_key
+        assert [fault.code for fault in found] == ["invalid_secret"]
+
+
+def test_a_pair_of_keys_signs_by_the_digest_of_the_private_one() -> None:
+    (secret,) = parsed({}, provider="braintree", secrets=["public|private"]).secrets
+    assert secret.key == Key("hmac", hashlib.sha1(b"private").digest())
+    for no_pair in ("public", "public|", "|private"):
+        assert isinstance(parse(document(provider="braintree", secrets=[no_pair])), Faults)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from gateway.config import Config
 from tests.edge.calls import new_client, refused
 from tests.edge.serving import Served, serving
 from tests.edge.webhooks import SOURCES, Hooks, declared, kept, open_hooks, to
+from tests.intake.senders import of_braintree, of_message
 from tests.telemetry.scrape import scrape
 
 
@@ -286,12 +288,43 @@ async def test_handshakes_are_answered_where_they_are_declared(hooks: Hooks) -> 
     assert response.json() == {"response_token": "sha256=HXvxTdsfShG6k2zC9NVANwFquJBdOugRYHax2vNiiOo="}
     refused(await client.get(f"{hooks.path('x')}?crc_token=%7B%7D"), 403, "forbidden")
 
+    challenge_of = f"{hooks.path('braintree')}?bt_challenge="
+    response = await client.get(f"{challenge_of}20f9f8ed05f77439fe955c977e4c8a53")
+    assert response.text == "integration_public_key|d9b899556c966b3f06945ec21311865d35df3ce4"
+    refused(await client.get(f"{challenge_of}PHhtbD4="), 403, "forbidden")
+    assert (await client.get(hooks.path("braintree"))).status_code == 405
+
     asked = {"webhook-request-origin": "eventemitter.example.com"}
     response = await client.options(hooks.path("clouds"), headers=asked)
     assert response.status_code == 200
     assert response.headers["webhook-allowed-origin"] == "eventemitter.example.com"
     assert response.headers["webhook-allowed-rate"] == "*"
     assert await hooks.events() == []
+
+
+async def test_a_message_signature_holds_for_the_request_as_it_came(hooks: Hooks) -> None:
+    key, path, now_ms = b"k" * 24, hooks.path("messages"), time.time_ns() // 1_000_000
+    request = of_message("hmac-sha256", b'{"a":1}', now_ms, key, path.encode()).request
+    headers = {name.decode(): value.decode() for name, value in request.headers}
+    url = f"{path}?{request.query.decode()}"
+    for other_url, body in ((url, b'{"a":2}'), (f"{url}&c=1", request.body), (path, request.body)):
+        refused(await hooks.client.post(other_url, content=body, headers=headers), 401, "unauthorized")
+    response = await hooks.client.post(url, content=request.body, headers=headers)
+    assert (response.status_code, response.json()["duplicate"]) == (202, False)
+    again = await hooks.client.post(url, content=request.body, headers=headers)
+    assert again.json() == {**response.json(), "duplicate": True}
+
+
+async def test_what_braintree_sends_is_an_event_with_its_form(hooks: Hooks) -> None:
+    request = of_braintree("integration_private_key", 0, b"<notification>some XML</notification>").request
+    body = request.body.replace(b"public%7C", b"integration_public_key%7C")
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    path = hooks.path("braintree")
+    refused(await hooks.client.post(path, content=body + b"&a=1", headers=headers), 401, "unauthorized")
+    response = await hooks.client.post(path, content=body, headers=headers)
+    assert (response.status_code, response.json()["duplicate"]) == (202, False)
+    (event,) = await hooks.events()
+    assert sorted(event["data"]["body"]) == ["bt_payload", "bt_signature"]
 
 
 async def test_an_unsigned_source_takes_what_comes_by_its_id(hooks: Hooks) -> None:

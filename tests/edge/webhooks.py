@@ -89,6 +89,16 @@ SOURCES: dict[str, dict[str, Any]] = {
         "secrets": ["Convoy"],
         "handshake": "crc",
     },
+    "braintree": {
+        "provider": "braintree",
+        "secrets": ["integration_public_key|integration_private_key"],
+        "handshake": "bt_challenge",
+    },
+    "messages": {
+        "provider": "http_message_signatures",
+        "secrets": ["whsec_" + "a2tr" * 8],
+        "public_base_url": "https://hooks.example.com",
+    },
     "clouds": {"unsigned": True, "id_header": "Ce-Id", "handshake": "cloudevents"},
 }
 

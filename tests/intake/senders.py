@@ -8,10 +8,12 @@ import hashlib
 import hmac
 import json
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+from urllib.parse import urlencode
 
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, utils
+from cryptography.hazmat.primitives.hashes import SHA256, SHA512
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from gateway.intake.request import Request
@@ -25,7 +27,7 @@ FORM = "application/x-www-form-urlencoded"
 BY_HEADER = tuple(
     name
     for name, scheme in PRESETS.items()
-    if scheme.header and scheme.key != "spki" and scheme.form != "jwt" and name != "adyen"
+    if scheme.header and scheme.key != "spki" and scheme.form not in ("jwt", "message") and name != "adyen"
 )
 """Providers whose signature is an HMAC in a header."""
 
@@ -89,6 +91,69 @@ def of_standard_v1a(body: bytes, now_ms: int) -> Sent:
     return Sent(made, Request(b"POST", b"/hook", b"", headers, body))
 
 
+def of_braintree(secret: str, now_ms: int, payload: bytes) -> Sent:
+    """In a form, whose payload is base64; `now_ms` stands nowhere."""
+    text = base64.b64encode(payload).decode()
+    mac = hmac.digest(hashlib.sha1(secret.encode()).digest(), text.encode(), "sha1").hex()
+    body = urlencode({"bt_signature": f"other|00&public|{mac}", "bt_payload": text}).encode()
+    made = source("braintree", [f"public|{secret}"])
+    return Sent(made, Request(b"POST", b"/hook", b"", ((b"content-type", FORM.encode()),), body))
+
+
+@cache
+def _rsa_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(65537, 2048)
+
+
+def of_message(
+    algorithm: str,
+    body: bytes,
+    now_ms: int,
+    secret: bytes = b"k" * 32,
+    path: bytes = b"/_/webhooks/main/some",
+    **told: bytes,
+) -> Sent:
+    """A message signature by RFC 9421, over what must be covered; a new key, or `secret` where it is shared.
+    `told` is what else it says of itself."""
+    query, digest = b"a=1&b=%27", hashlib.sha256(body).digest()
+    told = {"created": b"%d" % (now_ms // 1000), "keyid": b'"some"', **told}
+    text = b'("@method" "@target-uri" "content-digest")'
+    text += b"".join(b";%b=%b" % (name.encode(), value) for name, value in told.items())
+    of_body = b"sha-256=:%b:" % base64.b64encode(digest)
+    target = BASE_URL.encode() + path + b"?" + query
+    lines = b'"@method": POST\n"@target-uri": %b\n"content-digest": %b\n"@signature-params": %b'
+    key, octets = _signed_message(algorithm, lines % (target, of_body, text), secret)
+    headers = (
+        (b"content-digest", of_body),
+        (b"signature-input", b"sig=" + text),
+        (b"signature", b"sig=:%b:" % base64.b64encode(octets)),
+    )
+    made = source("http_message_signatures", [key], public_base_url=BASE_URL)
+    return Sent(made, Request(b"POST", path, query, headers, body))
+
+
+def _signed_message(algorithm: str, content: bytes, secret: bytes) -> tuple[str, bytes]:
+    private: Any
+    match algorithm:
+        case "hmac-sha256":
+            mac = hmac.digest(secret, content, "sha256")
+            return "whsec_" + base64.b64encode(secret).decode(), mac
+        case "ed25519":
+            private = ed25519.Ed25519PrivateKey.generate()
+            octets = private.sign(content)
+        case "ecdsa-p256-sha256":
+            private = ec.generate_private_key(ec.SECP256R1())
+            r, s = utils.decode_dss_signature(private.sign(content, ec.ECDSA(SHA256())))
+            octets = r.to_bytes(32, "big") + s.to_bytes(32, "big")
+        case "rsa-pss-sha512":
+            private = _rsa_key()
+            octets = private.sign(content, padding.PSS(padding.MGF1(SHA512()), 64), SHA512())
+        case _:
+            private = _rsa_key()
+            octets = private.sign(content, padding.PKCS1v15(), SHA256())
+    return private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode(), octets
+
+
 def of_mailgun(secret: str, now_ms: int, token: str, data: Any) -> Sent:
     now = str(now_ms // 1000)
     signature = hmac.digest(secret.encode(), f"{now}{token}".encode(), "sha256").hex()
@@ -112,7 +177,7 @@ def of_adyen(secret: bytes, *items: dict[str, Any]) -> Sent:
     return Sent(source("adyen", [secret.hex()]), Request(b"POST", b"/hook", b"", (), body))
 
 
-def of_messagebird(body: bytes, now_ms: int) -> Sent:
+def of_messagebird(body: bytes, now_ms: int, key: bytes = b"key") -> Sent:
     """By a token over digests of URL and body."""
 
     def part(value: object) -> bytes:
@@ -123,7 +188,7 @@ def of_messagebird(body: bytes, now_ms: int) -> Sent:
     claims["url_hash"] = hashlib.sha256(BASE_URL.encode() + path + b"?" + query).hexdigest()
     claims["payload_hash"] = hashlib.sha256(body).hexdigest()
     content = part({"alg": "HS256", "typ": "JWT"}) + b"." + part(claims)
-    mac = base64.urlsafe_b64encode(hmac.digest(b"key", content, "sha256")).rstrip(b"=")
+    mac = base64.urlsafe_b64encode(hmac.digest(key, content, "sha256")).rstrip(b"=")
     headers = ((b"messagebird-signature-jwt", content + b"." + mac),)
-    made = source("messagebird", ["key"], public_base_url=BASE_URL)
+    made = source("messagebird", [key.decode()], public_base_url=BASE_URL)
     return Sent(made, Request(b"POST", path, query, headers, body))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from gateway.intake import message_signatures
+from gateway.intake.handshakes import JSON, Answered, handshake
 from gateway.intake.signature import Rejected, Verified, verify
-from tests.intake.vectors import VECTORS, Vector, vectors
+from tests.intake.vectors import VECTORS, Vector, source, vectors
 
 OURS = (
     "standard-webhooks", "svix", "stripe", "github", "bitbucket", "slack", "shopify", "twilio", "paddle",
@@ -38,9 +40,53 @@ def test_what_a_provider_has_given_up_is_not_taken(vector: Vector) -> None:
     assert isinstance(verify(vector.source, request, vector.now_ms), Rejected)
 
 
-def test_every_other_vector_is_of_a_scheme_that_is_not_taken() -> None:
-    """HTTP message signatures, and two handshakes: one of them is answered (tests/edge/test_webhooks.py)."""
-    tested = {*OURS, "hubspot", "github-sha1-legacy", "messagebird-legacy"}
-    others = Counter(each["scheme"] for each in VECTORS if each["scheme"] not in tested)
-    assert others == {"rfc9421": 8, "braintree-challenge": 1, "x-crc-challenge": 1}
+def test_a_provider_that_signs_by_sha1_alone_is_taken_where_a_spec_says_so() -> None:
+    (vector,) = vectors("github-sha1-legacy")
+    scheme = {"header": "X-Hub-Signature", "prefix": "sha1=", "digest": "sha1"}
+    made = source("hmac", [vector.source.secrets[0].text], **scheme)
+    assert verify(made, vector.request, vector.now_ms) == Verified(1)
+    changed = replace(vector.request, body=vector.request.body + b" ")
+    assert verify(made, changed, vector.now_ms) == Rejected("mismatch")
+
+
+@pytest.mark.parametrize("vector", vectors("rfc9421"), ids=lambda vector: vector.id)
+def test_a_message_signature_is_taken_if_it_covers_method_url_and_body(vector: Vector) -> None:
+    """Of the RFC's examples one does."""
+    verdict = verify(vector.source, vector.request, vector.now_ms)
+    assert verdict == (Verified(1) if vector.id.endswith("B.2.3") else Rejected("covers_too_little"))
+
+
+@pytest.mark.parametrize("vector", vectors("rfc9421"), ids=lambda vector: vector.id)
+def test_every_message_signature_of_the_rfc_holds_for_what_it_covers(vector: Vector) -> None:
+    """By the same verifier, of which nothing is wanted to be covered. One is of a response."""
+    scheme = msgspec.structs.replace(vector.source.scheme, signed=())
+    verdict = verify(replace(vector.source, scheme=scheme), vector.request, vector.now_ms)
+    (signature,) = message_signatures.signatures(vector.request)
+    made = message_signatures.content(signature, vector.request, vector.source.public_base_url)
+    if vector.id.endswith("B.2.4"):
+        assert (verdict, made) == (Rejected("mismatch"), None)
+    else:
+        assert (verdict, made) == (Verified(1), vector.content.encode())
+
+    key, content = vector.source.secrets[0].key, vector.content.encode()
+    assert signature.octets == vector.expected.encode()
+    assert message_signatures.signed_by(key, signature, content)
+    assert not message_signatures.signed_by(key, signature, content + b" ")
+    first = b"A" if signature.octets[:1] != b"A" else b"B"
+    other = replace(signature, octets=first + signature.octets[1:])
+    assert not message_signatures.signed_by(key, other, content)
+
+
+def test_challenges_are_answered_as_published() -> None:
+    (crc,), (braintree,) = vectors("x-crc-challenge"), vectors("braintree-challenge")
+    answered = handshake(crc.source, crc.request, crc.now_ms)
+    assert answered == Answered(b'{"response_token":"%b"}' % crc.expected.encode(), JSON)
+    answered = handshake(braintree.source, braintree.request, braintree.now_ms)
+    assert answered == Answered(braintree.expected.encode())
+
+
+def test_there_is_no_other_vector() -> None:
+    tested = {*OURS, "hubspot", "github-sha1-legacy", "messagebird-legacy", "rfc9421"}
+    tested |= {"x-crc-challenge", "braintree-challenge"}
+    assert {each["scheme"] for each in VECTORS} == tested
     assert len(VECTORS) == 141

@@ -25,6 +25,9 @@ PROVIDERS = {
     "github-sha1-legacy": "github",
     "coinbase-commerce": "coinbase_commerce",
     "generic-hmac-hex": "hmac",
+    "x-crc-challenge": "hmac",
+    "braintree-challenge": "braintree",
+    "rfc9421": "http_message_signatures",
 }
 
 
@@ -35,6 +38,10 @@ class Vector:
     request: Request
     now_ms: int
     valid: bool
+    content: str
+    """What is signed, where it is published."""
+    expected: str
+    """The signature, or the answer to a challenge."""
 
 
 def source(provider: str, secrets: list[Any], **more: Any) -> Source:
@@ -73,8 +80,12 @@ def _vector(vector: dict[str, Any]) -> Vector:
         headers["content-type"] = "application/x-www-form-urlencoded"
     url = urlsplit(sent.get("url", "https://example.com/hook"))
     more: dict[str, Any] = {}
-    if scheme in ("twilio", "square", "hubspot", "messagebird-jwt", "messagebird-legacy"):
+    if scheme in ("twilio", "square", "hubspot", "messagebird-jwt", "messagebird-legacy", "rfc9421"):
         more["public_base_url"] = f"{url.scheme}://{url.netloc}"
+    if scheme.endswith("-challenge"):
+        more |= {"x-crc-challenge": {"header": "X-Signature", "handshake": "crc"}}.get(
+            scheme, {"handshake": "bt_challenge"}
+        )
     if scheme == "adyen-item":
         body = _adyen(json.loads(body), vector["expected_signature"])
     if scheme == "generic-hmac-hex":
@@ -83,9 +94,7 @@ def _vector(vector: dict[str, Any]) -> Vector:
         more["digest"] = vector["algorithm"].removeprefix("hmac-")
     return Vector(
         vector["id"],
-        source(
-            PROVIDERS.get(scheme, scheme), vector.get("secrets") or [vector.get("public_key", "none")], **more
-        ),
+        source(PROVIDERS.get(scheme, scheme), _secrets(vector), **more),
         Request(
             sent["method"].encode(),
             url.path.encode(),
@@ -95,7 +104,16 @@ def _vector(vector: dict[str, Any]) -> Vector:
         ),
         1000 * (vector.get("now") or _time_in(headers, body)),
         vector["valid"],
+        vector.get("signed_content", ""),
+        vector.get("expected_signature", ""),
     )
+
+
+def _secrets(vector: dict[str, Any]) -> list[str]:
+    """As a spec has them: a shared key of HTTP message signatures by its prefix."""
+    secrets: list[str] = vector.get("secrets") or [vector.get("public_key", "none")]
+    shared = vector["scheme"] == "rfc9421" and "secrets" in vector
+    return [f"whsec_{text}" for text in secrets] if shared else secrets
 
 
 def _adyen(item: dict[str, Any], signature: str) -> bytes:
@@ -106,5 +124,5 @@ def _adyen(item: dict[str, Any], signature: str) -> bytes:
 def _time_in(headers: dict[str, str], body: bytes) -> int:
     """Where a vector names no clock, its own time."""
     text = json.dumps(headers) + body.decode()
-    found = re.search(r'(?:t=|ts=|"[a-z-]*time(?:stamp)?\\?": ?\\?")([0-9]{10})', text)
+    found = re.search(r'(?:t=|ts=|created=|"[a-z-]*time(?:stamp)?\\?": ?\\?")([0-9]{10})', text)
     return int(found[1]) if found else 1_700_000_000
