@@ -3,7 +3,7 @@
     python -m tests.bench.direct [--seconds 60] [--connections 64] [--streams 1000] [--pause]
 
 before    with Redis, a sixth of the time
-away      from the moment when Redis is killed (or stopped: --pause), the stall until direct mode included
+away      from a moment before Redis is killed (or stopped: --pause), the stall until direct mode included
 back      from its return: seconds until appends take it again
 after     with Redis again, a sixth of the time; its streams are cold
 """
@@ -24,14 +24,17 @@ from tests.bench.measured import Measured
 from tests.bench.stand import Served, Stand, open_stand
 
 BACK_WITHIN_S = 30.0
+LEAD_S = 1.5
+"""From the start of the load to the fault: measuring has begun by then, so that the stall is part of it."""
 
 
 async def measure(stand: Stand, options: argparse.Namespace) -> None:
     redis, seconds = stand.servers.redis, options.seconds
     async with stand.gateway() as served:
         _tell("before", await _appends(stand, served, options, seconds / 6))
-        redis.pause() if options.pause else redis.kill()
         away = asyncio.create_task(_appends(stand, served, options, seconds))
+        await asyncio.sleep(LEAD_S)
+        redis.pause() if options.pause else redis.kill()
         begun = time.monotonic()
         await _until_mode(served, "direct")
         stalled_s = time.monotonic() - begun

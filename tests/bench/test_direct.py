@@ -1,0 +1,23 @@
+"""The bench of direct mode in short, so that it can't rot."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.faults.cluster import ROOT
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_appends_go_on_while_redis_is_away_and_it_is_used_again() -> None:
+    argv = [sys.executable, "-m", "tests.bench.direct", "--seconds", "6", "--connections", "8"]
+    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
+    assert ended.returncode == 0, ended.stderr
+    told = {line.split()[0]: line for line in ended.stdout.splitlines()[1:]}
+    assert told.keys() == {"before", "away", "back", "after"}
+    for name in ("before", "away", "after"):
+        assert "× 201" in told[name]
+        assert told[name].count("×") == 1, told[name]
