@@ -82,7 +82,7 @@ def _mode(served: Served) -> str | None:
 
 def _tell(name: str, measured: Measured, more: str = "") -> None:
     latencies = ", ".join(f"{each} {ms:.1f} ms" for each, ms in measured.latency_ms.items())
-    cpu = ", ".join(f"{each} {us:.0f}" for each, us in measured.cpu_us.items())
+    cpu = ", ".join(f"{each} {us:.0f}" for each, us in measured.cpu_us.items() if us > 0)
     answers = ", ".join(f"{count} × {status}" for status, count in measured.answers.items())
     rate = f"{measured.per_s:,.0f}/s for {measured.seconds:.0f} s"
     print(f"{name:8} {rate}: {latencies}; CPU in µs an append: {cpu}; {answers}{more}", flush=True)
