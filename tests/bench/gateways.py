@@ -206,7 +206,7 @@ def _traffic(served: Served, key: str, connections: int, seconds: float, number:
         seconds=seconds,
         warm_up_s=WARM_UP_S,
         paths=[orders.append_path(each) for each in orders.keys(STREAMS)],
-        expected=201,
+        expected=(201,),
         method="POST",
         headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
         body=orders.append_body(),

@@ -31,6 +31,7 @@ SCENARIOS = {
     "floor/commit": "floor/commit",
     "read/state/": f"read/state/{CONNECTIONS}",
     "bulk": "bulk/1",
+    "webhook/hot": f"webhook/hot/{CONNECTIONS}",
     "growth/stored_2000/state": f"growth/stored_2000/state/{CONNECTIONS}",
     "growth/streams_1/": f"growth/streams_1/{CONNECTIONS}",
 }
@@ -167,3 +168,12 @@ def test_the_feeds_benchmark_says_what_it_measured() -> None:
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^backfill: 2,000 events .*/s; gateway at most [0-9]+ MiB", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_gateways_benchmark_says_what_it_measured() -> None:
+    options = ["--seconds", "0.3", "--rounds", "1", "--only", "even"]
+    argv = [sys.executable, "-m", "tests.bench.gateways", *options]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^even +[0-9,]+/s .*; swaps [0-9.]+; ", done.stdout, re.MULTILINE)
