@@ -34,15 +34,15 @@ BOUND_WITHOUT_MAXMEMORY: Final = 1024 * 1024 * 1024
 # Eviction begins here. The rest is for what comes between two looks, for clients' buffers and for a rewrite
 # of the append-only file.
 _NEAR = 0.85
-# From here on it takes no rests, or appends would be refused before long.
+# From here on it takes short rests and more at once, or appends would be refused before long.
 _HURRY = 0.92
 _NOTHING_HELPS = 0.97
 _SAMPLE = 512
 """Streams named a step: the script that looks at them holds Redis up for less than a millisecond."""
 _RELIEVE_S = 1.0
 _FRUITLESS_MOST = 16
-# Unless in a hurry, a step is followed by a rest of three times its length.
-_REST = 3.0
+# A step is followed by a rest of so many times its length.
+_REST, _REST_IN_A_HURRY = 3.0, 1.0
 # So many ages of a step are kept, so many in all. The oldest quarter goes, in a hurry the older half.
 _AGES_A_STEP, _AGES_KEPT = 128, 1024
 _OLD, _OLD_IN_A_HURRY = 0.75, 0.5
@@ -184,7 +184,7 @@ class Evictor:
             (partition,) = random.choices(self._partitions, self._weights)  # noqa: S311
             fruitless = 0 if await self.evict(partition) else fruitless + 1
             hurry = self._fullness.get(partition.number, 0) >= _HURRY
-            await asyncio.sleep(0 if hurry else _REST * (self._loop.time() - begun))
+            await asyncio.sleep((_REST_IN_A_HURRY if hurry else _REST) * (self._loop.time() - begun))
         if fruitless and self._fullest >= _NOTHING_HELPS:
             logger.warning("redis_full", extra={"fullness": round(self._fullest, 3)})
 

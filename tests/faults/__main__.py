@@ -48,6 +48,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="two gateways over a Redis Cluster: three masters, 3 replicas",
     )
+    parser.add_argument(
+        "--set", nargs="+", metavar="SLUICE_NAME=VALUE", default=[], help="of the gateways, in every episode"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", default=None, help="write the report there too")
     parser.add_argument("--bad", choices=[*BUILDS, *GOOD], help="run a known-bad build until it is caught")
     parser.add_argument("--all-bad", action="store_true", help="each of them, and a table")
@@ -60,7 +63,10 @@ async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
     usual = IN_A_CLUSTER if asked.cluster else USUAL
     faults, seed, left_s = tuple(asked.only or usual), asked.seed, asked.minutes * 60
     while left_s > 1:
-        plan = Plan(seed, min(EPISODE_S, left_s), asked.gateways, faults, spread=asked.cluster)
+        plan = Plan(
+            seed, min(EPISODE_S, left_s), asked.gateways, faults, spread=asked.cluster,
+            settings=_settings(asked),
+        )  # fmt: skip
         result = await run_episode(plan)
         results.append(result)
         report.episode(result, console)
@@ -71,14 +77,19 @@ async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
     return results
 
 
-async def run_bad(name: str, seed: int, minutes: float, gateways: int, only: list[str] | None) -> Result:
+def _settings(asked: argparse.Namespace) -> dict[str, str]:
+    return dict(each.split("=", 1) for each in asked.set)
+
+
+async def run_bad(name: str, asked: argparse.Namespace) -> Result:
     """Episodes with a known-bad build until it is caught; the last one, with the seconds of all."""
-    seconds, build = 0.0, (BUILDS | GOOD)[name]
+    seconds, build, seed, minutes = 0.0, (BUILDS | GOOD)[name], asked.seed, asked.minutes
+    settings = dict(build.settings) | _settings(asked)
     while True:
         plan = Plan(
-            seed, min(BAD_EPISODE_S, minutes * 60 - seconds), gateways, tuple(only or build.faults or USUAL),
-            argv=argv(name), check_every_s=BAD_CHECK_EVERY_S, digests=build.digests, harm=build.harm,
-            keeps=False,
+            seed, min(BAD_EPISODE_S, minutes * 60 - seconds), asked.gateways,
+            tuple(asked.only or build.faults or USUAL), argv=argv(name), check_every_s=BAD_CHECK_EVERY_S,
+            digests=build.digests, harm=build.harm, settings=settings, keeps=False,
         )  # fmt: skip
         result = await run_episode(plan)
         seconds += result.seconds
@@ -94,7 +105,7 @@ async def _main(asked: argparse.Namespace, console: Console) -> int:
     if names:
         caught = {}
         for name in names:
-            caught[name] = await run_bad(name, asked.seed, asked.minutes, asked.gateways, asked.only)
+            caught[name] = await run_bad(name, asked)
             report.bad(name, caught[name], console)
         report.bad_table(caught, console)
         return 0 if all(each.violations for each in caught.values()) else 1

@@ -19,13 +19,15 @@ import msgspec
 @dataclass(frozen=True, slots=True)
 class Build:
     """`digests` False: its row digests differ by design, so the check takes them as they are stored, and has
-    to find the harm that they do. `faults`: those that it is tried under, instead of all; `harm`: the kinds
-    of violations that count, where a good build is not without the others under these faults."""
+    to find the harm that they do. `faults`: those that it is tried under, instead of all; `settings`: of the
+    gateways; `harm`: the kinds of violations that count, where a good build is not without the others under
+    these faults."""
 
     what: str
     spoil: Callable[[], None]
     digests: bool = True
     faults: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
     harm: frozenset[str] | None = None
 
 
@@ -136,6 +138,14 @@ def _direct_without_swap() -> None:
     )
 
 
+def _evict_anything() -> None:
+    _edit("return seq and seq <= p.c and seq or nil", "return seq", "evict")
+
+
+def _evict_unnoted() -> None:
+    _edit("return then_in == epoch and tonumber(then_q) >= p.e", "return then_in == epoch")
+
+
 def _replaced(text: str, old: str, new: str) -> str:
     assert old in text, f"{old!r} is not there any more"
     return text.replace(old, new)
@@ -165,6 +175,8 @@ def _nothing() -> None:
 HARM = frozenset({"lost", "doubled", "reordered", "phantom", "corrupted", "gap", "chain", "identity"})
 CHANGED_BYTES = ("redis-rot", "gateway-kill", "redis-kill", "net-hold")
 CUT_OFF = ("net-refuse", "net-hold", "net-swallow", "gateway-kill")
+EVICTING = (("SLUICE_REDIS_BYTES_MAX", "1048576"),)
+"""Less than an empty Redis takes: eviction never ends."""
 SET_BACK = ("redis-set-back", "gateway-pause", "net-hold", "redis-pause")
 
 BUILDS: dict[str, Build] = {
@@ -182,6 +194,12 @@ BUILDS: dict[str, Build] = {
         "goes direct without the swap of the mode", _direct_without_swap, faults=CUT_OFF
     ),
     "no-call-number": Build("lets a late script call run after a later one", _no_call_number),
+    "evict-anything": Build("evicts streams that are not all committed", _evict_anything, settings=EVICTING),
+    "evict-unnoted": Build(
+        "believes what Postgres said of a stream before it came and was evicted",
+        _evict_unnoted,
+        settings=EVICTING,
+    ),
 }
 GOOD = {
     "good-set-back": Build(

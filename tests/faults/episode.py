@@ -9,7 +9,7 @@ import asyncio
 import random
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +39,8 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "SLUICE_SEQUENCE_APPENDS_MAX": ("2", "16", "96"),
     "SLUICE_COMMIT_ROWS_MAX": ("20", "500"),
     "SLUICE_JOURNAL_KEEP_S": ("0", "1", "600"),
-    "SLUICE_STREAM_TAIL": ("8", "256"),
+    "SLUICE_STREAM_TAIL": ("2", "8", "256"),
+    "SLUICE_REDIS_BYTES_MAX": ("", "1048576"),  # less than an empty Redis takes: eviction never ends
     "SLUICE_DIRECT_AFTER_S": ("0.1", "0.5", "1"),
     "SLUICE_REDIS_STABLE_S": ("1",),
 }
@@ -61,6 +62,8 @@ class Plan:
     """The kinds of violations that count; None: all."""
     spread: bool = False
     """Over a Redis Cluster of three masters with a replica each, instead of a pair."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the gateways, instead of those that the seed chooses."""
     keeps: bool = True
     """Whether everything is kept where there is a violation."""
 
@@ -114,7 +117,7 @@ class _Episode:
         self._loop = asyncio.get_running_loop()
         rng = random.Random(f"{plan.seed}/settings")
         self._settings = {name: rng.choice(choices) for name, choices in SETTINGS.items()}
-        self._settings["SLUICE_SHUTDOWN_S"] = "5"
+        self._settings |= {"SLUICE_SHUTDOWN_S": "5", **plan.settings}
 
     async def run(self) -> Result:
         plan = self._plan

@@ -65,6 +65,8 @@ class RedisModel:
     at_c: str | None = None  # chain at c
     claims: tuple[dict[bytes, str], dict[bytes, str]] = field(default_factory=lambda: ({}, {}))
     calls: dict[str, int] = field(default_factory=dict)
+    lengths: dict[Stream, int] | None = field(default_factory=dict)
+    """Of every stream, here or not, in the history that this Redis continues; None: not known any more."""
 
     def closed(self, epoch: int) -> bytes | None:
         if self.epoch != epoch:
@@ -145,7 +147,9 @@ class RedisModel:
         if placed:
             self.past = f"{self.past} {self.q}:{self.h}"[-480:]
         for each in placed:
-            self.heads[each.append.stream] = each.first_version + len(each.append.events) - 1
+            last = each.first_version + len(each.append.events) - 1
+            self._follows(each, last)
+            self.heads[each.append.stream] = last
             self.journal[each.last_seq] = each
             turn = each.last_seq // self.w
             if turn > current:
@@ -154,6 +158,18 @@ class RedisModel:
             claim = f"{each.last_seq}:{len(each.append.events)}:{each.append.request_digest.hex()}"
             self.claims[current % 2].update(dict.fromkeys(each.append.identities, claim))
             self.q, self.h = each.last_seq, each.chain
+
+    def _follows(self, each: Entry, last: int) -> None:
+        """Whatever was evicted and looked up: it stands where its stream ends."""
+        if self.lengths is not None:
+            stream = each.append.stream
+            assert each.first_version == self.lengths.get(stream, 0) + 1
+            self.lengths[stream] = last
+
+    def evict(self, stream: Stream, last_seq: int) -> None:
+        if self.heads is not None:
+            del self.heads[stream]
+        self.e = max(self.e, last_seq)
 
 
 def _earlier(append: Append, claimed: dict[bytes, str]) -> bytes | None:

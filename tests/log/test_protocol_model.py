@@ -53,6 +53,7 @@ P = 3
 """The partition that tests/log/scripted.py calls scripts on."""
 WINDOW = 12
 IDENTITY_WINDOW = 8
+TAIL = 2
 STEPS, EXAMPLES = 40, 40
 
 Answers = tuple[list[int | bytes], list[Entry], tuple[int, str]]
@@ -126,6 +127,7 @@ class Gateway:
     batch: Batch | None = None
     runs: list[Run] = field(default_factory=list)
     late: list[Call] = field(default_factory=list)
+    hints: dict[Stream, str] = field(default_factory=dict)
 
     def back(self, appends: list[Append]) -> None:
         self.waiting += [each for each in appends if each not in self.waiting]
@@ -194,7 +196,7 @@ class Protocol(RuleBasedStateMachine):
             Verifier(ours, self.reads, f"g{number}", IDENTITY_WINDOW, changes),
             connection,
             Journal(ours, self.reads, connection),
-            Reader(partition, ours, self.reads, metrics, 256),
+            Reader(partition, ours, self.reads, metrics, TAIL),
             Direct(partition, self.reads, None, None, None, telemetry),  # type: ignore[arg-type]
         )
 
@@ -295,16 +297,52 @@ class Protocol(RuleBasedStateMachine):
         self._answered(gateway, call, answers)
 
     async def _hint(self, gateway: Gateway, stream: Stream) -> str:
-        """What a gateway that met this stream cold has from Postgres."""
+        """What a gateway that met this stream cold has from Postgres, now or from before."""
+        if stream in gateway.hints:
+            return gateway.hints.pop(stream)
         found = self.redis_model
         return f"{gateway.partition.epoch}.{found.q if found else 0}:{self.pg.length(stream)}"
+
+    @rule(g=GATEWAYS, stream=STREAMS)
+    def meet_a_cold_stream(self, g: int, stream: int) -> None:
+        """Remembers what Postgres says of it, for a later call."""
+        gateway, model, which = self.gateways[g], self.redis_model, self.streams[stream]
+        if model is None or model.closed(gateway.partition.epoch) is not None or model.heads is None:
+            return
+        if which not in model.heads:
+            gateway.hints[which] = f"{model.epoch}.{model.q}:{self.pg.length(which)}"
+
+    @rule(g=GATEWAYS, stream=STREAMS)
+    def evict(self, g: int, stream: int) -> None:
+        if self.gateways[g].partition.epoch:
+            self.run(self._evict(self.gateways[g], self.streams[stream]))
+
+    async def _evict(self, gateway: Gateway, stream: Stream) -> None:
+        partition, keys = gateway.partition, gateway.partition.keys
+        entries = await self.redis.xrevrange(keys.stream(stream), count=1)
+        told = partition.committed_seq, partition.committed_chain
+        reply = await gateway.scripted.scripts.run(
+            "evict", (keys.meta, keys.journal, keys.heads, keys.stream(stream)),
+            (partition.epoch, *told, 0, 0, 1),
+        )  # fmt: skip
+        model = self.redis_model
+        why = b"missing" if model is None else model.closed(partition.epoch)
+        if model is None or why is not None:
+            assert reply == [b"FENCED", why]
+            return
+        model.advance(told)
+        last_seq = int(next(iter(entries[0][1]))) if entries else None
+        goes = last_seq is not None and last_seq <= model.c
+        assert reply[2] == goes
+        if last_seq is not None and goes:
+            model.evict(stream, last_seq)
 
     async def _call(self, gateway: Gateway, call: Call) -> Answers | None:
         """The script and the model do the same; None where both fence."""
         gateway.scripted.epoch = call.epoch
         reply = await gateway.scripted.sequence(
             *call.appends, hints=call.hints, window=call.window, told=call.told, looked_up=call.looked_up,
-            number=call.number, caller=call.caller,
+            number=call.number, caller=call.caller, tail=TAIL,
         )  # fmt: skip
         model = self.redis_model
         why = b"missing" if model is None else model.closed(call.epoch)
@@ -530,7 +568,10 @@ class Protocol(RuleBasedStateMachine):
         if not goes_on:
             pg.epoch += 1
             seq, chain = pg.place
-            self.redis_model = RedisModel(pg.epoch, IDENTITY_WINDOW, seq, chain, seq, seq, at_c=chain)
+            lengths = {each: pg.length(each) for each in self.streams}
+            self.redis_model = RedisModel(
+                pg.epoch, IDENTITY_WINDOW, seq, chain, seq, 0, at_c=chain, lengths=lengths
+            )
             pg.mode = REDIS
 
     # -- reading
@@ -623,6 +664,7 @@ class Protocol(RuleBasedStateMachine):
         if self.kept is not None:
             self.run(self._restore())
             self.redis_model = copy.deepcopy(self.kept)
+            self.redis_model.lengths = None
             self.old_reads_in = self.pg.epoch
 
     @rule()
@@ -707,6 +749,7 @@ class Protocol(RuleBasedStateMachine):
         gateway = self.gateways[0]
         for each in self.gateways:
             each.runs.clear()
+            each.hints.clear()
             each.partition.reach.answered(asyncio.get_running_loop().time())
         for _ in range(3):
             await self._verify(gateway)

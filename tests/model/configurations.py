@@ -94,6 +94,16 @@ HELD = {
             budget=2,
         ),
     ),
+    "eviction": Case(
+        "streams evicted as soon as they may be, calls with hints from before that, late ones too",
+        Scenario(
+            appends=(_ONE, _TWO, Append(0, 3, stream=1)),
+            cold=True,
+            faults=("evict", "delay call"),
+            budget=2,
+            epochs=2,
+        ),
+    ),
     "torn scripts": Case(
         "scripts that fail half-way, replies lost, crashes",
         Scenario(appends=(_ONE, _TWO), faults=("tear", "lose reply", "crash"), budget=2),
@@ -115,13 +125,13 @@ HELD = {
         ),
     ),
     "reads": Case(
-        "a read of what is in doubt, while Redis is wiped and what was in doubt is sequenced anew",
+        "a read of what is in doubt, while Redis is wiped and that is sequenced anew, or streams are evicted",
         Scenario(
             appends=(_ONE, Append(1, 2, stream=1), Append(1, 3)),
             cold=True,
             reads=True,
             epochs=2,
-            faults=("wipe",),
+            faults=("wipe", "evict"),
             budget=1,
         ),
     ),

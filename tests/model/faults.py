@@ -88,12 +88,14 @@ def _restarted(s: State, n: int, node: Node) -> State:
 
 
 def _evict(w: World, s: State, n: int, data: Data) -> Iterator[State]:
-    heads = w.histories.heads
-    for stream, head in enumerate(heads[data.h]):
-        if data.hot >> stream & 1 and head and head == heads[data.c][stream]:
+    for stream in range(w.scenario.streams):
+        last = w.histories.last_seq(data.h, stream)
+        committed = last <= w.histories.seq[data.c] or w.rules.evicts == "anything"
+        if data.hot >> stream & 1 and last and committed:
             w.step = ("FAULT stream {} is evicted from Redis {}", stream, n)
             d = Draft(s, faults=1)
-            d.data(n, data._replace(hot=data.hot & ~(1 << stream), gen=data.gen + 1))
+            hot, evicted = data.hot & ~(1 << stream), max(data.evicted, last)
+            d.data(n, data._replace(hot=hot, evicted=evicted))
             yield d.state()
 
 

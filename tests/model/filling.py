@@ -16,7 +16,7 @@ def steps(w: World, s: State) -> Iterator[State]:
     match s.read:
         case ():
             yield from _miss(w, s)
-        case ("misses", g, n, epoch, generation, stream):
+        case ("misses", g, n, epoch, as_of, stream):
             head = w.histories.heads[s.history][stream]
             w.step = (
                 "the read by gateway {} takes {} events of stream {} from Postgres",
@@ -26,7 +26,7 @@ def steps(w: World, s: State) -> Iterator[State]:
             )
             d = Draft(s)
             named = epoch if w.rules.hint_epoch else s.gateways[g].epoch
-            d.read = ("fills", n, named, generation, stream, head) if head else ("answered",)
+            d.read = ("fills", n, named, as_of, stream, head) if head else ("answered",)
             yield d.state()
         case ("fills", *about):
             yield from _fill(w, s, *about)
@@ -42,19 +42,19 @@ def _miss(w: World, s: State) -> Iterator[State]:
                 if not data.hot >> stream & 1:
                     w.step = ("a read by gateway {} misses stream {} in Redis {}", g, stream, n)
                     d = Draft(s)
-                    d.read = ("misses", g, n, data.epoch, data.gen, stream)
+                    d.read = ("misses", g, n, data.epoch, w.histories.seq[data.h], stream)
                     yield d.state()
 
 
 def _fill(w: World, s: State, *about: Any) -> Iterator[State]:
-    n, epoch, generation, stream, head = about
+    n, epoch, as_of, stream, head = about
     node = s.nodes[n]
     data = script.opened(w, node, epoch)
     w.step = ("Redis {} is filled with {} events of stream {}", n, head, stream)
     d = Draft(s)
     d.read = ("answered",)
     missing = data is not None and not data.hot >> stream & 1
-    if data is not None and missing and (generation == data.gen or not w.rules.generation):
+    if data is not None and missing and (as_of >= data.evicted or not w.rules.evicted):
         here = w.histories.heads[data.h][stream]
         if head < here:
             raise Broken(f"stream {stream} is filled with {head} events and has {here}")

@@ -63,6 +63,15 @@ class Histories:
         """The rows that lead from one history to another that continues it."""
         return self.rows[after][len(self.rows[before]) :]
 
+    def last_seq(self, history: int, stream: int) -> int:
+        """Of the stream's last event; 0: it has none."""
+        last = seq = 0
+        for append, _ in self.rows[history]:
+            seq += self._appends[append].events
+            if self._appends[append].stream == stream:
+                last = seq
+        return last
+
     def extended(self, history: int, rows: tuple[Row, ...]) -> int:
         for append, version in rows:
             history = self.after(history, append, version)

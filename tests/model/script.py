@@ -107,8 +107,8 @@ class _Call:
             return self._w.histories.heads[self.h][stream] + (data.torn == stream + 1)
         if not hint:
             return None
-        epoch, generation, head = hint
-        outlived = (rules.generation and generation != data.gen) or (rules.hint_epoch and epoch != data.epoch)
+        epoch, as_of, head = hint
+        outlived = (rules.evicted and as_of < data.evicted) or (rules.hint_epoch and epoch != data.epoch)
         return None if outlived else head
 
     def _write(self, append: int, head: int) -> None:
@@ -158,9 +158,8 @@ def installed(w: World, node: Node, server: int, epoch: int, history: int) -> Da
         return None
     if data is not None and data.epoch >= epoch and w.rules.install_epoch:
         return None
-    generation = 1 if data is None else data.gen + 1
-    return fresh(server, epoch, history, generation)
+    return fresh(server, epoch, history)
 
 
-def fresh(server: int, epoch: int, history: int, generation: int) -> Data:
-    return Data(epoch, server, history, history, history, generation, 0, 0, 0)
+def fresh(server: int, epoch: int, history: int) -> Data:
+    return Data(epoch, server, history, history, history, 0, 0, 0, 0)

@@ -16,6 +16,8 @@ def steps(w: World, s: State, g: int) -> Iterator[State]:
     gateway = s.gateways[g]
     if gateway.phase and gateway.phase[0] == "call":
         yield from _calls(w, s, g, *gateway.phase[1:])
+    elif gateway.phase == ("cold",):
+        yield from _look_at_heads(w, s, g)
     elif gateway.direct:
         return
     elif not gateway.phase and gateway.open and len(gateway.runs) < 2:
@@ -91,7 +93,7 @@ def hinted(w: World, s: State, batch: tuple[int, ...], data: Data) -> tuple[Item
     if w.scenario.cold:
         return tuple([(i, s.pendings[i].extra) for i in batch])
     heads = w.histories.heads[s.history]
-    return tuple([(i, (data.epoch, data.gen, heads[w.appends[i].stream])) for i in batch])
+    return tuple([(i, (data.epoch, w.histories.seq[data.h], heads[w.appends[i].stream])) for i in batch])
 
 
 def delay(d: Draft, g: int, n: int, epoch: int, looked_up: int, items: tuple[Item, ...]) -> None:
@@ -183,10 +185,22 @@ def _take_answer(w: World, d: Draft, i: int, answer: tuple[str | int, ...], repl
     if kind in "DMC":
         outcomes.wait(w, d, i, kind, reply.data.h, value)
     elif kind == "X":
-        head = w.histories.heads[d.history][w.appends[i].stream]
-        d.requeue(i, extra=(reply.data.epoch, reply.data.gen, head))
+        d.requeue(i, extra=(reply.data.epoch, w.histories.seq[reply.before]))
+        d.gateway(w.appends[i].gateway, phase=("cold",))
     else:
         d.requeue(i, again=True)
+
+
+def _look_at_heads(w: World, s: State, g: int) -> Iterator[State]:
+    """One look at Postgres for all streams of the call that Redis does not have."""
+    cold = [i for i in w.of_gateway[g] if s.pendings[i].stage == QUEUED and len(s.pendings[i].extra) == 2]
+    heads = [w.histories.heads[s.history][w.appends[i].stream] for i in cold]
+    w.step = ("gateway {} asks Postgres for the streams of appends {}: {} events", g, tuple(cold), heads)
+    d = Draft(s)
+    d.gateway(g, phase=())
+    for i, head in zip(cold, heads, strict=True):
+        d.pending(i, extra=(*s.pendings[i].extra, head))
+    yield d.state()
 
 
 def _empty_calls(w: World, s: State, g: int) -> Iterator[State]:

@@ -10,15 +10,16 @@ NEW, QUEUED, HELD, RUNNING, WAITING, ANSWERED, REFUSED = range(7)
 
 class Data(NamedTuple):
     """What a Redis holds of the partition. `h` is the history sequenced, `c` the watermark's, `base` the one
-    that it was installed with; `hot` the streams that are here, a bit each; `torn` 0 or 1 + the stream that a
-    failed script wrote to; `outdated` the delayed calls that come too late, a bit each."""
+    that it was installed with; `evicted` the highest seq of an event that was evicted; `hot` the streams that
+    are here, a bit each; `torn` 0 or 1 + the stream that a failed script wrote to; `outdated` the delayed
+    calls that come too late, a bit each."""
 
     epoch: int
     fence: int
     base: int
     h: int
     c: int
-    gen: int
+    evicted: int
     hot: int
     torn: int
     outdated: int
@@ -49,7 +50,8 @@ class Gateway(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """`extra` is the hint of a queued append, (epoch, generation, head), or what a waiting one will be
+    """`extra` is the hint of a queued append, (epoch, seq as of which, head), the first two alone
+    until Postgres was asked; or what a waiting one will be
     answered, (kind, basis, value); `floor` the seq acknowledged to anyone before it was sent."""
 
     stage: int

@@ -98,9 +98,15 @@ UNSAFE = {
         Scenario(appends=(_ONE, _TWO), faults=("wipe", "lose reply"), budget=2, rules=Rules(relook=False)),
         "append 0 is there beside append 0 of the same identity",
     ),
-    "a head hint without the generation": Variant(
-        Scenario(appends=(_ONE, _TWO), cold=True, faults=("evict",), budget=1, rules=Rules(generation=False)),
+    "an eviction that no hint takes note of": Variant(
+        Scenario(appends=(_ONE, _TWO), cold=True, faults=("evict",), budget=1, rules=Rules(evicted=False)),
         "stands at version 1 of a stream that has 1 events",
+    ),
+    "eviction of what is not committed": Variant(
+        Scenario(
+            appends=(_ONE, _TWO), cold=True, faults=("evict",), budget=1, rules=Rules(evicts="anything")
+        ),
+        "stands at version 1 of a stream that has",
     ),
     "a head hint that outlives its epoch": Variant(
         Scenario(appends=(_ONE, _TWO), cold=True, faults=("wipe",), budget=1, rules=Rules(hint_epoch=False)),

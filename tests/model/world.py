@@ -44,7 +44,7 @@ class World:
 
     def first(self) -> State:
         """Everybody agrees on an empty partition in epoch 1."""
-        data = Data(1, 0, 0, 0, 0, 1, 0, 0, 0)
+        data = Data(1, 0, 0, 0, 0, 0, 0, 0, 0)
         nodes = tuple([Node(n == 0, n, 0, data) for n in range(self.scenario.nodes)])
         gateway = Gateway(True, 1, True, False, 0, (), (), False)
         pendings = [Pending(int(each.after is None), False, False, (), 0) for each in self.appends]

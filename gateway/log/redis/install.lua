@@ -14,6 +14,6 @@ end
 local before = ' ' .. (m[1] or whole(tonumber(ARGV[2]) - 1))
 redis.call('HSET', KEYS[2], '', ARGV[2])
 redis.call('HSET', META, 'epoch', ARGV[2], 'fence', replid, 'torn', '', 'q', ARGV[4], 'h', ARGV[5],
-  'c', ARGV[4], 'ch', ARGV[5], 'e', ARGV[4], 'w', ARGV[6], 'past', '',
+  'c', ARGV[4], 'ch', ARGV[5], 'e', '0', 'w', ARGV[6], 'past', '',
   'old', (m[2] or '') .. before, 'journals', (m[3] or '') .. before .. ':' .. redis.call('TIME')[1])
 return { NONCE, 'OK' }
