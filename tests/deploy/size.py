@@ -58,16 +58,17 @@ async def _measure(servers: Servers, events_a_stream: int) -> str:
             for first in range(0, len(streams), 500):
                 batch = [_append(stream) for stream in streams[first : first + 500]]
                 await appended(gateway.log, *batch)
-        parts = {name: await _memory(redis, f"*:{name}*") for name in ("s", "j", "i")}
+        parts = {name: await _memory(redis, f"*:{name}*") for name in ("s", "j", "i", "h")}
     await gateway.close()
     (sizes,) = await place.fetch(
         "SELECT pg_total_relation_size('outbox'), pg_total_relation_size('append_identity')"
     )
-    stream, journal, identities = (round(parts[name] / EVENTS) for name in ("s", "j", "i"))
+    stream, journal, identities, heads = (round(parts[name] / EVENTS) for name in ("s", "j", "i", "h"))
     outbox, claims = (round(size / EVENTS) for size in sizes)
     return (
-        f"{events_a_stream:>4} events a stream: Redis {stream} B an event in streams, {journal} in journals, "
-        f"{identities} in identities; Postgres {outbox} B in outbox, {claims} in append_identity"
+        f"{events_a_stream:>4} events a stream: Redis {stream} B an event in streams, {heads} in heads, "
+        f"{journal} in journals, {identities} in identities; Postgres {outbox} B in outbox, {claims} in "
+        "append_identity"
     )
 
 
