@@ -33,6 +33,7 @@ NOT_ON_THE_WAY = {
     "_end": "a stop in order",
     "Sequencer.drained": "a stop in order",
     "CommitConnection.close": "a stop in order",
+    "Server.aclose": "a stop in order",
     "Scripts.close": "a stop in order, or after a reply that belongs to another call",
     "_for_ever": "after a bug of ours",
     "Log._watch": "by the clock; tried where a scene lasts long enough",

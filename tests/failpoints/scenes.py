@@ -186,7 +186,7 @@ async def scripts_forgotten(stage: Stage) -> None:
 
 @_scene
 async def no_redis(stage: Stage) -> None:
-    await _go(stage)
+    await _go_known(stage)
     stage.redis_link.refuse()
     stage.send(stage.operation())
     await stage.until(lambda: stage.passes("Sequencer._open", "self._back_off()"))
