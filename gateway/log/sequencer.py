@@ -296,10 +296,9 @@ class Sequencer:
             with self._telemetry.sequencing.of(partition.number, len(batch), batch):
                 reply = await self._scripts.run("sequence", names, args)
         except NotRun as refused:
-            told = {"partition": partition.number, "why": str(refused)}
-            logger.info("sequence_not_run", extra=told)
+            logger.info("sequence_not_run", extra={"partition": partition.number, "why": str(refused)})
             self._undoubt(batch, doubts)
-            await self._back_off()
+            await self._slot_moves()
             return None
         except RedisTrouble as trouble:
             # It may run yet, or have run: the identities in Redis and Postgres settle a second try.
@@ -316,6 +315,9 @@ class Sequencer:
             return None
         self._retry_s = _RETRY_FIRST_S
         return reply
+
+    async def _slot_moves(self) -> None:
+        await self._back_off()
 
     def _undoubt(self, batch: Sequence[Pending], doubts: Sequence[bool]) -> None:
         """Nothing of the call was sequenced, nor will be."""

@@ -46,6 +46,10 @@ ONLY_A_BUG_BRINGS = {
     ("Committer._commit_once", "self._postgres.seal(self._partition.number, run.epoch, '', run.mode)"),
     ("Scripts.run", "self.close()"),
 }
+ONLY_A_CLUSTER_BRINGS = {
+    ("Sequencer._call", "self._slot_moves()"),
+    ("Sequencer._slot_moves", "self._back_off()"),
+}
 REHEARSALS = 3
 TRIES = 8
 """Of a case whose point is not passed this time: who is first is chance in some scenes."""
@@ -103,7 +107,7 @@ class Run:
             if point.module.startswith("gateway.log.")
             and point.number not in self._scenes_of
             and point.function not in NOT_ON_THE_WAY
-            and (point.function, point.what) not in ONLY_A_BUG_BRINGS
+            and (point.function, point.what) not in ONLY_A_BUG_BRINGS | ONLY_A_CLUSTER_BRINGS
         ]
 
     def cases(self) -> list[Case]:
