@@ -207,6 +207,7 @@ def _traffic(served: Served, key: str, connections: int, seconds: float, number:
         warm_up_s=WARM_UP_S,
         paths=[orders.append_path(each) for each in orders.keys(STREAMS)],
         expected=(201,),
+        first_pass=False,
         method="POST",
         headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
         body=orders.append_body(),

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 SEED = 20261121
 FAULTED_MINUTES = 0.6
+CLUSTER_MINUTES = 0.3
 QUICKLY_CAUGHT = ("acknowledge-first", "validate-first")
 
 
@@ -26,6 +27,12 @@ def rig(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_every_promise_holds_under_faults() -> None:
     ended = rig("--minutes", str(FAULTED_MINUTES))
+    assert ended.returncode == 0, f"seed {SEED}\n{ended.stdout}\n{ended.stderr}"
+    assert "lost 0  doubled 0  reordered 0  phantom 0  stuck 0" in ended.stdout
+
+
+def test_every_promise_holds_over_a_cluster_whose_slots_and_masters_move() -> None:
+    ended = rig("--cluster", "--minutes", str(CLUSTER_MINUTES))
     assert ended.returncode == 0, f"seed {SEED}\n{ended.stdout}\n{ended.stderr}"
     assert "lost 0  doubled 0  reordered 0  phantom 0  stuck 0" in ended.stdout
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from redis.asyncio.connection import SSLConnection
 from redis.crc import key_slot
 
 from gateway.config import Config
@@ -128,6 +129,19 @@ async def test_a_cluster_is_found_though_the_first_nodes_named_do_not_answer(
         await late.send(pack(("DEL", key)), 1, key)
     assert len(await late.all()) == 6
     await late.aclose()
+
+
+async def test_each_node_is_spoken_to_as_the_url_says() -> None:
+    cluster = open_redis("rediss+cluster://sluice:p%40ss@one:7000,[::1]:7001,three?ssl_cert_reqs=none", 2, 8)
+    assert isinstance(cluster, Cluster)
+    assert [each.name for each in cluster._seeds] == ["one:7000", "[::1]:7001", "three:6379"]
+    for each in (*cluster._seeds, cluster._server("another", 7003)):
+        pool = each.client.connection_pool
+        assert issubclass(pool.connection_class, SSLConnection)
+        assert {name: pool.connection_kwargs[name] for name in ("username", "password", "host")} == {
+            "username": "sluice", "password": "p@ss", "host": each.host,
+        }  # fmt: skip
+    await cluster.aclose()
 
 
 async def test_commands_about_many_keys_are_answered_in_their_order(cluster: Cluster) -> None:
