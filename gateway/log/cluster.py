@@ -58,9 +58,17 @@ class Cluster:
     async def send(self, packed: bytes, replies: int = 1, key: str | bytes = "") -> list[Any]:
         """The replies to packed commands about one key, as of `Server`, from where they are run in the end;
         or the last refusal, where nodes send on and on, or a slot is on its way, or has none."""
+        return await self.send_after(b"", packed, replies, key)
+
+    async def send_after(
+        self, before: bytes, packed: bytes, replies: int = 1, key: str | bytes = ""
+    ) -> list[Any]:
+        """As `send`, with a command before it that concerns no key, at each server that it comes to."""
         slot = _slot(key)
         server, asking = await self._holder(slot), False
         for _ in range(REDIRECTIONS_MAX):
+            if before:
+                await self._sent(server, before, 1)
             found = await self._sent(server, packed, replies, asking=asking)
             sent_on = next((each for each in found if isinstance(each, AskError)), None)
             if sent_on is None:
@@ -72,7 +80,7 @@ class Cluster:
                 self._holders[slot], self._doubtful = server, True
         return found
 
-    async def _sent(self, server: Server, packed: bytes, replies: int, *, asking: bool) -> list[Any]:
+    async def _sent(self, server: Server, packed: bytes, replies: int, *, asking: bool = False) -> list[Any]:
         try:
             if asking:
                 return (await server.send(_ASKING + packed, 1 + replies))[1:]
@@ -102,7 +110,7 @@ class Cluster:
             packed = b"".join(commands[n][1] for n in numbers)
             try:
                 async with asyncio.timeout(timeout_s):
-                    replies = await self._sent(server, packed, len(numbers), asking=False)
+                    replies = await self._sent(server, packed, len(numbers))
             except (RedisError, OSError) as trouble:
                 self._failed(server)
                 replies = [trouble] * len(numbers)
@@ -112,11 +120,6 @@ class Cluster:
 
         await asyncio.gather(*(one(*each) for each in asked.items()))
         return found
-
-    async def everywhere(self, packed: bytes) -> None:
-        """To every server that holds slots and answers: what one of them misses is found missing later."""
-        servers = {server for server in self._holders if server is not None}
-        await asyncio.gather(*(server.send(packed) for server in servers), return_exceptions=True)
 
     async def holding(self, key: str) -> Server:
         """The server that the key's slot is believed to be at. Raises RedisError and OSError."""

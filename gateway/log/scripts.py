@@ -74,8 +74,8 @@ class Scripts:
             reply = (await self.servers.send(packed, 1, keys[0]))[0]
             if isinstance(reply, NoScriptError):
                 # Not run: the server is new, or its script cache was flushed.
-                await self.servers.everywhere(pack(("SCRIPT", "LOAD", script.text)))
-                reply = (await self.servers.send(packed, 1, keys[0]))[0]
+                load = pack(("SCRIPT", "LOAD", script.text))
+                reply = (await self.servers.send_after(load, packed, 1, keys[0]))[0]
             if isinstance(reply, ResponseError):
                 raise reply
         except NOT_RUN as refused:

@@ -70,9 +70,12 @@ class Server:
             raise RedisError("it is a replica")
         return replies
 
-    async def everywhere(self, packed: bytes) -> None:
-        """To every server that may hold a key: here is but one. Raises RedisError and OSError."""
-        await self.send(packed)
+    async def send_after(
+        self, before: bytes, packed: bytes, replies: int = 1, key: str | bytes = ""
+    ) -> list[Any]:
+        """As `send`, with a command before it that concerns no key and may be refused."""
+        await self.send(before)
+        return await self.send(packed, replies, key)
 
     async def holding(self, key: str) -> Server:
         """Whichever key it is."""

@@ -251,6 +251,25 @@ async def test_a_call_about_keys_that_have_all_gone_ahead_follows_them(
     await cluster.send(pack(("DEL", key)), 1, key)
 
 
+async def test_a_script_that_is_sent_ahead_to_a_node_without_it_is_loaded_there(
+    nodes: RedisNodes, cluster: Cluster
+) -> None:
+    meta = "sluice:1:test:{loaded}:meta"
+    slot = key_slot(meta.encode())
+    target = await a_master_besides(nodes, await nodes.holder(slot))
+    scripts = Scripts(cluster)
+    await cluster.send(pack(("HSET", meta, "epoch", "7")), 1, meta)
+    seen = []
+
+    async def meanwhile() -> None:
+        await target.call("SCRIPT", "FLUSH")
+        seen.append((await scripts.run("inspect", (meta, meta, meta), (1, 0)))[2])
+
+    await nodes.move_slot(slot, target, meanwhile=meanwhile)
+    assert seen == [b"7"]
+    await cluster.send(pack(("DEL", meta)), 1, meta)
+
+
 async def test_a_call_about_keys_that_are_at_two_nodes_is_known_not_to_have_run(
     nodes: RedisNodes, open_log: OpenLog
 ) -> None:
