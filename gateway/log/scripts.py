@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, OutOfMemoryError, RedisError, ResponseError
 
 from gateway.log.cluster import NOT_RUN, Cluster, servers_of
 from gateway.log.servers import Server, pack
@@ -30,7 +30,8 @@ class RedisTrouble(Exception):
 
 
 class NotRun(RedisTrouble):
-    """The script was not run and will not be: its slot is on its way to another server, or has none."""
+    """The script has written nothing and will not: its slot is on its way to another server, or has none; or
+    the server is full, and refused its first write."""
 
 
 class ForeignReply(RedisTrouble):
@@ -78,7 +79,7 @@ class Scripts:
                 reply = (await self.servers.send_after(load, packed, 1, keys[0]))[0]
             if isinstance(reply, ResponseError):
                 raise reply
-        except NOT_RUN as refused:
+        except (*NOT_RUN, OutOfMemoryError) as refused:
             raise NotRun(f"{name}: {reason(refused)}") from refused
         except (RedisError, OSError) as error:
             raise RedisTrouble(f"{name}: {reason(error)}") from error

@@ -100,9 +100,10 @@ _ROWS: Final = (
         "sequence_not_run",
         "info",
         ("partition", "why"),
-        "A script call was refused, since its slot is on its way to another node of the cluster, or none "
-        "holds it. Its appends are tried again until their deadline.",
-        "Repeated: a slot is being moved key by key, or a master is down and no replica takes its place.",
+        "A script call was refused: Redis is full, or in a cluster the slot is on its way to another node, "
+        "or none holds it. Its appends are tried again until their deadline.",
+        "Repeated: see redis_full; or a slot is being moved key by key; or a master is down and no replica "
+        "takes its place.",
         lines_max=2,
     ),
     LogEvent(

@@ -16,7 +16,7 @@ from gateway.log.keys import partition_keys
 from gateway.log.limits import Limits
 from gateway.log.log import Log
 from gateway.log.reader import Range
-from gateway.log.scripts import Scripts
+from gateway.log.scripts import NotRun, Scripts
 from tests.log.conftest import OpenLog
 from tests.log.drive import (
     LIMITS,
@@ -166,13 +166,16 @@ async def test_a_full_server_lets_go_of_what_is_committed(place: Place, breakabl
     one = append(stream)
     await full.answers(one)
     await redis.config_set("maxmemory", 1)
+    refused = append(stream)
     try:
+        with pytest.raises(NotRun):
+            await full.answers(refused, told=(1, chain_of((one,), (1,))))
         # It can't even note that all is committed before it has begun to free memory.
         assert (await evict(full, stream, told=(1, chain_of((one,), (1,)))))[2] == 1
     finally:
         await redis.config_set("maxmemory", 0)
         await redis.aclose()
-    assert await full.answers(append(stream), hints=["1.1:1"]) == [2]
+    assert await full.answers(refused, hints=["1.1:1"]) == [2]
 
 
 # -- keys of old epochs
