@@ -1,4 +1,4 @@
-"""docs/operations.md and docs/SECURITY.md: what they name exists, what they claim is so."""
+"""docs/operations.md, SECURITY.md and sizing.md: what they name exists, what they claim is so."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import typer.main
 import yaml
 
 from gateway import app as composition
+from gateway import outgoing
 from gateway.cli.app import app
 from gateway.config import SETTINGS, Config, ConfigError
 from tests.deploy.shipped import ROOT
 
-PAGES = {name: (ROOT / "docs" / name).read_text() for name in ("operations.md", "SECURITY.md")}
-OPERATIONS = PAGES["operations.md"]
+PAGES = {name: (ROOT / "docs" / name).read_text() for name in ("operations.md", "SECURITY.md", "sizing.md")}
+OPERATIONS, SIZING = PAGES["operations.md"], PAGES["sizing.md"]
 AFTER_TERM_S = 15
 """What the page adds for closing connections."""
 
@@ -88,8 +89,10 @@ def test_the_deployment_for_kubernetes_is_one() -> None:
 
 
 def test_the_connections_of_a_gateway_are_counted_right() -> None:
-    beside = 1 + composition._POOL_MAX + composition._CATALOG_POOL_MAX
-    assert f"`SLUICE_PARTITIONS` + {beside}" in OPERATIONS
+    pools = (composition._POOL_MAX, composition._CATALOG_POOL_MAX, composition._OUTBOX_POOL_MAX)
+    beside = 1 + sum(pools) + outgoing._POOL_MAX
+    for page in (OPERATIONS, SIZING):
+        assert f"`SLUICE_PARTITIONS` + {beside}" in page
 
 
 def test_the_journal_is_reckoned_with_the_number_in_the_table() -> None:
