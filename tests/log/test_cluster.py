@@ -309,6 +309,7 @@ async def test_a_slot_that_is_moved_key_by_key_under_load_loses_no_event(
     slot = slot_of(load.logs[0], partition.number)
     async with load.running():
         for _ in range(2):
+            await in_redis(*load.logs)  # or the move concerns nobody
             await load.more(100)
             epoch = partition.epoch
             await nodes.move_slot(slot, await a_master_besides(nodes, await nodes.holder(slot)))
