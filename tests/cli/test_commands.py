@@ -63,7 +63,8 @@ def test_serve_reports_all_faults_of_the_settings_at_once(unset: Sluice) -> None
     assert ran.err.splitlines() == [
         "SLUICE_PARTITION is no setting: did you mean SLUICE_PARTITIONS?",
         "SLUICE_REDIS_URL (or SLUICE_REDIS_URL_FILE) is not set: "
-        "redis://… or rediss://… or unix://…, its password percent-encoded.",
+        "redis://… or rediss://… or redis+cluster://… or rediss+cluster://… or unix://…, its password "
+        "percent-encoded.",
         "SLUICE_POSTGRES_URL (or SLUICE_POSTGRES_URL_FILE) is not set: "
         "postgresql://… or postgres://…, its password percent-encoded.",
         "SLUICE_PORT must be a whole number from 0 to 65535, not 'x'.",

@@ -200,7 +200,7 @@ UNSAFE = {
             budget=1,
             rules=Rules(doubt="newest"),
         ),
-        "a read shows append 0 at version 1, where it is not",
+        "at version 1, where it is not",
     ),
     "no torn flag": Variant(
         Scenario(appends=(_ONE, _TWO), faults=("tear",), budget=1, rules=Rules(torn=False)),
