@@ -162,7 +162,7 @@ async def test_what_one_gateway_commits_is_announced_to_others(nodes: RedisNodes
         return 5 in heard
 
     with hearing.hearing(heard.append):
-        await until(told)
+        await until(told, 30)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
