@@ -140,7 +140,8 @@ def _whole(operation: Operation, rows: Mapping[int, list[Row]]) -> Told:
 def _committed(found: _Found, operation: Operation, rows: Mapping[int, list[Row]]) -> Told:
     if not rows:
         yield "lost", f"{_told(operation)} was acknowledged and is not stored"
-        return
+    if len(rows) < len(operation.payloads):
+        return  # `_whole` has told which part is missing
     first = rows[0][0]
     if (
         operation.expected is not None
