@@ -179,10 +179,16 @@ EVICTING = (("SLUICE_REDIS_BYTES_MAX", "1048576"),)
 """Less than an empty Redis takes: eviction never ends."""
 SET_BACK = ("redis-set-back", "gateway-pause", "net-hold", "redis-pause")
 
+REPLACED = ("redis-aba", "redis-promote", "redis-split")
+PATIENT = (("SLUICE_DIRECT_AFTER_S", "30"),)
+"""Direct mode would end the epoch before a master that was a replica for a while is back."""
+
 BUILDS: dict[str, Build] = {
     "acknowledge-first": Build("acknowledges before the commit", _acknowledge_before_commit),
     "no-swap": Build("INSERT … ON CONFLICT DO NOTHING without compare-and-swap", _commit_without_swap),
-    "run-id-fence": Build("fences on run_id instead of master_replid", _fence_by_run_id),
+    "run-id-fence": Build(
+        "fences on run_id instead of master_replid", _fence_by_run_id, faults=REPLACED, settings=PATIENT
+    ),
     "number-watermark": Build(
         "moves the watermark by number, not by chain", _watermark_by_number, faults=SET_BACK, harm=HARM
     ),
