@@ -110,7 +110,7 @@ class Cluster:
             packed = b"".join(commands[n][1] for n in numbers)
             try:
                 async with asyncio.timeout(timeout_s):
-                    replies = await self._sent(server, packed, len(numbers))
+                    replies = await server.send(packed, len(numbers))
             except (RedisError, OSError) as trouble:
                 self._failed(server)
                 replies = [trouble] * len(numbers)

@@ -148,8 +148,6 @@ class Committer:
 
     async def _commit_once(self, run: Sequenced) -> None:
         """One attempt, and what follows from its outcome. Raises PostgresTrouble when that is unknown."""
-        if self._partition.committed_seq < run.before[0]:
-            await self._wait_for_others(run)
         try:
             with self._telemetry.committing.of(self._partition.number, run.events, run.pendings):
                 held = await self._connection.swap(
@@ -222,15 +220,16 @@ class Committer:
         return count, chain_over(run.before[1], run.placed[:count])
 
     async def _wait_for_others(self, run: Sequenced) -> None:
-        """Events of another gateway come before ours: it commits them in a moment, or we do."""
+        """Events of another gateway come before ours, and it had not begun to commit them when our swap came
+        (or Postgres would have let that wait): it does in a moment, or we do."""
         for _ in range(_HOLE_POLLS):
+            await asyncio.sleep(_HOLE_POLL_S)
             row = await self._postgres.partition(self._partition.number)
             if row.epoch != run.epoch:
                 return
             self._partition.known(row.seq, row.chain)
             if row.seq >= run.before[0]:
                 return
-            await asyncio.sleep(_HOLE_POLL_S)
         try:
             await self._journal.commit(self._partition, run.before[0])
             if self._partition.committed_seq < run.before[0]:

@@ -202,7 +202,7 @@ class Evictor:
         trimmed = await self._clear_journals(partition, look) + await self._trim(partition, age_s)
         if trimmed or not look.named:
             return trimmed
-        evicted, *touched = await self._run(partition, 0, look.named, int(age_s), _SAMPLE // 2)
+        _, evicted, *touched = await self._run(partition, 0, look.named, int(age_s), _SAMPLE // 2)
         self._ages.extend([age for age in touched if age >= 0][:_AGES_A_STEP])
         self._metrics.streams_evicted.inc(evicted)
         return evicted
@@ -219,7 +219,7 @@ class Evictor:
         seq = commits.by(self._loop.time() - age_s)
         if seq == 0 or not self._may_forget(partition):
             return 0
-        trimmed, _ = await self._run(partition, seq + 1)
+        trimmed, *_ = await self._run(partition, seq + 1)
         commits.trimmed(seq)
         return trimmed
 
@@ -231,15 +231,13 @@ class Evictor:
         least_s: int = 0,
         most: int = 0,
     ) -> list[int]:
-        """Streams evicted and the age of each that was named; or entries trimmed and 0, where none was."""
+        """Entries trimmed, streams evicted, and the age of each that was named."""
         keys = partition.keys
         args = (
             partition.epoch, partition.committed_seq, partition.committed_chain, journal_from, least_s, most,
         )  # fmt: skip
         reply = await self._scripts.run("evict", (keys.meta, keys.journal, keys.heads, *streams), args)
-        if reply[0] == b"FENCED":
-            return [0, 0]
-        return reply[2:] if streams else reply[1:3]
+        return [0, 0] if reply[0] == b"FENCED" else reply[1:]
 
     # -- epochs that have ended
 

@@ -83,11 +83,12 @@ class Log:
         self._limits = limits
         self._scripts = Scripts(redis)
         self._postgres = Postgres(pool)
-        owner = f"{socket.gethostname()}:{os.getpid()}:{self._scripts.caller}"
+        self._owner = f"{socket.gethostname()}:{os.getpid()}:{self._scripts.caller}"
         self.announcements = Announcements(redis, instance.id)
         self.followers = Followers(self.announcements.committed)
-        self._owner = owner
-        self._verifier = Verifier(self._scripts, self._postgres, owner, limits.identity_window, self._changes)
+        self._verifier = Verifier(
+            self._scripts, self._postgres, self._owner, limits.identity_window, self._changes
+        )
         self._help_connection = CommitConnection(postgres_url, limits.commit_timeout_s)
         self._journal = Journal(self._scripts, self._postgres, self._help_connection)
         self._lanes = [self._lane(number, postgres_url) for number in range(instance.partitions)]
@@ -117,7 +118,7 @@ class Log:
         limits = self._limits
         reach = Reach(limits.direct_after_s, limits.redis_stable_s, self._loop.time())
         partition = Partition(self.instance.id, number, reach)
-        connection = CommitConnection(postgres_url, self._limits.commit_timeout_s)
+        connection = CommitConnection(postgres_url, limits.commit_timeout_s)
         sequencer: Sequencer
         committer = Committer(
             partition,
@@ -131,9 +132,9 @@ class Log:
             telemetry=self._telemetry,
         )
         sequencer = Sequencer(
-            partition, self._scripts, self._postgres, self._verifier, committer, self._limits, self._telemetry
+            partition, self._scripts, self._postgres, self._verifier, committer, limits, self._telemetry
         )
-        reader = Reader(partition, self._scripts, self._postgres, self._metrics, self._limits.stream_tail)
+        reader = Reader(partition, self._scripts, self._postgres, self._metrics, limits.stream_tail)
         return Lane(partition, sequencer, committer, reader, connection)
 
     # -- appends and reads

@@ -193,8 +193,7 @@ class Reader:
 
     def _fill_soon(self, stream: Stream, here: _Here) -> None:
         """Fills a stream whose tail Redis holds in part, or not at all. Reads do not wait for it."""
-        full = self._fillable(here) == 0
-        if full or stream in self._filling or len(self._filling) >= _FILLS_AT_ONCE:
+        if self._fillable(here) == 0 or stream in self._filling or len(self._filling) >= _FILLS_AT_ONCE:
             return
         self._filling[stream] = self._loop.create_task(self._fill(stream, here))
         self._filling[stream].add_done_callback(lambda _: self._filling.pop(stream))

@@ -52,7 +52,6 @@ class Scripts:
     """Runs the append protocol's scripts on the server that holds their keys."""
 
     def __init__(self, redis: Redis | Cluster) -> None:
-        self._redis = redis
         self.servers = servers_of(redis)
         self._scripts = {name: _Script(name) for name in _SCRIPTS}
         # Unique among all callers of this Redis, so that no reply can be taken for another's.

@@ -73,6 +73,8 @@ class Sequencer:
         self._verdicts = Verdicts(partition, postgres, self.requeue)
         self._direct = Direct(partition, postgres, commits, self._verdicts, self.requeue, telemetry)
         self._retry_s = _RETRY_FIRST_S
+        self._ended_at = 0  # the seq after this gateway's last call
+        self._shared = False  # another gateway's events came between its last two calls
 
     # -- what the rest of the gateway calls
 
@@ -143,7 +145,7 @@ class Sequencer:
             await self._wait_for_work()
             if not self._partition.open and not await self._open():
                 continue
-            await self._commits.room()
+            await (self._commits.settled() if self._shared else self._commits.room())
             if not self._partition.open:
                 continue
             batch = self._take()
@@ -225,7 +227,10 @@ class Sequencer:
 
     def _half(self) -> int:
         """Of all that is under way: one half is sequenced while the other commits. All in one call would keep
-        Redis, Postgres and this process waiting for each other in turn (docs/decisions/0022)."""
+        Redis, Postgres and this process waiting for each other in turn (docs/decisions/0022). Where gateways
+        share the partition, others' calls are the other half (docs/decisions/0020)."""
+        if self._shared:
+            return len(self._queue)
         return max(_HALF_MIN, (len(self._queue) + self._commits.appends + 1) // 2)
 
     async def _sequence(self, batch: list[Pending]) -> None:
@@ -339,6 +344,8 @@ class Sequencer:
         partition.confirmed(partition.watermark)
         before, after = (int(q_before), h_before.decode()), (int(q_after), h_after.decode())
         sequenced = Sequenced(partition.epoch, before, after)
+        self._shared = before[0] != self._ended_at
+        self._ended_at = after[0]
         seq = before[0]
         back: list[Pending] = []
         cold: list[Pending] = []

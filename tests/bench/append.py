@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tests.bench import floor, orders
-from tests.bench.http_load import post, usual_headers
-from tests.bench.load import LENGTH, SERIAL, Traffic, drive
+from tests.bench.http_load import post, post_and_get, usual_headers
+from tests.bench.load import LENGTH, SERIAL
 from tests.bench.measured import Measured
 from tests.bench.stand import Stand
 from tests.bench.suite import Options, Scenario, main
@@ -99,21 +99,11 @@ async def _append(
 async def _mixed(options: Options, connections: int, stand: Stand) -> Measured:
     keys = orders.keys(options.streams)
     async with stand.gateway() as served:
-        traffic = Traffic(
-            host=served.host,
-            port=served.port,
-            connections=connections,
-            seconds=options.seconds,
-            warm_up_s=options.warm_up_s,
-            paths=[orders.append_path(key) for key in keys],
-            expected=(200, 201),
-            method="POST",
-            headers=usual_headers(stand),
-            body=orders.append_body(),
-            gets=GETS,
-            get_paths=[f"/{orders.TYPE}/{key}" for key in keys],
+        posted = [orders.append_path(key) for key in keys]
+        read = [f"/{orders.TYPE}/{key}" for key in keys]
+        return await post_and_get(
+            options, connections, stand, served, posted, orders.append_body(), read, GETS
         )
-        return await drive(traffic, served.cpu)
 
 
 if __name__ == "__main__":

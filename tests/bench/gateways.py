@@ -1,12 +1,12 @@
 """Several gateways before one Redis and one Postgres: what they carry, and what one that stops costs.
 
-    python -m tests.bench.gateways [--seconds 5] [--rounds 3] [--only PATTERN]
+    python -m tests.bench.gateways [--seconds 5] [--rounds 3] [--connections 64] [--only PATTERN]
 
-one            a gateway alone with 64 connections, all appends to one partition
-even           two gateways on that partition, 32 connections each
-skewed         the same, 60 and 4
+one            a gateway alone with all connections, all appends to one partition
+even           two gateways on that partition, half of the connections each
+skewed         the same, all but 4 and 4
 stopped        as `even`; one gateway is stopped (SIGSTOP) for a third of the time and then goes on
-tenants/one    a gateway alone with 64 connections, to 4 tenants of different partitions
+tenants/one    a gateway alone with all connections, to 4 tenants of different partitions
 tenants/two    two gateways, each with half of the connections of each tenant
 
 Rounds go over all of them in turn. A row's ratio is to the row of one gateway in the same round. `swaps` are
@@ -41,7 +41,7 @@ from tests.bench.machine import CORES
 from tests.bench.measured import Measured
 from tests.bench.stand import METRICS_TOKEN, Served, Stand, open_stand
 
-CONNECTIONS = 64
+FEW = 4
 TENANTS = 4
 STREAMS = 1000
 WARM_UP_S = 1.0
@@ -60,14 +60,16 @@ class Plan:
     to: str = "one"
 
 
-PLANS = (
-    Plan("one", (CONNECTIONS,)),
-    Plan("even", (CONNECTIONS // 2, CONNECTIONS // 2)),
-    Plan("skewed", (CONNECTIONS - 4, 4)),
-    Plan("stopped", (CONNECTIONS // 2, CONNECTIONS // 2), stops=True),
-    Plan("tenants/one", (CONNECTIONS,), TENANTS, to="tenants/one"),
-    Plan("tenants/two", (CONNECTIONS // 2, CONNECTIONS // 2), TENANTS, to="tenants/one"),
-)
+def plans(connections: int) -> list[Plan]:
+    all_of_them, halves = (connections,), (connections // 2, connections // 2)
+    return [
+        Plan("one", all_of_them),
+        Plan("even", halves),
+        Plan("skewed", (connections - FEW, FEW)),
+        Plan("stopped", halves, stops=True),
+        Plan("tenants/one", all_of_them, TENANTS, to="tenants/one"),
+        Plan("tenants/two", halves, TENANTS, to="tenants/one"),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,18 +242,22 @@ def _tell(plan: Plan, outcomes: dict[str, list[Outcome]]) -> str:
 
 
 async def _main(options: argparse.Namespace) -> int:
-    plans = [plan for plan in PLANS if any(fnmatchcase(plan.name, each) for each in options.only)]
+    chosen = [
+        plan
+        for plan in plans(options.connections)
+        if any(fnmatchcase(plan.name, each) for each in options.only)
+    ]
     keys: dict[int, list[str]] = {}
-    outcomes: dict[str, list[Outcome]] = {plan.name: [] for plan in plans}
+    outcomes: dict[str, list[Outcome]] = {plan.name: [] for plan in chosen}
     async with open_stand(len(CORES)) as stand:  # nobody is confined
         for name, value in (await machine.describe(stand.servers)).items():
             print(f"{name}: {value}")
         for number in range(options.rounds):
-            for plan in plans:
+            for plan in chosen:
                 outcome = await measure(stand, plan, options.seconds, keys)
                 outcomes[plan.name].append(outcome)
                 print(f"{number + 1} {plan.name}: {outcome.per_s:,.0f}/s", file=sys.stderr, flush=True)
-    for plan in plans:
+    for plan in chosen:
         print(_tell(plan, outcomes))
     wrong = [each.unexpected for of in outcomes.values() for each in of if each.unexpected]
     for each in wrong:
@@ -263,7 +269,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="tests.bench.gateways")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--only", action="append")
-    chosen = parser.parse_args()
-    chosen.only = chosen.only or ["*"]
-    sys.exit(asyncio.run(_main(chosen)))
+    given = parser.parse_args()
+    given.only = given.only or ["*"]
+    sys.exit(asyncio.run(_main(given)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tests.bench.load import Traffic, drive
 from tests.bench.measured import Measured
@@ -25,19 +26,14 @@ async def post(
     expected: int = 201,
 ) -> Measured:
     """`headers` in place of the usual ones."""
-    traffic = Traffic(
-        host=served.host,
-        port=served.port,
-        connections=connections,
-        seconds=options.seconds,
-        warm_up_s=options.warm_up_s,
-        paths=list(paths),
-        expected=(expected,),
+    traffic = replace(
+        _traffic(options, connections, stand, served, paths, (expected,)),
         method="POST",
-        headers=dict(usual_headers(stand) if headers is None else headers),
         body=body,
         units=units,
     )
+    if headers is not None:
+        traffic = replace(traffic, headers=dict(headers))
     return await drive(traffic, served.cpu)
 
 
@@ -49,18 +45,49 @@ async def get(
     paths: Sequence[str],
     first_pass: bool = True,
 ) -> Measured:
-    traffic = Traffic(
+    traffic = _traffic(options, connections, stand, served, paths, (200,))
+    return await drive(replace(traffic, first_pass=first_pass), served.cpu)
+
+
+async def post_and_get(
+    options: Options,
+    connections: int,
+    stand: Stand,
+    served: Served,
+    paths: Sequence[str],
+    body: str,
+    get_paths: Sequence[str],
+    gets: float,
+) -> Measured:
+    """`gets` of all requests are reads."""
+    traffic = replace(
+        _traffic(options, connections, stand, served, paths, (200, 201)),
+        method="POST",
+        body=body,
+        gets=gets,
+        get_paths=list(get_paths),
+    )
+    return await drive(traffic, served.cpu)
+
+
+def _traffic(
+    options: Options,
+    connections: int,
+    stand: Stand,
+    served: Served,
+    paths: Sequence[str],
+    expected: tuple[int, ...],
+) -> Traffic:
+    return Traffic(
         host=served.host,
         port=served.port,
         connections=connections,
         seconds=options.seconds,
         warm_up_s=options.warm_up_s,
         paths=list(paths),
-        expected=(200,),
+        expected=expected,
         headers=usual_headers(stand),
-        first_pass=first_pass,
     )
-    return await drive(traffic, served.cpu)
 
 
 def usual_headers(stand: Stand) -> dict[str, str]:

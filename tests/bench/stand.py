@@ -184,8 +184,9 @@ class Stand:
 async def open_stand(workers: int) -> AsyncIterator[Stand]:
     """Servers in a temporary folder, gone with it at the end. Gateways get cores of their own, if there are
     enough; then all else, this process too, keeps off them."""
-    if gateway_cores(workers):
-        confine(CORES - gateway_cores(workers))
+    apart = gateway_cores(workers)
+    if apart:
+        confine(CORES - apart)
     with open_folder() as folder:
         servers = _durable_servers(folder)
         try:
@@ -201,7 +202,7 @@ async def open_stand(workers: int) -> AsyncIterator[Stand]:
             yield Stand(servers, workers, prepared.key)
         finally:
             servers.close()
-            if gateway_cores(workers):
+            if apart:
                 confine(CORES)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.failpoints.stage import Stage
 from tests.faults.history import Operation, StreamName
-from tests.faults.link import Way
+from tests.faults.link import Link, Way
 
 Scene = Callable[[Stage], Awaitable[None]]
 SCENES: dict[str, Scene] = {}
@@ -184,34 +184,31 @@ async def scripts_forgotten(stage: Stage) -> None:
     await stage.answered()
 
 
+async def _waits_for(stage: Stage, link: Link, operation: Operation, *point: str) -> None:
+    """An append while the link is down; it is back once the append has come to a point."""
+    link.refuse()
+    stage.send(operation)
+    await stage.until(lambda: stage.passes(*point))
+    link.heal()
+    await stage.answered()
+
+
 @_scene
 async def no_redis(stage: Stage) -> None:
     await _go_known(stage)
-    stage.redis_link.refuse()
-    stage.send(stage.operation())
-    await stage.until(lambda: stage.passes("Sequencer._open", "self._back_off()"))
-    stage.redis_link.heal()
-    await stage.answered()
+    await _waits_for(stage, stage.redis_link, stage.operation(), "Sequencer._open", "self._back_off()")
 
 
 @_scene
 async def no_postgres_for_a_look_up(stage: Stage) -> None:
     await _go_known(stage)
-    stage.postgres_link.refuse()
-    stage.send(stage.operation())
-    await stage.until(lambda: stage.passes("Sequencer._sequence", "self._back_off()"))
-    stage.postgres_link.heal()
-    await stage.answered()
+    await _waits_for(stage, stage.postgres_link, stage.operation(), "Sequencer._sequence", "self._back_off()")
 
 
 @_scene
 async def no_postgres_for_a_cold_stream(stage: Stage) -> None:
     await _go_known(stage)
-    stage.postgres_link.refuse()
-    stage.send(stage.plain())
-    await stage.until(lambda: stage.passes("Sequencer._warm", "self._back_off()"))
-    stage.postgres_link.heal()
-    await stage.answered()
+    await _waits_for(stage, stage.postgres_link, stage.plain(), "Sequencer._warm", "self._back_off()")
 
 
 @_scene
@@ -282,11 +279,7 @@ async def a_direct_append_that_is_overtaken(stage: Stage) -> None:
 @_scene
 async def no_postgres_for_a_direct_append(stage: Stage) -> None:
     await _go_without_redis(stage)
-    stage.postgres_link.refuse()
-    stage.send(stage.operation())
-    await stage.until(lambda: stage.passes("Sequencer.run", "self._back_off()"))
-    stage.postgres_link.heal()
-    await stage.answered()
+    await _waits_for(stage, stage.postgres_link, stage.operation(), "Sequencer.run", "self._back_off()")
 
 
 @_scene

@@ -147,6 +147,20 @@ class RedisPair:
     def replica(self) -> int:
         return 1 - self.master
 
+    async def open(self) -> None:
+        """The first one runs already."""
+        for link in self.links:
+            await link.open()
+        for number in (0, 1):
+            await self.start(number)
+
+    async def close(self) -> None:
+        """Of the first one's process others take care."""
+        for link in self.links:
+            await link.close()
+        self.servers[1].resume()
+        self.servers[1].kill()
+
     def client(self, number: int) -> Redis:
         """Behind the gateways' backs."""
         return Redis(
@@ -201,6 +215,12 @@ class RedisSpread:
     def __init__(self, nodes: RedisNodes) -> None:
         self.nodes = nodes
 
+    async def open(self) -> None:
+        await self.nodes.start()
+
+    async def close(self) -> None:
+        self.nodes.close()
+
     def client(self, number: int) -> RedisCluster:
         """Behind the gateways' backs."""
         known = [ClusterNode(HOST, node.port) for node in self.nodes.nodes]
@@ -241,38 +261,14 @@ class Cluster:
         """Servers running, the database migrated, tenants in every partition. No gateway yet. `spread`: over
         three masters with a replica each."""
         servers = servers_in(folder)
-        if not spread:
-            return await cls._with_pair(folder, servers, partitions)
-        nodes = nodes_in(folder, replicas=(0, 1, 2))
-        cluster = cls(folder, servers, RedisSpread(nodes), servers.postgres_url, partitions)
+        redis: RedisPair | RedisSpread
+        redis = (
+            RedisSpread(nodes_in(folder, replicas=(0, 1, 2))) if spread else _pair_in(folder, servers.redis)
+        )
+        cluster = cls(folder, servers, redis, servers.postgres_url, partitions)
         try:
             await servers.start()
-            await nodes.start()
-            await migrate(cluster.postgres_url, partitions)
-            await cluster._open_tenants()
-        except BaseException:
-            await cluster.close()
-            raise
-        return cluster
-
-    @classmethod
-    async def _with_pair(cls, folder: Path, servers: Servers, partitions: int) -> Self:
-        home = folder / "replica-run"
-        home.mkdir(mode=0o700)
-        path = socket_folder(home, None, REDIS_SOCKET) / REDIS_SOCKET
-        spare = RedisServer(find_redis(), folder / "replica", path, folder / "replica.log")
-        first_socket = socket_folder(folder / "run", None, REDIS_SOCKET) / REDIS_SOCKET
-        pair = RedisPair(
-            servers.redis, Server(Keeper(spare, lambda _: None)), (first_socket, path),
-            (folder / "redis", folder / "replica"),
-        )  # fmt: skip
-        cluster = cls(folder, servers, pair, servers.postgres_url, partitions)
-        try:
-            await servers.start()
-            for link in pair.links:
-                await link.open()
-            for number in (0, 1):
-                await pair.start(number)
+            await redis.open()
             await migrate(cluster.postgres_url, partitions)
             await cluster._open_tenants()
         except BaseException:
@@ -340,14 +336,22 @@ class Cluster:
             gateway.close()
         for link in (*self.redis_links, *self.postgres_links):
             await link.close()
-        if isinstance(self.redis, RedisSpread):
-            self.redis.nodes.close()
-        else:
-            for link in self.redis.links:
-                await link.close()
-            self.redis.servers[1].resume()
-            self.redis.servers[1].kill()
+        await self.redis.close()
         self.servers.close()
+
+
+def _pair_in(folder: Path, first: Server) -> RedisPair:
+    home = folder / "replica-run"
+    home.mkdir(mode=0o700)
+    path = socket_folder(home, None, REDIS_SOCKET) / REDIS_SOCKET
+    spare = RedisServer(find_redis(), folder / "replica", path, folder / "replica.log")
+    first_socket = socket_folder(folder / "run", None, REDIS_SOCKET) / REDIS_SOCKET
+    return RedisPair(
+        first,
+        Server(Keeper(spare, lambda _: None)),
+        (first_socket, path),
+        (folder / "redis", folder / "replica"),
+    )
 
 
 def _inherited() -> dict[str, str]:

@@ -30,6 +30,13 @@ def _slot(scene: Scene) -> int:
     return key_slot(partition_keys(UUID(bytes=scene.cluster.instance), p, 1).meta.encode())
 
 
+async def _master(scene: Scene, fault: str) -> Node:
+    """One that holds a partition; the fault that it is to have is told."""
+    master = await scene.cluster.nodes.holder(_slot(scene))
+    scene.say(f"{fault} {master.port}")
+    return master
+
+
 async def _another(scene: Scene, nodes: RedisNodes, holder: Node) -> Node:
     masters = [node for node in nodes.nodes if node is not holder and await nodes.leads(node)]
     return scene.rng.choice(masters)
@@ -78,8 +85,7 @@ async def slot_migrate(scene: Scene) -> AsyncIterator[None]:
 async def node_failover(scene: Scene) -> AsyncIterator[None]:
     """In order, as before an upgrade."""
     nodes = scene.cluster.nodes
-    master = await nodes.holder(_slot(scene))
-    scene.say(f"failover of {master.port}")
+    master = await _master(scene, "failover of")
     await nodes.fail_over(master)
     try:
         yield
@@ -91,8 +97,7 @@ async def node_failover(scene: Scene) -> AsyncIterator[None]:
 async def node_kill(scene: Scene) -> AsyncIterator[None]:
     """A master dies, and comes back: at once, or after its replica has taken its place."""
     nodes = scene.cluster.nodes
-    master = await nodes.holder(_slot(scene))
-    scene.say(f"SIGKILL {master.port}")
+    master = await _master(scene, "SIGKILL")
     master.server.kill()
     try:
         yield
@@ -108,8 +113,7 @@ async def node_kill(scene: Scene) -> AsyncIterator[None]:
 async def node_pause(scene: Scene) -> AsyncIterator[None]:
     """A master stands still, mostly until it is replaced, and then goes on as if nothing had been."""
     nodes = scene.cluster.nodes
-    master = await nodes.holder(_slot(scene))
-    scene.say(f"SIGSTOP {master.port}")
+    master = await _master(scene, "SIGSTOP")
     master.server.pause()
     try:
         await asyncio.sleep(scene.rng.uniform(0.2, BEYOND_TIMEOUT) * NODE_TIMEOUT_MS / 1000)
@@ -121,8 +125,7 @@ async def node_pause(scene: Scene) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def node_flush(scene: Scene) -> AsyncIterator[None]:
-    master = await scene.cluster.nodes.holder(_slot(scene))
-    scene.say(f"FLUSHALL on {master.port}")
+    master = await _master(scene, "FLUSHALL on")
     await master.call("FLUSHALL")
     yield
 

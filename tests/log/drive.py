@@ -221,7 +221,7 @@ async def wipe_partition(log: Log, stream: Stream) -> None:
     """As FLUSHALL does, for one partition; until this gateway has opened it again."""
     partition = lane(log, stream).partition
     epoch = partition.epoch
-    redis = log._scripts._redis
+    redis = log._scripts.servers.client
     pattern = f"sluice:1:{log.instance.id.hex}:{{{partition.number}}}:*"
     await redis.eval("return redis.call('DEL', unpack(redis.call('KEYS', ARGV[1])))", 0, pattern)
     await until(lambda: partition.epoch > epoch and partition.open)
@@ -264,51 +264,34 @@ class Gate:
 
 def hold_commits(log: Log, stream: Stream) -> Gate:
     """The gateway's own commits of the partition wait before they are sent."""
-    gate = Gate()
-
-    async def around(proceed: Proceed, *args: Any) -> Any:
-        await gate.hold()
-        return await proceed()
-
-    interpose(lane(log, stream).connection, "swap", around)
-    return gate
+    return _hold(lane(log, stream).connection, "swap")
 
 
 def hold_help(log: Log) -> Gate:
     """The gateway's commits on others' behalf wait before they are sent."""
-    gate = Gate()
-
-    async def around(proceed: Proceed, *args: Any) -> Any:
-        await gate.hold()
-        return await proceed()
-
-    interpose(log._help_connection, "swap", around)
-    return gate
+    return _hold(log._help_connection, "swap")
 
 
 def hold_script(log: Log, name: str) -> Gate:
     """The gateway's calls of one script wait before they are sent."""
-    gate = Gate()
-
-    async def around(proceed: Proceed, called: str, *args: Any) -> Any:
-        if called == name:
-            await gate.hold()
-        return await proceed()
-
-    interpose(log._scripts, "run", around)
-    return gate
+    return _hold(log._scripts, "run", name)
 
 
 def hold_fetch(log: Log, name: str) -> Gate:
     """The gateway's statements of one name wait before they are sent."""
+    return _hold(log._postgres, "fetch", name)
+
+
+def _hold(target: object, method: str, only: str | None = None) -> Gate:
+    """Calls of the method wait before they are made; with `only`, those whose first argument it is."""
     gate = Gate()
 
-    async def around(proceed: Proceed, called: str, *args: Any) -> Any:
-        if called == name:
+    async def around(proceed: Proceed, *args: Any) -> Any:
+        if only is None or args[0] == only:
             await gate.hold()
         return await proceed()
 
-    interpose(log._postgres, "fetch", around)
+    interpose(target, method, around)
     return gate
 
 

@@ -36,6 +36,7 @@ class Load:
             one = append(self.streams[n % 4], 1 + n % 2)
             outcome = await self.logs[n % len(self.logs)].append(one)
             self.outcomes.append((one.stream, ids(one), outcome))
+            await asyncio.sleep(0)  # one that is refused at once waited for nothing
 
     async def more(self, count: int) -> None:
         """Returns once so many more appends were acknowledged."""

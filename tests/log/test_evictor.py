@@ -190,7 +190,7 @@ async def test_the_keys_of_an_epoch_that_ended_are_unlinked(open_log: OpenLog, p
         await seal(place, log, stream)
     kept = append(stream)
     await appended(log, kept)
-    redis = log._scripts._redis
+    redis = log._scripts.servers.client
 
     async def left() -> list[bytes]:
         return [key async for key in redis.scan_iter(match=f"{old.prefix}*", count=1000)]
@@ -248,7 +248,7 @@ async def test_while_postgres_is_away_or_a_loss_is_undecided_no_journal_goes(
     log = await open_log(journal_keep_s=0)
     stream = new_stream()
     partition = lane(log, stream).partition
-    redis, evictor = log._scripts._redis, log._evictor
+    redis, evictor = log._scripts.servers.client, log._evictor
     await opened(log, stream)
     for lasting in ("_in_touch", "open"):
         log._evictor._in_touch = lambda: False
@@ -312,7 +312,7 @@ async def test_an_append_whose_stream_is_evicted_between_its_look_and_its_call_l
             await gate.hold()
         return found
 
-    redis, partition = slow._scripts._redis, lane(other, stream).partition
+    redis, partition = slow._scripts.servers.client, lane(other, stream).partition
 
     async def gone() -> bool:
         return not await redis.hexists(partition.keys.heads, partition.keys.stream(stream))
@@ -334,7 +334,7 @@ async def test_streams_that_are_used_stay_and_those_that_are_not_go(log: Log) ->
     tenant = new_tenant()
     used, unused = ([new_stream(tenant) for _ in range(60)] for _ in range(2))
     await appended(log, *(append(each) for each in (*used, *unused)))
-    partition, redis = lane(log, used[0]).partition, log._scripts._redis
+    partition, redis = lane(log, used[0]).partition, log._scripts.servers.client
     limits = Limits(**LIMITS | {"redis_bytes_max": 1 << 20})
     evictor = Evictor(
         log._scripts, [each.partition for each in log._lanes], limits, log._metrics, lambda: True
@@ -375,7 +375,7 @@ async def test_a_long_stream_is_here_with_its_tail_and_read_whole(open_log: Open
     stream = new_stream()
     for _ in range(10):
         await appended(log, append(stream, 20))
-    partition, redis = lane(log, stream).partition, log._scripts._redis
+    partition, redis = lane(log, stream).partition, log._scripts.servers.client
     entries = "return redis.call('XRANGE', KEYS[1], '-', '+')"
     key = partition.keys.stream(stream)
     held = [stream_entry(each)[0] for each in await redis.eval(entries, 1, key)]

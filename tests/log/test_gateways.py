@@ -51,7 +51,7 @@ async def test_what_a_gateway_sequenced_before_it_died_is_committed_by_another_w
         dead.append(append(each, 3))
 
     async def sequenced() -> bool:
-        return sum([int(await dead._scripts._redis.hget(meta, "q")) for meta in metas]) == 18
+        return sum([int(await dead._scripts.servers.client.hget(meta, "q")) for meta in metas]) == 18
 
     await until(sequenced)
     await crash(dead)

@@ -41,7 +41,7 @@ async def everything(log: Log, stream: Stream, **changed: Any) -> list[Event]:
 
 
 async def entries_in_redis(log: Log, stream: Stream) -> int:
-    return await log._scripts._redis.xlen(lane(log, stream).partition.keys.stream(stream))
+    return await log._scripts.servers.client.xlen(lane(log, stream).partition.keys.stream(stream))
 
 
 def no_fill(log: Log) -> None:

@@ -43,8 +43,18 @@ def _commit(w: World, s: State, g: int, count: int, epoch: int, before: int, aft
             d = Draft(s, faults=1)
             d.send("commit", epoch, before, after)
             yield d.state()
-    elif count == 1:
-        yield from _after_failed_swap(w, s, g, epoch, before, rows)
+    else:
+        if (
+            s.epoch == epoch
+            and w.histories.seq[s.history] < w.histories.seq[before]
+            and w.may(s, "delay commit")
+        ):
+            w.step = ("FAULT gateway {} sends the commit of appends {} before its turn: under way", g, what)
+            d = Draft(s, faults=1)
+            d.send("commit", epoch, before, after)
+            yield d.state()
+        if count == 1:
+            yield from _after_failed_swap(w, s, g, epoch, before, rows)
 
 
 def _insert(w: World, s: State, g: int, rows: tuple[Row, ...], what: tuple[int, ...]) -> Iterator[State]:
