@@ -1,0 +1,190 @@
+"""The processes of a campaign: a Redis, a Postgres, two gateways, two relays; and who kills them.
+
+Owns: what runs, and which gateway is alive as a load balancer would know it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import asyncpg
+
+from gateway.catalog.migrate import migrate
+from gateway.dev.keeper import Keeper
+from gateway.dev.process import Command
+from tests.edge.accounts import Account, open_account
+from tests.faults.cluster import ROOT, SERVE, GatewayAt
+from tests.servers import Server, Servers, servers_in
+
+GATEWAYS = RELAYS = 2
+LEASE_S = "1"
+"""Short: another relay takes over what a killed one held while the campaign lasts."""
+KILL_EVERY_S = (0.4, 2.0)
+DOWN_S = (0.0, 1.5)
+STOP_S = 20.0
+POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class RelayNode:
+    """`sluice relay`, its log in a file."""
+
+    number: int
+    settings: dict[str, str]
+    folder: Path
+    stop_signals = (signal.SIGTERM, STOP_S, signal.SIGKILL)
+
+    @property
+    def name(self) -> str:
+        return f"relay {self.number}"
+
+    def command(self) -> Command:
+        argv = (sys.executable, "-m", "gateway", "relay")
+        log = self.folder / f"relay-{self.number}.log"
+        return Command(argv, signal.SIGKILL, cwd=ROOT, env=self.settings, log=log)
+
+    def ready(self, pid: int) -> bool:
+        return True
+
+    def failed(self) -> None:
+        return
+
+
+class Mortal(Protocol):
+    @property
+    def keeper(self) -> Keeper: ...
+
+    async def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class Gateway(GatewayAt):
+    """`died` is set from its end to its next start."""
+
+    def __init__(self, number: int, settings: dict[str, str], folder: Path) -> None:
+        super().__init__(number, SERVE, settings, folder)
+        self.died = asyncio.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        await super().start()
+        self.died.clear()
+
+    def kill(self) -> None:
+        super().kill()
+        self.died.set()
+
+
+@dataclass(slots=True)
+class Stand:
+    """`tenant` is whose events are read; the neighbour's lie between them, in the same partition."""
+
+    servers: Servers
+    gateways: list[Gateway]
+    relays: list[Server]
+    tenant: Account
+    neighbour: Account
+
+    @property
+    def mortals(self) -> list[Mortal]:
+        return [*self.gateways, *self.relays]
+
+    def gateway(self, rng: random.Random) -> Gateway:
+        """One that is alive, if any is."""
+        return rng.choice([each for each in self.gateways if each.serves] or self.gateways)
+
+    async def living(self, rng: random.Random) -> Gateway:
+        """One that is alive, as soon as any is."""
+        while not any(each.serves for each in self.gateways):
+            await asyncio.sleep(POLL_S)
+        return self.gateway(rng)
+
+    def dead(self) -> list[str]:
+        """Names of processes that have ended by themselves."""
+        for each in self.mortals:
+            if each.keeper.pid is not None:
+                each.keeper.tick()
+        return [each.keeper.name for each in self.mortals if each.keeper.pid is None]
+
+
+@asynccontextmanager
+async def open_stand(folder: Path) -> AsyncIterator[Stand]:
+    """All of it runs, and every gateway answers. It ends at once."""
+    servers = servers_in(folder)
+    gateways: list[Gateway] = []
+    relays: list[Server] = []
+    try:
+        await servers.start()
+        await migrate(servers.postgres_url, 1)
+        async with asyncpg.create_pool(servers.postgres_url, min_size=0, max_size=2) as pool:
+            tenant, neighbour = await open_account(pool), await open_account(pool)
+        settings = _settings(servers)
+        for number in range(GATEWAYS):
+            gateways.append(Gateway(number, settings | {"SLUICE_RELAY": "off"}, folder))
+        for number in range(RELAYS):
+            relays.append(Server(Keeper(RelayNode(number, settings, folder), lambda _: None)))
+        await asyncio.gather(*(each.start() for each in (*gateways, *relays)))
+        yield Stand(servers, gateways, relays, tenant, neighbour)
+    finally:
+        for gateway in gateways:
+            gateway.close()
+        for relay in relays:
+            relay.kill()
+        servers.close()
+
+
+def _settings(servers: Servers) -> dict[str, str]:
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("SLUICE_")}
+    return inherited | {
+        "SLUICE_POSTGRES_URL": servers.postgres_url,
+        "SLUICE_REDIS_URL": servers.redis_url,
+        "SLUICE_ALLOW_PRIVATE_TARGETS": "on",
+        "SLUICE_RELAY_LEASE_S": LEASE_S,
+    }
+
+
+class Killer:
+    """Kills gateways and relays in turns at random moments, one of a kind at a time; a while later it starts
+    again."""
+
+    def __init__(self, stand: Stand, seed: int) -> None:
+        self._rng = random.Random(f"{seed}/killer")
+        self._kinds: dict[str, Sequence[Mortal]] = {"gateway": stand.gateways, "relay": stand.relays}
+        self._whole = dict.fromkeys(self._kinds, True)
+        self.kills = dict.fromkeys(self._kinds, 0)
+
+    async def run(self, seconds: float) -> None:
+        """Returns when that time is over and all are back."""
+        loop = asyncio.get_running_loop()
+        until, kinds = loop.time() + seconds, itertools.cycle(self._kinds)
+        async with asyncio.TaskGroup() as coming_back:
+            while True:
+                await asyncio.sleep(self._rng.uniform(*KILL_EVERY_S))
+                if loop.time() > until:
+                    return
+                kind = next(kinds)
+                victim, down_s = self._rng.choice(self._kinds[kind]), self._rng.uniform(*DOWN_S)
+                if self._whole[kind]:
+                    victim.kill()
+                    self._whole[kind] = False
+                    self.kills[kind] += 1
+                    coming_back.create_task(self._again(kind, victim, down_s))
+
+    async def _again(self, kind: str, victim: Mortal, down_s: float) -> None:
+        await asyncio.sleep(down_s)
+        await victim.start()
+        self._whole[kind] = True
