@@ -135,7 +135,13 @@ class Channel:
             return None
         if after.seq >= self.end.seq:
             return [], after
-        return [each.behind(after) for each in self.chunks if each.end.seq > after.seq], self.end
+        taken = []
+        for chunk in reversed(self.chunks):  # nearly always the newest alone, of thousands
+            if chunk.end.seq <= after.seq:
+                break
+            taken.append(chunk.behind(after))
+        taken.reverse()
+        return taken, self.end
 
 
 class Following:
