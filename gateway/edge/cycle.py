@@ -45,7 +45,10 @@ class Cycle(RequestResponseCycle):
 
     async def send(self, message: Any) -> None:
         if message["type"] != WHOLE:
-            await super().send(message)
+            if self.chunked_encoding and message.get("more_body"):
+                await self._send_part(message["body"])
+            else:
+                await super().send(message)
             return
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
@@ -68,6 +71,13 @@ class Cycle(RequestResponseCycle):
         self.on_response()
 
     send.knows_whole_answers = True  # type: ignore[attr-defined]
+
+    async def _send_part(self, body: bytes) -> None:
+        """As uvicorn does, but without a copy: what the feed sends goes to many."""
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if body and not self.disconnected:
+            self.transport.writelines((b"%x\r\n" % len(body), body, b"\r\n"))
 
 
 class Ride:

@@ -26,12 +26,11 @@ class Follower:
 
     async def wait(self, timeout_s: float) -> None:
         """Returns at the next commit, or when the time is up: other gateways' commits wake nobody here."""
+        timer = asyncio.get_running_loop().call_later(timeout_s, self._event.set)
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._event.wait()
-        except TimeoutError:
-            return
+            await self._event.wait()
         finally:
+            timer.cancel()
             self._event.clear()
 
 
