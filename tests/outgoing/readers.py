@@ -26,7 +26,10 @@ from tests.relay.receivers import SECRET, Answer, Delivery, web_receiver
 FAILING = 0.2
 """So much of what arrives is refused, at random."""
 RETRY_S = [0.2] * 50
-PAGE_PAUSE_S = 0.05
+PAGES = (2, 100, 1000)
+"""Events: fewer than one batch brings, and more."""
+PAGE_PAUSES_S = (0.0, 0.05)
+"""Who asks again at once finds nothing, and waits; else there is something to read."""
 LEAVES_AFTER = 200
 
 
@@ -76,7 +79,7 @@ class Follower:
                 clients[gateway] = await closing.enter_async_context(client)
             position = self._saved.load()
             while True:
-                limit, client = self._rng.choice((7, 100, 1000)), clients[self._stand.gateway(self._rng)]
+                limit, client = self._rng.choice(PAGES), clients[self._stand.gateway(self._rng)]
                 try:
                     page = await client.feed(limit=limit, wait_s=5, after=position, **self._options())
                 except Unavailable:
@@ -84,7 +87,7 @@ class Follower:
                 else:
                     self._see(page.events)
                     position = page.position
-                await asyncio.sleep(PAGE_PAUSE_S)
+                await asyncio.sleep(self._rng.choice(PAGE_PAUSES_S))
 
     async def _follow(self, gateway: Gateway, most: float = inf) -> None:
         async with (

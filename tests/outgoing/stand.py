@@ -10,7 +10,6 @@ import itertools
 import os
 import random
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,7 +22,8 @@ from gateway.catalog.migrate import migrate
 from gateway.dev.keeper import Keeper
 from gateway.dev.process import Command
 from tests.edge.accounts import Account, open_account
-from tests.faults.cluster import ROOT, SERVE, GatewayAt
+from tests.faults.cluster import ROOT, GatewayAt
+from tests.outgoing.bad import argv
 from tests.servers import Server, Servers, servers_in
 
 GATEWAYS = RELAYS = 2
@@ -39,6 +39,7 @@ POLL_S = 0.02
 class RelayNode:
     """`sluice relay`, its log in a file."""
 
+    argv: tuple[str, ...]
     number: int
     settings: dict[str, str]
     folder: Path
@@ -49,9 +50,8 @@ class RelayNode:
         return f"relay {self.number}"
 
     def command(self) -> Command:
-        argv = (sys.executable, "-m", "gateway", "relay")
         log = self.folder / f"relay-{self.number}.log"
-        return Command(argv, signal.SIGKILL, cwd=ROOT, env=self.settings, log=log)
+        return Command(self.argv, signal.SIGKILL, cwd=ROOT, env=self.settings, log=log)
 
     def ready(self, pid: int) -> bool:
         return True
@@ -72,8 +72,8 @@ class Mortal(Protocol):
 class Gateway(GatewayAt):
     """`died` is set from its end to its next start."""
 
-    def __init__(self, number: int, settings: dict[str, str], folder: Path) -> None:
-        super().__init__(number, SERVE, settings, folder)
+    def __init__(self, argv: tuple[str, ...], number: int, settings: dict[str, str], folder: Path) -> None:
+        super().__init__(number, argv, settings, folder)
         self.died = asyncio.Event()
 
     @property
@@ -122,8 +122,8 @@ class Stand:
 
 
 @asynccontextmanager
-async def open_stand(folder: Path) -> AsyncIterator[Stand]:
-    """All of it runs, and every gateway answers. It ends at once."""
+async def open_stand(folder: Path, build: str | None = None) -> AsyncIterator[Stand]:
+    """All of it runs, and every gateway answers. It ends at once. `build` names a bad one (bad.py)."""
     servers = servers_in(folder)
     gateways: list[Gateway] = []
     relays: list[Server] = []
@@ -134,9 +134,11 @@ async def open_stand(folder: Path) -> AsyncIterator[Stand]:
             tenant, neighbour = await open_account(pool), await open_account(pool)
         settings = _settings(servers)
         for number in range(GATEWAYS):
-            gateways.append(Gateway(number, settings | {"SLUICE_RELAY": "off"}, folder))
+            own = settings | {"SLUICE_RELAY": "off"}
+            gateways.append(Gateway(argv(build, "serve"), number, own, folder))
         for number in range(RELAYS):
-            relays.append(Server(Keeper(RelayNode(number, settings, folder), lambda _: None)))
+            node = RelayNode(argv(build, "relay"), number, settings, folder)
+            relays.append(Server(Keeper(node, lambda _: None)))
         await asyncio.gather(*(each.start() for each in (*gateways, *relays)))
         yield Stand(servers, gateways, relays, tenant, neighbour)
     finally:
