@@ -45,8 +45,8 @@ class Cycle(RequestResponseCycle):
 
     async def send(self, message: Any) -> None:
         if message["type"] != WHOLE:
-            if self.chunked_encoding and message.get("more_body"):
-                await self._send_part(message["body"])
+            if self.chunked_encoding and message.get("more_body") and not self.response_complete:
+                await self._send_part(message.get("body", b""))
             else:
                 await super().send(message)
             return
