@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -94,11 +95,23 @@ def usual_headers(stand: Stand) -> dict[str, str]:
     return {"Authorization": f"Bearer {stand.key}", "Content-Type": "application/json"}
 
 
-def fill(served: Served, stand: Stand, paths: Sequence[str], body: str) -> None:
-    """The same to all of them, once. Raises RuntimeError when an append is refused."""
+def deploy(served: Served, stand: Stand, spec: bytes) -> None:
+    """In place of the spec that the stand begins with. Raises urllib.error.HTTPError where it is refused."""
+    request = urllib.request.Request(
+        f"http://{served.host}:{served.port}/_/spec?force=true", spec, usual_headers(stand), method="PUT"
+    )
+    with urllib.request.urlopen(request, timeout=FILL_TIMEOUT_S):
+        pass
+
+
+def fill(
+    served: Served, stand: Stand, paths: Sequence[str], body: str, more: Mapping[str, str] | None = None
+) -> None:
+    """The same to all of them, once, with `more` headers. Raises RuntimeError when an append is refused."""
+    headers = {**usual_headers(stand), **(more or {})}
     connection = http.client.HTTPConnection(served.host, served.port, timeout=FILL_TIMEOUT_S)
     for path in paths:
-        connection.request("POST", path, body, usual_headers(stand))
+        connection.request("POST", path, body, headers)
         answer = connection.getresponse()
         told = answer.read()
         if answer.status != 201:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -26,13 +27,15 @@ UNEXPECTED_CHARACTERS_MAX = 600
 @dataclass(frozen=True, slots=True)
 class Row:
     """What a scenario came to in one round (from 1). `expected` are the statuses that its answers may have,
-    none where nothing is asked over HTTP; `unit` says what was counted."""
+    none where nothing is asked over HTTP; `unit` says what was counted. `against` names the row that has what
+    this one costs more than it, if there is one."""
 
     name: str
     unit: str
     round: int
     expected: tuple[int, ...]
     measured: Measured
+    against: str = ""
 
     @property
     def failed(self) -> bool:
@@ -76,6 +79,8 @@ def show(report: Report, console: Console) -> None:
     console.print("Latencies in ms, of a request (floor/sequence, floor/commit: of a call). Closed loop.")
     console.print("CPU in µs a unit, children included; the generator runs on the same machine.")
     console.print("MB: what is held at the end.")
+    for line in _ratios(report.rows):
+        console.print(line)
     if limit := _generator_limit(report.rows):
         console.print(
             f"A rate beyond {limit:,.0f} requests/s would be the generator's limit, not the server's."
@@ -99,12 +104,12 @@ def _table(rounds: Iterable[Sequence[Row]]) -> Table:
 
 def _cells(rows: Sequence[Row]) -> list[str]:
     ranked = sorted(rows, key=lambda row: row.measured.per_s)
-    median = ranked[len(ranked) // 2]
-    measured = median.measured
+    middle = ranked[len(ranked) // 2]
+    measured = middle.measured
     rates = [row.measured.per_s for row in ranked]
     spread = (rates[-1] - rates[0]) / 2 / measured.per_s * 100 if len(rates) > 1 and measured.per_s else None
     return [
-        median.name,
+        middle.name,
         f"{measured.per_s:,.0f}",
         _figure(spread, 0),
         *(_figure(measured.latency_ms.get(name), 2) for name in SHOWN_QUANTILES),
@@ -112,6 +117,26 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         *(_figure(measured.memory_mb.get(name), 0) for name in HOLDERS),
         "; ".join(filter(None, map(_errors, rows))),
     ]
+
+
+def _ratios(rows: Sequence[Row]) -> Iterable[str]:
+    """Of each row to the one that it is against: the median of the rounds, each taken by itself, since a
+    machine drifts between them."""
+    measured = {(row.name, row.round): row.measured for row in rows if not row.failed}
+    for name, against in dict.fromkeys((row.name, row.against) for row in rows if row.against):
+        pairs = [
+            (measured[name, row.round], measured[against, row.round])
+            for row in rows
+            if row.name == name and {(name, row.round), (against, row.round)} <= measured.keys()
+        ]
+        if pairs:
+            rate = median(one.per_s / other.per_s for one, other in pairs) - 1
+            cpu = median(_whole_us(one) / (_whole_us(other) or 1) for one, other in pairs) - 1
+            yield f"{name}: rate {rate:+.1%}, CPU of all servers {cpu:+.1%} against {against}"
+
+
+def _whole_us(measured: Measured) -> float:
+    return sum(measured.cpu_us.get(name, 0.0) for name in HOLDERS)
 
 
 def _generator_limit(rows: Iterable[Row]) -> float | None:

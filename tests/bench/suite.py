@@ -65,12 +65,13 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One row of the report. `expected`: see `Row`."""
+    """One row of the report. `expected` and `against`: see `Row`."""
 
     name: str
     unit: str
     expected: tuple[int, ...]
     run: Callable[[Stand], Awaitable[Measured]]
+    against: str = ""
 
 
 Scenarios = Callable[[Options], Sequence[Scenario]]
@@ -112,7 +113,8 @@ async def _run(command: str, options: Options, scenarios: Sequence[Scenario]) ->
         for number in range(1, options.rounds + 1):
             for scenario in scenarios:
                 measured = await scenario.run(stand)
-                rows.append(Row(scenario.name, scenario.unit, number, scenario.expected, measured))
+                told = scenario.name, scenario.unit, number, scenario.expected, measured, scenario.against
+                rows.append(Row(*told))
                 print(f"{scenario.name}: {measured.per_s:,.0f}/s", file=sys.stderr, flush=True)
     return Report(command, date, machine, _settings(), rows)
 

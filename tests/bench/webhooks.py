@@ -14,14 +14,13 @@ import hashlib
 import hmac
 import json
 import sys
-import urllib.request
 from functools import partial
 
 from tests.bench import orders
-from tests.bench.http_load import post, usual_headers
+from tests.bench.http_load import deploy, post
 from tests.bench.load import SERIAL
 from tests.bench.measured import Measured
-from tests.bench.stand import TENANT, Served, Stand
+from tests.bench.stand import TENANT, Stand
 from tests.bench.suite import Options, Scenario, main
 
 SECRET = b"bench"
@@ -73,7 +72,7 @@ async def _plain(options: Options, connections: int, keys: list[str], stand: Sta
     data = json.dumps({"data": json.loads(_body()), "metadata": {"actor": _ACTOR}}, separators=(",", ":"))
     paths = [f"/webhook_log/{key}/was_received" for key in keys]
     async with stand.gateway() as served:
-        _deploy(served, stand, keys)
+        deploy(served, stand, _spec(keys))
         return await post(options, connections, stand, served, paths, data)
 
 
@@ -88,20 +87,8 @@ async def _webhook(options: Options, connections: int, keys: list[str], stand: S
     }
     paths = [f"/_/webhooks/{TENANT}/s{number}" for number in range(len(keys))]
     async with stand.gateway() as served:
-        _deploy(served, stand, keys)
+        deploy(served, stand, _spec(keys))
         return await post(options, connections, stand, served, paths, body, headers, expected=202)
-
-
-def _deploy(served: Served, stand: Stand, keys: list[str]) -> None:
-    """Raises urllib.error.HTTPError where the spec is refused."""
-    request = urllib.request.Request(
-        f"http://{served.host}:{served.port}/_/spec?force=true",
-        _spec(keys),
-        usual_headers(stand),
-        method="PUT",
-    )
-    with urllib.request.urlopen(request, timeout=30):
-        pass
 
 
 if __name__ == "__main__":
