@@ -79,7 +79,7 @@ def show(report: Report, console: Console) -> None:
     console.print("Latencies in ms, of a request (floor/sequence, floor/commit: of a call). Closed loop.")
     console.print("CPU in µs a unit, children included; the generator runs on the same machine.")
     console.print("MB: what is held at the end.")
-    for line in _ratios(report.rows):
+    for line in ratios(report.rows):
         console.print(line)
     if limit := _generator_limit(report.rows):
         console.print(
@@ -119,7 +119,7 @@ def _cells(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _ratios(rows: Sequence[Row]) -> Iterable[str]:
+def ratios(rows: Sequence[Row]) -> Iterable[str]:
     """Of each row to the one that it is against: the median of the rounds, each taken by itself, since a
     machine drifts between them."""
     measured = {(row.name, row.round): row.measured for row in rows if not row.failed}

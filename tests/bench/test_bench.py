@@ -17,7 +17,7 @@ import pytest
 from tests.bench.generator import generate
 from tests.bench.load import BEGIN, END, LENGTH, SERIAL, Traffic
 from tests.bench.measured import Measured, quantiles_ms
-from tests.bench.report import HOLDERS, PROCESSES
+from tests.bench.report import HOLDERS, PROCESSES, Row, ratios
 
 ROOT = Path(__file__).parents[2]
 CONNECTIONS = 8
@@ -32,6 +32,9 @@ SCENARIOS = {
     "read/state/": f"read/state/{CONNECTIONS}",
     "bulk": "bulk/1",
     "webhook/hot": f"webhook/hot/{CONNECTIONS}",
+    "names/append_plain": f"names/append_plain/{CONNECTIONS}",
+    "names/append_public_id": f"names/append_public_id/{CONNECTIONS}",
+    "names/read_alias": f"names/read_alias/{CONNECTIONS}",
     "growth/stored_2000/state": f"growth/stored_2000/state/{CONNECTIONS}",
     "growth/streams_1/": f"growth/streams_1/{CONNECTIONS}",
 }
@@ -80,6 +83,21 @@ def test_the_report_says_how_when_and_where_it_was_measured(report: dict[str, An
     assert report["command"].startswith("python -m tests.bench --seconds 0.15 ")
     assert report["date"]
     assert {"cpu", "python", "redis", "postgres"} <= set(report["machine"])
+
+
+def test_a_row_is_told_against_another_by_rounds() -> None:
+    def row(name: str, number: int, count: int, us: float, against: str = "") -> Row:
+        answers, cpu = {"201": count}, {"gateway": us, "redis": us, "generator": 1000.0}
+        measured = Measured(
+            count=count, seconds=1, latency_ms={}, answers=answers, unexpected=None, cpu_us=cpu
+        )
+        return Row(name, "append", number, (201,), measured, against)
+
+    rows = [row("plain", 1, 100, 10), row("plain", 2, 1000, 10), row("plain", 3, 400, 10)]
+    rows += [row("named", number, count, 11, "plain") for number, count in ((1, 95), (2, 500), (3, 396))]
+    assert list(ratios([*rows, row("other", 1, 5, 5, "what was not measured")])) == [
+        "named: rate -5.0%, CPU of all servers +10.0% against plain"
+    ]
 
 
 async def test_an_answer_other_than_the_expected_one_is_counted_and_the_first_is_kept() -> None:

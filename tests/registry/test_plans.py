@@ -1,0 +1,80 @@
+"""What a look-up of names costs does not hang on what Postgres knows of the table: names come faster than
+statistics do, and those of one new tenant among many change none for long."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from gateway.log import postgres
+from gateway.registry.store import statement
+from tests.log.drive import Place, new_stream
+
+NAMES = 600
+TOUCHED_MAX = 12
+"""Rows of all steps of a plan together, for each name that is asked for."""
+OTHER = UUID("01900000-0000-7000-8000-000000000001")
+KNOWN = {
+    "nothing": (),
+    "hardly_anything": (1,),
+    "another_tenant": (3000,),
+}
+"""How many names there were, of another tenant, when statistics were made."""
+
+
+@pytest.mark.parametrize("known", KNOWN)
+async def test_each_name_is_looked_up_by_itself(place: Place, tenant: UUID, known: str) -> None:
+    connection = await postgres.connect(place.postgres_url, 30)
+    try:
+        for count in KNOWN[known]:
+            await _give(connection, OTHER, [new_stream().key for _ in range(count)])
+            await connection.execute("ANALYZE alias")
+        keys = [new_stream().key for _ in range(NAMES)]
+        await _give(connection, tenant, keys)
+        for name, (asked, args) in _asked(tenant, keys).items():
+            touched = await _touched(connection, statement(name), args)
+            assert touched <= TOUCHED_MAX * asked, (name, touched / asked)
+    finally:
+        await connection.close()
+
+
+def _asked(tenant: UUID, keys: list[str]) -> dict[str, tuple[int, tuple[Any, ...]]]:
+    """Of how many names each is asked, and its arguments."""
+    names = [["VNO"] * NAMES, _numbers(NAMES), [""] * NAMES]
+    aggregates = [["order"] * NAMES, keys]
+    return {
+        "holders": (NAMES, (tenant, *names)),
+        "nameless": (NAMES, (tenant, "public", *aggregates)),
+        "public_ids_of": (NAMES, (tenant, *aggregates)),
+        "public_and_hash": (NAMES, (tenant,)),
+        "retire": (NAMES, (tenant, *names, True)),
+        "find_alias": (1, (tenant, "public", "VNO", "7", "", "order")),
+        "find_abbreviated": (1, (tenant, "bd", "k86g", "k86h", "", "order", 10)),
+        "greatest_child": (1, (tenant, "bd", "k86gaq", ".")),
+        "aliases_of": (1, (tenant, "order", keys[0])),
+    }
+
+
+async def _give(connection: asyncpg.Connection, tenant: UUID, keys: list[str]) -> None:
+    count = len(keys)
+    columns = ["public"] * count, ["VNO"] * count, _numbers(count), [""] * count, ["order"] * count, keys
+    await connection.execute(statement("give"), tenant, 1, *columns)
+
+
+def _numbers(count: int) -> list[str]:
+    return [str(number) for number in range(1, count + 1)]
+
+
+async def _touched(connection: asyncpg.Connection, sql: str, args: tuple[Any, ...]) -> float:
+    told = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *args)
+    return _rows(json.loads(told)[0]["Plan"])
+
+
+def _rows(node: dict[str, Any]) -> float:
+    removed = sum(float(node.get(f"Rows Removed by {by}", 0)) for by in ("Filter", "Join Filter"))
+    own = (float(node["Actual Rows"]) + removed) * float(node["Actual Loops"])
+    return own + sum(map(_rows, node.get("Plans", ())))
