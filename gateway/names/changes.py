@@ -54,14 +54,6 @@ class Named(msgspec.Struct, array_like=True, frozen=True):
     path: str
 
 
-class _Givens(msgspec.Struct, frozen=True):
-    names: list[Given]
-
-
-class _Nameds(msgspec.Struct, frozen=True):
-    names: list[Named]
-
-
 @dataclass(frozen=True, slots=True)
 class Give:
     """Names that nobody has had before; `imported` where they come from elsewhere, with their numbers."""
@@ -81,8 +73,6 @@ class Retire:
 Change = Give | Retire
 
 _encode = msgspec.json.Encoder().encode
-_decode_givens = msgspec.json.Decoder(_Givens).decode
-_decode_nameds = msgspec.json.Decoder(_Nameds).decode
 
 
 def named(alias: Alias) -> Named:
@@ -97,20 +87,6 @@ def to_events(changes: Sequence[Change]) -> Iterator[tuple[str, bytes]]:
         for start in range(0, len(change.names), NAMES_AN_EVENT_MAX):
             names = list(change.names[start : start + NAMES_AN_EVENT_MAX])
             yield _type_of(change), _encode({"names": names})
-
-
-def from_event(event_type: str, payload: bytes) -> Change:
-    """What an event of the stream says. Raises ValueError for one that this release does not know: a newer
-    one wrote it, and to pass over it would make other tables than it does."""
-    try:
-        match event_type:
-            case "_names_given" | "_names_imported":
-                return Give(tuple(_decode_givens(payload).names), event_type == IMPORTED)
-            case "_names_retired" | "_names_restored":
-                return Retire(tuple(_decode_nameds(payload).names), event_type == RESTORED)
-    except msgspec.MsgspecError as fault:
-        raise ValueError(f"an event {event_type} can't be read: {fault}") from fault
-    raise ValueError(f"this release knows no event {event_type}; use the one that wrote it")
 
 
 def _type_of(change: Change) -> str:

@@ -11,6 +11,7 @@ never taken for the number of a public id.
 from __future__ import annotations
 
 import re
+from base64 import b32encode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ CHILD_NUMBER_MAX = 2**63 - 1  # Postgres' bigint
 CANDIDATES_MAX = 10
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_FROM_RFC_4648 = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", _ALPHABET.encode())
 _BODY = f"[{_ALPHABET}]{{1,{BODY_CHARS_MAX}}}"
 _NAME = re.compile(rf"(?:([a-z][a-z0-9]{{1,9}})-)?({_BODY})((?:\.[1-9][0-9]{{0,18}}){{0,{CHILD_DEPTH_MAX}}})")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,8 +80,7 @@ def lengths_of(digest: bytes) -> tuple[str, ...]:
 
     One digest in 120 million has no letter in all 16 characters: there the last digit becomes a letter.
     """
-    bits = int.from_bytes(digest, "big")
-    symbols = "".join(_ALPHABET[bits >> shift & 31] for shift in range(251, 251 - 5 * BODY_CHARS_MAX, -5))
+    symbols = b32encode(digest[: BODY_CHARS_MAX * 5 // 8]).translate(_FROM_RFC_4648).decode()
     if symbols.isdigit():
         symbols = symbols[:-1] + _ALPHABET[10 + int(symbols[-1])]
     longer = (symbols[:length] for length in range(BODY_CHARS_MIN, BODY_CHARS_MAX + 1))

@@ -198,10 +198,11 @@ class _Round:
         self.moved = bool(created) or scan.declared != self.declared
         changes: list[Change] = []
         for namer in self._namers:
-            mine = [
-                (aggregate_type, key) for _, aggregate_type, key in created if aggregate_type in namer.types
+            nameless = [
+                (aggregate_type, key)
+                for _, aggregate_type, key, kinds in created
+                if aggregate_type in namer.types and namer.wants(kinds)
             ]
-            nameless = await namer.nameless(at, mine)
             names = await namer.name(at, nameless)
             if len(names) < len(nameless):
                 told = {"tenant": str(UUID(bytes=self._tenant)), "why": f"{namer.declared} has no more names"}

@@ -33,8 +33,8 @@ class Namer(Protocol):
     @property
     def declared(self) -> str: ...
 
-    async def nameless(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> list[Aggregate]:
-        """Those of the aggregates that are to get a name of this kind, in order."""
+    def wants(self, kinds: Sequence[str]) -> bool:
+        """Whether an aggregate that has names of these kinds is to get one of this."""
         ...
 
     async def name(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> Sequence[Given]:
@@ -63,8 +63,8 @@ class PublicNamer:
     def declared(self) -> str:
         return f"public {self.ids.key} {','.join(self.ids.types)}"
 
-    async def nameless(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> list[Aggregate]:
-        return await at.nameless(Kind.PUBLIC, aggregates)
+    def wants(self, kinds: Sequence[str]) -> bool:
+        return Kind.PUBLIC not in kinds
 
     async def name(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> Sequence[Given]:
         return numbered(self.ids.key, await at.greatest(self.ids.key), aggregates)
@@ -90,11 +90,10 @@ class HashNamer:
     def declared(self) -> str:
         return f"hash/{hash_ids.ALGORITHM} {self.ids.prefix} {','.join(self.ids.types)}"
 
-    async def nameless(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> list[Aggregate]:
+    def wants(self, kinds: Sequence[str]) -> bool:
         """Without those that people call by a number already: `sluice names migrate` gives these their hash
         ids, all or none, when somebody decides so. A new aggregate gets both names at once."""
-        without = await at.nameless(Kind.HASH, aggregates)
-        return await at.nameless(Kind.PUBLIC, without)
+        return not kinds
 
     async def name(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> Sequence[Given]:
         """The shortest body that is free, for each: those whose body is taken try one more character, all of

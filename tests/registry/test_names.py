@@ -24,7 +24,7 @@ from gateway.registry.transfer import CannotImport, exported, plan, read
 from gateway.registry.writer import stream_of
 from spec.model import Spec
 from spec.parse import parse
-from tests.log.drive import Place, Proceed, interpose, new_stream, seal
+from tests.log.drive import Place, Proceed, append, appended, event, interpose, new_stream, seal
 from tests.registry.conftest import OpenRegistry
 from tests.registry.drive import SPEC, Registry, alias, name, tables
 
@@ -258,6 +258,15 @@ async def test_nothing_is_appended_where_nothing_changes(registry: Registry, ten
 
     assert (await registry.writer.write(tenant.bytes, planned)).version == 0
     assert await registry.log.length(stream_of(tenant.bytes)) == 0
+
+
+async def test_an_event_of_a_newer_release_is_not_passed_over(registry: Registry, tenant: UUID) -> None:
+    stream = stream_of(tenant.bytes)
+    await appended(registry.log, append(stream, events=(event(type="_names_renamed", payload=b"{}"),)))
+    with pytest.raises(ValueError, match="knows no event _names_renamed"):
+        await registry.store.sync(tenant.bytes)
+    with pytest.raises(ValueError, match="knows no event _names_renamed"):
+        await registry.store.rebuild(tenant.bytes)
 
 
 async def test_tables_that_were_damaged_are_made_anew_from_the_events(
