@@ -30,7 +30,7 @@ NAMES_AN_EVENT_MAX: Final = 1000
 """About 90 KB of an event, well below what a client may send in one."""
 
 
-class Given(msgspec.Struct, array_like=True, frozen=True):
+class Given(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A name, and the aggregate that has it."""
 
     kind: Kind
@@ -45,7 +45,7 @@ class Given(msgspec.Struct, array_like=True, frozen=True):
         return Alias(self.kind, self.prefix, self.body, self.path)
 
 
-class Named(msgspec.Struct, array_like=True, frozen=True):
+class Named(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A name that was given before."""
 
     kind: Kind

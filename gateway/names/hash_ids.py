@@ -31,6 +31,7 @@ CANDIDATES_MAX = 10
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _FROM_RFC_4648 = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", _ALPHABET.encode())
+_DIGITS = "0123456789"
 _BODY = f"[{_ALPHABET}]{{1,{BODY_CHARS_MAX}}}"
 _NAME = re.compile(rf"(?:([a-z][a-z0-9]{{1,9}})-)?({_BODY})((?:\.[1-9][0-9]{{0,18}}){{0,{CHILD_DEPTH_MAX}}})")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -83,8 +84,9 @@ def lengths_of(digest: bytes) -> tuple[str, ...]:
     symbols = b32encode(digest[: BODY_CHARS_MAX * 5 // 8]).translate(_FROM_RFC_4648).decode()
     if symbols.isdigit():
         symbols = symbols[:-1] + _ALPHABET[10 + int(symbols[-1])]
-    longer = (symbols[:length] for length in range(BODY_CHARS_MIN, BODY_CHARS_MAX + 1))
-    return tuple(body for body in longer if not body.isdigit())
+    digits = len(symbols) - len(symbols.lstrip(_DIGITS))
+    lengths = range(max(BODY_CHARS_MIN, digits + 1), BODY_CHARS_MAX + 1)
+    return tuple([symbols[:length] for length in lengths])
 
 
 def parse(text: str) -> HashName | None:

@@ -191,17 +191,19 @@ class _Round:
             self.reached, self.complete, self.moved = scan.head, True, False
             return ()
         start = scan.seq if scan.declared == self.declared else 0
-        types = {name for namer in self._namers for name in namer.types}
-        created = await at.created(start, types, AGGREGATES_MAX)
+        created = await at.created(
+            start, {each for namer in self._namers for each in namer.types}, AGGREGATES_MAX
+        )
         self.complete = len(created) < AGGREGATES_MAX
         self.reached = scan.head if self.complete else created[-1][0]
         self.moved = bool(created) or scan.declared != self.declared
         changes: list[Change] = []
         for namer in self._namers:
+            types, wants = namer.types, namer.wants
             nameless = [
                 (aggregate_type, key)
                 for _, aggregate_type, key, kinds in created
-                if aggregate_type in namer.types and namer.wants(kinds)
+                if aggregate_type in types and wants(kinds)
             ]
             names = await namer.name(at, nameless)
             if len(names) < len(nameless):

@@ -33,8 +33,8 @@ class Namer(Protocol):
     @property
     def declared(self) -> str: ...
 
-    def wants(self, kinds: Sequence[str]) -> bool:
-        """Whether an aggregate that has names of these kinds is to get one of this."""
+    def wants(self, kinds: str | None) -> bool:
+        """Whether an aggregate that has names of these kinds, or none, is to get one of this."""
         ...
 
     async def name(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> Sequence[Given]:
@@ -63,8 +63,8 @@ class PublicNamer:
     def declared(self) -> str:
         return f"public {self.ids.key} {','.join(self.ids.types)}"
 
-    def wants(self, kinds: Sequence[str]) -> bool:
-        return Kind.PUBLIC not in kinds
+    def wants(self, kinds: str | None) -> bool:
+        return kinds is None or Kind.PUBLIC not in kinds
 
     async def name(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> Sequence[Given]:
         return numbered(self.ids.key, await at.greatest(self.ids.key), aggregates)
@@ -90,10 +90,10 @@ class HashNamer:
     def declared(self) -> str:
         return f"hash/{hash_ids.ALGORITHM} {self.ids.prefix} {','.join(self.ids.types)}"
 
-    def wants(self, kinds: Sequence[str]) -> bool:
+    def wants(self, kinds: str | None) -> bool:
         """Without those that people call by a number already: `sluice names migrate` gives these their hash
         ids, all or none, when somebody decides so. A new aggregate gets both names at once."""
-        return not kinds
+        return kinds is None
 
     async def name(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> Sequence[Given]:
         """The shortest body that is free, for each: those whose body is taken try one more character, all of

@@ -85,13 +85,13 @@ class Snapshot:
         """`p` is the tenant's partition."""
         return Scan(*await self._connection.fetchrow(statement("scanned"), self._uuid, p))
 
-    async def created(
-        self, after: int, types: Iterable[str], most: int
-    ) -> list[tuple[int, str, str, list[str]]]:
-        """Aggregates of these types whose first event stands after a seq, in order: (seq, type, key, the
-        kinds of the names that it has)."""
-        rows = await self._connection.fetch(statement("created"), self._uuid, after, list(types), most)
-        return [tuple(row) for row in rows]
+    async def created(self, after: int, types: Iterable[str], most: int) -> Sequence[Any]:
+        """Aggregates of these types whose first event stands after a seq, in order: rows of seq, type, key,
+        and the kinds of the names that it has, None for none."""
+        rows: Sequence[Any] = await self._connection.fetch(
+            statement("created"), self._uuid, after, list(types), most
+        )
+        return rows
 
     async def public_ids_of(self, aggregates: Sequence[tuple[str, str]]) -> dict[tuple[str, str, str], str]:
         """The numbers that these aggregates (type, key) have, by type, key and key of the public ids."""
