@@ -152,16 +152,12 @@ class Store:
         return [Found(_alias(row), *names, row["retired"]) for row in rows]
 
     async def every(self, tenant: bytes, most: int) -> AsyncIterator[list[Found]]:
-        """All names of a tenant in the order in which people count, a page of `most` at a time."""
-        after: tuple[str, int, str, int, str] = ("", 0, "", 0, "")
-        while True:
-            async with self._connection() as conn:
-                rows = await conn.fetch(statement("list_aliases"), UUID(bytes=tenant), *after, most)
-            if not rows:
-                return
-            yield [_found(row) for row in rows]
-            prefix, body, path = rows[-1]["prefix"], rows[-1]["body"], rows[-1]["path"]
-            after = (prefix, len(body), body, len(path), path)
+        """All names of a tenant in the order in which people count, `most` at a time; as they are when it
+        begins, however long it takes. They are sorted once."""
+        async with self._connection() as conn, conn.transaction(readonly=True):
+            cursor = await conn.cursor(statement("list_aliases"), UUID(bytes=tenant))
+            while rows := await cursor.fetch(most):
+                yield [_found(row) for row in rows]
 
     async def sync(self, tenant: bytes) -> int:
         """Applies every committed event that is not in the tables yet; how many are."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
-from tests.failpoints.points import Point
+from tests.failpoints.points import NAMING, Point
 from tests.failpoints.scenes import SCENES
 from tests.failpoints.stage import Stage
 
@@ -112,7 +112,11 @@ class Run:
 
     def cases(self) -> list[Case]:
         """In an order by the seed."""
-        points = [point for point in self._stage.points if point.number in self._scenes_of]
+        points = [
+            point
+            for point in self._stage.points
+            if point.number in self._scenes_of and not point.module.startswith(NAMING)
+        ]
         ways = product(points, (signal.SIGKILL, signal.SIGSTOP), (True, False))
         found = [Case(*each) for each in ways]
         self._rng.shuffle(found)

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("gateway/log", "gateway/edge")
+PACKAGES = ("gateway/log", "gateway/edge", "gateway/registry")
 ELSEWHERE = (
     "announcements", "cluster", "evictor", "follow", "bulk", "reader", "followers", "openapi", "ops", "specs",
-    "states", "system",
+    "states", "system", "children", "public_to_hash", "resolver", "transfer",
 )  # fmt: skip
 """What no single append passes, or none over a single Redis, as scenes have it: the rig has clusters."""
+NAMING = "gateway.registry."
+"""What comes behind the commit of an aggregate's first event: naming.py goes through it."""
 AWAIT, ENTER = "__failpoint__", "__failpoint_around__"
 
 

@@ -7,30 +7,25 @@ Owns: the two gateways' processes, and what counts as having come through.
 from __future__ import annotations
 
 import asyncio
-import json
-import mmap
-import os
 import random
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import asyncpg
 
-from gateway.dev.listen import listen
 from gateway.dev.postgres_server import SOCKET_NAME as POSTGRES_SOCKET
 from gateway.events import Append, Event, Stream
 from gateway.log.calls import CallHead, sequence_call
 from gateway.log.keys import PartitionKeys, partition_keys
 from gateway.log.scripts import Scripts
-from tests.failpoints.nursery import ARMED, FIRED, PASSED, SHARED_BYTES
+from tests.failpoints.forked import Forked, Nursery
 from tests.failpoints.points import all_points
 from tests.faults.checker import RECOVERY_S, check
 from tests.faults.client import Client
-from tests.faults.cluster import ROOT, Cluster
+from tests.faults.cluster import Cluster
 from tests.faults.evidence import gather, read_meta
 from tests.faults.history import History, Identity, Operation, StreamName, Try, Verdict, never
 from tests.faults.link import Link
@@ -40,7 +35,6 @@ from tests.log import drive
 
 PATIENCE_S = 12.0
 """Of a client, and for a scene to get where it wants."""
-LAST_LINES = 20
 SETTINGS = {
     "SLUICE_APPEND_DEADLINE_S": "6",
     "SLUICE_REDIS_TIMEOUT_S": "1",
@@ -50,63 +44,10 @@ SETTINGS = {
 }
 
 
-class Forked:
-    """A gateway in a process that can be forked again, on a port that stays. B is number 1."""
-
-    def __init__(self, number: int, folder: Path) -> None:
-        self.number = number
-        self.socket = listen("127.0.0.1", 0, 1)[0]
-        self.port: int = self.socket.getsockname()[1]
-        self.pid: int | None = None
-        self._log = folder / f"gateway-{number}.log"
-        path = folder / f"gateway-{number}.points"
-        path.write_bytes(bytes(SHARED_BYTES))
-        self._path = path
-        with path.open("r+b") as file:
-            self.shared = mmap.mmap(file.fileno(), SHARED_BYTES)
-
-    def order(self, env: dict[str, str], target: int, at_target: signal.Signals) -> bytes:
-        """For the nursery. A clean slate."""
-        self.shared[:] = bytes(SHARED_BYTES)
-        told = {"shared": str(self._path), "log": str(self._log), "target": target, "signal": int(at_target)}
-        env = env | {"SLUICE_LISTEN_FD": str(self.socket.fileno())}
-        return json.dumps(told | {"env": env}).encode() + b"\n"
-
-    @property
-    def fired(self) -> bool:
-        return bool(self.shared[FIRED])
-
-    @property
-    def alive(self) -> bool:
-        return self.pid is not None and Path(f"/proc/{self.pid}").exists()
-
-    def arm(self) -> None:
-        self.shared[ARMED] = 1
-
-    def disarm(self) -> None:
-        self.shared[ARMED] = 0
-
-    def passed(self) -> set[int]:
-        return {n - PASSED for n in range(PASSED, SHARED_BYTES) if self.shared[n]}
-
-    def signal(self, number: signal.Signals) -> None:
-        if self.pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
-    def last_words(self) -> str:
-        """The end of its log."""
-        return "\n".join(self._log.read_text().splitlines()[-LAST_LINES:])
-
-    async def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-        await drive.until(lambda: not self.alive)
-
-
 class Stage:
     """Everything of one run; `begin` and `end` go round each case."""
 
-    def __init__(self, cluster: Cluster, nursery: asyncio.subprocess.Process, a: Forked, b: Forked) -> None:
+    def __init__(self, cluster: Cluster, nursery: Nursery, a: Forked, b: Forked) -> None:
         self.cluster = cluster
         self.a, self.b = a, b
         self.sent: list[tuple[Operation, asyncio.Task[Try], Caller]] = []
@@ -129,26 +70,20 @@ class Stage:
     async def open(cls, folder: Path) -> AsyncIterator[Self]:
         cluster = await Cluster.prepare(folder, 1)
         a, b = Forked(0, folder), Forked(1, folder)
-        nursery = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.failpoints.nursery", cwd=ROOT, start_new_session=True,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            pass_fds=(a.socket.fileno(), b.socket.fileno()),
-        )  # fmt: skip
-        stage = cls(cluster, nursery, a, b)
-        try:
-            await stage.redis_link.open()
-            await stage.postgres_link.open()
-            await stage._start_b()
-            yield stage
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(nursery.pid, signal.SIGKILL)
-            await nursery.wait()
-            for link in (stage.redis_link, stage.postgres_link):
-                await link.close()
-            for each in (a, b):
-                each.socket.close()
-            await cluster.close()
+        async with Nursery.open(a, b) as nursery:
+            stage = cls(cluster, nursery, a, b)
+            try:
+                await stage.redis_link.open()
+                await stage.postgres_link.open()
+                await stage._start_b()
+                yield stage
+            finally:
+                await nursery.end()
+                for link in (stage.redis_link, stage.postgres_link):
+                    await link.close()
+                for each in (a, b):
+                    each.socket.close()
+                await cluster.close()
 
     def begin(self, target: int = -1, at_target: signal.Signals = signal.SIGKILL) -> None:
         """The next A does that at that point, once it is armed."""
@@ -194,10 +129,7 @@ class Stage:
             redis = f"redis://127.0.0.1:{self.redis_link.port}"
             postgres = f"postgresql://sluice@127.0.0.1:{self.postgres_link.port}/sluice?sslmode=disable"
         env = SETTINGS | {"SLUICE_REDIS_URL": redis, "SLUICE_POSTGRES_URL": postgres}
-        assert self._nursery.stdin is not None
-        assert self._nursery.stdout is not None
-        self._nursery.stdin.write(gateway.order(env, target, at))
-        gateway.pid = int(await self._nursery.stdout.readline())
+        await self._nursery.fork(gateway, env, target, at)
 
     # -- what scenes do
 
