@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.names import hash_ids
 from gateway.names.aliases import Kind
@@ -15,6 +15,8 @@ from spec.model import HashIds, PublicIds, Spec
 
 Aggregate = tuple[str, str]
 """Type and key."""
+_AT_ONCE: Final = 2000
+"""Of a migration: a kilobyte each while its name is looked for."""
 
 
 class Namer(Protocol):
@@ -100,6 +102,13 @@ class HashNamer:
         them together."""
         found: dict[Aggregate, Given] = {}
         taken: set[str] = set()
+        for start in range(0, len(aggregates), _AT_ONCE):
+            await self._name(at, aggregates[start : start + _AT_ONCE], found, taken)
+        return [found[each] for each in aggregates if each in found]
+
+    async def _name(
+        self, at: Snapshot, aggregates: Sequence[Aggregate], found: dict[Aggregate, Given], taken: set[str]
+    ) -> None:
         trying = {each: iter(hash_ids.bodies(at.tenant, *each)) for each in aggregates}
         while trying:
             wanted = {each: body for each, bodies in trying.items() if (body := next(bodies, None))}
@@ -110,7 +119,6 @@ class HashNamer:
                     taken.add(body)
                     found[each] = Given(Kind.HASH, self.ids.prefix, body, "", *each)
             trying = {each: bodies for each, bodies in trying.items() if each in wanted and each not in found}
-        return [found[each] for each in aggregates if each in found]
 
 
 def namers_of(spec: Spec) -> tuple[Namer, ...]:

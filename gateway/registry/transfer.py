@@ -83,13 +83,14 @@ def read(lines: Iterable[bytes], spec: Spec, tell: Tell = lambda _: None) -> tup
             earlier = seen.setdefault(named(found.name.alias), found)
             if earlier is found:
                 wanted.append(found)
+                if len(wanted) > NAMES_MAX:
+                    why = f"At most {NAMES_MAX} names at a time; split the file."
+                    raise CannotImport([*faults, Fault(number, why)])
                 continue
             if (earlier.name, earlier.retired) == (found.name, found.retired):
                 continue
             found = Fault(number, f"{found.name.alias.text} stands in line {earlier.line} for another.")
         faults.append(found)
-    if len(wanted) > NAMES_MAX:
-        faults.append(Fault(wanted[NAMES_MAX].line, f"At most {NAMES_MAX} names at a time; split the file."))
     if faults:
         raise CannotImport(faults)
     return tuple(wanted)

@@ -7,6 +7,7 @@ import uuid
 from uuid import UUID
 
 import asyncpg
+import pytest
 
 from gateway.catalog import tenants
 from gateway.names import hash_ids
@@ -72,6 +73,20 @@ async def test_no_name_of_another_tenant_is_found(
     for text in ("bd-k86gaq", "k86gaq", "k86g"):
         assert await registry.resolve(created.id, text) is None
         assert isinstance(await registry.resolve(tenant, text), Found)
+
+
+async def test_more_names_than_are_looked_up_at_once_are_as_short_as_those_before_let_them_be(
+    open_one: OpenRegistry, tenant: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, namer = await open_one(assigning=False), HashNamer(HashIds("bd", ("order",)))
+    aggregates = [("order", key) for key in alike(tenant, "order", characters=6)]
+    aggregates[1:1] = [("order", str(uuid.uuid4())) for _ in range(5)]
+    async with registry.store.snapshot(tenant.bytes) as at:
+        whole = await namer.name(at, aggregates)
+        monkeypatch.setattr("gateway.registry.kinds._AT_ONCE", 2)
+        assert await namer.name(at, aggregates) == whole
+    assert [each.key for each in whole] == [key for _, key in aggregates]
+    assert [len(whole[0].body), len(whole[-1].body)] == [6, 7]
 
 
 async def test_a_name_is_as_short_as_what_is_there_lets_it_be(open_one: OpenRegistry, tenant: UUID) -> None:
