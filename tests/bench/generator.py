@@ -1,10 +1,12 @@
-"""The load generator: a closed loop of N connections on one thread, in a process of its own.
+"""The load generator: N connections on one thread, in a process of its own.
 
     python -m tests.bench.generator < traffic.json
 
-Each connection sends its next request as soon as the last one is answered. A server that stalls is therefore
-asked less often while it does: read the rate beside the latencies. As little as possible is done a request:
-its bytes are made before the start, and of an answer only the status and Content-Length are looked at.
+A closed loop: each connection sends its next request as soon as the last one is answered. A server that
+stalls is therefore asked less often while it does: read the rate beside the latencies. At a given rate, each
+request has its time, and its latency counts from then, however late a stall lets it be sent. As little as
+possible is done a request: its bytes are made before the start, and of an answer only the status and
+Content-Length are looked at.
 """
 
 from __future__ import annotations
@@ -38,12 +40,13 @@ async def generate(traffic: Traffic, say: Callable[[str], None]) -> Measured:
     """
     loop = asyncio.get_running_loop()
     tally = _Tally({b"%d" % status for status in traffic.expected})
+    every_s = traffic.connections / traffic.per_s if traffic.per_s else 0.0
     connections = []
     for number in range(traffic.connections):
-        make = partial(_Connection, tally, traffic.requests(number))
+        make = partial(_Connection, tally, traffic.requests(number), every_s)
         connections.append((await loop.create_connection(make, traffic.host, traffic.port))[1])
-    for connection in connections:
-        connection.start()
+    for number, connection in enumerate(connections):
+        connection.start(every_s * number / len(connections))
     await _warm_up(traffic, tally)
     say(BEGIN)
     cpu_begun, begun, total = time.process_time(), tally.begin(), tally.total
@@ -127,10 +130,12 @@ class _Tally:
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, tally: _Tally, requests: Iterator[bytes]) -> None:
+    def __init__(self, tally: _Tally, requests: Iterator[bytes], every_s: float) -> None:
         self._tally = tally
         self._requests = requests
+        self._every_s = every_s
         self._received = b""
+        self._due = 0.0
         self._sent = 0.0
         self._done = False
 
@@ -138,11 +143,27 @@ class _Connection(asyncio.Protocol):
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is of no class of asyncio's
         self._tally.opened()
 
-    def start(self) -> None:
+    def start(self, after_s: float) -> None:
+        """The first request; those of a closed loop all at once."""
+        self._due = time.perf_counter() + after_s
+        self._wait(after_s)
+
+    def _wait(self, wait_s: float) -> None:
+        if wait_s > 0:
+            asyncio.get_running_loop().call_later(wait_s, self._on_time)
+        else:
+            self._send(self._due)
+
+    def _on_time(self) -> None:
+        """Timers are as coarse as a millisecond, which is no latency of the server's."""
         self._send(time.perf_counter())
 
-    def _send(self, now: float) -> None:
-        self._sent = now
+    def _send(self, counted_from: float) -> None:
+        if self._tally.stopping:
+            self._done = True
+            self._transport.close()
+            return
+        self._sent = counted_from
         self._transport.write(next(self._requests))
 
     def data_received(self, data: bytes) -> None:
@@ -155,11 +176,8 @@ class _Connection(asyncio.Protocol):
         self._received = b""
         now = time.perf_counter()
         self._tally.answered(status, self._sent, now, data)
-        if self._tally.stopping:
-            self._done = True
-            self._transport.close()
-        else:
-            self._send(now)
+        self._due = self._due + self._every_s if self._every_s else now
+        self._wait(self._due - now)
 
     def connection_lost(self, error: Exception | None) -> None:
         why = None if self._done else f"a connection ended early: {error or 'closed by the server'}"

@@ -25,13 +25,15 @@ async def post(
     headers: Mapping[str, str] | None = None,
     units: int = 1,
     expected: int = 201,
+    per_s: float | None = None,
 ) -> Measured:
-    """`headers` in place of the usual ones."""
+    """`headers` in place of the usual ones; at a rate of `per_s`, else as fast as they are answered."""
     traffic = replace(
         _traffic(options, connections, stand, served, paths, (expected,)),
         method="POST",
         body=body,
         units=units,
+        per_s=per_s,
     )
     if headers is not None:
         traffic = replace(traffic, headers=dict(headers))

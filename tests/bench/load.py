@@ -28,7 +28,9 @@ class Traffic:
     connections they share. Measuring begins after `warm_up_s`, and after as many requests as there are paths,
     and lasts `seconds`. `units` is how many of what is counted are in a request. After each request to the
     nth path, the nth of `get_paths` is asked for `gets` times; that counts as well. Without `first_pass`, the
-    warm-up does not wait for each path to have been asked once."""
+    warm-up does not wait for each path to have been asked once. With `per_s`, so many requests a second are
+    due, spread evenly over connections and time; one that is due while its connection still waits for an
+    answer is sent after that, and its latency counts from when it was due."""
 
     host: str
     port: int
@@ -43,6 +45,7 @@ class Traffic:
     units: int = 1
     gets: int = 0
     first_pass: bool = True
+    per_s: float | None = None
     get_paths: list[str] = field(default_factory=list)
 
     def requests(self, connection: int) -> Iterator[bytes]:

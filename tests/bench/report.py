@@ -76,7 +76,8 @@ def show(report: Report, console: Console) -> None:
     names = list(dict.fromkeys(row.name for row in report.rows))
     rounds = {name: [row for row in report.rows if row.name == name] for name in names}
     console.print(_table(rounds.values()))
-    console.print("Latencies in ms, of a request (floor/sequence, floor/commit: of a call). Closed loop.")
+    console.print("Latencies in ms, of a request (floor/sequence, floor/commit: of a call).")
+    console.print("Closed loop, but for paced/….")
     console.print("CPU in µs a unit, children included; the generator runs on the same machine.")
     console.print("MB: what is held at the end.")
     for line in ratios(report.rows):

@@ -32,6 +32,7 @@ SCENARIOS = {
     "read/state/": f"read/state/{CONNECTIONS}",
     "bulk": "bulk/1",
     "webhook/hot": f"webhook/hot/{CONNECTIONS}",
+    "paced/append_half/hot": f"paced/append_half/hot/{CONNECTIONS}",
     "names/append_plain": f"names/append_plain/{CONNECTIONS}",
     "names/append_public_id": f"names/append_public_id/{CONNECTIONS}",
     "names/read_alias": f"names/read_alias/{CONNECTIONS}",
@@ -117,6 +118,30 @@ async def test_a_connection_that_ends_before_its_answer_is_lost() -> None:
     measured = await measured_against(b"")
     assert measured.answers == {"lost": 2}
     assert measured.count == 0
+
+
+async def test_what_is_paced_is_sent_at_its_time_and_a_stall_counts_for_all_that_was_due_in_it() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            for number in itertools.count():
+                await reader.readuntil(b"\r\n\r\n")
+                if number == 20:
+                    await asyncio.sleep(0.2)  # the stall; meanwhile 40 more are due
+                writer.write(b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        traffic = Traffic(
+            host=host, port=port, connections=1, seconds=1, warm_up_s=0, paths=["/"], expected=(201,),
+            per_s=200, first_pass=False,
+        )  # fmt: skip
+        measured = await generate(traffic, [].append)
+    assert 100 < measured.count <= 202
+    assert measured.unexpected is None
+    assert measured.latency_ms["max"] >= 200
+    late = measured.latency_ms["p99"]
+    assert late > 100, "those that were due in the stall waited too"
 
 
 def test_each_connection_counts_the_appends_to_its_own_streams() -> None:

@@ -2,10 +2,13 @@
 
     python -m tests.bench.webhooks [--seconds 3] [--workers 1] [--rounds 1] [--only PATTERN] [--json FILE]
 
-plain/streams, plain/hot       appends of 1 KB, to 64 streams and to one
-webhook/hot, webhook/streams   signed requests of 1 KB with a delivery id each, to 64 streams and to one
+plain/hot, plain/streams        appends of 1 KB, to one stream and to 64
+webhook/hot, webhook/streams    signed requests of 1 KB with a delivery id each
+paced/append_half/…             webhooks, each at its own time, at half the rate that plain appends reach
+paced/webhook_half/…            at half the rate that webhooks reach
 
-Names end in the number of connections.
+Names end in the number of connections. The rate of which paced rows take half is measured just before, on a
+gateway of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import hashlib
 import hmac
 import json
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from tests.bench import orders
@@ -27,6 +31,7 @@ SECRET = b"bench"
 BODY_BYTES = 1024
 _ACTOR = {"type": "webhook", "id": "stripe_webhook"}
 _SCHEMA = {"type": "object"}
+Run = Callable[[Options, int, list[str], Stand], Awaitable[Measured]]
 # A source each makes as many streams; nobody has a thousand sources.
 _SOURCES_MAX = 64
 
@@ -60,12 +65,29 @@ def _body() -> str:
 def scenarios(options: Options) -> list[Scenario]:
     streams = orders.keys(min(options.streams, _SOURCES_MAX))
     kinds = [("hot", ["stripe_webhook"]), ("streams", streams)]
-    return [
+    greatest = [
         Scenario(f"{how}/{name}/{connections}", "append", (status,), partial(run, options, connections, keys))
         for connections in options.busy_connections
         for name, keys in kinds
         for how, status, run in (("plain", 201, _plain), ("webhook", 202, _webhook))
     ]
+    usual = options.usual_connections
+    paced = [
+        Scenario(
+            f"paced/{how}_half/{name}/{usual}", "append", (202,), partial(_paced, run, options, usual, keys)
+        )
+        for name, keys in kinds
+        for how, run in (("append", _plain), ("webhook", _webhook))
+    ]
+    return [*greatest, *paced]
+
+
+async def _paced(run: Run, options: Options, connections: int, keys: list[str], stand: Stand) -> Measured:
+    """Webhooks at half the rate that `run` reaches; as that, where its answers were not the expected ones."""
+    greatest = await run(options, connections, keys, stand)
+    if greatest.unexpected is not None or not greatest.count:
+        return greatest
+    return await _webhook(options, connections, keys, stand, greatest.per_s / 2)
 
 
 async def _plain(options: Options, connections: int, keys: list[str], stand: Stand) -> Measured:
@@ -76,7 +98,9 @@ async def _plain(options: Options, connections: int, keys: list[str], stand: Sta
         return await post(options, connections, stand, served, paths, data)
 
 
-async def _webhook(options: Options, connections: int, keys: list[str], stand: Stand) -> Measured:
+async def _webhook(
+    options: Options, connections: int, keys: list[str], stand: Stand, per_s: float | None = None
+) -> Measured:
     body = _body()
     mac = hmac.new(SECRET, body.encode(), hashlib.sha256).hexdigest()
     headers = {
@@ -88,7 +112,9 @@ async def _webhook(options: Options, connections: int, keys: list[str], stand: S
     paths = [f"/_/webhooks/{TENANT}/s{number}" for number in range(len(keys))]
     async with stand.gateway() as served:
         deploy(served, stand, _spec(keys))
-        return await post(options, connections, stand, served, paths, body, headers, expected=202)
+        return await post(
+            options, connections, stand, served, paths, body, headers, expected=202, per_s=per_s
+        )
 
 
 if __name__ == "__main__":
