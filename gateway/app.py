@@ -137,7 +137,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                         Children(log, writer),
                         stopping,
                         operators,
-                        Webhooks(intake, catalog, config),
+                        Webhooks(intake, catalog, config, metrics),
                         going_out,
                         metrics,
                         tracing,
@@ -247,7 +247,7 @@ def _application(
     )
     if tracing is not None:
         return Counted(Traced(gate, tracing), metrics)
-    return Counted(gate, metrics, Express(log, catalog, callers, outcomes, config, metrics))
+    return Counted(gate, metrics, Express(log, catalog, callers, outcomes, webhooks, config, metrics))
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

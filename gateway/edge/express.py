@@ -1,4 +1,4 @@
-"""Appends that need no second look: from the parser to the log and back without a task of their own.
+"""Appends that need no second look, webhooks among them: from the parser to the log and back without a task.
 
 Nine of ten requests of a busy gateway are single appends with a known key, a whole body and nothing wrong.
 Judging such a one is synchronous, and what it waits for is one future, so ASGI's machinery (a task, messages
@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from functools import partial
 
 from uuid_utils import uuid7
@@ -29,15 +28,14 @@ from gateway.edge.appends import headers_of, mint
 from gateway.edge.callers import Callers
 from gateway.edge.outcomes import Answer, Outcomes, appended, refused, unforeseen
 from gateway.edge.request import JSON, Refused
+from gateway.edge.webhooks import PREFIX as WEBHOOKS
+from gateway.edge.webhooks import Reply, Webhooks
 from gateway.errors import Refusal
 from gateway.events import Append, Appended, Outcome, OutcomeUnknown
 from gateway.log.log import Log
 from gateway.telemetry.metrics import Metrics
 
 logger = logging.getLogger("sluice.edge")
-
-Reply = Callable[[int, bytes, bytes], None]
-"""Told the answer once: status, header lines each with its CR LF, body."""
 
 
 class Express:
@@ -47,9 +45,11 @@ class Express:
         catalog: Catalog,
         callers: Callers,
         outcomes: Outcomes,
+        webhooks: Webhooks,
         config: Config,
         metrics: Metrics,
     ) -> None:
+        self._webhooks = webhooks
         self._log = log
         self._catalog = catalog
         self._callers = callers
@@ -63,9 +63,10 @@ class Express:
         """Takes a POST, of which each header was sent once; `reply` is called when its outcome is known.
         False: it is not ordinary, and nothing was done."""
         principal = self._callers.known(headers.get(b"authorization"))
+        if principal is None:
+            return raw_path.startswith(WEBHOOKS) and self._webhooks.take(raw_path, headers, body, reply)
         if (
-            principal is None
-            or principal.scope < Scope.WRITE
+            principal.scope < Scope.WRITE
             or headers.get(b"content-type") != JSON
             or b"content-encoding" in headers
             or len(body) > self._body_bytes_max

@@ -69,6 +69,12 @@ async def refuse(
     body_more: Mapping[str, object] | None = None,
 ) -> None:
     """A refusal in the one shape that all have."""
+    headers = refusal_headers(refusal, more)
+    await answer(send, refusal.http_status, refusal_json(refusal, body_more), headers)
+
+
+def refusal_headers(refusal: Refusal, more: Iterable[tuple[bytes, bytes]] = ()) -> Headers:
+    """What goes with every refusal of its kind, after `more`."""
     headers: Headers = list(more)
     if refusal.code == "unauthorized":
         headers.append((b"www-authenticate", b"Bearer"))
@@ -76,7 +82,7 @@ async def refuse(
         headers.append((b"retry-after", b"1"))
     if refusal.http_status == 408:
         headers.append((b"connection", b"close"))
-    await answer(send, refusal.http_status, refusal_json(refusal, body_more), headers)
+    return headers
 
 
 async def allowed_only(send: Send, method: str, allowed: str) -> None:

@@ -6,19 +6,26 @@ is the intake's. Which tenants and sources there are is known from memory, so no
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import assert_never
 
 from gateway.admit.path import split
 from gateway.catalog.catalog import Catalog
 from gateway.config import Config
 from gateway.edge import respond
-from gateway.edge.render import uuid_text
+from gateway.edge.render import refusal_json, uuid_text
 from gateway.edge.request import Head, Receive, Refused, Scope, Send, read_body, too_large
 from gateway.errors import Refusal
 from gateway.intake.handshakes import Answered
-from gateway.intake.intake import Intake, Place, Result, Taken, Told, Undecided
+from gateway.intake.intake import Intake, Result, Taken, Told, Undecided
+from gateway.intake.receipts import Place
 from gateway.intake.request import Request
 from gateway.intake.signature import Rejected
+from gateway.telemetry.metrics import Metrics
+
+Reply = Callable[[int, bytes, bytes], None]
+"""Told the answer once: status, header lines each with its CR LF, body."""
 
 PREFIX = b"/_/webhooks/"
 _ASKED_BY_GET = ("hub_challenge", "crc", "bt_challenge")
@@ -30,7 +37,8 @@ _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 
 class Webhooks:
-    def __init__(self, intake: Intake, catalog: Catalog, config: Config) -> None:
+    def __init__(self, intake: Intake, catalog: Catalog, config: Config, metrics: Metrics) -> None:
+        self._responses = metrics.responses
         self._intake = intake
         self._catalog = catalog
         self._bytes_max = config.webhook_bytes_max
@@ -61,6 +69,23 @@ class Webhooks:
         else:
             await _tell(send, answered)
 
+    def take(self, target: bytes, headers: dict[bytes, bytes], body: bytes, reply: Reply) -> bool:
+        """As the express does (express.py): a delivery that waits for nothing but its append, or False."""
+        path, _, query = target.partition(b"?")
+        if len(body) > self._bytes_max or b"content-encoding" in headers:
+            return False
+        try:
+            place = self._place(path)
+        except Refused:
+            return False
+        request = Request(b"POST", path, query, tuple(headers.items()), body)
+        return self._intake.at_once(place, request, partial(self._reply, reply))
+
+    def _reply(self, reply: Reply, result: Taken | Undecided) -> None:
+        status, body, more = _told(result)
+        self._responses["POST", status] += 1
+        reply(status, respond.head_lines(body, more), body)
+
     def _place(self, raw_path: bytes) -> Place:
         """Raises Refused (404): no such source."""
         segments = split(raw_path.partition(b"?")[0]) or ()
@@ -85,17 +110,24 @@ async def _tell(send: Send, result: Result) -> None:
             await _answer_handshake(send, result)
         case Rejected():
             await respond.refuse(send, _REJECTED)
-        case Taken(deliveries, batch):
-            await respond.answer(send, 202, _batch_json(deliveries) if batch else _told_json(deliveries[0]))
-        case Undecided(why, unknown, retry_after_s):
-            refusal = Refusal("not_committed", f"The event will never appear by this request: {why}.")
-            if unknown:
-                refusal = Refusal(
-                    "outcome_unknown", f"The event may or may not appear: {why}. Send it again.", status=503
-                )
-            await respond.refuse(send, refusal, [(b"retry-after", b"%d" % retry_after_s)])
+        case Taken() | Undecided():
+            await respond.answer(send, *_told(result))
         case _:
             assert_never(result)
+
+
+def _told(result: Taken | Undecided) -> tuple[int, bytes, respond.Headers]:
+    """Status, body, headers."""
+    if isinstance(result, Taken):
+        told = result.deliveries
+        return 202, _batch_json(told) if result.batch else _told_json(told[0]), []
+    why = result.why
+    refusal = Refusal("not_committed", f"The event will never appear by this request: {why}.")
+    if result.unknown:
+        words = f"The event may or may not appear: {why}. Send it again."
+        refusal = Refusal("outcome_unknown", words, status=503)
+    retry = (b"retry-after", b"%d" % result.retry_after_s)
+    return refusal.http_status, refusal_json(refusal), respond.refusal_headers(refusal, [retry])
 
 
 async def _answer_handshake(send: Send, answered: Answered) -> None:

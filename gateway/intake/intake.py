@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
+from functools import partial
 from typing import Final, assert_never
 
 import asyncpg
@@ -19,7 +19,7 @@ from uuid_utils import uuid7
 
 from gateway.admit.append import Minting
 from gateway.catalog import source_ids
-from gateway.catalog.model import CatalogUnavailable, Deployed, Tenant
+from gateway.catalog.model import CatalogUnavailable, Tenant
 from gateway.events import (
     Append,
     Appended,
@@ -36,15 +36,16 @@ from gateway.intake import normalize, store
 from gateway.intake.deliveries import Delivery, Unreadable, deliveries, header_fault, is_batch
 from gateway.intake.handshakes import Answered, handshake
 from gateway.intake.normalize import Foreign, Held
+from gateway.intake.receipts import Item, Place, Receipt, batch_row, item_of, rows_of
 from gateway.intake.recorder import Recorder
 from gateway.intake.request import Request
 from gateway.intake.signature import Rejected, verify
-from gateway.intake.store import Kept, Stored
+from gateway.intake.store import Stored
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.reader import Range
 from gateway.names.source_ids import SourceId, Unusable, read
-from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.metrics import Metrics, WebhookCounts
 from spec.webhooks import Source
 
 logger = logging.getLogger("sluice.intake")
@@ -52,15 +53,6 @@ logger = logging.getLogger("sluice.intake")
 OTHER_BYTES: Final = Held(
     "idempotency_mismatch", "A delivery of this id came before with other bytes; its event stands."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Whose source it is, and the spec that declares it."""
-
-    tenant: Tenant
-    deployed: Deployed
-    source: Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,31 +81,21 @@ class Undecided:
 
 
 Result = Answered | Rejected | Taken | Undecided
+Tell = Callable[[Taken | Undecided], None]
+
+_TOO_SLOW: Final = Undecided("it takes longer than the sender would wait", unknown=True)
+_NO_POSTGRES: Final = Undecided("Postgres does not answer", unknown=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Receipt:
-    """What all deliveries of one request have in common; `id` is that of the row that keeps the request."""
+@dataclass(slots=True)
+class _Waiting:
+    """A delivery whose append is under way, and who is told of it; without a `timer`, they were told that it
+    takes too long."""
 
-    place: Place
-    request: Request
-    id: bytes
-    received_ms: int
-    begun: float
-    secret: int
-    batch: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """A delivery that is settled: held, or an event."""
-
-    delivery_id: str
-    digest: bytes
-    number: int
-    held: Held | None
-    event_id: bytes | None
-    duplicate: bool
+    receipt: Receipt
+    delivery: Delivery
+    tell: Tell
+    timer: asyncio.TimerHandle | None
 
 
 class Intake:
@@ -125,6 +107,7 @@ class Intake:
         self._recorder = recorder
         self._metrics = metrics
         self._answer_s = answer_s
+        self._finishing: set[asyncio.Task[None]] = set()
 
     async def receive(self, place: Place, request: Request) -> Result:
         """One request, to its end. Nothing is read from or written to a database before its signature is
@@ -142,23 +125,82 @@ class Intake:
             return verdict
         counts.verified(verdict)
         batch = is_batch(place.source, request)
-        receipt = _Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch)
+        receipt = Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch)
         try:
             async with asyncio.timeout(self._answer_s):
                 result = await self._take(receipt)
         except TimeoutError:
-            result = Undecided("it takes longer than the sender would wait", unknown=True)
+            result = _TOO_SLOW
         except (PostgresTrouble, CatalogUnavailable):
-            result = Undecided("Postgres does not answer", unknown=False)
-        if isinstance(result, Taken):
-            for told in result.deliveries:
-                counts.told(
-                    "quarantined" if told.event_id is None else "duplicate" if told.duplicate else "accepted"
-                )
-            counts.answer_s.observe(time.perf_counter() - begun)
-        else:
-            counts.told("undecided")
+            result = _NO_POSTGRES
+        _count(counts, result, begun)
         return result
+
+    def at_once(self, place: Place, request: Request, tell: Tell) -> bool:
+        """Takes a delivery that waits for nothing but its append, without a task of its own, and `tell`s its
+        result. False for any other request: nothing was done, `receive` judges it anew."""
+        source = place.source
+        if source.items is not None or source.target.source_id is not None:
+            return False
+        begun, now_ms = time.perf_counter(), time.time_ns() // 1_000_000
+        if source.handshake is not None and handshake(source, request, now_ms) is not None:
+            return False
+        verdict = self._verdict(source, request, now_ms)
+        if isinstance(verdict, Rejected):
+            return False
+        found = deliveries(source, request)
+        if isinstance(found, Unreadable):
+            return False
+        (delivery,), headers = found, request.shown(source.headers)
+        key = normalize.place(place.deployed.spec, source, delivery, headers)
+        append = _composed(place, delivery, headers, key) if isinstance(key, str) else None
+        if not isinstance(append, Append):
+            return False
+        self._metrics.webhooks(place.tenant.name, source.name).verified(verdict)
+        receipt = Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch=False)
+        waiting = _Waiting(receipt, delivery, tell, None)
+        loop = asyncio.get_running_loop()
+        waiting.timer = loop.call_later(self._answer_s, self._overdue, waiting)
+        self._log.append(append).add_done_callback(partial(self._settled, waiting))
+        return True
+
+    def _overdue(self, waiting: _Waiting) -> None:
+        waiting.timer = None
+        self._tell(waiting, _TOO_SLOW)
+
+    def _settled(self, waiting: _Waiting, settled: asyncio.Future[Outcome]) -> None:
+        if waiting.timer is None:
+            return
+        waiting.timer.cancel()
+        outcome = _judged(OutcomeUnknown(b"") if settled.cancelled() else settled.result())
+        if isinstance(outcome, Undecided):
+            self._tell(waiting, outcome)
+            return
+        item = item_of(waiting.delivery, outcome)
+        if item.held is None:
+            self._recorder.keep(rows_of(waiting.receipt, [item])[0])
+            self._tell(waiting, Taken((Told(item.event_id, item.duplicate),), batch=False))
+            return
+        task = asyncio.create_task(self._quarantine_late(waiting, item))
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    async def _quarantine_late(self, waiting: _Waiting, item: Item) -> None:
+        try:
+            async with asyncio.timeout(self._answer_s):
+                await self._quarantine(waiting.receipt, [item])
+        except TimeoutError:
+            self._tell(waiting, _TOO_SLOW)
+        except PostgresTrouble:
+            self._tell(waiting, _NO_POSTGRES)
+        else:
+            self._tell(waiting, Taken((Told(None),), batch=False))
+
+    def _tell(self, waiting: _Waiting, result: Taken | Undecided) -> None:
+        place = waiting.receipt.place
+        counts = self._metrics.webhooks(place.tenant.name, place.source.name)
+        _count(counts, result, waiting.receipt.begun)
+        waiting.tell(result)
 
     def greeted(self, place: Place, request: Request) -> Answered | None:
         """The answer to a handshake that is no delivery; None where the source has none for this request."""
@@ -176,12 +218,12 @@ class Intake:
 
     # -- verified
 
-    async def _take(self, receipt: _Receipt) -> Taken | Undecided:
+    async def _take(self, receipt: Receipt) -> Taken | Undecided:
         found = deliveries(receipt.place.source, receipt.request)
         if isinstance(found, Unreadable):
             held = Held(found.code, found.error)
             receipt = replace(receipt, batch=False)
-            await self._quarantine(receipt, [_Item(found.id, found.digest, 0, held, None, False)])
+            await self._quarantine(receipt, [Item(found.id, found.digest, 0, held, None, False)])
             return Taken((Told(None),), batch=False)
         headers = receipt.request.shown(receipt.place.source.headers)
         outcomes = await self._append_all(receipt.place, found, headers)
@@ -189,28 +231,28 @@ class Intake:
         for delivery, outcome in zip(found, outcomes, strict=True):
             if isinstance(outcome, Undecided):
                 return outcome
-            items.append(_item(delivery, outcome))
+            items.append(item_of(delivery, outcome))
         if receipt.batch:
             await self._keep_batch(receipt, items)
         elif items[0].held is not None:
             await self._quarantine(receipt, items)
         else:
-            self._recorder.keep(_rows(receipt, items)[0])
+            self._recorder.keep(rows_of(receipt, items)[0])
         return Taken(tuple([Told(each.event_id, each.duplicate) for each in items]), receipt.batch)
 
-    async def _keep_batch(self, receipt: _Receipt, items: Sequence[_Item]) -> None:
+    async def _keep_batch(self, receipt: Receipt, items: Sequence[Item]) -> None:
         """The request once, in a row of its own, and a row an item; at once where one is in quarantine. Of an
         empty batch nothing is kept."""
         if not items:
             return
         held = [each for each in items if each.held is not None]
-        whole = _batch_row(receipt)
+        whole = batch_row(receipt)
         if held:
             await self._recorder.kept([whole])
             await self._quarantine(receipt, held)
         else:
             self._recorder.keep(whole)
-        for row in _rows(receipt, [each for each in items if each.held is None]):
+        for row in rows_of(receipt, [each for each in items if each.held is None]):
             self._recorder.keep(row)
 
     async def _append_all(
@@ -242,17 +284,7 @@ class Intake:
                 return Held("no_source_id", sighted.reason)
             key = await self._key_of(place.tenant, sighted)
             before = await self._last_of(Stream(place.tenant.id.bytes, source.target.aggregate_type, key))
-        if isinstance(key, Held):
-            return key
-        minting = Minting(
-            tenant=place.tenant.id.bytes,
-            spec_rev=place.deployed.revision,
-            now_ms=time.time_ns() // 1_000_000,
-            correlation_id=uuid7().bytes,
-            mint=lambda: uuid7().bytes,
-            event_bytes_max=0,
-        )
-        return normalize.compose(spec, source, delivery, headers, key, minting, claimed, before)
+        return key if isinstance(key, Held) else _composed(place, delivery, headers, key, claimed, before)
 
     async def _last_of(self, stream: Stream) -> Recorded | None:
         """The newest event of a stream."""
@@ -274,9 +306,9 @@ class Intake:
 
     # -- what is kept
 
-    async def _quarantine(self, receipt: _Receipt, held: Sequence[_Item]) -> None:
+    async def _quarantine(self, receipt: Receipt, held: Sequence[Item]) -> None:
         """Whole, before the sender is told. Raises PostgresTrouble."""
-        await self._recorder.kept(_rows(receipt, held))
+        await self._recorder.kept(rows_of(receipt, held))
         place = receipt.place
         for each in held:
             told = {"tenant": str(place.tenant.id), "source": place.source.name, "delivery": each.delivery_id}
@@ -319,6 +351,35 @@ class Intake:
         return Told(outcome.event_ids[0], outcome.replayed)
 
 
+def _composed(
+    place: Place,
+    delivery: Delivery,
+    headers: dict[str, str],
+    key: str,
+    claimed: str | None = None,
+    before: Recorded | None = None,
+) -> Append | Held:
+    minting = Minting(
+        tenant=place.tenant.id.bytes,
+        spec_rev=place.deployed.revision,
+        now_ms=time.time_ns() // 1_000_000,
+        correlation_id=uuid7().bytes,
+        mint=lambda: uuid7().bytes,
+        event_bytes_max=0,
+    )
+    source = place.source
+    return normalize.compose(place.deployed.spec, source, delivery, headers, key, minting, claimed, before)
+
+
+def _count(counts: WebhookCounts, result: Taken | Undecided, begun: float) -> None:
+    if isinstance(result, Undecided):
+        counts.told("undecided")
+        return
+    for told in result.deliveries:
+        counts.told("quarantined" if told.event_id is None else "duplicate" if told.duplicate else "accepted")
+    counts.answer_s.observe(time.perf_counter() - begun)
+
+
 def _judged(outcome: Outcome) -> Appended | Held | Undecided:
     match outcome:
         case Appended():
@@ -335,47 +396,3 @@ def _judged(outcome: Outcome) -> Appended | Held | Undecided:
             raise AssertionError("no delivery asks for a length")
         case _:
             assert_never(outcome)
-
-
-def _item(delivery: Delivery, outcome: Appended | Held) -> _Item:
-    if isinstance(outcome, Held):
-        return _Item(delivery.id, delivery.digest, delivery.item, outcome, None, False)
-    return _Item(delivery.id, delivery.digest, delivery.item, None, outcome.event_ids[0], outcome.replayed)
-
-
-def _rows(receipt: _Receipt, items: Sequence[_Item]) -> list[Kept]:
-    """A row an item. The request stands with its only item, or in a row of its own for a batch."""
-    if not receipt.batch:
-        return [_row(receipt, receipt.id, items[0], receipt.request)]
-    return [_row(receipt, uuid7().bytes, each, None) for each in items]
-
-
-def _batch_row(receipt: _Receipt) -> Kept:
-    body = receipt.request.body
-    whole = _Item("", sha256(body).digest(), 0, None, None, False)
-    return replace(_row(receipt, receipt.id, whole, receipt.request), verdict="batch")
-
-
-def _row(receipt: _Receipt, row_id: bytes, item: _Item, request: Request | None) -> Kept:
-    verdict: store.Verdict = "accepted"
-    if item.held is not None:
-        verdict = "quarantined"
-    elif item.duplicate:
-        verdict = "duplicate"
-    return Kept(
-        id=row_id,
-        tenant=receipt.place.tenant.id.bytes,
-        source=receipt.place.source.name,
-        delivery_id=item.delivery_id,
-        digest=item.digest,
-        request_id=receipt.id,
-        item=item.number,
-        verdict=verdict,
-        reason=None if item.held is None else item.held.code,
-        error=None if item.held is None else item.held.error,
-        event_id=item.event_id,
-        received_ms=receipt.received_ms,
-        took_ms=int((time.perf_counter() - receipt.begun) * 1000),
-        secret=receipt.secret,
-        request=request,
-    )
