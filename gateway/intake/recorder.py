@@ -69,7 +69,7 @@ class Recorder:
 
     async def kept(self, rows: list[Kept]) -> None:
         """Now. Raises PostgresTrouble: then nothing is."""
-        await store.keep(self._pool, rows, durable=True)
+        await store.keep(self._pool, rows)
 
     async def run(self) -> None:
         """Writes what comes, for ever."""
@@ -107,7 +107,7 @@ class Recorder:
 
     async def _write(self) -> None:
         rows = [self._waiting[n] for n in range(min(len(self._waiting), ROWS_MAX))]
-        await store.keep(self._pool, rows, durable=False)
+        await store.keep_soon(self._pool, rows)
         for row in rows:
             self._waiting.popleft()
             self._size -= row.size_bytes

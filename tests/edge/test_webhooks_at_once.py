@@ -1,0 +1,169 @@
+"""Webhooks that go from the parser to the log without a task: none is answered otherwise than the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+
+from gateway.edge.webhooks import Webhooks
+from gateway.intake.recorder import Recorder
+from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
+from tests.edge.serving import Served
+from tests.edge.webhooks import SOURCES, Hooks, kept, open_hooks
+
+DATED = ("date", "content-length")
+
+
+class Taken:
+    """What was said to each request."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.said: list[bool] = []
+        take = Webhooks.take
+
+        def told(*args: object) -> bool:
+            self.said.append(take(*args))  # type: ignore[arg-type]
+            return self.said[-1]
+
+        patch.setattr(Webhooks, "take", told)
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
+    return Taken(monkeypatch)
+
+
+@pytest.fixture
+async def hooks(gateway: Served, outbox: asyncpg.Pool, stranger: httpx.AsyncClient) -> Hooks:
+    return await open_hooks(outbox, stranger, SOURCES)
+
+
+async def both(hooks: Hooks, source: str, body: Any, *ids: str) -> list[httpx.Response]:
+    """The answers to a request whose body comes whole, and to one of the same kind whose body is in chunks,
+    which takes the usual way."""
+
+    async def chunks(raw: bytes) -> AsyncIterator[bytes]:
+        yield raw
+
+    answers = []
+    for delivery_id, content in zip(ids, (bytes, chunks), strict=True):
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = hooks.signed(source, raw, delivery_id)
+        answers.append(await hooks.client.post(hooks.path(source), content=content(raw), headers=headers))
+    return answers
+
+
+def alike(answers: list[httpx.Response]) -> None:
+    one, other = answers
+    assert one.status_code == other.status_code
+    assert {k: v for k, v in one.headers.items() if k not in DATED} == {
+        k: v for k, v in other.headers.items() if k not in DATED
+    }
+    assert one.json().keys() == other.json().keys()
+    assert {k: v for k, v in one.json().items() if k != "event_id"} == {
+        k: v for k, v in other.json().items() if k != "event_id"
+    }
+
+
+async def test_both_ways_answer_alike_and_keep_the_same(
+    hooks: Hooks, taken: Taken, outbox: asyncpg.Pool
+) -> None:
+    for body, ids in (({"n": 1}, ("d1", "d2")), ({"n": 1}, ("d1", "d2")), ({"n": 2}, ("d1", "d2"))):
+        taken.said.clear()
+        alike(await both(hooks, "github", body, *ids))
+        assert taken.said == [True]
+    rows = await kept(outbox, hooks, 6)
+    of = [[row for row in rows if row["delivery_id"] == name] for name in ("d1", "d2")]
+    for one, other in zip(*of, strict=True):
+        for column in ("verdict", "reason", "error", "item", "secret", "source", "digest", "body", "target"):
+            assert one[column] == other[column], column
+    assert [row["verdict"] for row in of[0]] == ["accepted", "duplicate", "quarantined"]
+    one, other = await hooks.events()
+    extra = [dict(event["metadata"]["extra"]["webhook"]) for event in (one, other)]
+    assert [each.pop("delivery_id") for each in extra] == ["d1", "d2"]
+    assert extra[0] == extra[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "body"),
+    [
+        ("gocardless", {"events": [{"id": "a"}]}),
+        ("repositories", {"repository": {"id": 7}, "event": "was_pushed"}),
+        ("typed", {"a": 1}),
+        ("typed", b"\xff"),
+        ("slack", {"type": "url_verification", "challenge": "c"}),
+    ],
+)
+async def test_what_waits_for_more_than_its_append_goes_the_usual_way_and_is_counted_once(
+    hooks: Hooks, taken: Taken, source: str, body: Any
+) -> None:
+    one, other = await both(hooks, source, body, "d1", "d2")
+    assert taken.said == [False]
+    assert one.status_code == other.status_code
+    assert one.json().keys() == other.json().keys()
+
+
+async def test_a_wrong_signature_is_refused_in_the_same_words(hooks: Hooks, taken: Taken) -> None:
+    headers = hooks.signed("github", b"{}")
+    answers = [
+        await hooks.client.post(hooks.path("github"), content=content, headers=headers)
+        for content in (b"{ }", b"{  }")
+    ]
+    assert taken.said == [False, False]
+    assert {answer.status_code for answer in answers} == {401}
+
+
+async def test_an_append_that_takes_too_long_is_a_503_and_its_event_stands(
+    hooks: Hooks, taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await hooks.taken("github", {"n": 0}, "d0")
+    append, held = Log.append, asyncio.get_running_loop().create_future()
+
+    def slow(self: Log, wanted: Any) -> Any:
+        done, late = append(self, wanted), asyncio.get_running_loop().create_future()
+
+        async def later() -> None:
+            outcome = await done
+            await held
+            late.set_result(outcome)
+
+        late.task = asyncio.create_task(later())
+        return late
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "append", slow)
+        answers = await asyncio.gather(
+            hooks.send("github", {"n": 1}, "d1"), both(hooks, "github", {"n": 2}, "d2", "d3")
+        )
+    held.set_result(None)
+    one, others = answers
+    alike(others)
+    assert (one.status_code, one.json()["code"], one.headers["retry-after"]) == (503, "outcome_unknown", "1")
+    again = await hooks.taken("github", {"n": 1}, "d1")
+    assert again["duplicate"] is True
+    assert len(await hooks.events()) == 4
+    assert (await hooks.events())[0]["id"] == first["event_id"]
+
+
+async def test_a_quarantine_that_can_not_be_written_is_a_503_and_one_after_it_is_not(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("d1", "d2"):
+        await hooks.taken("github", {"n": 1}, name)
+
+    async def away(*_args: object) -> None:
+        raise PostgresTrouble("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "kept", away)
+        answers = await both(hooks, "github", {"n": 2}, "d1", "d2")
+    alike(answers)
+    assert (answers[0].status_code, answers[0].json()["code"]) == (503, "not_committed")
+    assert (await hooks.taken("github", {"n": 2}, "d1"))["quarantined"] is True

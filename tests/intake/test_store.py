@@ -1,0 +1,137 @@
+"""Raw deliveries in Postgres: written once, ended in time; what waits while Postgres is away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import asyncpg
+import pytest
+from uuid_utils import uuid7
+
+from gateway.intake import recorder as recorders
+from gateway.intake import store
+from gateway.intake.recorder import Recorder
+from gateway.intake.request import Request
+from gateway.intake.store import Kept, Verdict
+from gateway.log.postgres import PostgresTrouble
+
+DAY_S = 86_400
+TENANT = b"t" * 16
+REQUEST = Request(
+    b"POST", b"/_/webhooks/main/s", b"a=1", ((b"authorization", b"secret"), (b"x-n", b"\xe9")), b"\xff{}"
+)
+
+
+@pytest.fixture
+async def pool(postgres_url: str) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(postgres_url, min_size=1, max_size=2) as pool:
+        yield pool
+
+
+def row(
+    name: str, verdict: Verdict = "accepted", days_old: int = 0, request: Request | None = REQUEST
+) -> Kept:
+    at_ms = time.time_ns() // 1_000_000 - days_old * DAY_S * 1000
+    row_id = at_ms.to_bytes(6, "big") + uuid7().bytes[6:]
+    return Kept(
+        id=row_id,
+        tenant=TENANT,
+        source="s",
+        delivery_id=name,
+        digest=b"d" * 32,
+        request_id=row_id,
+        item=0,
+        verdict=verdict,
+        reason=None,
+        error=None,
+        event_id=None if verdict == "quarantined" else uuid7().bytes,
+        received_ms=at_ms,
+        took_ms=7,
+        secret=1,
+        request=request,
+    )
+
+
+async def names(pool: asyncpg.Pool) -> list[str]:
+    return [each["delivery_id"] for each in await pool.fetch("SELECT * FROM webhook_delivery ORDER BY id")]
+
+
+async def test_what_is_kept_soon_and_at_once_comes_back_as_it_came(pool: asyncpg.Pool) -> None:
+    soon, now = row("a"), row("b", "quarantined")
+    await store.keep_soon(pool, [soon])
+    await store.keep(pool, [now])
+    for each in (soon, now):
+        found = await store.stored(pool, TENANT, each.id)
+        assert found is not None
+        assert found.request is not None
+        assert replace(found.request, headers=()) == replace(REQUEST, headers=())
+        assert found.request.headers == ((b"authorization", b"***"), (b"x-n", b"\xe9"))
+        assert (found.shown["took_ms"], found.shown["delivery_id"]) == (7, each.delivery_id)
+        at_ms = int(found.id.hex()[:12], 16)
+        assert found.shown["received_at"].endswith(f"{at_ms % 1000:03}Z")
+
+
+async def test_what_was_written_although_no_answer_came_is_there_once(pool: asyncpg.Pool) -> None:
+    first, second = row("a"), row("b")
+    await store.keep_soon(pool, [first])
+    await store.keep_soon(pool, [first, second])
+    assert await names(pool) == ["a", "b"]
+
+
+async def test_what_is_old_ends_but_for_quarantine_and_the_request_of_a_batch_with_some_in_it(
+    pool: asyncpg.Pool,
+) -> None:
+    whole, other = row("", "batch", 32), row("ended batch", "batch", 32)
+    held = replace(row("held item", "quarantined", 32, None), request_id=whole.id)
+    item = replace(row("item", "accepted", 32, None), request_id=other.id)
+    rows = [row("old", days_old=31), row("held", "quarantined", 31), row("young", days_old=29)]
+    await store.keep(pool, [whole, held, other, item, *rows])
+    now_ms = time.time_ns() // 1_000_000
+    await store.expire(pool, now_ms, 30 * DAY_S, rows_max=2)
+    assert len(await names(pool)) == 5, "a bounded number at a time"
+    await store.expire(pool, now_ms, 30 * DAY_S, rows_max=2)
+    assert sorted(await names(pool)) == ["", "held", "held item", "young"]
+    await store.settle(pool, TENANT, held.id, "replayed", None, uuid7().bytes)
+    await store.settle(pool, TENANT, rows[1].id, "replayed", None, uuid7().bytes)
+    await store.expire(pool, now_ms, 30 * DAY_S, rows_max=9)
+    assert await names(pool) == ["young"]
+
+
+async def test_copies_wait_while_postgres_is_away_and_are_written_after(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep_soon, away, tried = store.keep_soon, True, asyncio.Event()
+
+    async def keep(pool: asyncpg.Pool, rows: list[Kept]) -> None:
+        tried.set()
+        if away:
+            raise PostgresTrouble("away")
+        await keep_soon(pool, rows)
+
+    monkeypatch.setattr(store, "keep_soon", keep)
+    monkeypatch.setattr(recorders, "AGAIN_S", 0.01)
+    async with recorders.recording(pool, DAY_S) as recorder:
+        recorder.keep(row("a"))
+        await asyncio.wait_for(tried.wait(), 10)
+        recorder.keep(row("b"))
+        assert await names(pool) == []
+        away = False
+    assert await names(pool) == ["a", "b"]
+    assert "webhook_copies_wait" in caplog.text
+
+
+async def test_copies_beyond_what_memory_they_may_take_are_left_out_and_said_so(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recorders, "BYTES_MAX", 2 * row("a").size_bytes)
+    recorder = Recorder(pool, DAY_S)
+    for name in ("a", "b", "c"):
+        recorder.keep(row(name))
+    await recorder.flush()
+    recorder.keep(row("d"))
+    await recorder.flush()
+    assert await names(pool) == ["a", "b", "d"]
+    assert caplog.messages.count("webhook_copy_dropped") == 1
