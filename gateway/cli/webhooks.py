@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
+import re
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,13 +18,17 @@ import typer
 from gateway.catalog.model import CatalogError, Tenant
 from gateway.cli.database import PostgresOption, postgres_url, read_file
 from gateway.cli.output import JsonOption, cell, print_json, print_table
-from gateway.cli.servers import RedisOption
+from gateway.cli.servers import RedisOption, watched
 from gateway.config import Config
 
 app = typer.Typer(help="Webhooks in: deliveries, quarantine, replay, test requests.", no_args_is_help=True)
 
 TenantOption = Annotated[str, typer.Option(help="Whose webhooks.")]
 SourceOption = Annotated[str | None, typer.Option(help="Of this source alone.")]
+_ID = re.compile(r"[!-~]{0,255}")
+_PAGE = 1_000
+_VERDICTS = ("accepted", "duplicate", "quarantined", "replayed", "batch")
+
 LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="The newest so many.")]
 
 
@@ -33,14 +36,14 @@ LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="The newest so
 def list_(
     tenant: TenantOption = "main",
     source: SourceOption = None,
-    verdict: Annotated[
-        str | None, typer.Option(help="accepted, duplicate, quarantined, replayed or batch.")
-    ] = None,
+    verdict: Annotated[str | None, typer.Option(help=f"One of {', '.join(_VERDICTS)}.")] = None,
     limit: LimitOption = 100,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List deliveries, the newest first."""
+    if verdict not in (None, *_VERDICTS):
+        raise typer.BadParameter(f"{verdict} is none of {', '.join(_VERDICTS)}", param_hint="--verdict")
     found = asyncio.run(_listed(postgres_url(postgres), tenant, source, verdict, limit))
     _print(found, as_json, ("id", "received_at", "source", "delivery_id", "verdict", "event_id", "took_ms"))
 
@@ -125,49 +128,37 @@ def replay(
 @app.command()
 def sign(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A source that the spec declares.")],
-    body: Annotated[str, typer.Option(metavar="FILE", help="Its bytes; - reads stdin.")] = "",
+    body: Annotated[
+        str, typer.Option(metavar="FILE", help="Its bytes; - reads stdin. Else a small example.")
+    ] = "",
     spec: Annotated[str, typer.Option(metavar="FILE", help="A spec; else the one that is deployed.")] = "",
-    delivery_id: Annotated[str, typer.Option("--id", help="Where the provider sends one in a header.")] = "",
-    content_type: Annotated[str, typer.Option(help="Of the body.")] = "application/json",
+    delivery_id: Annotated[
+        str, typer.Option("--id", help="Of the delivery: in a header, or in the example.")
+    ] = "",
+    content_type: Annotated[str, typer.Option(help="Of FILE; application/json unless given.")] = "",
     url: Annotated[str, typer.Option(help="The gateway to send it to.")] = "http://127.0.0.1:8017",
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
 ) -> None:
-    """Print a request as the provider would sign it now, as a curl command. It takes the secret, from the
-    spec or from the variable that it names."""
-    text = sys.stdin.buffer.read() if body == "-" else Path(body).read_bytes() if body else b'{"id":"test_1"}'
-    document = Path(spec).read_bytes() if spec else asyncio.run(_document(postgres_url(postgres), tenant))
-    typer.echo(
-        _signed(document, source, tenant, url, text, content_type, delivery_id or f"test_{time.time_ns()}")
-    )
+    """Print a request as the provider would sign it now, as a curl command. It takes the secret from the
+    spec, or from the variable or file that the spec names, which must be there where this command runs."""
+    from gateway.cli.signing import curl_of
 
-
-def _signed(
-    document: bytes, name: str, tenant: str, url: str, body: bytes, content_type: str, delivery_id: str
-) -> str:
-    from gateway.catalog.secrets import Secrets
-    from gateway.intake.request import Request
-    from gateway.intake.signature import sign
-    from spec.errors import Faults
-    from spec.parse import parse
-
-    parsed = parse(document, Secrets(os.environ))
-    if isinstance(parsed, Faults):
-        raise CatalogError(f"the spec can't be used here: {parsed[0].pointer}: {parsed[0].error}")
-    if name not in parsed.webhooks:
-        raise CatalogError(
-            f"the spec declares no source {name!r}: {', '.join(parsed.webhooks) or 'none at all'}"
-        )
-    path = f"{urlsplit(url).path.rstrip('/')}/_/webhooks/{tenant}/{name}"
-    request = Request(b"POST", path.encode(), b"", ((b"content-type", content_type.encode()),), body)
-    try:
-        signed = sign(parsed.webhooks[name], request, time.time_ns() // 1_000_000, delivery_id)
-    except ValueError as fault:
-        raise CatalogError(str(fault)) from None
-    headers = [f"-H {shlex.quote(f'{k.decode()}: {v.decode()}')}" for k, v in signed.headers]
     split = urlsplit(url)
-    there = f"{split.scheme}://{split.netloc}{path}"
-    return " ".join(["curl -sS -X POST", there, *headers, f"--data-binary {shlex.quote(body.decode())}"])
+    if split.scheme not in ("http", "https") or not split.netloc or split.query or split.fragment:
+        raise typer.BadParameter(f"{url} is no URL such as http://127.0.0.1:8017", param_hint="--url")
+    if not _ID.fullmatch(delivery_id):
+        raise typer.BadParameter("an id is up to 255 visible ASCII characters", param_hint="--id")
+    text = None if not body else _read(body, "--body")
+    document = _read(spec, "--spec") if spec else asyncio.run(_document(postgres_url(postgres), tenant))
+    typer.echo(curl_of(document, source, tenant, split, text, body, content_type, delivery_id))
+
+
+def _read(file: str, option: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"{file} can't be read: {error.strerror}", param_hint=option) from None
 
 
 async def _document(url: str, tenant: str) -> bytes:
@@ -245,20 +236,37 @@ async def _ids(pool: Any, owner: Tenant, source: str | None, named: list[str]) -
 async def _replayed(
     config: Config, tenant: str, source: str | None, named: list[str], again: bool
 ) -> list[dict[str, Any]]:
-    from gateway.intake import store
     from gateway.intake.alone import Replayer, alone
 
     async with _owner(config.postgres_url, tenant) as (pool, owner):
         if named:
             ids = await _ids(pool, owner, source, named)
         else:
-            wanted = store.Wanted(source=source, verdict="quarantined", limit=10_000)
-            rows = await store.listed(pool, owner.id.bytes, wanted)
-            ids = [UUID(row["id"]).bytes for row in reversed(rows)]
+            ids = await _quarantined(pool, owner, source)
         document = await _document_of(pool, owner)
         async with alone(config, pool) as intake:
             replayer = Replayer(intake, pool, owner, *document)
-            return [await replayer.replay(each, again=again) for each in ids]
+            done = []
+            with watched("replaying") as progress:
+                progress.begin(len(ids))
+                for each in ids:
+                    done.append(await replayer.replay(each, again=again))
+                    progress.advance(1)
+            return done
+
+
+async def _quarantined(pool: Any, owner: Tenant, source: str | None) -> list[bytes]:
+    """The ids of all that is in quarantine, the oldest first."""
+    from gateway.intake import store
+
+    found: list[bytes] = []
+    while True:
+        before = found[-1] if found else store.LAST_ID
+        wanted = store.Wanted(source=source, verdict="quarantined", before=before, limit=_PAGE)
+        rows = await store.listed(pool, owner.id.bytes, wanted)
+        found += [UUID(row["id"]).bytes for row in rows]
+        if len(rows) < _PAGE:
+            return found[::-1]
 
 
 async def _document_of(pool: Any, owner: Tenant) -> tuple[int, bytes]:

@@ -4,7 +4,7 @@ Owns: what is signed, in which order; timestamps and tolerance on both sides; se
 comparison in constant time, on bytes, of the signature as the provider must have written it, so that no other
 spelling of the same one passes. Must not know: providers by name, HTTP, databases; the clock is an argument.
 
-Source: docs/webhooks.md; the vendors' published test vectors are in tests/core/webhook_vectors.json.
+Source: docs/webhooks.md; the vendors' published test vectors are in tests/intake/vectors.json.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ REASONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
+class Claim:
     """What a request says of itself: signatures by version, and what is signed beside the body."""
 
     signatures: tuple[tuple[bytes, bytes], ...]
@@ -108,7 +108,7 @@ def _by_signature(
         refused = _time_fault(claim.timestamp, scheme, source.tolerance_s, now_ms)
         if refused is not None:
             return refused
-    contents = list(_contents(scheme, request, claim, source.public_base_url))
+    contents = list(contents_of(scheme, request, claim, source.public_base_url))
     matched = _first(n for n, secret in live if _signed_by(scheme, secret, contents, claim.signatures))
     if isinstance(matched, Verified) and scheme.fresh and not _is_fresh(source, request.body, now_ms):
         return Rejected("outside_tolerance")
@@ -169,7 +169,7 @@ def _same(expected: bytes, given: bytes) -> bool:
 # ---- what the request claims ----
 
 
-def _claim(scheme: Scheme, request: Request) -> _Claim | Rejected:
+def _claim(scheme: Scheme, request: Request) -> Claim | Rejected:
     if scheme.form in ("body", "form"):
         return _claim_in_body(scheme, request)
     value = request.one(scheme.header) or b""
@@ -188,10 +188,10 @@ def _claim(scheme: Scheme, request: Request) -> _Claim | Rejected:
             if not value.startswith(prefix):
                 return Rejected("no_signature")
             found = ((b"", value.removeprefix(prefix)),)
-    return _Claim(found[:CANDIDATES_MAX], timestamp, identity)
+    return Claim(found[:CANDIDATES_MAX], timestamp, identity)
 
 
-def _pairs(scheme: Scheme, value: bytes) -> _Claim | Rejected:
+def _pairs(scheme: Scheme, value: bytes) -> Claim | Rejected:
     """`t=…,v1=…,v1=…`: exactly one timestamp; names that nobody knows are another version's."""
     times, signatures = [], []
     for part in value.split(scheme.separator.encode()):
@@ -202,10 +202,10 @@ def _pairs(scheme: Scheme, value: bytes) -> _Claim | Rejected:
             signatures.append((b"", text))
     if len(times) != 1 or not signatures:
         return Rejected("no_signature")
-    return _Claim(tuple(signatures[:CANDIDATES_MAX]), times[0])
+    return Claim(tuple(signatures[:CANDIDATES_MAX]), times[0])
 
 
-def _claim_in_body(scheme: Scheme, request: Request) -> _Claim | Rejected:
+def _claim_in_body(scheme: Scheme, request: Request) -> Claim | Rejected:
     value = _told_form(scheme, request) if scheme.form == "form" else decode(request.body)
     found = [
         as_text(lookup(value, tuple((path or "").split("."))))
@@ -219,7 +219,7 @@ def _claim_in_body(scheme: Scheme, request: Request) -> _Claim | Rejected:
         parts = [part.partition(scheme.signer_mark) for part in signature.split(scheme.separator)]
         signed = [(signer, text) for signer, _, text in parts[:CANDIDATES_MAX]]
     found_signatures = tuple((signer.encode(), text.encode()) for signer, text in signed)
-    return _Claim(found_signatures, timestamp.encode(), token=token.encode())
+    return Claim(found_signatures, timestamp.encode(), token=token.encode())
 
 
 def _told_form(scheme: Scheme, request: Request) -> dict[str, str]:
@@ -245,7 +245,7 @@ def _is_fresh(source: Source, body: bytes, now_ms: int) -> bool:
 # ---- what is signed ----
 
 
-def _contents(scheme: Scheme, request: Request, claim: _Claim, base_url: str) -> Iterator[bytes]:
+def contents_of(scheme: Scheme, request: Request, claim: Claim, base_url: str) -> Iterator[bytes]:
     """The bytes that may have been signed: more than one only where a provider is inconsistent itself."""
     urls = [base_url.encode() + request.target] if "url" in scheme.signed else [b""]
     if scheme.url_variants:
@@ -292,7 +292,7 @@ def _signed_by(
             wanted = b"v1" if scheme.form == "versions" else b""
             if scheme.signer_mark:
                 wanted = secret.text.partition(scheme.signer_mark)[0].encode()
-            expected = [_mac(scheme, key.octets, content) for content in contents]
+            expected = [mac_of(scheme, key.octets, content) for content in contents]
             found = [
                 _same(each, given) for each in expected for version, given in signatures if version == wanted
             ]
@@ -313,7 +313,7 @@ def _signed_by(
     return False
 
 
-def _mac(scheme: Scheme, key: bytes, content: bytes) -> bytes:
+def mac_of(scheme: Scheme, key: bytes, content: bytes) -> bytes:
     """The signature as the provider writes it."""
     digest = hmac.digest(key, content, scheme.digest)
     return digest.hex().encode() if scheme.encoding == "hex" else base64.b64encode(digest)
@@ -338,7 +338,7 @@ def _item_signed(scheme: Scheme, secret: Secret, item: object) -> bool:
     if given is None or secret.key.kind != "hmac" or None in parts:
         return False
     content = ":".join([part or "" for part in parts]).encode()
-    return _same(_mac(scheme, secret.key.octets, content), given.encode())
+    return _same(mac_of(scheme, secret.key.octets, content), given.encode())
 
 
 def _item_text(part: object) -> str | None:
@@ -350,48 +350,3 @@ def _item_text(part: object) -> str | None:
 
 def _field(item: object, path: str) -> object:
     return lookup(item, tuple(path.split(".")))
-
-
-# ---- the other side: to test a source ----
-
-
-def sign(source: Source, request: Request, now_ms: int, delivery_id: str) -> Request:
-    """`request` with the headers that the provider would send; only schemes of HMAC keys in headers can be
-    signed here. Raises ValueError for another one."""
-    scheme, secret = source.scheme, next((s for s in source.secrets if s.valid_at(now_ms)), None)
-    if (
-        source.unsigned
-        or secret is None
-        or secret.key.kind != "hmac"
-        or not scheme.header
-        or scheme.form in ("jwt", "message")
-    ):
-        raise ValueError(
-            "this provider signs by a token, within the body, or by a private key: not to be made here"
-        )
-    now = b"%d" % (now_ms if scheme.timestamp_unit == "ms" else now_ms // 1000)
-    claim = _Claim((), now if scheme.timed else b"", delivery_id.encode())
-    content = next(_contents(scheme, request, claim, source.public_base_url), None)
-    if content is None:
-        raise ValueError("a body that is no form is signed by its digest: put bodySHA256=… into the query")
-    mac = _mac(scheme, secret.key.octets, content)
-    match scheme.form:
-        case "pairs":
-            name, pair = scheme.timestamp_name.encode(), scheme.signature_name.encode()
-            value = b"%b=%b%b%b=%b" % (name, now, scheme.separator.encode(), pair, mac)
-        case "versions":
-            value = b"v1," + mac
-        case _:
-            value = scheme.prefix.encode() + mac
-    more = [(scheme.header.encode(), value)]
-    if scheme.timestamp_header:
-        more.append((scheme.timestamp_header.encode(), now))
-    if scheme.id_header:
-        more.append((scheme.id_header.encode(), claim.id))
-    told = {name for name, _ in (*request.headers, *more)}
-    for place in scheme.delivery:
-        name = place.removeprefix("header:").encode()
-        if place.startswith("header:") and name not in told:
-            more.append((name, claim.id))
-            break
-    return Request(request.method, request.path, request.query, (*request.headers, *more), request.body)

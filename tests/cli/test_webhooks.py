@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -127,22 +128,100 @@ async def test_an_item_of_a_batch_is_replayed_by_itself(hooks: Hooks, sluice: Be
     assert [event["data"]["body"] for event in await hooks.events()][-1] == {"id": "a", "n": 2}
 
 
-async def test_a_signed_request_for_a_test_works_as_printed(
+SIGNED = {
+    "stripe": SOURCES["stripe"],
+    "github": SOURCES["github"],
+    "slack": SOURCES["slack"],
+    "twilio": SOURCES["twilio"],
+    "gocardless": SOURCES["gocardless"],
+    "meta": SOURCES["meta"],
+    "braintree": SOURCES["braintree"],
+    "typed": SOURCES["typed"],
+    "standard": {"provider": "standard_webhooks", "secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]},
+    "mailgun": {"provider": "mailgun", "secrets": ["s"]},
+    "adyen": {"provider": "adyen", "secrets": ["00ff"]},
+    "messagebird": {
+        "provider": "messagebird",
+        "secrets": ["s"],
+        "public_base_url": "https://hooks.example.com",
+    },
+    "elsewhere": {"provider": "github", "secrets": ["s"]},
+    "messages": SOURCES["messages"],
+}
+
+
+async def curl(printed: str) -> Any:
+    words = shlex.split(printed)
+    assert words[0] == "curl"
+    ran = await asyncio.to_thread(subprocess.run, words, capture_output=True, check=True, timeout=30)
+    return json.loads(ran.stdout)
+
+
+async def test_a_signed_request_for_a_test_works_as_printed_for_every_way_to_sign_with_a_shared_secret(
+    outbox: asyncpg.Pool, postgres_url: str, redis_url: str
+) -> None:
+    config = Config(redis_url=redis_url, postgres_url=postgres_url)
+    async with serving(config) as served, new_client(served.url, None) as client:
+        hooks = await open_hooks(outbox, client, SIGNED)
+        sluice = Beside(hooks, postgres_url, redis_url)
+        url = str(client.base_url)
+        for source in SIGNED:
+            printed = await sluice("sign", source, "--url", url, "--id", "dlv_9")
+            if source == "messages":
+                assert (printed.code, printed.out) == (1, "")
+                assert "private key" in printed.err
+                continue
+            told = await curl(printed.out)
+            (told,) = told.get("events", [told])
+            assert told.get("duplicate") is False or (source, told["quarantined"]) == ("typed", True), source
+        ids = {(row["source"], row["delivery_id"]) for row in await kept(outbox, hooks, len(SIGNED) + 2)}
+    for source in ("stripe", "github", "slack", "twilio", "gocardless", "meta", "standard", "messagebird"):
+        assert (source, "dlv_9") in ids
+    assert ("adyen", "dlv_9+dlv_9+dlv_9") in ids
+
+
+async def test_bytes_of_a_file_are_signed_as_they_are(hooks: Hooks, sluice: Beside, tmp_path: Path) -> None:
+    url = str(hooks.client.base_url)
+    quoted, octets = tmp_path / "quoted.json", tmp_path / "octets"
+    quoted.write_text("""{"id": "evt_it's @1"}\n""")
+    octets.write_bytes(b"\xff\x00")
+    told = await curl((await sluice("sign", "stripe", "--url", url, "--body", str(quoted))).out)
+    assert told["duplicate"] is False
+    assert (await hooks.events())[0]["data"]["delivery_id"] == "evt_it's @1"
+    told = await curl((await sluice("sign", "github", "--url", url, "--body", str(octets))).out)
+    assert told["quarantined"] is True
+    form = ("--content-type", "application/x-www-form-urlencoded", "--body", str(quoted))
+    assert (await sluice("sign", "twilio", *form)).code == 0
+    wrong = await sluice("sign", "twilio", "--body", str(quoted))
+    assert (wrong.code, "bodySHA256" in wrong.err) == (1, True)
+
+
+async def test_what_can_not_be_signed_or_listed_is_told_in_a_sentence(
     hooks: Hooks, sluice: Beside, tmp_path: Path
 ) -> None:
-    body = tmp_path / "body.json"
-    body.write_text("""{"id": "evt_it's"}""")
-    url = str(hooks.client.base_url)
-    for source in ("stripe", "github", "twilio"):
-        printed = await sluice("sign", source, "--url", url, "--body", str(body), "--id", "dlv_9")
-        if source == "twilio":
-            assert printed.code == 1
-            assert "bodySHA256" in printed.err
-            continue
-        words = shlex.split(printed.out)
-        assert words[0] == "curl"
-        ran = await asyncio.to_thread(subprocess.run, words, capture_output=True, check=True, timeout=30)
-        assert json.loads(ran.stdout)["duplicate"] is False, ran
-    wrong = await sluice("sign", "nobody")
-    assert (wrong.code, wrong.out) == (1, "")
-    assert "stripe" in wrong.err
+    empty = tmp_path / "spec.json"
+    empty.write_text("[]")
+    for code, words, said in (
+        (1, ("sign", "nobody"), "stripe"),
+        (2, ("sign", "stripe", "--body", "/nonexistent"), "can't be read"),
+        (2, ("sign", "stripe", "--spec", "/nonexistent"), "can't be read"),
+        (1, ("sign", "stripe", "--spec", str(empty)), "no spec"),
+        (2, ("sign", "stripe", "--url", "hooks.example.com"), "--url"),
+        (2, ("sign", "github", "--id", "a b"), "--id"),
+        (2, ("list", "--verdict", "lost"), "quarantined"),
+    ):
+        ran = await sluice(*words)
+        assert (ran.code, ran.out) == (code, ""), words
+        assert said in ran.err, words
+        assert "Traceback" not in ran.err
+
+
+async def test_the_secrets_of_other_sources_need_not_be_where_a_request_is_signed(
+    sluice: Beside, tmp_path: Path
+) -> None:
+    spec = tmp_path / "spec.json"
+    sources = {**SIGNED, "other": {"provider": "github", "secrets": ["env:SLUICE_SECRET_NOWHERE"]}}
+    spec.write_text(json.dumps({"spec": declared(**sources)}))
+    assert (await sluice("sign", "github", "--spec", str(spec))).code == 0
+    other = await sluice("sign", "other", "--spec", str(spec))
+    assert (other.code, "SLUICE_SECRET_NOWHERE" in other.err) == (1, True)

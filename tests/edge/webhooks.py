@@ -13,7 +13,7 @@ import httpx
 
 from gateway.catalog.secrets import Secrets
 from gateway.intake.request import Request
-from gateway.intake.signature import sign
+from gateway.intake.signing import sign
 from spec.model import Spec
 from spec.parse import parse
 from spec.webhooks import Source

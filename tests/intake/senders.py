@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA256, SHA512
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from gateway.intake.request import Request
-from gateway.intake.signature import sign
+from gateway.intake.signing import sign
 from spec.presets import PRESETS
 from spec.webhooks import Source
 from tests.intake.vectors import source

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from gateway.intake import message_signatures
 from gateway.intake.message_signatures import content, is_body_of, signatures, signed_by
 from gateway.intake.request import Request
-from gateway.intake.signature import Rejected, Verified, sign, verify
+from gateway.intake.signature import Rejected, Verified, verify
+from gateway.intake.signing import sign
 from spec.webhooks import Key
 from tests.intake.senders import of_message
 
