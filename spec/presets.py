@@ -24,6 +24,7 @@ PRESET_WORDS: Final = (*SIGNED_WORDS, "method", "form", "token")
 """Those that presets may name besides: `form` is Twilio's sorted parameters, `token` stands in the body."""
 
 DIGESTS: Final = ("sha256", "sha1", "sha384", "sha512", "md5")
+TIMESTAMP_UNITS: Final = ("s", "ms", "rfc3339")
 TOLERANCE_S: Final = 300
 """How far a provider's clock and ours may differ, both ways: what most vendors' libraries take."""
 
@@ -56,7 +57,7 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     issuer: str = ""
     id_header: str | None = None
     timestamp_header: str | None = None
-    timestamp_unit: Literal["s", "ms"] = "s"
+    timestamp_unit: Literal["s", "ms", "rfc3339"] = "s"
     fresh: str | None = None
     """A field of the signed body with the time of sending; looked at where it is there."""
     token_header: str | None = None

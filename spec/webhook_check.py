@@ -16,7 +16,7 @@ import msgspec
 from spec.errors import Report, below, proposal, shown
 from spec.identifiers import NAME_GRAMMAR, canonicalize, is_name
 from spec.model import AggregateType, Spec
-from spec.presets import DIGESTS, PRESETS, SIGNED_WORDS, TOLERANCE_S, Scheme
+from spec.presets import DIGESTS, PRESETS, SIGNED_WORDS, TIMESTAMP_UNITS, TOLERANCE_S, Scheme
 from spec.webhook_paths import is_path, read_body_fields, read_path, read_template
 from spec.webhook_secrets import read_secrets, resolve
 from spec.webhooks import HANDSHAKES, Handshake, Path, Source, Target, Template
@@ -159,7 +159,7 @@ class _Check:
         for key, allowed in (
             ("digest", DIGESTS),
             ("encoding", ("hex", "base64")),
-            ("timestamp_unit", ("s", "ms")),
+            ("timestamp_unit", TIMESTAMP_UNITS),
             ("key", ("text", "hex", "base64", "standard")),
         ):
             if key in self._declared:

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from spec.presets import Scheme
 
 Handshake = Literal[
-    "url_verification", "hub_challenge", "validation_token", "crc", "bt_challenge", "cloudevents"
-]
-HANDSHAKES: Final[tuple[Handshake, ...]] = (
     "url_verification",
     "hub_challenge",
+    "hub_challenge_json",
     "validation_token",
     "crc",
     "bt_challenge",
+    "plain_token",
+    "callback_verification",
+    "challenge",
+    "okta",
     "cloudevents",
-)
+]
+HANDSHAKES: Final[tuple[Handshake, ...]] = get_args(Handshake)
 MASK: Final = "***"
 """How every secret reads back."""
 

@@ -28,7 +28,7 @@ Reply = Callable[[int, bytes, bytes], None]
 """Told the answer once: status, header lines each with its CR LF, body."""
 
 PREFIX = b"/_/webhooks/"
-_ASKED_BY_GET = ("hub_challenge", "crc", "bt_challenge")
+_ASKED_BY_GET = ("hub_challenge", "hub_challenge_json", "crc", "bt_challenge", "challenge", "okta")
 _METHODS = ("POST", "GET", "OPTIONS")
 _REJECTED = Refusal("unauthorized", "The request's signature is missing, too old or wrong.")
 _ACCEPTED = b'{"ok":true,"event_id":"%b","duplicate":%b}'

@@ -1,7 +1,7 @@
 """What providers ask before they send: the answers to their handshakes. Pure.
 
 Only a source that declares a handshake answers it. Nothing is written, and nothing is told that the asker did
-not send, but for X's CRC and Braintree's challenge, which are proofs that we know the secret.
+not send, but for proofs that we know the secret: X's CRC, Braintree's challenge, Zoom's token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.admit.strict_json import decode
 from gateway.intake.request import Request, lookup, query_value
-from gateway.intake.signature import Rejected, verify
+from gateway.intake.signature import Rejected, Verified, verify
 from spec.webhooks import Source
 
 CHALLENGE_CHARS_MAX: Final = 1_000
@@ -27,6 +27,7 @@ JSON: Final = b"application/json"
 # A CRC is an HMAC by the secret that also signs deliveries: nothing that could be one is signed.
 _CRC_TOKEN = re.compile(r"[A-Za-z0-9_=+/.-]{1,200}")
 _BT_CHALLENGE = re.compile(r"[a-f0-9]{20,32}")
+_PLAIN_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _ORIGIN = re.compile(rb"[A-Za-z0-9.*:/_-]{1,255}")
 
 
@@ -48,7 +49,7 @@ def handshake(source: Source, request: Request, now_ms: int) -> Answered | None:
     match source.handshake, request.method:
         case "url_verification", b"POST":
             return _url_verification(source, request, now_ms)
-        case "hub_challenge", b"GET":
+        case "hub_challenge" | "hub_challenge_json", b"GET":
             return _hub_challenge(source, request, now_ms)
         case "validation_token", b"POST" | b"GET":
             token = _bounded(query_value(request.query, "validationToken"))
@@ -57,6 +58,15 @@ def handshake(source: Source, request: Request, now_ms: int) -> Answered | None:
             return _crc(source, request, now_ms)
         case "bt_challenge", b"GET":
             return _bt_challenge(source, request, now_ms)
+        case "plain_token", b"POST":
+            return _plain_token(source, request, now_ms)
+        case "callback_verification", b"POST":
+            return _callback_verification(source, request, now_ms)
+        case "challenge", b"GET":
+            challenge = _bounded(query_value(request.query, "challenge"))
+            return None if challenge is None else Answered(challenge.encode())
+        case "okta", b"GET":
+            return _okta(request)
         case "cloudevents", b"OPTIONS":
             return _cloudevents(request)
     return None
@@ -89,7 +99,11 @@ def _hub_challenge(source: Source, request: Request, now_ms: int) -> Answered | 
     secrets = [secret.text for secret in source.secrets if secret.valid_at(now_ms)]
     agreed = secrets if source.verify_token is None else [source.verify_token]
     known = [bool(each) and hmac.compare_digest(each.encode(), token.encode()) for each in agreed]
-    return Answered(challenge.encode()) if challenge is not None and any(known) else REFUSED
+    if challenge is None or not any(known):
+        return REFUSED
+    if source.handshake == "hub_challenge_json":  # Strava's way to answer the same question
+        return Answered(msgspec.json.encode({"hub.challenge": challenge}), JSON)
+    return Answered(challenge.encode())
 
 
 def _crc(source: Source, request: Request, now_ms: int) -> Answered | None:
@@ -114,6 +128,41 @@ def _bt_challenge(source: Source, request: Request, now_ms: int) -> Answered | N
     public, mark, _ = secret.text.partition(source.scheme.signer_mark)
     mac = hmac.digest(secret.key.octets, challenge.encode(), source.scheme.digest).hex()
     return Answered(f"{public}{mark}{mac}".encode())
+
+
+def _plain_token(source: Source, request: Request, now_ms: int) -> Answered | None:
+    """Zoom's. The answer is made by the secret that signs deliveries: only a request that is signed by it is
+    answered, and nothing is signed that could be what a delivery signs."""
+    if b"endpoint.url_validation" not in request.body:
+        return None
+    value = decode(request.body)
+    token = lookup(value, ("payload", "plainToken"))
+    if lookup(value, ("event",)) != "endpoint.url_validation" or not isinstance(token, str):
+        return None
+    verdict = verify(source, request, now_ms)
+    if not isinstance(verdict, Verified) or not verdict.secret or not _PLAIN_TOKEN.fullmatch(token):
+        return None  # judged as a delivery
+    key = source.secrets[verdict.secret - 1].key.octets
+    mac = hmac.digest(key, token.encode(), "sha256").hex()
+    return Answered(msgspec.json.encode({"plainToken": token, "encryptedToken": mac}), JSON)
+
+
+def _callback_verification(source: Source, request: Request, now_ms: int) -> Answered | None:
+    """Twitch's, signed like everything that it sends."""
+    told = [value for name, value in request.headers if name == b"twitch-eventsub-message-type"]
+    if told != [b"webhook_callback_verification"]:
+        return None
+    challenge = _bounded(lookup(decode(request.body), ("challenge",)))
+    if challenge is None or not isinstance(verify(source, request, now_ms), Verified):
+        return None
+    return Answered(challenge.encode())
+
+
+def _okta(request: Request) -> Answered | None:
+    told = [value for name, value in request.headers if name == b"x-okta-verification-challenge"]
+    if len(told) != 1 or not told[0].isascii() or not 0 < len(told[0]) <= CHALLENGE_CHARS_MAX:
+        return None
+    return Answered(msgspec.json.encode({"verification": told[0].decode()}), JSON)
 
 
 def _cloudevents(request: Request) -> Answered | None:

@@ -15,6 +15,7 @@ import hmac
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from gateway.admit.strict_json import Malformed, decode
@@ -36,6 +37,7 @@ CANDIDATES_MAX: Final = 20
 """Signatures looked at in one header: rotation brings two or three."""
 
 _DIGITS = re.compile(rb"[0-9]{1,15}")
+_MOMENT = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def _claim(scheme: Scheme, request: Request) -> Claim | Rejected:
         return _claim_in_body(scheme, request)
     value = request.one(scheme.header) or b""
     timestamp = request.one(scheme.timestamp_header) if scheme.timestamp_header else b""
-    identity = request.one(scheme.id_header) if scheme.id_header else b""
+    identity = request.one(scheme.id_header) if scheme.id_header and "id" in scheme.signed else b""
     if timestamp is None or identity is None:
         return Rejected("no_signature")
     match scheme.form:
@@ -230,10 +232,22 @@ def _told_form(scheme: Scheme, request: Request) -> dict[str, str]:
 
 
 def _time_fault(timestamp: bytes, scheme: Scheme, tolerance_s: int, now_ms: int) -> Rejected | None:
-    if not _DIGITS.fullmatch(timestamp):
+    sent_ms = _moment_ms(timestamp, scheme.timestamp_unit)
+    if sent_ms is None:
         return Rejected("bad_timestamp")
-    sent_ms = int(timestamp) * (1 if scheme.timestamp_unit == "ms" else 1000)
     return None if abs(now_ms - sent_ms) <= tolerance_s * 1000 else Rejected("outside_tolerance")
+
+
+def _moment_ms(timestamp: bytes, unit: str) -> int | None:
+    if unit == "rfc3339":
+        try:
+            whole = datetime.fromisoformat(timestamp[:19].decode() + "+00:00")
+        except ValueError:
+            return None
+        return int(whole.timestamp()) * 1000 if _MOMENT.fullmatch(timestamp) else None
+    if not _DIGITS.fullmatch(timestamp):
+        return None
+    return int(timestamp) * (1 if unit == "ms" else 1000)
 
 
 def _is_fresh(source: Source, body: bytes, now_ms: int) -> bool:

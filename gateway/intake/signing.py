@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -81,7 +82,7 @@ def sign(source: Source, request: Request, now_ms: int, delivery_id: str) -> Req
 
 def _by_header(source: Source, secret: Secret, request: Request, now_ms: int, delivery_id: str) -> Request:
     scheme = source.scheme
-    now = b"%d" % (now_ms if scheme.timestamp_unit == "ms" else now_ms // 1000)
+    now = _told(now_ms, scheme.timestamp_unit)
     claim = Claim((), now if scheme.timed else b"", delivery_id.encode())
     content = next(contents_of(scheme, request, claim, source.public_base_url), None)
     if content is None:
@@ -107,6 +108,12 @@ def _by_header(source: Source, secret: Secret, request: Request, now_ms: int, de
             more.append((name, claim.id))
             break
     return _with(request, *more)
+
+
+def _told(now_ms: int, unit: str) -> bytes:
+    if unit == "rfc3339":
+        return datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+    return b"%d" % (now_ms if unit == "ms" else now_ms // 1000)
 
 
 def _with_token(source: Source, secret: Secret, request: Request, now_ms: int, delivery_id: str) -> Request:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import asyncpg
 import httpx
 import pytest
+import stripe
+from slack_sdk.signature import SignatureVerifier
+from standardwebhooks import Webhook
 
 from gateway.config import Config
 from tests.edge.calls import new_client, refused
@@ -92,6 +97,33 @@ async def test_a_wrong_signature_is_a_401_and_writes_nothing(hooks: Hooks, outbo
     await kept(outbox, hooks, 1)
 
 
+async def test_what_vendors_own_libraries_sign_is_taken_and_a_changed_body_of_theirs_is_not(
+    gateway: Served, outbox: asyncpg.Pool, stranger: httpx.AsyncClient
+) -> None:
+    secret = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
+    providers = {"stripe": secret, "slack": "slack-secret", "standard_webhooks": secret, "svix": secret}
+    sources = {name: {"provider": name, "secrets": [each]} for name, each in providers.items()}
+    hooks = await open_hooks(outbox, stranger, sources)
+    body, now = '{"id": "evt_1", "event_id": "Ev1", "name": "Zoë"}', datetime.now(UTC)
+    at = str(int(now.timestamp()))
+    by_stripe = stripe.WebhookSignature._compute_signature(f"{at}.{body}", secret)
+    by_slack = SignatureVerifier("slack-secret").generate_signature(timestamp=at, body=body)
+    standard = {"id": "msg_1", "timestamp": at, "signature": Webhook(secret).sign("msg_1", now, body)}
+    signed = {
+        "stripe": {"Stripe-Signature": f"t={at},v1={by_stripe}"},
+        "slack": {"X-Slack-Request-Timestamp": at, "X-Slack-Signature": str(by_slack)},
+        "standard_webhooks": {f"webhook-{name}": value for name, value in standard.items()},
+        "svix": {f"svix-{name}": value for name, value in standard.items()},
+    }
+    for source, headers in signed.items():
+        for changed in (body + " ", body.replace("Zoë", "Zoe")):
+            response = await stranger.post(hooks.path(source), content=changed.encode(), headers=headers)
+            refused(response, 401, "unauthorized")
+        response = await stranger.post(hooks.path(source), content=body.encode(), headers=headers)
+        assert (response.status_code, response.json()["duplicate"]) == (202, False), source
+    assert len(await hooks.events()) == len(signed)
+
+
 async def test_both_secrets_of_a_rotation_verify_and_a_metric_says_which(
     hooks: Hooks, outbox: asyncpg.Pool
 ) -> None:
@@ -109,6 +141,15 @@ async def test_a_delivery_without_an_id_is_known_by_its_digest_and_says_so(hooks
     assert event["id"] == first["event_id"]
     assert event["data"]["delivery_id"].startswith("sha256:")
     assert event["metadata"]["extra"]["webhook"]["by_digest"] is True
+
+
+async def test_a_header_with_an_id_that_does_not_come_is_as_no_id(hooks: Hooks) -> None:
+    headers = {k: v for k, v in hooks.signed("typed", b'{"type": "a"}').items() if k != "x-id"}
+    for duplicate in (False, True):
+        response = await hooks.client.post(hooks.path("typed"), content=b'{"type": "a"}', headers=headers)
+        assert (response.status_code, response.json()["duplicate"]) == (202, duplicate)
+    (event,) = await hooks.events()
+    assert event["data"]["delivery_id"].startswith("sha256:")
 
 
 async def test_a_batch_is_an_event_an_item_all_committed_before_the_answer(
@@ -293,6 +334,16 @@ async def test_handshakes_are_answered_where_they_are_declared(hooks: Hooks) -> 
     assert response.text == "integration_public_key|d9b899556c966b3f06945ec21311865d35df3ce4"
     refused(await client.get(f"{challenge_of}PHhtbD4="), 403, "forbidden")
     assert (await client.get(hooks.path("braintree"))).status_code == 405
+
+    response = await client.get(f"{hooks.path('dropbox')}?challenge=a%3Cb")
+    assert (response.status_code, response.text) == (200, "a<b")
+    assert (response.headers["content-type"], response.headers["x-content-type-options"]) == (
+        "text/plain; charset=utf-8",
+        "nosniff",
+    )
+    question = {"event": "endpoint.url_validation", "payload": {"plainToken": "qgg8"}}
+    assert (await hooks.send("zoom", question)).json()["plainToken"] == "qgg8"
+    refused(await client.post(hooks.path("zoom"), json=question), 401, "unauthorized")
 
     asked = {"webhook-request-origin": "eventemitter.example.com"}
     response = await client.options(hooks.path("clouds"), headers=asked)

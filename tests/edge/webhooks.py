@@ -99,6 +99,21 @@ SOURCES: dict[str, dict[str, Any]] = {
         "secrets": ["whsec_" + "a2tr" * 8],
         "public_base_url": "https://hooks.example.com",
     },
+    "dropbox": {
+        "provider": "hmac",
+        "header": "X-Dropbox-Signature",
+        "secrets": ["s"],
+        "handshake": "challenge",
+    },
+    "zoom": {
+        "provider": "hmac",
+        "header": "x-zm-signature",
+        "prefix": "v0=",
+        "signed": ["v0:", "timestamp", ":", "body"],
+        "timestamp_header": "x-zm-request-timestamp",
+        "secrets": ["s"],
+        "handshake": "plain_token",
+    },
     "clouds": {"unsigned": True, "id_header": "Ce-Id", "handshake": "cloudevents"},
 }
 

@@ -27,7 +27,8 @@ FORM = "application/x-www-form-urlencoded"
 BY_HEADER = tuple(
     name
     for name, scheme in PRESETS.items()
-    if scheme.header and scheme.key != "spki" and scheme.form not in ("jwt", "message") and name != "adyen"
+    if name == "hmac"
+    or (scheme.header and scheme.key != "spki" and scheme.form not in ("jwt", "message") and name != "adyen")
 )
 """Providers whose signature is an HMAC in a header."""
 
@@ -175,6 +176,14 @@ def of_adyen(secret: bytes, *items: dict[str, Any]) -> Sent:
         listed.append({"NotificationRequestItem": {**item, "additionalData": {"hmacSignature": mac}}})
     body = json.dumps({"live": "false", "notificationItems": listed}).encode()
     return Sent(source("adyen", [secret.hex()]), Request(b"POST", b"/hook", b"", (), body))
+
+
+def of_adyen_payload(secret: bytes, item: dict[str, Any]) -> Sent:
+    """As a whole, by a header."""
+    body = json.dumps({"notificationItems": [{"NotificationRequestItem": item}]}).encode()
+    mac = base64.b64encode(hmac.digest(secret, body, "sha256"))
+    request = Request(b"POST", b"/hook", b"", ((b"hmacsignature", mac),), body)
+    return Sent(source("adyen", [secret.hex()]), request)
 
 
 def of_messagebird(body: bytes, now_ms: int, key: bytes = b"key") -> Sent:

@@ -11,16 +11,19 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gateway.admit.strict_json import decode
 from gateway.intake import message_signatures
 from gateway.intake.handshakes import REFUSED, handshake
-from gateway.intake.request import Request, form_pairs
-from gateway.intake.signature import REASONS, Rejected, Verified, verify
+from gateway.intake.request import Request, form_pairs, lookup
+from gateway.intake.signature import REASONS, Claim, Rejected, Verified, contents_of, mac_of, verify
+from gateway.intake.signing import sign
 from spec.presets import PRESETS
 from spec.webhooks import Source
 from tests.intake.senders import (
     BY_HEADER,
     Sent,
     of_adyen,
+    of_adyen_payload,
     of_braintree,
     of_mailgun,
     of_message,
@@ -52,12 +55,15 @@ def flipped(octets: bytes, place: int, bit: int) -> bytes:
 def changes(source: Source, request: Request, place: int, bit: int) -> Iterator[Request]:
     """The request with one bit changed in each thing that its scheme signs."""
     scheme = source.scheme
-    if "body" in scheme.signed or "form" in scheme.signed:
+    by_token = scheme.token_header is not None and request.one(scheme.header) is None
+    if not by_token and (scheme.form in ("body", "form") or {"body", "form"} & set(scheme.signed)):
         yield replace(request, body=flipped(request.body, place, bit))
     if "url" in scheme.signed:
         yield replace(request, path=flipped(request.path, place, bit))
         yield replace(request, query=flipped(request.query, place, bit))
     signed = {scheme.header, scheme.timestamp_header, scheme.id_header}
+    if by_token:
+        signed = {scheme.token_header}
     if scheme.form == "message":
         signed |= {"signature-input", "content-digest"}
     for n, (name, value) in enumerate(request.headers):
@@ -79,6 +85,72 @@ def test_what_a_provider_signs_is_accepted_and_no_bit_of_it_can_be_changed(
         if "form" in sent.source.scheme.signed and changed.body != sent.request.body:
             assume(form_pairs(changed.body) != form_pairs(sent.request.body))
         assert isinstance(verify(sent.source, changed, now_ms), Rejected), changed
+
+
+def samples(provider: str) -> Sent:
+    """A request of each preset, and of each way in which a preset signs."""
+    body = b'{"id":"1","n":[1,2]}'
+    match provider:
+        case "sendgrid":
+            return of_sendgrid(body, NOW_MS)
+        case "standard_webhooks v1a":
+            return of_standard_v1a(body, NOW_MS)
+        case "messagebird":
+            return of_messagebird(body, NOW_MS)
+        case "braintree":
+            return of_braintree("k", NOW_MS, b"<notification>some payload</notification>")
+        case "mailgun":
+            return of_mailgun("k", NOW_MS, "0123456789abcdef", {})
+        case "adyen":
+            return of_adyen_payload(b"k" * 32, ITEM)
+        case "gitlab token":
+            headers = ((b"x-gitlab-token", b"whsec_" + b"a2tr" * 8),)
+            made = source("gitlab", ["whsec_" + "a2tr" * 8])
+            return Sent(made, Request(b"POST", b"/hook", b"", headers, body))
+        case "http_message_signatures":
+            return of_message("ed25519", body, NOW_MS)
+    return of_provider(provider, b"k" * 32, NOW_MS, b"a=1&b=2" if provider == "twilio" else body)
+
+
+SAMPLES = (*BY_HEADER, "sendgrid", "standard_webhooks v1a", "messagebird", "braintree", "mailgun", "adyen")
+SAMPLES += ("gitlab token", "http_message_signatures")
+
+
+def test_there_is_a_sample_of_every_preset() -> None:
+    assert {name.partition(" ")[0] for name in SAMPLES} == set(PRESETS)
+
+
+@pytest.mark.parametrize("provider", SAMPLES)
+def test_of_what_is_signed_no_bit_at_any_place_can_be_changed(provider: str) -> None:
+    sent = samples(provider)
+    assert verify(sent.source, sent.request, NOW_MS) == Verified(1)
+    whole = len(sent.request.body) + max(len(value) for _, value in sent.request.headers or [(b"", b"")])
+    for place in range(whole):
+        for bit in range(8):
+            for changed in changes(sent.source, sent.request, place, bit):
+                if same_to_its_provider(sent, changed):
+                    continue
+                assert isinstance(verify(sent.source, changed, NOW_MS), Rejected), changed
+
+
+def same_to_its_provider(sent: Sent, changed: Request) -> bool:
+    """Whether only what its provider does not sign was changed: another spelling of a form, another signer's
+    signature beside ours, what is not in Mailgun's token."""
+    scheme = sent.source.scheme
+    if changed.body == sent.request.body:
+        return False
+    if "form" in scheme.signed:
+        return form_pairs(changed.body) == form_pairs(sent.request.body)
+    if scheme.form == "form":
+        told, signed = (dict(form_pairs(each.body) or []) for each in (changed, sent.request))
+        own = signed["bt_signature"].partition("&")[2]
+        return told.get("bt_payload") == signed["bt_payload"] and own in told.get("bt_signature", "").split(
+            "&"
+        )
+    if scheme.form == "body":
+        found, given = decode(changed.body), decode(sent.request.body)
+        return lookup(found, ("signature",)) == lookup(given, ("signature",))
+    return False
 
 
 @pytest.mark.parametrize("send", [of_sendgrid, of_standard_v1a])
@@ -358,19 +430,77 @@ def test_a_hostile_signature_header_is_refused_and_nothing_breaks(provider: str,
 
 
 @pytest.mark.parametrize("hostile", TIMES)
-@pytest.mark.parametrize("provider", [name for name in TIMED if PRESETS[name].timestamp_header])
+@pytest.mark.parametrize("provider", TIMED)
 def test_a_hostile_timestamp_is_refused_though_it_is_signed(provider: str, hostile: str) -> None:
-    sent = of_provider(provider, b"k" * 32, NOW_MS, b"{}")
-    name = sent.source.scheme.timestamp_header
-    assert name is not None
-    assert isinstance(verify(sent.source, with_header(sent.request, name, TIMES[hostile]), NOW_MS), Rejected)
+    made = of_provider(provider, b"k" * 32, NOW_MS, b"{}").source
+    for time, verdict in ((b"%d" % NOW_MS, None), (TIMES[hostile], Rejected)):
+        scheme = made.scheme
+        if time != TIMES[hostile] and scheme.timestamp_unit == "s":
+            time = b"%d" % (NOW_MS // 1000)
+        request = signed_at(made, time)
+        found = verify(made, request, NOW_MS)
+        assert isinstance(found, verdict or Verified), found
+        assert not isinstance(found, Rejected) or found.reason != "mismatch"
+
+
+def signed_at(made: Source, time: bytes) -> Request:
+    """A request whose signature is right, over whatever `time` is."""
+    scheme, key = made.scheme, made.secrets[0].key.octets
+    request = Request(b"POST", b"/hook", b"", (), b"{}")
+    content = next(contents_of(scheme, request, Claim((), time, b"dlv_1"), made.public_base_url))
+    mac = mac_of(scheme, key, content)
+    match scheme.form:
+        case "pairs":
+            mark = scheme.separator.encode()
+            names = scheme.timestamp_name.encode(), scheme.signature_name.encode()
+            value = b"%b=%b%b%b=%b" % (names[0], time, mark, names[1], mac)
+        case "versions":
+            value = b"v1," + mac
+        case _:
+            value = scheme.prefix.encode() + mac
+    headers = {scheme.header: value, scheme.timestamp_header: time, scheme.id_header: b"dlv_1"}
+    pairs = ((name.encode(), value) for name, value in headers.items() if name)
+    return replace(request, headers=tuple(pairs))
+
+
+@pytest.mark.parametrize(
+    ("time", "reason"),
+    [
+        (b"2025-06-15T15:06:40Z", None),
+        (b"2025-06-15T15:06:40.634234626Z", None),
+        (b"2025-06-15T15:11:41Z", "outside_tolerance"),
+        (b"9999-12-31T23:59:59Z", "outside_tolerance"),
+        (b"2025-06-15T15:06:40", "bad_timestamp"),
+        (b"2025-06-15T15:06:40+00:00", "bad_timestamp"),
+        (b"2025-06-15 15:06:40Z", "bad_timestamp"),
+        (b"2025-02-30T15:06:40Z", "bad_timestamp"),
+        (b"0000-06-15T15:06:40Z", "bad_timestamp"),
+        (b"2025-06-15T15:06:40.Z", "bad_timestamp"),
+        (b"1750000000", "bad_timestamp"),
+    ],
+)
+def test_a_time_may_be_written_out_where_the_spec_says_so(time: bytes, reason: str | None) -> None:
+    more = {"header": "X-Sig", "timestamp_header": "X-Time", "timestamp_unit": "rfc3339"}
+    made = source("hmac", ["k"], signed=["timestamp", "body"], **more)
+    verdict = verify(made, signed_at(made, time), NOW_MS)
+    assert verdict == (Verified(1) if reason is None else Rejected(reason))
+
+
+def test_an_id_header_that_is_not_signed_may_be_absent_and_one_that_is_may_not() -> None:
+    for signed, verdict in ((["body"], Verified(1)), (["id", "body"], Rejected("no_signature"))):
+        made = source("hmac", ["k"], header="X-Sig", id_header="X-Id", signed=signed)
+        request = Request(b"POST", b"/hook", b"", (), b"{}")
+        sent = sign(made, request, NOW_MS, "dlv_1")
+        assert verify(made, sent, NOW_MS) == Verified(1)
+        assert verify(made, with_header(sent, "x-id", None), NOW_MS) == verdict
 
 
 @pytest.mark.parametrize("provider", BY_HEADER)
 def test_a_header_that_is_there_twice_is_refused(provider: str) -> None:
     sent = of_provider(provider, b"k" * 32, NOW_MS, b"a=1")
     scheme = sent.source.scheme
-    for name in filter(None, (scheme.header, scheme.timestamp_header, scheme.id_header)):
+    read = (scheme.header, scheme.timestamp_header, scheme.id_header if "id" in scheme.signed else None)
+    for name in filter(None, read):
         twice = [header for header in sent.request.headers if header[0] == name.encode()]
         changed = replace(sent.request, headers=(*sent.request.headers, *twice))
         assert verify(sent.source, changed, NOW_MS) == Rejected("bad_header")
