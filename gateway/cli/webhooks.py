@@ -119,10 +119,15 @@ def replay(
         print_json(done)
     else:
         for each in done:
-            became = f"event {each['event_id']}" if each["event_id"] else f"{each['reason']}: {each['error']}"
-            typer.echo(f"{each['source']} {each['delivery_id']}: {became}")
+            typer.echo(f"{each['source']} {each['delivery_id']}: {_became(each)}")
     if any(each["event_id"] is None for each in done):
         raise typer.Exit(1)
+
+
+def _became(replayed: dict[str, Any]) -> str:
+    if replayed["event_id"] is None:
+        return f"{replayed['reason']}: {replayed['error']}"
+    return f"event {replayed['event_id']}{', as before' if replayed['duplicate'] else ''}"
 
 
 @app.command()
@@ -218,8 +223,11 @@ async def _ids(pool: Any, owner: Tenant, source: str | None, named: list[str]) -
     found = []
     for name in named:
         rows = await store.listed(
-            pool, owner.id.bytes, store.Wanted(source=source, delivery_id=name, limit=1)
+            pool, owner.id.bytes, store.Wanted(source=source, delivery_id=name, limit=_PAGE)
         )
+        sources = sorted({row["source"] for row in rows})
+        if len(sources) > 1:
+            raise CatalogError(f"{name!r} came from {', '.join(sources)}: say which by --source")
         if rows:
             found.append(UUID(rows[0]["id"]).bytes)
             continue

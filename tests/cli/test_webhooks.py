@@ -117,6 +117,20 @@ async def test_a_replay_of_an_event_is_that_event_unless_another_one_is_asked_fo
     assert [event["id"] for event in await hooks.events()] == [first["event_id"], other["event_id"]]
 
 
+async def test_an_id_that_several_sources_gave_is_not_guessed_at(
+    hooks: Hooks, sluice: Beside, outbox: asyncpg.Pool
+) -> None:
+    first = await hooks.taken("stripe", {"id": "same"})
+    await hooks.taken("github", {"n": 1}, "same")
+    await kept(outbox, hooks, 2)
+    for command in ("show", "replay"):
+        ran = await sluice(command, "same")
+        assert (ran.code, ran.out) == (1, "")
+        assert "github, stripe" in ran.err
+    told = await sluice("replay", "same", "--source", "stripe")
+    assert told.out == f"stripe same: event {first['event_id']}, as before\n"
+
+
 async def test_an_item_of_a_batch_is_replayed_by_itself(hooks: Hooks, sluice: Beside) -> None:
     await hooks.taken("gocardless", {"events": [{"id": "a", "n": 1}, {"id": "b", "n": 1}]})
     told = await hooks.taken("gocardless", {"events": [{"id": "a", "n": 2}, {"id": "c"}]})
