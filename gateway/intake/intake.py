@@ -10,11 +10,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, assert_never
 
 import asyncpg
+import msgspec
 from uuid_utils import uuid7
 
 from gateway.admit.append import Minting
@@ -55,16 +56,14 @@ OTHER_BYTES: Final = Held(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(msgspec.Struct, frozen=True, gc=False):
     """What became of one delivery. Without an event it is in quarantine."""
 
     event_id: bytes | None
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(msgspec.Struct, frozen=True, gc=False):
     """All deliveries of a request are settled; `batch`: the answer lists them."""
 
     deliveries: tuple[Told, ...]
@@ -222,7 +221,7 @@ class Intake:
         found = deliveries(receipt.place.source, receipt.request)
         if isinstance(found, Unreadable):
             held = Held(found.code, found.error)
-            receipt = replace(receipt, batch=False)
+            receipt = msgspec.structs.replace(receipt, batch=False)
             await self._quarantine(receipt, [Item(found.id, found.digest, 0, held, None, False)])
             return Taken((Told(None),), batch=False)
         headers = receipt.request.shown(receipt.place.source.headers)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+import msgspec
 from uuid_utils import uuid7
 
 from gateway.catalog.model import Deployed, Tenant
@@ -31,8 +32,7 @@ class Place:
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     """What all deliveries of one request have in common; `id` is that of the row that keeps the request."""
 
     place: Place
@@ -44,8 +44,7 @@ class Receipt:
     batch: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True, gc=False):
     """A delivery that is settled: held, or an event."""
 
     delivery_id: str

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from gateway.admit.strict_json import Malformed, decode
 from gateway.intake import jwt, message_signatures, public_keys
 from gateway.intake.message_signatures import Signature
@@ -40,8 +42,7 @@ _DIGITS = re.compile(rb"[0-9]{1,15}")
 _MOMENT = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(msgspec.Struct, frozen=True, gc=False):
     """`secret` is the number of the one that matched, from 1; 0 where the source is unsigned."""
 
     secret: int
@@ -65,8 +66,7 @@ REASONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """What a request says of itself: signatures by version, and what is signed beside the body."""
 
     signatures: tuple[tuple[bytes, bytes], ...]
