@@ -18,9 +18,10 @@ from gateway.edge.render import refusal_json, uuid_text
 from gateway.edge.request import Head, Receive, Refused, Scope, Send, read_body, too_large
 from gateway.errors import Refusal
 from gateway.intake.handshakes import Answered
-from gateway.intake.intake import Intake, Result, Taken, Told, Undecided
+from gateway.intake.intake import Intake
 from gateway.intake.receipts import Place
 from gateway.intake.request import Request
+from gateway.intake.results import Result, Taken, Told, Undecided
 from gateway.intake.signature import Rejected
 from gateway.telemetry.metrics import Metrics
 

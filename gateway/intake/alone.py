@@ -12,9 +12,10 @@ from prometheus_client import CollectorRegistry
 from gateway.catalog.model import CatalogError, Deployed, Tenant
 from gateway.config import Config
 from gateway.intake import store
-from gateway.intake.intake import Intake, Told, Undecided
+from gateway.intake.intake import Intake
 from gateway.intake.receipts import Place
 from gateway.intake.recorder import Recorder
+from gateway.intake.results import Told, Undecided
 from gateway.log.cluster import open_redis
 from gateway.log.limits import limits_of
 from gateway.log.log import Log

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, assert_never
+from typing import Final
 
 import asyncpg
 import msgspec
@@ -24,12 +24,9 @@ from gateway.catalog.model import CatalogUnavailable, Tenant
 from gateway.events import (
     Append,
     Appended,
-    Conflict,
     Mismatch,
-    NotCommitted,
     Outcome,
     OutcomeUnknown,
-    Quarantined,
     Recorded,
     Stream,
 )
@@ -40,6 +37,7 @@ from gateway.intake.normalize import Foreign, Held
 from gateway.intake.receipts import Item, Place, Receipt, batch_row, item_of, rows_of
 from gateway.intake.recorder import Recorder
 from gateway.intake.request import Request
+from gateway.intake.results import OTHER_BYTES, Result, Taken, Told, Undecided, judged
 from gateway.intake.signature import Rejected, verify
 from gateway.intake.store import Stored
 from gateway.log.log import Log
@@ -51,50 +49,20 @@ from spec.webhooks import Source
 
 logger = logging.getLogger("sluice.intake")
 
-OTHER_BYTES: Final = Held(
-    "idempotency_mismatch", "A delivery of this id came before with other bytes; its event stands."
-)
-
-
-class Told(msgspec.Struct, frozen=True, gc=False):
-    """What became of one delivery. Without an event it is in quarantine."""
-
-    event_id: bytes | None
-    duplicate: bool = False
-
-
-class Taken(msgspec.Struct, frozen=True, gc=False):
-    """All deliveries of a request are settled; `batch`: the answer lists them."""
-
-    deliveries: tuple[Told, ...]
-    batch: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Undecided:
-    """Not all of it is committed, and the sender should come again. `unknown`: it may be all the same."""
-
-    why: str
-    unknown: bool
-    retry_after_s: int = 1
-
-
-Result = Answered | Rejected | Taken | Undecided
 Tell = Callable[[Taken | Undecided], None]
 
 _TOO_SLOW: Final = Undecided("it takes longer than the sender would wait", unknown=True)
 _NO_POSTGRES: Final = Undecided("Postgres does not answer", unknown=False)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    """A delivery whose append is under way, and who is told of it; without a `timer`, they were told that it
-    takes too long."""
+    """A delivery whose append is under way, and who is told of it, at the latest when it is due."""
 
     receipt: Receipt
     delivery: Delivery
     tell: Tell
-    timer: asyncio.TimerHandle | None
+    due: float
 
 
 class Intake:
@@ -106,6 +74,8 @@ class Intake:
         self._recorder = recorder
         self._metrics = metrics
         self._answer_s = answer_s
+        self._under_way: dict[_Waiting, None] = {}  # the oldest first
+        self._timer: asyncio.TimerHandle | None = None  # for all of them: one each would cost more
         self._finishing: set[asyncio.Task[None]] = set()
 
     async def receive(self, place: Place, request: Request) -> Result:
@@ -157,21 +127,31 @@ class Intake:
             return False
         self._metrics.webhooks(place.tenant.name, source.name).verified(verdict)
         receipt = Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch=False)
-        waiting = _Waiting(receipt, delivery, tell, None)
         loop = asyncio.get_running_loop()
-        waiting.timer = loop.call_later(self._answer_s, self._overdue, waiting)
+        waiting = _Waiting(receipt, delivery, tell, loop.time() + self._answer_s)
+        self._under_way[waiting] = None
+        if self._timer is None:
+            self._timer = loop.call_later(self._answer_s, self._look)
         self._log.append(append).add_done_callback(partial(self._settled, waiting))
         return True
 
-    def _overdue(self, waiting: _Waiting) -> None:
-        waiting.timer = None
-        self._tell(waiting, _TOO_SLOW)
+    def _look(self) -> None:
+        """Tells those that are due that it takes too long; looks again when the next one is."""
+        self._timer, loop = None, asyncio.get_running_loop()
+        while self._under_way:
+            oldest = next(iter(self._under_way))
+            left_s = oldest.due - loop.time()
+            if left_s > 0:
+                self._timer = loop.call_later(left_s, self._look)
+                return
+            del self._under_way[oldest]
+            self._tell(oldest, _TOO_SLOW)
 
     def _settled(self, waiting: _Waiting, settled: asyncio.Future[Outcome]) -> None:
-        if waiting.timer is None:
+        if waiting not in self._under_way:
             return
-        waiting.timer.cancel()
-        outcome = _judged(OutcomeUnknown(b"") if settled.cancelled() else settled.result())
+        del self._under_way[waiting]
+        outcome = judged(OutcomeUnknown(b"") if settled.cancelled() else settled.result())
         if isinstance(outcome, Undecided):
             self._tell(waiting, outcome)
             return
@@ -267,7 +247,7 @@ class Intake:
             if isinstance(each, Held):
                 outcomes.append(await self._unless_committed(place, delivery, each))
             else:
-                outcomes.append(_judged(await asyncio.shield(each)))
+                outcomes.append(judged(await asyncio.shield(each)))
         return outcomes
 
     async def normalized(
@@ -338,7 +318,7 @@ class Intake:
         if isinstance(append, Held):
             outcome: Appended | Held | Undecided = await self._unless_committed(place, delivery, append)
         else:
-            outcome = _judged(await asyncio.shield(self._log.append(append)))
+            outcome = judged(await asyncio.shield(self._log.append(append)))
         if isinstance(outcome, Undecided):
             return outcome
         tenant = place.tenant.id.bytes
@@ -377,21 +357,3 @@ def _count(counts: WebhookCounts, result: Taken | Undecided, begun: float) -> No
     for told in result.deliveries:
         counts.told("quarantined" if told.event_id is None else "duplicate" if told.duplicate else "accepted")
     counts.answer_s.observe(time.perf_counter() - begun)
-
-
-def _judged(outcome: Outcome) -> Appended | Held | Undecided:
-    match outcome:
-        case Appended():
-            return outcome
-        case Mismatch():
-            return OTHER_BYTES
-        case NotCommitted(reason, retry_after_s):
-            return Undecided(reason, unknown=False, retry_after_s=retry_after_s)
-        case Quarantined(error):
-            return Undecided(f"Postgres refused it ({error}); the operator has it", False, 30)
-        case OutcomeUnknown():
-            return Undecided("its outcome is not known yet", unknown=True)
-        case Conflict():
-            raise AssertionError("no delivery asks for a length")
-        case _:
-            assert_never(outcome)

@@ -1,0 +1,61 @@
+"""What became of a request: values that the intake makes and the edge answers with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+import msgspec
+
+from gateway.events import Appended, Conflict, Mismatch, NotCommitted, Outcome, OutcomeUnknown, Quarantined
+from gateway.intake.handshakes import Answered
+from gateway.intake.normalize import Held
+from gateway.intake.signature import Rejected
+
+OTHER_BYTES: Final = Held(
+    "idempotency_mismatch", "A delivery of this id came before with other bytes; its event stands."
+)
+
+
+class Told(msgspec.Struct, frozen=True, gc=False):
+    """What became of one delivery. Without an event it is in quarantine."""
+
+    event_id: bytes | None
+    duplicate: bool = False
+
+
+class Taken(msgspec.Struct, frozen=True, gc=False):
+    """All deliveries of a request are settled; `batch`: the answer lists them."""
+
+    deliveries: tuple[Told, ...]
+    batch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Not all of it is committed, and the sender should come again. `unknown`: it may be all the same."""
+
+    why: str
+    unknown: bool
+    retry_after_s: int = 1
+
+
+Result = Answered | Rejected | Taken | Undecided
+
+
+def judged(outcome: Outcome) -> Appended | Held | Undecided:
+    match outcome:
+        case Appended():
+            return outcome
+        case Mismatch():
+            return OTHER_BYTES
+        case NotCommitted(reason, retry_after_s):
+            return Undecided(reason, unknown=False, retry_after_s=retry_after_s)
+        case Quarantined(error):
+            return Undecided(f"Postgres refused it ({error}); the operator has it", False, 30)
+        case OutcomeUnknown():
+            return Undecided("its outcome is not known yet", unknown=True)
+        case Conflict():
+            raise AssertionError("no delivery asks for a length")
+        case _:
+            assert_never(outcome)
