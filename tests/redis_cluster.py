@@ -189,12 +189,23 @@ class RedisNodes:
 
         await until(there)
 
-    async def fail_over(self, master: Node) -> Node:
-        """In order, as before an upgrade; returns the new master once all agree."""
+    async def fail_over(self, master: Node, *how: str) -> Node:
+        """In order, as before an upgrade, or with `how` "FORCE" without a word to the master; returns the new
+        master once it leads."""
         promoted = self.replicas(master)[0]
-        await promoted.call("CLUSTER", "FAILOVER")
+        await promoted.call("CLUSTER", "FAILOVER", *how)
         await until(lambda: self.leads(promoted))
         return promoted
+
+    # -- what becomes of replication
+
+    async def cut_replication(self, replica: Node) -> None:
+        """It hears no more of its master, which refuses it from now on; until `mend_replication`."""
+        await replica.call("CONFIG", "SET", "masteruser", "nobody", "masterauth", "wrong")
+        await replica.call("CLIENT", "KILL", "TYPE", "master")
+
+    async def mend_replication(self, replica: Node) -> None:
+        await replica.call("CONFIG", "SET", "masteruser", "", "masterauth", "")
 
     async def leads(self, node: Node) -> bool:
         """Whether it serves slots."""

@@ -60,11 +60,10 @@ def _parser() -> argparse.ArgumentParser:
 async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
     """Episodes until the time is up; the first that finds something is the last."""
     results: list[Result] = []
-    usual = IN_A_CLUSTER if asked.cluster else USUAL
-    faults, seed, left_s = tuple(asked.only or usual), asked.seed, asked.minutes * 60
+    faults, seed, left_s = tuple(asked.only or _usual(asked.cluster)), asked.seed, asked.minutes * 60
     while left_s > 1:
         plan = Plan(
-            seed, min(EPISODE_S, left_s), asked.gateways, faults, spread=asked.cluster,
+            seed, min(EPISODE_S, left_s), _gateways(asked, asked.cluster), faults, spread=asked.cluster,
             settings=_settings(asked),
         )  # fmt: skip
         result = await run_episode(plan)
@@ -77,6 +76,14 @@ async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
     return results
 
 
+def _usual(spread: bool) -> tuple[str, ...]:
+    return IN_A_CLUSTER if spread else USUAL
+
+
+def _gateways(asked: argparse.Namespace, spread: bool) -> int:
+    return asked.gateways or (2 if spread else 3)
+
+
 def _settings(asked: argparse.Namespace) -> dict[str, str]:
     return dict(each.split("=", 1) for each in asked.set)
 
@@ -84,12 +91,13 @@ def _settings(asked: argparse.Namespace) -> dict[str, str]:
 async def run_bad(name: str, asked: argparse.Namespace) -> Result:
     """Episodes with a known-bad build until it is caught; the last one, with the seconds of all."""
     seconds, build, seed, minutes = 0.0, (BUILDS | GOOD)[name], asked.seed, asked.minutes
-    settings = dict(build.settings) | _settings(asked)
+    settings, spread = dict(build.settings) | _settings(asked), build.spread or asked.cluster
     while True:
         plan = Plan(
-            seed, min(BAD_EPISODE_S, minutes * 60 - seconds), asked.gateways,
-            tuple(asked.only or build.faults or USUAL), argv=argv(name), check_every_s=BAD_CHECK_EVERY_S,
-            digests=build.digests, harm=build.harm, settings=settings, keeps=False,
+            seed, min(BAD_EPISODE_S, minutes * 60 - seconds), _gateways(asked, spread),
+            tuple(asked.only or build.faults or _usual(spread)), argv=argv(name),
+            check_every_s=BAD_CHECK_EVERY_S, digests=build.digests, harm=build.harm, spread=spread,
+            settings=settings, keeps=False,
         )  # fmt: skip
         result = await run_episode(plan)
         seconds += result.seconds
@@ -119,7 +127,6 @@ async def _main(asked: argparse.Namespace, console: Console) -> int:
 def main(arguments: list[str]) -> int:
     """Exit status: 0 where every promise held, or every bad build was caught."""
     asked = _parser().parse_args(arguments)
-    asked.gateways = asked.gateways or (2 if asked.cluster else 3)
     if asked.seed is None:
         asked.seed = int(time.time())
     return uvloop.run(_main(asked, Console()))

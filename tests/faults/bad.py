@@ -21,7 +21,7 @@ class Build:
     """`digests` False: its row digests differ by design, so the check takes them as they are stored, and has
     to find the harm that they do. `faults`: those that it is tried under, instead of all; `settings`: of the
     gateways; `harm`: the kinds of violations that count, where a good build is not without the others under
-    these faults."""
+    these faults; `spread`: over a Redis Cluster, where alone it shows."""
 
     what: str
     spoil: Callable[[], None]
@@ -29,6 +29,7 @@ class Build:
     faults: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     harm: frozenset[str] | None = None
+    spread: bool = False
 
 
 def argv(name: str) -> tuple[str, ...]:
@@ -146,6 +147,26 @@ def _evict_unnoted() -> None:
     _edit("return then_in == epoch and tonumber(then_q) >= p.e", "return then_in == epoch")
 
 
+def _fence_by_shard() -> None:
+    _edit("string.match(info, 'master_replid:(%x+)')", "redis.call('CLUSTER', 'MYSHARDID')")
+
+
+def _silence_is_a_refusal() -> None:
+    from redis.exceptions import RedisError, TryAgainError
+
+    from gateway.log.cluster import Cluster
+
+    real = Cluster.send_after
+
+    async def send_after(self: Cluster, *args: Any, **more: Any) -> list[Any]:
+        try:
+            return await real(self, *args, **more)
+        except (RedisError, OSError) as trouble:
+            raise TryAgainError(f"slot on its way: {trouble}") from trouble
+
+    Cluster.send_after = send_after  # type: ignore[method-assign]
+
+
 def _replaced(text: str, old: str, new: str) -> str:
     assert old in text, f"{old!r} is not there any more"
     return text.replace(old, new)
@@ -183,6 +204,9 @@ REPLACED = ("redis-aba", "redis-promote", "redis-split")
 PATIENT = (("SLUICE_DIRECT_AFTER_S", "30"),)
 """Direct mode would end the epoch before a master that was a replica for a while is back."""
 
+HASTY = (("SLUICE_APPEND_DEADLINE_S", "0.5"), ("SLUICE_REDIS_TIMEOUT_S", "0.2"))
+"""Appends are answered while a node that stands still is not yet replaced, and goes on in its life."""
+
 BUILDS: dict[str, Build] = {
     "acknowledge-first": Build("acknowledges before the commit", _acknowledge_before_commit),
     "no-swap": Build("INSERT … ON CONFLICT DO NOTHING without compare-and-swap", _commit_without_swap),
@@ -206,7 +230,15 @@ BUILDS: dict[str, Build] = {
         _evict_unnoted,
         settings=EVICTING,
     ),
-}
+    "shard-fence": Build(
+        "fences on the shard, which a replica that takes its master's place shares",
+        _fence_by_shard, faults=("node-behind",), settings=PATIENT, spread=True,
+    ),
+    "silence-refuses": Build(
+        "takes a node that does not answer for one that refused",
+        _silence_is_a_refusal, faults=("node-pause",), settings=HASTY + PATIENT, spread=True,
+    ),
+}  # fmt: skip
 GOOD = {
     "good-set-back": Build(
         "nothing taken out, the faults of number-watermark", _nothing, faults=SET_BACK, harm=HARM

@@ -14,7 +14,7 @@ from uuid import UUID
 from redis.crc import key_slot
 
 from gateway.log.keys import partition_keys
-from tests.faults.injections import INJECTIONS, Inject, Injection, Scene
+from tests.faults.injections import INJECTIONS, LAG_S, Inject, Injection, Scene
 from tests.redis_cluster import NODE_TIMEOUT_MS, Node, RedisNodes, until
 
 NODES = "nodes"
@@ -124,6 +124,30 @@ async def node_pause(scene: Scene) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def node_behind(scene: Scene) -> AsyncIterator[None]:
+    """A replica that is behind takes its master's place: by force, or because the master died."""
+    nodes = scene.cluster.nodes
+    master = await nodes.holder(_slot(scene))
+    replica, lag_s = nodes.replicas(master)[0], scene.rng.uniform(*LAG_S)
+    scene.say(f"replica {replica.port} of {master.port} {lag_s:.1f} s behind")
+    await nodes.cut_replication(replica)
+    try:
+        await asyncio.sleep(lag_s)
+        if scene.rng.random() < 0.5:
+            scene.say("failover by force")
+            await nodes.fail_over(master, "FORCE")
+        else:
+            scene.say("SIGKILL the master")
+            master.server.kill()
+            await until(lambda: nodes.leads(replica))
+        yield
+    finally:
+        await nodes.mend_replication(replica)
+        await master.server.start()
+        await until(nodes.well)
+
+
+@asynccontextmanager
 async def node_flush(scene: Scene) -> AsyncIterator[None]:
     master = await _master(scene, "FLUSHALL on")
     await master.call("FLUSHALL")
@@ -139,4 +163,5 @@ _add("slot-migrate", slot_migrate, weight=2)
 _add("node-failover", node_failover, splits=True, weight=2)
 _add("node-kill", node_kill, splits=True, weight=2)
 _add("node-pause", node_pause, splits=True, weight=2)
+_add("node-behind", node_behind, splits=True, weight=2)
 _add("node-flush", node_flush)
