@@ -1,6 +1,6 @@
 """`sluice doctor`: looks at the settings that the promises rest on, and says what is promised with them.
 
-Owns: the looks. What they mean is judged in postgres_findings and redis_findings.
+Owns: the looks. What they mean is judged in postgres_findings, redis_findings and direct_findings.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from gateway.log.cluster import Cluster
+from gateway.log.log import REACH_KEPT_S
 from gateway.log.partition import PARTITION_RULE
 from gateway.log.scripts import RedisTrouble
 from gateway.log.servers import Server
-from gateway.operations import postgres_findings, redis_findings
+from gateway.operations import direct_findings, postgres_findings, redis_findings
 from gateway.operations.findings import Diagnosis, Finding, Verdict
 from gateway.operations.place import Place
 from gateway.telemetry.redact import reason
@@ -27,11 +28,14 @@ async def diagnose(place: Place, journal_keep_s: float) -> Diagnosis:
     server, apart_s = await _server(place)
     standbys = await _standbys(place)
     findings = postgres_findings.judge_server(server, standbys)
-    findings += postgres_findings.judge_contents(*await _contents(place))
+    contents, missing, unique = await _contents(place)
+    findings += postgres_findings.judge_contents(contents, missing, unique)
     findings.append(postgres_findings.judge_clock(apart_s))
     findings.append(Finding("postgres", "instance", f"{place.instance.id}, rule {PARTITION_RULE}"))
     infos, of_redis = await _redis(place)
     findings += of_redis
+    without_redis = await place.fetch("without_redis", REACH_KEPT_S)
+    findings += direct_findings.judge(contents["partitions"], contents["direct"], without_redis)
     promises = postgres_findings.promises(server, standbys)
     return Diagnosis(findings, promises + redis_findings.promises(infos, journal_keep_s))
 
@@ -84,7 +88,7 @@ async def _one_redis(place: Place, server: Server) -> tuple[Mapping[str, Any] | 
 
 
 def _away(trouble: BaseException) -> Finding:
-    means = "nothing can be sequenced until it does; nothing is lost"
+    means = "until it does, appends take Postgres alone (direct mode); nothing is lost"
     return Finding("redis", "answers", f"no: {reason(trouble)}", Verdict.FAULT, means)
 
 

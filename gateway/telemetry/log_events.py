@@ -190,7 +190,8 @@ _ROWS: Final = (
         ("gateways",),
         "This gateway reaches Redis and these (host:pid:…) do not: as long as they say so, nobody goes back "
         "to it, or they would drive each other out.",
-        "See why they don't: the network, the address or the password of Redis there. Or stop them.",
+        "See why they don't: the network, the address or the password of Redis there. Or stop them. "
+        "`sluice doctor` names them too, and since when.",
     ),
     LogEvent(
         "direct_mode_ended",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from redis.asyncio import Redis
 
 from gateway.catalog.migrate import migrate
 from gateway.log.postgres import PostgresTrouble
-from gateway.operations import redis_findings
+from gateway.operations import direct_findings, redis_findings
 from gateway.operations.doctor import diagnose
 from gateway.operations.findings import Diagnosis, Verdict
 from gateway.operations.place import Place, open_place
@@ -189,6 +192,44 @@ async def test_a_redis_that_may_drop_keys_or_does_not_answer_is_a_fault(durable:
     assert away.promises[-1].why == "Redis does not answer; none is lost meanwhile"
 
 
+async def test_gateways_that_miss_redis_are_named_with_what_they_keep_in_direct_mode(
+    home: drive.Place, place: Place
+) -> None:
+    async def told() -> dict[str, str]:
+        found = (await diagnose(place, 600.0)).findings
+        return {each.name: f"{each.verdict} {each.server}: {each.found}" for each in found}
+
+    well = await drive.open_gateway(home)
+    await drive.until(lambda: well.log.mode == "redis", 10)
+    before = await told()
+    assert before["direct mode"] == "ok gateways: none of the partitions"
+    assert "reaches Redis" not in before
+    cut_off = await drive.open_gateway(drive.Place(home.postgres_url, "redis://127.0.0.1:1"))
+    try:
+        await drive.until(lambda: cut_off.log.mode == well.log.mode == "direct", 10)
+        here = await told()
+        assert here["direct mode"] == f"warning gateways: all {PARTITIONS} partitions"
+        assert re.fullmatch(
+            rf"warning gateway {re.escape(socket.gethostname())}:{os.getpid()}: "
+            rf"no, all {PARTITIONS} partitions, since 20\d\d-\d\d-\d\dT[\d:]+Z \(\d+ s\)",
+            here["reaches Redis"],
+        )
+        (first,) = await home.fetch("SELECT since, seen FROM redis_unreachable")
+
+        async def said_again() -> bool:
+            (row,) = await home.fetch("SELECT since, seen FROM redis_unreachable")
+            assert row["since"] == first["since"]
+            return bool(row["seen"] > first["seen"])
+
+        await drive.until(said_again)
+    finally:
+        await cut_off.close()
+    await drive.until(lambda: well.log.mode == "redis", 10)
+    assert (await told())["direct mode"] == before["direct mode"]
+    assert "reaches Redis" not in await told()
+    await well.close()
+
+
 # -- judgements
 
 
@@ -282,6 +323,18 @@ def test_the_holes_of_the_lua_interpreter_are_judged_by_the_version(
 def test_each_setting_of_redis_is_judged(changed: dict[str, Any], name: str, verdict: Verdict) -> None:
     found = {each.name: each for each in redis_findings.judge(HEALTHY | changed, "everysec", None)}
     assert found[name].verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("some", "found"),
+    [
+        ([4], "partitions 4 of 16"),
+        ([7, 3, 8, 9, 15], "partitions 3, 7-9, 15 of 16"),
+        (range(16), "all 16 partitions"),
+    ],
+)
+def test_partitions_are_named_in_runs(some: list[int], found: str) -> None:
+    assert direct_findings.told(16, some) == found
 
 
 def test_a_clock_that_is_off_is_a_warning_and_no_more() -> None:
