@@ -114,6 +114,9 @@ class Cluster:
             except (RedisError, OSError) as trouble:
                 self._failed(server)
                 replies = [trouble] * len(numbers)
+                server.silent = True
+            else:
+                server.silent = False
             for n, reply in zip(numbers, replies, strict=True):
                 found[n] = reply
                 self._doubtful |= isinstance(reply, (MovedError, ClusterDownError))
@@ -130,6 +133,12 @@ class Cluster:
         self._doubtful = True
         await self._learn()
         return tuple(self._servers.values())
+
+    def give_up(self) -> None:
+        """As of `Server`, for those that did not answer the last look."""
+        for server in self._servers.values():
+            if server.silent:
+                server.give_up()
 
     async def close(self) -> None:
         """Closes what is idle; calls under way keep their connections."""

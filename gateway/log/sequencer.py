@@ -12,6 +12,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from asyncpg.pgproto.pgproto import UUID
@@ -69,6 +70,7 @@ class Sequencer:
         self._numbers = itertools.count()
         self._calls = itertools.count(1)
         self._work = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._queued_bytes = 0
         self._verdicts = Verdicts(partition, postgres, self.requeue)
         self._direct = Direct(partition, postgres, commits, self._verdicts, self.requeue, telemetry)
@@ -118,6 +120,11 @@ class Sequencer:
 
     def wake(self) -> None:
         """There may be something to do other than appends: a partition to open, a watermark to move."""
+        self._work.set()
+
+    def hurry(self) -> None:
+        """Redis is done without from now on: whatever was waited for, it need not be any more."""
+        self._hurry.set()
         self._work.set()
 
     def expire(self, now: float) -> None:
@@ -200,7 +207,9 @@ class Sequencer:
         self._queued_bytes = 0
 
     async def _back_off(self) -> None:
-        await asyncio.sleep(self._retry_s)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), self._retry_s)
+        self._hurry.clear()
         self._retry_s = min(self._retry_s * 2, _RETRY_MOST_S)
         self._work.set()
 

@@ -25,10 +25,13 @@ class Server:
         self.host = name.rpartition(":")[0].strip("[]")
         self.failed_at = 0.0
         """By the loop's clock, when it last did not answer."""
+        self.silent = False
+        """In a cluster: whether it did not answer the last look."""
         self._pool = client.connection_pool
         # Of the whole call, and ours to keep: redis-py starts a timer for the write and one for the read.
         self._timeout_s: float | None = self._pool.connection_kwargs.get("socket_timeout")
         self._idle: list[AbstractConnection] = []
+        self._under_way: set[asyncio.Timeout] = set()
         self._ended = False
 
     async def send(self, packed: bytes, replies: int = 1, key: str | bytes = "") -> list[Any]:
@@ -40,7 +43,8 @@ class Server:
         connection = self._idle.pop() if self._idle else self._new_connection()
         in_step = False
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._timeout_s) as patience:
+                self._under_way.add(patience)
                 if not connection.is_connected:
                     await connection.connect()  # type: ignore[no-untyped-call]
                     connection.socket_timeout = None
@@ -49,8 +53,11 @@ class Server:
             in_step = True
             return found
         except TimeoutError as late:
-            raise RedisTimeoutError(f"no answer within {self._timeout_s:g} s") from late
+            raise RedisTimeoutError(
+                f"no answer within {self._timeout_s or 0:g} s, or before Redis was given up"
+            ) from late
         finally:
+            self._under_way.discard(patience)
             if in_step and not self._ended:
                 self._idle.append(connection)
             else:
@@ -84,6 +91,13 @@ class Server:
     async def all(self) -> Sequence[Server]:
         """Those that hold keys, or may come to."""
         return (self,)
+
+    def give_up(self) -> None:
+        """It has been silent for too long: nobody waits any more for what is under way."""
+        now = asyncio.get_running_loop().time()
+        for patience in self._under_way:
+            if not patience.expired():
+                patience.reschedule(now)
 
     def _new_connection(self) -> AbstractConnection:
         return self._pool.make_connection()  # type: ignore[no-any-return,no-untyped-call]

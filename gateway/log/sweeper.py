@@ -27,6 +27,8 @@ from gateway.telemetry.redact import reason
 logger = logging.getLogger("sluice.log")
 
 SWEEP_EVERY_S = 0.1
+# Below that, a Redis that is well seems silent now and then, on a machine that is busy.
+_LOOK_LEAST_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Sweeper:
         self._last: dict[int, Standing] = {}
         self._outage = outage
         self._metrics = metrics
-        self._hurried_look_s = direct_after_s / 2
+        self._look_most_s = max(direct_after_s / 2, _LOOK_LEAST_S)
         self._now = asyncio.get_running_loop().time
 
     def lags(self) -> dict[int, int]:
@@ -70,7 +72,7 @@ class Sweeper:
             try:
                 await self.run_once()
             except (RedisError, OSError) as error:
-                self._outage.noticed(reason(error))
+                self._noticed(error)
                 for partition, sequencer in self._partitions:
                     self._miss(partition, sequencer)
 
@@ -106,22 +108,27 @@ class Sweeper:
         replies = await self._servers.look(looks, self._look_s())
         refused = [each for each in replies if isinstance(each, Exception) and not isinstance(each, NOT_RUN)]
         if refused:
-            self._outage.noticed(reason(refused[0]))
+            self._noticed(refused[0])
         else:
             self._outage.over()
         return [reply if isinstance(reply, Exception) else _standing(reply) for reply in replies]
 
     def _look_s(self) -> float | None:
-        """Between the first look that fails and direct mode, appends wait."""
-        waiting = any(each.reach.failing and not each.direct for each, _ in self._partitions)
-        return self._hurried_look_s if waiting else None
+        """Between the last look that was answered and direct mode, appends wait: two looks have to fit in."""
+        return None if all(each.direct for each, _ in self._partitions) else self._look_most_s
+
+    def _noticed(self, trouble: Exception) -> None:
+        """One look that fails is a hiccup."""
+        if any(partition.reach.failing for partition, _ in self._partitions):
+            self._outage.noticed(reason(trouble))
 
     def _miss(self, partition: Partition, sequencer: Sequencer) -> None:
         self._last.pop(partition.number, None)
         partition.reach.failed()
-        if partition.in_redis and partition.reach.lost(self._now()):
+        if not partition.direct and partition.reach.lost(self._now()):
             partition.open = False
-            sequencer.wake()
+            self._servers.give_up()
+            sequencer.hurry()
 
     async def _help(self, partition: Partition, sequencer: Sequencer) -> int:
         try:

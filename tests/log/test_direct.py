@@ -14,11 +14,13 @@ from gateway.log.reader import Range
 from tests.log.conftest import OpenLog
 from tests.log.drive import (
     Place,
+    Proceed,
     append,
     appended,
     crash,
     hold_fetch,
     ids,
+    interpose,
     lane,
     lose_commit_replies,
     lose_fetches,
@@ -75,6 +77,53 @@ async def test_appends_of_two_gateways_go_on_while_redis_is_away(
     for log in logs:
         await load.check(log)
     await check_invariants(place)
+
+
+async def test_a_redis_that_hangs_holds_nobody_up_for_longer_than_one_that_is_gone(
+    open_log: OpenLog, breakable_servers: Servers
+) -> None:
+    """Calls are under way, which nothing but their own deadline would end."""
+    log = await open_log(redis_timeout_s=30, direct_after_s=1)
+    stream = new_stream()
+    await appended(log, append(stream))
+    breakable_servers.redis.pause()
+    began = time.monotonic()
+    page, _ = await asyncio.gather(log.page(Range(stream)), appended(log, append(stream)))
+    assert time.monotonic() - began < 4
+    assert (page.length, log.mode) in ((1, "direct"), (2, "direct"))
+    breakable_servers.redis.resume()
+    await back(log)
+
+
+async def test_a_back_off_ends_when_redis_is_done_without(
+    open_log: OpenLog, breakable_servers: Servers
+) -> None:
+    log = await open_log(direct_after_s=1)
+    stream = new_stream()
+    await appended(log, append(stream))
+    sequencer = lane(log, stream).sequencer
+    sequencer._retry_s = 60
+    breakable_servers.redis.kill()
+    await appended(log, append(stream))
+    assert log.mode == "direct"
+
+
+async def test_one_look_at_redis_that_fails_is_not_told_as_its_loss(open_log: OpenLog) -> None:
+    log = await open_log()
+    looks, failing = 0, 1
+
+    async def some_fail(proceed: Proceed) -> object:
+        nonlocal looks
+        looks += 1
+        if looks <= failing:
+            raise TimeoutError("no answer")
+        return await proceed()
+
+    interpose(log._sweeper, "run_once", some_fail)
+    await until(lambda: looks > 3)
+    assert not log._redis_outage.lasts
+    failing = looks + 2
+    await until(lambda: log._redis_outage.lasts)
 
 
 async def test_a_gateway_that_starts_without_redis_takes_appends(
