@@ -35,6 +35,8 @@ REDIRECTIONS_MAX: Final = 4
 """A slot that moved takes one or two; nodes that have not agreed yet who holds it would take any number."""
 
 _PORT: Final = 6379
+_NOWHERE: Final = ":none"
+"""Behind a key, in its slot: a key that there never is."""
 # Nodes agree on a change within their heartbeats: asking more often tells nothing new.
 _LEARN_EVERY_S: Final = 0.1
 _ASKING: Final = pack(("ASKING",))
@@ -97,7 +99,9 @@ class Cluster:
     async def look(self, commands: Sequence[tuple[str, bytes]], timeout_s: float | None) -> list[Any]:
         """The replies of masters to packed commands about one key each; a RedisError or an OSError in place
         of one that was refused, or whose server does not answer, within `timeout_s` where that is sooner than
-        as usual. A replica refuses by itself, and so does a server that has lost the slot."""
+        as usual. A replica refuses by itself, and so does a server that has lost the slot, or hands it over
+        key by key: it then sends on whoever asks for a key that it does not have. Scripts whose keys are here
+        and there can't run before all of them have gone."""
         asked: dict[Server, list[int]] = {}
         found: list[Any] = [None] * len(commands)
         for n, (key, _) in enumerate(commands):
@@ -107,18 +111,18 @@ class Cluster:
                 found[n] = trouble
 
         async def one(server: Server, numbers: list[int]) -> None:
-            packed = b"".join(commands[n][1] for n in numbers)
+            packed = b"".join(commands[n][1] + pack(("HGET", commands[n][0] + _NOWHERE, "")) for n in numbers)
             try:
                 async with asyncio.timeout(timeout_s):
-                    replies = await server.send(packed, len(numbers))
+                    replies = await server.send(packed, 2 * len(numbers))
             except (RedisError, OSError) as trouble:
                 self._failed(server)
-                replies = [trouble] * len(numbers)
+                replies = [trouble] * 2 * len(numbers)
                 server.silent = True
             else:
                 server.silent = False
-            for n, reply in zip(numbers, replies, strict=True):
-                found[n] = reply
+            for n, reply, nothing in zip(numbers, replies[::2], replies[1::2], strict=True):
+                found[n] = nothing if isinstance(nothing, ResponseError) else reply
                 self._doubtful |= isinstance(reply, (MovedError, ClusterDownError))
 
         await asyncio.gather(*(one(*each) for each in asked.items()))

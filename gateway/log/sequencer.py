@@ -208,7 +208,8 @@ class Sequencer:
 
     async def _back_off(self) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), self._retry_s)
+            async with asyncio.timeout(self._retry_s):
+                await self._hurry.wait()
         self._hurry.clear()
         self._retry_s = min(self._retry_s * 2, _RETRY_MOST_S)
         self._work.set()

@@ -102,8 +102,8 @@ _ROWS: Final = (
         ("partition", "why"),
         "A script call was refused: Redis is full, or in a cluster the slot is on its way to another node, "
         "or none holds it. Its appends are tried again until their deadline.",
-        "Repeated: see redis_full; or a slot is being moved key by key; or a master is down and no replica "
-        "takes its place.",
+        "Repeated: see redis_full; or a slot is being moved key by key, and direct mode follows; or a master "
+        "is down and no replica takes its place.",
         lines_max=2,
     ),
     LogEvent(
@@ -179,8 +179,9 @@ _ROWS: Final = (
         "direct_mode_begun",
         "warning",
         ("partitions",),
-        "This gateway, or another one, could not reach Redis for SLUICE_DIRECT_AFTER_S: appends to these "
-        "partitions go through Postgres alone, at every gateway. Nothing is lost; all is slower.",
+        "This gateway, or another one, could not reach Redis for SLUICE_DIRECT_AFTER_S, or a slot of a "
+        "cluster was on its way for so long: appends to these partitions go through Postgres alone, at every "
+        "gateway. Nothing is lost; all is slower.",
         "See to Redis. `server_lost` stands in the log of the gateway that can't reach it, and "
         "`direct_mode_kept` in those of the others names it.",
     ),

@@ -302,6 +302,30 @@ async def test_a_call_about_keys_that_are_at_two_nodes_is_known_not_to_have_run(
     assert after.first_version == 2
 
 
+async def test_while_a_slot_is_on_its_way_key_by_key_its_partition_alone_does_without_redis(
+    nodes: RedisNodes, open_log: OpenLog, place: Place
+) -> None:
+    """From the first moment on: all its keys are still where they were, but no new one may come to them."""
+    log = await open_log(direct_after_s=0.2)
+    streams = [new_stream(tenant_in(p)) for p in range(PARTITIONS)]
+    await appended(log, *(append(stream) for stream in streams))
+    await in_redis(log)
+    slot = slot_of(log, 0)
+    source = await nodes.holder(slot)
+    target = await a_master_besides(nodes, source)
+    await target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+    await source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
+    await until(lambda: lane(log, streams[0]).partition.direct)
+    await appended(log, *(append(stream) for stream in streams), append(new_stream(streams[0].tenant)))
+    assert [lane(log, stream).partition.direct for stream in streams] == [True] + [False] * (PARTITIONS - 1)
+    assert not log._redis_outage.lasts
+    for node in (source, target):
+        await node.call("CLUSTER", "SETSLOT", slot, "STABLE")
+    await in_redis(log)
+    await appended(log, *(append(stream, expected=2) for stream in streams))
+    await check_invariants(place)
+
+
 # -- under load
 
 
