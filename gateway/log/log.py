@@ -224,12 +224,13 @@ class Log:
 
     async def stop(self, timeout_s: float) -> None:
         """Call when no more appends come: settles what was accepted, then ends the tasks."""
-        draining = asyncio.gather(*(lane.sequencer.drained() for lane in self._lanes))
+        draining = asyncio.gather(*(lane.sequencer.outstanding.drained() for lane in self._lanes))
         try:
             await asyncio.wait_for(draining, timeout_s)
         except TimeoutError:
             logger.warning(
-                "appends_unsettled", extra={"appends": sum(lane.sequencer.unsettled for lane in self._lanes)}
+                "appends_unsettled",
+                extra={"appends": sum(lane.sequencer.outstanding.unsettled for lane in self._lanes)},
             )
         await _end(self._tasks)
         await asyncio.gather(*(lane.connection.close() for lane in self._lanes))
@@ -333,7 +334,7 @@ class Log:
             now = self._loop.time()
             self._metrics.loop_lag_s.observe(max(now - due, 0))
             for lane in self._lanes:
-                lane.sequencer.expire(now)
+                lane.sequencer.outstanding.expire(now)
 
     async def _tell(self) -> None:
         while True:

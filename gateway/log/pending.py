@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from gateway.events import Append, NotCommitted, Outcome, OutcomeUnknown
@@ -72,3 +73,29 @@ class Pending:
             self.resolve(OutcomeUnknown(self.append.append_id))
         else:
             self.resolve(NotCommitted("it was not sequenced in time; nothing was written"))
+
+
+class Outstanding(deque[Pending]):
+    """Appends handed over that may have no outcome yet, in the order of their deadlines. A deque, since every
+    append goes into it."""
+
+    def expire(self, now: float) -> None:
+        """Answers what has waited too long. Called a few times a second."""
+        while self:
+            pending = self[0]
+            if not pending.done:
+                if pending.deadline > now:
+                    return
+                pending.expire()
+            self.popleft()
+
+    @property
+    def unsettled(self) -> int:
+        """How many have no outcome."""
+        return sum(not pending.done for pending in self)
+
+    async def drained(self) -> None:
+        """Returns when every one has its outcome."""
+        waiting = [pending.future for pending in self if not pending.done]
+        if waiting:
+            await asyncio.wait(waiting)

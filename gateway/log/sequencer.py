@@ -24,7 +24,7 @@ from gateway.log.entries import Placed
 from gateway.log.identities import ClaimedByAnother, Claims, Original, look_up
 from gateway.log.limits import Limits
 from gateway.log.partition import Partition
-from gateway.log.pending import Pending
+from gateway.log.pending import Outstanding, Pending
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.log.scripts import NotRun, RedisTrouble, Scripts
 from gateway.log.sequenced import Commits, Sequenced
@@ -66,7 +66,7 @@ class Sequencer:
         self._told = telemetry.metrics.told
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Pending] = deque()
-        self._outstanding: deque[Pending] = deque()
+        self.outstanding = Outstanding()
         self._numbers = itertools.count()
         self._calls = itertools.count(1)
         self._work = asyncio.Event()
@@ -94,7 +94,7 @@ class Sequencer:
         if self._tracing is not None:
             pending.span = self._tracing.current()
         self._queue.append(pending)
-        self._outstanding.append(pending)
+        self.outstanding.append(pending)
         self._queued_bytes += append.size_bytes
         if not self._work.is_set():
             self._work.set()
@@ -113,11 +113,6 @@ class Sequencer:
         """Appends in the queue, and their bytes."""
         return len(self._queue), self._queued_bytes
 
-    @property
-    def unsettled(self) -> int:
-        """Appends handed over that have no outcome yet."""
-        return sum(not pending.done for pending in self._outstanding)
-
     def wake(self) -> None:
         """There may be something to do other than appends: a partition to open, a watermark to move."""
         self._work.set()
@@ -126,23 +121,6 @@ class Sequencer:
         """Redis is done without from now on: whatever was waited for, it need not be any more."""
         self._hurry.set()
         self._work.set()
-
-    def expire(self, now: float) -> None:
-        """Answers what has waited too long. Called a few times a second."""
-        outstanding = self._outstanding
-        while outstanding:
-            pending = outstanding[0]
-            if not pending.done:
-                if pending.deadline > now:
-                    return
-                pending.expire()
-            outstanding.popleft()
-
-    async def drained(self) -> None:
-        """Returns when every append handed over has its outcome."""
-        waiting = [pending.future for pending in self._outstanding if not pending.done]
-        if waiting:
-            await asyncio.wait(waiting)
 
     # -- the loop
 
@@ -364,13 +342,11 @@ class Sequencer:
                 append = pending.append
                 pending.sent = True
                 seq += len(append.events)
-                sequenced.add(
-                    pending,
-                    Placed(
-                        append.stream, append.append_id, append.events, append.digests, append.chosen,
-                        append.request_digest, answer, seq,
-                    ),
+                placed = Placed(
+                    append.stream, append.append_id, append.events, append.digests, append.chosen,
+                    append.request_digest, answer, seq,
                 )  # fmt: skip
+                sequenced.add(pending, placed)
                 continue
             pending.in_doubt = False
             match answer[:1]:
@@ -404,9 +380,8 @@ class Sequencer:
 
     async def _until_committed_further(self) -> None:
         """Back-pressure: the window of uncommitted events is full."""
-        done, _ = await asyncio.wait(
-            (self._partition.when_committed(self._partition.confirmed_seq + 1),), timeout=0.05
-        )
+        further = self._partition.when_committed(self._partition.confirmed_seq + 1)
+        done, _ = await asyncio.wait((further,), timeout=0.05)
         if not done:
             self._work.set()
 

@@ -31,7 +31,7 @@ NOT_ON_THE_WAY = {
     "Postgres.instance": "start, before anything is received",
     "Log.stop": "a stop in order",
     "_end": "a stop in order",
-    "Sequencer.drained": "a stop in order",
+    "Outstanding.drained": "a stop in order",
     "CommitConnection.close": "a stop in order",
     "Server.aclose": "a stop in order",
     "Scripts.close": "a stop in order, or after a reply that belongs to another call",

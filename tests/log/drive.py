@@ -191,7 +191,7 @@ async def crash(log: Log) -> None:
     await _end(log._tasks)
     for each in log._lanes:
         each.connection.drop()
-        for pending in each.sequencer._outstanding:
+        for pending in each.sequencer.outstanding:
             pending.future.cancel()
     log._help_connection.drop()
 
