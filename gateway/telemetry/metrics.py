@@ -105,7 +105,8 @@ _ROWS: Final = (
         "sluice_commit_swaps_total",
         "counter",
         ("result",),
-        "Commits by what became of them: held, failed (another gateway was faster), unanswered.",
+        "Commits by what became of them: held, failed (another gateway was faster, or has yet to commit what "
+        "comes before), unanswered.",
         "failed above held: too many gateways share a partition. Any rate of unanswered.",
     ),
     MetricRow(
