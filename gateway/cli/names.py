@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Aliases: public ids, hash ids, and whom they name.", no_args_is_help=True)
 
+ROWS_AT_ONCE = 1000
+"""Of a table: a longer one is printed in parts, so that it need not be held as a whole."""
 TenantOption = Annotated[str, typer.Option(help="Whose names.")]
 AliasArgument = Annotated[str, typer.Argument(metavar="ALIAS", help="VNO-42, with its @ or without.")]
 
@@ -65,16 +67,27 @@ def list_(
     async def work(pool: asyncpg.Pool) -> list[Found]:
         from gateway.operations import names
 
-        return [each async for each in names.every(pool, await names.tenant_of(pool, tenant))]
+        some: list[Found] = []
+        more = False
+        async for each in names.every(pool, await names.tenant_of(pool, tenant)):
+            some.append(each)
+            if len(some) == ROWS_AT_ONCE and not as_json:
+                _print_names(some, show_header=not more)
+                some, more = [], True
+        if not as_json and (some or not more):
+            _print_names(some, show_header=not more)
+        return some
 
     found = at_database(postgres, work)
     if as_json:
         print_json([_shown(each) for each in found])
-        return
+
+
+def _print_names(found: list[Found], *, show_header: bool) -> None:
     rows = [
         [each.alias.text, each.aggregate_type, each.key, "retired" if each.retired else ""] for each in found
     ]
-    print_table(["alias", "type", "key", ""], rows)
+    print_table(["alias", "type", "key", ""], rows, show_header=show_header)
 
 
 @app.command()

@@ -19,12 +19,12 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, show_header: bool = True) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=show_header)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
