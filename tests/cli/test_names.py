@@ -72,6 +72,19 @@ def test_names_are_listed_in_the_order_in_which_people_count(names: Sluice) -> N
     assert rows[2] == ["bd-k86gaq", "timeline", KEYS[1], "retired"]
 
 
+def test_a_list_that_is_printed_in_parts_has_one_header_and_every_name(names: Sluice) -> None:
+    lines = [
+        {"alias": f"VNO-{n}", "aggregate_type": "character", "key": f"{n:08}-0000-4000-b000-000000000001"}
+        for n in range(11, 2012)
+    ]
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    assert names("names", "import", "-", stdin=text).code == 0
+    rows = [line.split() for line in names("names", "list").out.splitlines()]
+    assert rows[0] == ["alias", "type", "key"]
+    expected = ["VNO-2", "VNO-10", *(line["alias"] for line in lines), "bd-k86gaq", "bd-k86gm2"]
+    assert [row[0] for row in rows[1:]] == expected
+
+
 def test_an_export_is_imported_by_another_tenant(names: Sluice, tmp_path: Path) -> None:
     path = tmp_path / "names.jsonl"
     ran = names("names", "export", str(path))
