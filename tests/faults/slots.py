@@ -64,8 +64,10 @@ async def slot_migrate(scene: Scene) -> AsyncIterator[None]:
     """In one go, again and again."""
     nodes, slot = scene.cluster.nodes, _slot(scene)
 
+    over = False
+
     async def migrating() -> None:
-        while True:
+        while not over:
             holder = await nodes.holder(slot)
             target = await _another(scene, nodes, holder)
             scene.say(f"slot {slot} from {holder.port} to {target.port}")
@@ -76,8 +78,8 @@ async def slot_migrate(scene: Scene) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        over = True  # cancelled within a command it might go on for ever: some waits swallow that
+        await task
         await until(nodes.well)
 
 
