@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 SEED = 20261121
 FAULTED_MINUTES = 0.6
 CLUSTER_MINUTES = 0.3
-QUICKLY_CAUGHT = ("acknowledge-first", "validate-first", "silence-refuses")
+QUICKLY_CAUGHT = ("acknowledge-first", "validate-first")
 
 
 def rig(*words: str) -> subprocess.CompletedProcess[str]:
