@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from gateway.catalog import keys, specs, tenants
 from gateway.catalog.database import connect, statement
 from gateway.catalog.migrate import require_prepared
-from gateway.catalog.model import Scope, Tenant
+from gateway.catalog.model import CatalogError, Scope, Tenant
 from gateway.catalog.secrets import Secrets
 from gateway.names import tokens
 from spec.errors import Faults
@@ -66,8 +66,21 @@ async def bootstrap(
 
 
 async def _tenant(conn: Any, name: str) -> Tenant:
-    found = [tenant for tenant in await tenants.every(conn) if tenant.name == name]
-    return found[0] if found else await tenants.create(conn, name)
+    """Of several starts at once one makes it, and all have it."""
+    found = await _found(conn, name)
+    if found is not None:
+        return found
+    try:
+        return await tenants.create(conn, name)
+    except CatalogError:
+        found = await _found(conn, name)
+        if found is None:
+            raise
+        return found
+
+
+async def _found(conn: Any, name: str) -> Tenant | None:
+    return next((tenant for tenant in await tenants.every(conn) if tenant.name == name), None)
 
 
 async def _admin_key(conn: Any, tenant: Tenant, have_key: str | None) -> str:

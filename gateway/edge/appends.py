@@ -34,10 +34,13 @@ from gateway.edge.outcomes import Answer, Outcomes, appended, refused
 from gateway.edge.parents import Parents, parent_of
 from gateway.edge.request import Head, Receive, Refused, Send, check_json_body, read_body
 from gateway.errors import Refusal
-from gateway.events import Append, Appended, OutcomeUnknown, Stream, make_append
+from gateway.events import Append, Appended, Conflict, Outcome, OutcomeUnknown, Stream, make_append
 from gateway.log.log import Log
 from spec.identifiers import GLOBAL, HUMANE_RANDOM_BYTES, mint_humane
 from spec.model import AggregateType, Spec
+
+KEYS_AGAIN_MAX = 4
+"""Among a million aggregates a new humane code is taken once in 70 million: that often is no randomness."""
 
 
 class Names(msgspec.Struct, frozen=True, gc=False):
@@ -126,6 +129,8 @@ class Appends:
         else:
             try:
                 outcome = await self._log.append(append)
+                if names.minting and type(outcome) is Conflict:
+                    append, outcome = await self._mint_again(place.aggregate_type, append)
             except asyncio.CancelledError:  # a shutdown that waits no longer
                 outcome = OutcomeUnknown(append.append_id)
             if type(outcome) is Appended:
@@ -135,6 +140,21 @@ class Appends:
             else:
                 answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
         await _send(send, call, answer)
+
+    async def _mint_again(self, aggregate_type: AggregateType, append: Append) -> tuple[Append, Outcome]:
+        """The append under another key, where the minted one was an aggregate's already, and what became of
+        it: a Conflict where all of them were."""
+        outcome: Outcome
+        for _ in range(KEYS_AGAIN_MAX):
+            stream = msgspec.structs.replace(append.stream, key=_mint_key(aggregate_type))
+            append = make_append(stream, append.events, append.expected, append.retry)
+            try:
+                outcome = await self._log.append(append)
+            except asyncio.CancelledError:  # a shutdown that waits no longer
+                outcome = OutcomeUnknown(append.append_id)
+            if not isinstance(outcome, Conflict):
+                break
+        return append, outcome
 
     async def _append_child(self, principal: Principal, spec: Spec, parent: str, append: Append) -> Answer:
         """As any append of a new aggregate, once it has its name: what its receipt shows is there by then."""

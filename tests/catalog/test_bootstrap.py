@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import asyncpg
@@ -42,6 +43,15 @@ async def test_the_next_start_makes_nothing_again(postgres_url: str, conn: async
     before = await conn.fetchval("SELECT revision FROM catalog_clock")
     assert await boot(postgres_url, have_key=first.key, replace_spec=True) == first
     assert await conn.fetchval("SELECT revision FROM catalog_clock") == before
+
+
+async def test_starts_at_once_make_one_tenant_with_one_spec(
+    postgres_url: str, conn: asyncpg.Connection
+) -> None:
+    made = await asyncio.gather(*(boot(postgres_url) for _ in range(4)))
+    assert [each.spec_revision for each in made] == [1] * 4
+    assert [tenant.name for tenant in await tenants.every(conn)] == ["main"]
+    assert {key.tenant for key in await keys.every(conn)} == {"main"}
 
 
 async def test_a_key_that_is_no_admin_key_of_the_tenant_is_replaced(

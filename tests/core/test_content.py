@@ -38,7 +38,15 @@ def test_the_content_of_a_text_is_the_golden_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", ["hello world", "Hello  world", "Hello\u00a0world", "\ufeffHello world", "\x1cHello world"]
+    "other",
+    [
+        "hello world",
+        "Hello  world",
+        "Hello\u00a0world",
+        "\ufeffHello world",
+        "\u200bHello world",
+        "\x1cHello world",
+    ],
 )
 def test_nothing_but_blanks_at_the_ends_is_folded(other: str) -> None:
     assert content_of_text(other) != content_of_text("Hello world")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
 from itertools import pairwise
@@ -83,6 +84,15 @@ def test_a_longer_body_begins_with_each_shorter_one(digest: bytes) -> None:
     assert 6 <= len(found[0]) <= 16
     assert all(set(body) <= CROCKFORD and not body.isdigit() for body in found)
     assert lengths_of(digest) == found
+
+
+def test_every_symbol_is_equally_likely_at_every_place() -> None:
+    draws = 6_400
+    found = [bodies(TENANT, "issue", str(n))[-1] for n in range(draws)]
+    for place in range(16):
+        counts = Counter(body[place] for body in found)
+        chi_square = sum((counts[symbol] - draws / 32) ** 2 / (draws / 32) for symbol in CROCKFORD)
+        assert chi_square < 70, place  # 31 degrees of freedom, p = 0.0001; a symbol that is missing gives 200
 
 
 def test_a_body_without_a_letter_is_extended_up_to_its_first_one() -> None:

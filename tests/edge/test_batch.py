@@ -13,6 +13,7 @@ from tests.edge.calls import (
     ACTOR,
     JSON,
     append,
+    appended,
     batch,
     events_of,
     length_of,
@@ -218,6 +219,23 @@ async def test_a_new_aggregate_has_no_events_before(client: httpx.AsyncClient) -
     for form in ('"1"', "*"):
         response = await client.post("/order", json=batch(("was_noted", 1)), headers={"if-match": form})
         refused(response, 422, "invalid_field", "If-Match")
+
+
+async def test_a_minted_key_that_is_taken_is_minted_again_and_the_first_aggregate_stays(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, free = new_id(), new_id()
+    await appended(client, "order", taken, "was_noted", "first")
+    minted = iter([taken, taken, free])
+    monkeypatch.setattr("gateway.edge.appends._mint_key", lambda _type: next(minted))
+    response = await client.post("/order", json=batch(("was_noted", "second")))
+    assert (response.status_code, response.json()["key"]) == (201, free), response.text
+    assert response.headers["location"] == f"/order/{free}"
+    assert [each["data"] for each in await events_of(client, "order", taken)] == ["first"]
+    monkeypatch.setattr("gateway.edge.appends._mint_key", lambda _type: taken)
+    refused_for_now = await client.post("/order", json=batch(("was_noted", "third")))
+    assert refused_for_now.status_code == 409
+    assert len(await events_of(client, "order", taken)) == 1
 
 
 async def test_a_minting_request_is_refused_as_others_are(client: httpx.AsyncClient) -> None:

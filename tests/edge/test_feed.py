@@ -74,6 +74,22 @@ async def test_the_feed_has_every_event_of_a_tenant_in_the_order_of_commits(
     assert len({event["position"] for event in events}) == 12
 
 
+async def test_event_ids_that_clients_choose_do_not_order_the_feed(client: httpx.AsyncClient) -> None:
+    """A UUIDv7 tells the time of whoever chose it: a reader that went by ids would miss a later commit."""
+    times = ("80000000-0000", "00000000-0001", "ffffffff-ffff", "00000000-0002", "01000000-0000")
+    ids = [f"{time}-7000-8000-000000000000" for time in times]
+    key, after = new_id(), ""
+    seen: list[str] = []
+    for n, event_id in enumerate(ids):
+        await appended(client, "order", key, "was_noted", n, event_id=event_id)
+        page = await fed(client, f"?after={after}" if after else "")
+        seen += [event["id"] for event in page["events"]]
+        after = page["position"]
+    assert seen == ids
+    assert [event["id"] for event in await fed_whole(client)] == ids
+    assert [event["id"] for event in await events_of(client, "order", key)] == ids
+
+
 async def test_an_empty_feed_has_a_position_to_go_on_from(client: httpx.AsyncClient) -> None:
     page = await fed(client)
     assert (page["events"], page["caught_up"]) == ([], True)

@@ -8,10 +8,12 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gateway.catalog import tenants
 from gateway.names import hash_ids
-from gateway.names.aliases import of_hash
+from gateway.names.aliases import Alias, of_hash, parse_alias
 from gateway.names.hash_ids import HashName
 from gateway.registry.kinds import HashNamer
 from gateway.registry.resolver import Ambiguous
@@ -20,6 +22,7 @@ from spec.names import HashIds
 from tests.edge.hashed import alike
 from tests.log.drive import Place
 from tests.registry.conftest import OpenRegistry
+from tests.registry.drive import Registry
 
 TYPES = ("order", "ticket")
 
@@ -73,6 +76,81 @@ async def test_no_name_of_another_tenant_is_found(
     for text in ("bd-k86gaq", "k86gaq", "k86g"):
         assert await registry.resolve(created.id, text) is None
         assert isinstance(await registry.resolve(tenant, text), Found)
+
+
+NAMES = [
+    *(f"bd-{body}{path}" for body in ("k86gaq", "k86gaqx", "k86gm2") for path in ("", ".1", ".11", ".1.1")),
+    *("tk-k86gaq", "tk-k86g77", "VNO-1", "VNO-2", "TK-86", "BD-86"),
+]
+TYPED = sorted({text for name in NAMES for text in (name, name.partition("-")[2], name[:8], name[3:7])})
+LOOK_UPS = st.lists(
+    st.tuples(
+        st.integers(0, 1),
+        st.sampled_from([text for text in TYPED if isinstance(parse_alias(text), Alias)]),
+        st.sampled_from([None, *TYPES]),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(look_ups=LOOK_UPS)
+async def test_no_look_up_crosses_to_another_tenant_or_type_that_has_the_same_names(
+    two_alike: tuple[Registry, tuple[Holder, Holder]], look_ups: list[tuple[int, str, str | None, bool]]
+) -> None:
+    registry, both = two_alike
+    for at, text, wanted, exact in look_ups:
+        owner, held = both[at]
+        found = await registry.resolve(owner, text, wanted, exact=exact)
+        match found:
+            case Found():
+                assert held[found.alias.text] == (found.aggregate_type, found.key)
+                assert wanted in (None, found.aggregate_type)
+            case Ambiguous(candidates):
+                assert len(candidates) > 1
+                assert all(wanted in (None, held[each][0]) for each in candidates)
+            case None:
+                whole = held.get(text)
+                assert whole is None or wanted not in (None, whole[0])
+
+
+Holder = tuple[UUID, dict[str, tuple[str, str]]]
+"""A tenant, and the type and key that each of its names stands for."""
+
+
+@pytest.fixture
+async def two_alike(
+    open_one: OpenRegistry, tenant: UUID, database: asyncpg.Pool
+) -> tuple[Registry, tuple[Holder, Holder]]:
+    """Two tenants with the same names: for other keys, half of them for another type, and each lacks some."""
+    registry, draw = await open_one(assigning=False), random.Random(62)
+    owners = (tenant, (await tenants.create(database, "other")).id)
+    held: list[Holder] = []
+    for at, owner in enumerate(owners):
+        mine = {
+            name: (TYPES[(n + at * (n % 4 < 2)) % 2], str(uuid.UUID(int=draw.getrandbits(128), version=4)))
+            for n, name in enumerate(NAMES)
+            if n % 5 != at
+        }
+        await registry.give(owner, *((name, *whose) for name, whose in mine.items()))
+        held.append((owner, mine))
+    return registry, (held[0], held[1])
+
+
+async def test_a_retired_name_is_not_given_again(open_one: OpenRegistry, tenant: UUID) -> None:
+    registry, namer = await open_one(assigning=False), HashNamer(HashIds("bd", ("order",)))
+    one, other = alike(tenant, "order", characters=6)
+    first = f"bd-{hash_ids.bodies(tenant.bytes, 'order', one)[0]}"
+    await registry.give(tenant, (first, "order", one))
+    await registry.retire(tenant, first)
+    async with registry.store.snapshot(tenant.bytes) as at:
+        (longer,) = await namer.name(at, [("order", other)])
+    assert len(longer.body) == 7
+    found = await registry.resolve(tenant, first, exact=True)
+    assert isinstance(found, Found)
+    assert (found.key, found.retired) == (one, True)
 
 
 async def test_more_names_than_are_looked_up_at_once_are_as_short_as_those_before_let_them_be(

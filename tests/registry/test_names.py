@@ -125,6 +125,20 @@ async def test_a_name_that_is_committed_is_found_whoever_died_before_it_was_in_t
     assert found.key == KEYS[0]
 
 
+@pytest.mark.parametrize("method", ["exact", "abbreviated", "sync"])
+async def test_what_could_not_be_looked_up_is_not_called_unknown(
+    registry: Registry, tenant: UUID, method: str
+) -> None:
+    await registry.give(tenant, ("bd-k86gaq", "order", KEYS[0]))
+
+    async def fails(_proceed: Proceed, *_args: object, **_more: object) -> object:
+        raise PostgresTrouble("gone")
+
+    interpose(registry.store, method, fails)
+    with pytest.raises(PostgresTrouble):
+        await registry.resolve(tenant, "bd-k86m")
+
+
 async def test_what_was_read_in_another_epoch_is_asked_anew(
     registry: Registry, tenant: UUID, place: Place
 ) -> None:
