@@ -40,7 +40,7 @@ from spec.identifiers import GLOBAL, HUMANE_RANDOM_BYTES, mint_humane
 from spec.model import AggregateType, Spec
 
 KEYS_AGAIN_MAX = 4
-"""Among a million aggregates a new humane code is taken once in 70 million: that often is no randomness."""
+"""Among a million aggregates a humane code is taken once in 35 million: that often is no randomness."""
 
 
 class Names(msgspec.Struct, frozen=True, gc=False):

@@ -228,11 +228,14 @@ async def test_a_minted_key_that_is_taken_is_minted_again_and_the_first_aggregat
     await appended(client, "order", taken, "was_noted", "first")
     minted = iter([taken, taken, free])
     monkeypatch.setattr("gateway.edge.appends._mint_key", lambda _type: next(minted))
-    response = await client.post("/order", json=batch(("was_noted", "second")))
+    once = {"idempotency-key": new_id()}
+    response = await client.post("/order", json=batch(("was_noted", "second")), headers=once)
     assert (response.status_code, response.json()["key"]) == (201, free), response.text
     assert response.headers["location"] == f"/order/{free}"
     assert [each["data"] for each in await events_of(client, "order", taken)] == ["first"]
     monkeypatch.setattr("gateway.edge.appends._mint_key", lambda _type: taken)
+    again = await client.post("/order", json=batch(("was_noted", "second")), headers=once)
+    assert (again.status_code, again.json()) == (201, response.json())
     refused_for_now = await client.post("/order", json=batch(("was_noted", "third")))
     assert refused_for_now.status_code == 409
     assert len(await events_of(client, "order", taken)) == 1
