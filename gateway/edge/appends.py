@@ -34,7 +34,7 @@ from gateway.edge.outcomes import Answer, Outcomes, appended, refused
 from gateway.edge.parents import Parents, parent_of
 from gateway.edge.request import Head, Receive, Refused, Send, check_json_body, read_body
 from gateway.errors import Refusal
-from gateway.events import Append, Appended, Conflict, Outcome, OutcomeUnknown, Stream, make_append
+from gateway.events import Append, Appended, Conflict, OutcomeUnknown, Stream, make_append
 from gateway.log.log import Log
 from spec.identifiers import GLOBAL, HUMANE_RANDOM_BYTES, mint_humane
 from spec.model import AggregateType, Spec
@@ -127,10 +127,10 @@ class Appends:
         elif isinstance(append, Fault):
             answer = await self._outcomes.of_fault(append, batch=batch)
         else:
+            again = KEYS_AGAIN_MAX if names.minting else 0
             try:
-                outcome = await self._log.append(append)
-                if names.minting and type(outcome) is Conflict:
-                    append, outcome = await self._mint_again(place.aggregate_type, append)
+                while type(outcome := await self._log.append(append)) is Conflict and again:
+                    append, again = _under_another_key(place.aggregate_type, append), again - 1
             except asyncio.CancelledError:  # a shutdown that waits no longer
                 outcome = OutcomeUnknown(append.append_id)
             if type(outcome) is Appended:
@@ -140,21 +140,6 @@ class Appends:
             else:
                 answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
         await _send(send, call, answer)
-
-    async def _mint_again(self, aggregate_type: AggregateType, append: Append) -> tuple[Append, Outcome]:
-        """The append under another key, where the minted one was an aggregate's already, and what became of
-        it: a Conflict where all of them were."""
-        outcome: Outcome
-        for _ in range(KEYS_AGAIN_MAX):
-            stream = msgspec.structs.replace(append.stream, key=_mint_key(aggregate_type))
-            append = make_append(stream, append.events, append.expected, append.retry)
-            try:
-                outcome = await self._log.append(append)
-            except asyncio.CancelledError:  # a shutdown that waits no longer
-                outcome = OutcomeUnknown(append.append_id)
-            if not isinstance(outcome, Conflict):
-                break
-        return append, outcome
 
     async def _append_child(self, principal: Principal, spec: Spec, parent: str, append: Append) -> Answer:
         """As any append of a new aggregate, once it has its name: what its receipt shows is there by then."""
@@ -241,6 +226,12 @@ def _address(spec: Spec | None, names: Names) -> Address | Refusal:
 
 def mint() -> bytes:
     return uuid7().bytes
+
+
+def _under_another_key(aggregate_type: AggregateType, append: Append) -> Append:
+    """The one that was minted is an aggregate's already."""
+    stream = msgspec.structs.replace(append.stream, key=_mint_key(aggregate_type))
+    return make_append(stream, append.events, append.expected, append.retry)
 
 
 def _mint_key(aggregate_type: AggregateType) -> str:
