@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -24,7 +24,8 @@ PRESET_WORDS: Final = (*SIGNED_WORDS, "method", "form", "token")
 """Those that presets may name besides: `form` is Twilio's sorted parameters, `token` stands in the body."""
 
 DIGESTS: Final = ("sha256", "sha1", "sha384", "sha512", "md5")
-TIMESTAMP_UNITS: Final = ("s", "ms", "rfc3339")
+TimestampUnit = Literal["s", "ms", "rfc3339"]
+TIMESTAMP_UNITS: Final = get_args(TimestampUnit)
 TOLERANCE_S: Final = 300
 """How far a provider's clock and ours may differ, both ways: what most vendors' libraries take."""
 
@@ -57,7 +58,7 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     issuer: str = ""
     id_header: str | None = None
     timestamp_header: str | None = None
-    timestamp_unit: Literal["s", "ms", "rfc3339"] = "s"
+    timestamp_unit: TimestampUnit = "s"
     fresh: str | None = None
     """A field of the signed body with the time of sending; looked at where it is there."""
     token_header: str | None = None

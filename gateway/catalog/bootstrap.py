@@ -67,20 +67,16 @@ async def bootstrap(
 
 async def _tenant(conn: Any, name: str) -> Tenant:
     """Of several starts at once one makes it, and all have it."""
-    found = await _found(conn, name)
-    if found is not None:
-        return found
+    tenant = await tenants.found(conn, name)
+    if tenant is not None:
+        return tenant
     try:
         return await tenants.create(conn, name)
     except CatalogError:
-        found = await _found(conn, name)
-        if found is None:
+        tenant = await tenants.found(conn, name)
+        if tenant is None:
             raise
-        return found
-
-
-async def _found(conn: Any, name: str) -> Tenant | None:
-    return next((tenant for tenant in await tenants.every(conn) if tenant.name == name), None)
+        return tenant
 
 
 async def _admin_key(conn: Any, tenant: Tenant, have_key: str | None) -> str:

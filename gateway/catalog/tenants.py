@@ -21,7 +21,7 @@ async def create(database: Database, name: str, *, entropy: tokens.Entropy = sec
     if re.fullmatch(NAME_RULE, name) is None:
         raise CatalogError(f"{name!r} is no tenant name: {NAME_RULE}, a lower-case letter first")
     async with change(database) as (conn, _):
-        if await _find(conn, name) is not None:
+        if await found(conn, name) is not None:
             raise CatalogError(f"there is a tenant {name!r} already")
         for _ in range(HANDLE_ATTEMPTS_MAX):
             tenant = Tenant(uuid7(), name, tokens.new_handle(entropy))
@@ -33,7 +33,7 @@ async def create(database: Database, name: str, *, entropy: tokens.Entropy = sec
 async def named(database: Database, name: str) -> Tenant:
     """The tenant of this name. Raises CatalogError where there is none."""
     async with connection(database) as conn:
-        tenant = await _find(conn, name)
+        tenant = await found(conn, name)
     if tenant is None:
         raise CatalogError(f"there is no tenant {name!r}: `sluice tenants list` shows them")
     return tenant
@@ -46,6 +46,7 @@ async def every(database: Database) -> list[Tenant]:
     return [Tenant(*row) for row in rows]
 
 
-async def _find(conn: Any, name: str) -> Tenant | None:
+async def found(conn: Any, name: str) -> Tenant | None:
+    """The tenant of this name, if there is one."""
     row = await conn.fetchrow("SELECT id, name, handle FROM tenant WHERE name = $1", name)
     return Tenant(*row) if row else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from gateway.cli.database import PostgresOption, read_file
+from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, print_json, print_table, refuse
 from gateway.cli.servers import RedisOption, at_database, at_place, watched
 
@@ -245,11 +246,7 @@ def _config(postgres: str | None, redis: str | None) -> Config:
 
 
 def _lines(file: str) -> Iterable[bytes]:
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise typer.BadParameter(f"{file} can't be read: {error.strerror}", param_hint="FILE") from None
-    return data.splitlines()
+    return read_input(file).splitlines()
 
 
 def _writing(file: str) -> Any:

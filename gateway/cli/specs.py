@@ -6,14 +6,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gateway.catalog.model import CatalogError
 from gateway.cli.database import PostgresOption, postgres_url, prepared
+from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, print_json
 from gateway.config import ConfigError
 
@@ -39,7 +38,7 @@ def check(file: FileArgument, as_json: JsonOption = False) -> None:
     from spec.errors import Faults
     from spec.parse import parse
 
-    parsed = parse(_read(file), Secrets(os.environ))
+    parsed = parse(read_input(file), Secrets(os.environ))
     faults = parsed if isinstance(parsed, Faults) else ()
     if as_json:
         print_json({"ok": not faults, "faults": _faults(faults)})
@@ -62,7 +61,7 @@ def deploy(
     as_json: JsonOption = False,
 ) -> None:
     """Deploy a spec: every gateway follows within 5 seconds. The same document again changes nothing."""
-    document = _read(file)
+    document = read_input(file)
     if gateway := _gateway(url, postgres):
         answer = _over_http("PUT", gateway, key, document, {"force": "true"} if force else {})
     else:
@@ -98,13 +97,6 @@ def show(
     else:
         typer.echo(json.dumps(answer["spec"], indent=2, ensure_ascii=False))
         typer.echo(f"revision {answer['revision']}", err=True)
-
-
-def _read(file: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise typer.BadParameter(f"{file} can't be read: {error.strerror}", param_hint="FILE") from None
 
 
 def _gateway(url: str | None, postgres: str | None) -> str | None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from gateway.cli.database import PostgresOption
+from gateway.cli.input import read_input
 from gateway.cli.outgoing import EventOption, NameArgument, TenantOption, event_id, on_subscriptions, there
 from gateway.cli.output import JsonOption, cell, print_json, print_table, refuse
 
@@ -74,9 +73,7 @@ def put(
 
 def _read(file: str) -> dict[str, Any]:
     try:
-        document = json.loads(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
-    except OSError as error:
-        raise typer.BadParameter(f"{file} can't be read: {error.strerror}", param_hint="FILE") from None
+        document = json.loads(read_input(file))
     except ValueError as error:
         raise typer.BadParameter(f"{file} is not JSON: {error}", param_hint="FILE") from None
     if not isinstance(document, dict):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -17,6 +15,7 @@ import typer
 
 from gateway.catalog.model import CatalogError, Tenant
 from gateway.cli.database import PostgresOption, postgres_url, read_file
+from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, cell, print_json, print_table
 from gateway.cli.servers import RedisOption, watched
 from gateway.config import Config
@@ -154,16 +153,9 @@ def sign(
         raise typer.BadParameter(f"{url} is no URL such as http://127.0.0.1:8017", param_hint="--url")
     if not _ID.fullmatch(delivery_id):
         raise typer.BadParameter("an id is up to 255 visible ASCII characters", param_hint="--id")
-    text = None if not body else _read(body, "--body")
-    document = _read(spec, "--spec") if spec else asyncio.run(_document(postgres_url(postgres), tenant))
+    text = None if not body else read_input(body, "--body")
+    document = read_input(spec, "--spec") if spec else asyncio.run(_document(postgres_url(postgres), tenant))
     typer.echo(curl_of(document, source, tenant, split, text, body, content_type, delivery_id))
-
-
-def _read(file: str, option: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise typer.BadParameter(f"{file} can't be read: {error.strerror}", param_hint=option) from None
 
 
 async def _document(url: str, tenant: str) -> bytes:

@@ -27,7 +27,7 @@ def signed_by(token: bytes, key: bytes) -> bool:
     digest = _DIGESTS.get(algorithm) if isinstance(algorithm, str) else None
     if digest is None:
         return False
-    expected = base64.urlsafe_b64encode(hmac.digest(key, content, digest)).rstrip(b"=")
+    expected = _encoded(hmac.digest(key, content, digest))
     return hmac.compare_digest(expected, signature)
 
 
@@ -57,10 +57,14 @@ def covers(found: dict[str, Any], issuer: str, url: bytes, body: bytes) -> bool:
 
 def made(told: dict[str, Any], key: bytes) -> bytes:
     """A token of these claims."""
-    header = base64.urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT"}').rstrip(b"=")
-    content = header + b"." + base64.urlsafe_b64encode(msgspec.json.encode(told)).rstrip(b"=")
+    header = _encoded(b'{"alg":"HS256","typ":"JWT"}')
+    content = header + b"." + _encoded(msgspec.json.encode(told))
     mac = hmac.digest(key, content, "sha256")
-    return content + b"." + base64.urlsafe_b64encode(mac).rstrip(b"=")
+    return content + b"." + _encoded(mac)
+
+
+def _encoded(octets: bytes) -> bytes:
+    return base64.urlsafe_b64encode(octets).rstrip(b"=")
 
 
 def _part(text: bytes) -> dict[str, Any]:

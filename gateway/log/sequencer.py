@@ -12,7 +12,6 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from asyncpg.pgproto.pgproto import UUID
@@ -185,9 +184,9 @@ class Sequencer:
         self._queued_bytes = 0
 
     async def _back_off(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._retry_s):
-                await self._hurry.wait()
+        waiter = self._loop.call_later(self._retry_s, self._hurry.set)
+        await self._hurry.wait()
+        waiter.cancel()
         self._hurry.clear()
         self._retry_s = min(self._retry_s * 2, _RETRY_MOST_S)
         self._work.set()
