@@ -182,7 +182,7 @@ async def test_a_stream_deleted_with_uncommitted_events_harms_nothing_that_was_a
     if head_too:
         await redis.hdel(keys.heads, keys.stream(stream))
     second, good = other.append(append(stream)), other.append(append(beside))
-    await until(lambda: not lane(other, stream).sequencer._queue)
+    await until(lambda: redis.exists(keys.stream(stream)))
     gate.open()
     outcomes = tally([await first, await second, await good])
     assert outcomes == ({"Appended": 2, "Quarantined": 1} if head_too else {"Appended": 3})
