@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -46,6 +47,22 @@ app.add_typer(tenants.app, name="tenants")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(relay.app, name="relay")
 app.add_typer(subscriptions.app, name="subscriptions")
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"sluice {version('sluice')}")
+        raise typer.Exit
+
+
+@app.callback()
+def sluice(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Say which release this is."),
+    ] = False,
+) -> None:
+    """What stands before every command."""
 
 
 @app.command()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,11 @@ def test_each_command_explains_itself(unset: Sluice, command: str) -> None:
     ran = unset(*command.split(), "--help")
     assert ran.code == 0
     assert f"Usage: sluice {command}" in ran.out
+
+
+def test_version_is_that_of_the_distribution(unset: Sluice) -> None:
+    ran = unset("--version")
+    assert (ran.code, ran.out) == (0, f"sluice {version('sluice')}\n")
 
 
 def test_the_installed_command_is_the_module() -> None:
