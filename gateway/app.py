@@ -32,6 +32,7 @@ from gateway.edge.appends import Appends
 from gateway.edge.bulk import Bulk
 from gateway.edge.callers import Callers
 from gateway.edge.express import Express
+from gateway.edge.express_reads import ExpressReads
 from gateway.edge.feed import Feed
 from gateway.edge.follow import Follow
 from gateway.edge.gate import Gate
@@ -222,7 +223,7 @@ def _application(
     metrics: Metrics,
     tracing: OtelTracing | None,
 ) -> Application:
-    callers, outcomes = Callers(catalog, RateLimits(config)), Outcomes(log)
+    callers, outcomes, states = Callers(catalog, RateLimits(config)), Outcomes(log), States(log)
     system = System(
         callers,
         operators.health,
@@ -240,14 +241,16 @@ def _application(
         callers,
         Appends(log, catalog, outcomes, aliases, Parents(aliases, children, outcomes), config),
         reads,
-        States(log),
+        states,
         Follow(log, stopping),
         aliases,
         MetricsHere(system, operators.page, operators.metrics, callers),
     )
     if tracing is not None:
         return Counted(Traced(gate, tracing), metrics)
-    return Counted(gate, metrics, Express(log, catalog, callers, outcomes, webhooks, config, metrics))
+    express_reads = ExpressReads(log, callers, reads, states, aliases, metrics)
+    express = Express(log, catalog, callers, outcomes, webhooks, express_reads, config, metrics)
+    return Counted(gate, metrics, express)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

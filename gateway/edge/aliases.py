@@ -19,6 +19,7 @@ from gateway.edge.cycle import WHOLE
 from gateway.edge.reads import Reads, Subject, never_written, unavailable
 from gateway.edge.render import encode
 from gateway.edge.request import Message, Refused, Send
+from gateway.edge.respond import ReadAnswer
 from gateway.errors import Refusal
 from gateway.events import Stream
 from gateway.log.log import Log
@@ -107,7 +108,7 @@ class Aliases:
             return found
         return await self._assigner.named(stream, NAMES_WAIT_S)
 
-    async def of(self, subject: Subject, send: Send, head_only: bool) -> None:
+    async def of(self, subject: Subject) -> ReadAnswer:
         """GET /{type}/{id}/aliases. 404 for an aggregate that was never written and has no name either."""
         try:
             found = await self._store.aliases_of(subject.stream)
@@ -122,7 +123,7 @@ class Aliases:
         }
         if retired := [each.alias.text for each in found if each.retired]:
             told["retired"] = retired
-        await respond.answer_read(send, encode(told), head_only)
+        return ReadAnswer(encode(told))
 
     async def resolve(self, request: Request) -> Response:
         """GET /_/resolve/@{alias}: of any type."""
@@ -182,10 +183,15 @@ def _unknown(alias: Alias, aggregate_type: str | None) -> Refusal:
     return Refusal("unknown_alias", f"There is no {what} with the alias {shown(alias.text)}.", "key")
 
 
+def location_line(aggregate_type: str, key: str) -> bytes:
+    """The header of what is granted to an alias, as it is sent."""
+    return f"content-location: /{aggregate_type}/{key}\r\n".encode()
+
+
 def located(send: Send, aggregate_type: str, key: str) -> Send:
     """The same, with `Content-Location: /{type}/{key}` on what is granted."""
     location = f"/{aggregate_type}/{key}".encode()
-    line = b"content-location: %b\r\n" % location
+    line = location_line(aggregate_type, key)
 
     def send_located(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start" and message["status"] < 400:

@@ -52,6 +52,10 @@ class Callers:
         require(principal, scope)
         self._limits.request(principal.handle)
 
+    def take_back(self, principal: Principal) -> None:
+        """Its request will be counted once more."""
+        self._limits.uncount(principal.handle)
+
 
 def require(principal: Principal, scope: Scope) -> None:
     """Raises Refused (403) where the key's scope does not reach."""

@@ -102,13 +102,35 @@ class Connection(HttpToolsProtocol):
 
     def _begin(self, headers: list[tuple[bytes, bytes]], *, keep_alive: bool) -> None:
         """Starts the request, or lines it up behind those before it."""
-        raw_path, _, query = self.url.partition(b"?")
+        previous = self.cycle
+        self.cycle = cycle = self._cycle(self.parser.get_method(), self.url, headers, keep_alive)
+        cycle.waiting_for_100_continue = self.expect_100_continue
+        if previous is None or previous.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
+    def _begin_after_all(self, ride: Ride, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        """The same for a GET that the express took and can't answer. It is the first in line."""
+        if ride.disconnected:
+            return
+        cycle = self._cycle(b"GET", target, headers, ride.keep_alive)
+        cycle.more_body = False
+        if self.cycle is ride:
+            self.cycle = cycle
+        self._start_asgi_task(cycle, self.app)
+
+    def _cycle(
+        self, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], keep_alive: bool
+    ) -> Cycle:
+        raw_path, _, query = target.partition(b"?")
         path = raw_path.decode("ascii")
         scope: HTTPScope = {
             "type": "http",
             "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
             "http_version": self._http_version,
-            "method": self.parser.get_method().decode("ascii"),
+            "method": method.decode("ascii"),
             "scheme": self.scheme or "http",
             "path": self.root_path + (unquote(path) if "%" in path else path),
             "raw_path": self.root_path.encode("ascii") + raw_path,
@@ -119,8 +141,7 @@ class Connection(HttpToolsProtocol):
             "server": self.server,
             "state": self.app_state.copy(),
         }
-        previous = self.cycle
-        self.cycle = cycle = Cycle(
+        return Cycle(
             scope=scope,
             transport=self.transport,
             flow=self.flow,
@@ -129,15 +150,10 @@ class Connection(HttpToolsProtocol):
             access_log=self.access_log,
             default_headers=self.server_state.default_headers,
             message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
+            expect_100_continue=False,
             keep_alive=keep_alive,
             on_response=self.on_response_complete,
         )
-        if previous is None or previous.response_complete:
-            self._start_asgi_task(cycle, self.app)
-        else:
-            self.flow.pause_reading()
-            self.pipeline.appendleft((cycle, self.app))
 
     # ---- the end ----
 

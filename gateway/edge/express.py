@@ -26,6 +26,7 @@ from gateway.config import Config
 from gateway.edge import respond
 from gateway.edge.appends import headers_of, mint
 from gateway.edge.callers import Callers
+from gateway.edge.express_reads import ExpressReads
 from gateway.edge.outcomes import Answer, Outcomes, appended, refused, unforeseen
 from gateway.edge.request import JSON, Refused
 from gateway.edge.webhooks import PREFIX as WEBHOOKS
@@ -46,9 +47,11 @@ class Express:
         callers: Callers,
         outcomes: Outcomes,
         webhooks: Webhooks,
+        reads: ExpressReads,
         config: Config,
         metrics: Metrics,
     ) -> None:
+        self.reads = reads
         self._webhooks = webhooks
         self._log = log
         self._catalog = catalog

@@ -54,7 +54,7 @@ class Feed:
     async def feed(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         """In the form that `Accept` asks for. Raises Refused."""
         head, head_only = Head(scope), scope["method"] == "HEAD"
-        form = wanted_stream(head, (SSE, NDJSON, cloud_events.BATCH))
+        form = wanted_stream(head.get(b"accept"), (SSE, NDJSON, cloud_events.BATCH))
         resumed = head.get(b"last-event-id") if form == SSE else None
         asked = await self._asked(principal, Parameters(scope["query_string"]), resumed)
         if form == SSE and not head_only:
@@ -202,7 +202,7 @@ async def _answer(page: Page, send: Send, head_only: bool) -> None:
         encode(page.position).encode(),
         _BOOLEAN[page.caught_up],
     )
-    await respond.answer_read(send, body, head_only)
+    await respond.answer_read(send, respond.ReadAnswer(body), head_only)
 
 
 async def _batch(page: Page, send: Send, head_only: bool) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.edge import render, respond
 from gateway.edge.parameters import Parameters
@@ -36,9 +37,8 @@ _HEARTBEAT_S = 15.0
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
-def wanted_stream(head: Head, offered: Sequence[bytes] = (SSE, NDJSON)) -> bytes | None:
+def wanted_stream(accept: bytes | None, offered: Sequence[bytes] = (SSE, NDJSON)) -> bytes | None:
     """The media type beside JSON that `Accept` asks for, if it asks for one; the first where for several."""
-    accept = head.get(b"accept")
     if accept is None or accept in (b"*/*", b"application/json"):
         return None
     asked = {part.partition(b";")[0].strip().lower() for part in accept.split(b",")}

@@ -150,27 +150,29 @@ class Gate:
             subject = self._reads.subject(principal, aggregate_type, key)
         query = Parameters(scope["query_string"])
         if count == 2:
-            await self._states.state(subject, query, head, send, head_only)
+            read = await self._states.state(subject, query, head.joined(b"if-none-match"))
         elif count == 4:
-            await self._reads.event(subject, segments[3] or "", query, send, head_only)
+            read = await self._reads.event(subject, segments[3] or "", query)
         elif segments[2] == "length":
-            await self._reads.length(subject, query, send, head_only)
+            read = await self._reads.length(subject, query)
         elif segments[2] == "aliases":
-            await self._aliases.of(subject, send, head_only)
+            read = await self._aliases.of(subject)
         else:
             await self._events(subject, query, head, receive, send, head_only)
+            return
+        await respond.answer_read(send, read, head_only)
 
     async def _events(
         self, subject: Subject, query: Parameters, head: Head, receive: Receive, send: Send, head_only: bool
     ) -> None:
         """A page, or a stream where `Accept` asks for one."""
-        streamed = None if head_only else wanted_stream(head)
+        streamed = None if head_only else wanted_stream(head.get(b"accept"))
         if streamed == SSE:
             await self._follow.sse(subject, query, head, receive, send)
         elif streamed == NDJSON:
             await self._follow.ndjson(subject, query, send)
         else:
-            await self._reads.events(subject, query, send, head_only)
+            await respond.answer_read(send, await self._reads.events(subject, query), head_only)
 
 
 async def _refuse(send: Send, refusal: Refusal, more: respond.Headers | None = None) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import httptools
@@ -259,7 +260,7 @@ class StrictProtocol(Connection):
             and not self.expect_100_continue
             and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
-            and self.parser.get_method() == b"POST"
+            and self.parser.get_method() in _EXPRESS
         ):
             self._held, self._held_body = headers, b""
         else:
@@ -278,7 +279,11 @@ class StrictProtocol(Connection):
             return
         ride = Ride(self.transport, self.on_response_complete)
         try:
-            taken = express.take(self.url, dict(held), self._held_body, ride.reply)
+            if self.parser.get_method() == b"POST":
+                taken = express.take(self.url, dict(held), self._held_body, ride.reply)
+            else:
+                give_up = partial(self._begin_after_all, ride, self.url, held)
+                taken = not self._held_body and express.reads.take(self.url, dict(held), ride.reply, give_up)
         except Exception:  # a bug: the usual way meets it too, and has words for it
             taken = False
         if taken:
@@ -359,6 +364,7 @@ class _Nowhere(list[tuple[bytes, bytes]]):
         pass
 
 
+_EXPRESS: Final = (b"GET", b"POST")
 _UNUSUAL: Final = frozenset((b"connection", b"expect", b"transfer-encoding"))
 
 

@@ -38,6 +38,10 @@ class RateLimits:
             plural = "" if self._per_s == 1 else "s"
             raise _refused(f"This key may send {self._per_s} request{plural} a second", wait_s)
 
+    def uncount(self, key_handle: str) -> None:
+        if self._requests is not None:
+            self._requests.give_back(key_handle)
+
     def unknown_key(self, head: Head) -> str | None:
         """Counts a key that has to be looked up as unknown; `known` takes it back, by what this returns.
 

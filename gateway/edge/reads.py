@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from gateway.admit.append import bad_identifier
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Deployed, Principal
-from gateway.edge import render, respond
+from gateway.edge import render
 from gateway.edge.parameters import Parameters
-from gateway.edge.request import Refused, Send
+from gateway.edge.request import Refused
+from gateway.edge.respond import ReadAnswer
 from gateway.errors import Refusal
-from gateway.events import Recorded, Stream
+from gateway.events import Page, Recorded, Stream
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.reader import VERSION_MAX, Range
@@ -57,51 +58,58 @@ class Reads:
         stream = Stream(principal.tenant.id.bytes, aggregate_type, canonical)
         return Subject(stream, deployed, canonical == GLOBAL or canonical in singletons, aliased)
 
-    async def length(self, subject: Subject, query: Parameters, send: Send, head_only: bool) -> None:
+    async def length(self, subject: Subject, query: Parameters) -> ReadAnswer:
         """0 for a well-formed id never written."""
         await wait_for_length(self._log, subject, query)
-        length = (await self._page(Range(subject.stream, limit=0), query))[0]
-        key = b'"key":"%b",' % subject.stream.key.encode() if subject.aliased else b""
-        await respond.answer_read(send, b'{"ok":true,%b"length":%d}' % (key, length), head_only)
+        return length_answer(subject, await self._page(Range(subject.stream, limit=0), query))
 
-    async def events(self, subject: Subject, query: Parameters, send: Send, head_only: bool) -> None:
+    async def events(self, subject: Subject, query: Parameters) -> ReadAnswer:
         """One page, with the `from` of the next."""
         wanted = read_range(subject, query, PAGE_EVENTS_DEFAULT)
         await wait_for_length(self._log, subject, query)
-        length, events = await self._page(wanted, query)
-        if length == 0 and not subject.singleton:
-            raise Refused(never_written(subject))
-        following = _next(events, length, wanted.newest_first)
-        body = b'{"ok":true,"key":"%b","events":%b,"length":%d,"next":%b}' % (
-            subject.stream.key.encode(),
-            render.events_json(events),
-            length,
-            b"null" if following is None else b"%d" % following,
-        )
-        await respond.answer_read(send, body, head_only)
+        return events_answer(subject, wanted, await self._page(wanted, query))
 
-    async def event(
-        self, subject: Subject, version: str, query: Parameters, send: Send, head_only: bool
-    ) -> None:
+    async def event(self, subject: Subject, version: str, query: Parameters) -> ReadAnswer:
         """The event at one version."""
         number = _version(version)
         await wait_for_length(self._log, subject, query)
-        length, events = await self._page(Range(subject.stream, number, number, 1), query)
-        if not events:
+        page = await self._page(Range(subject.stream, number, number, 1), query)
+        if not page.events:
             raise Refused(
                 never_written(subject)
-                if length == 0
-                else Refusal("not_found", f"The stream has {length} events; there is no version {number}.")
+                if page.length == 0
+                else Refusal(
+                    "not_found", f"The stream has {page.length} events; there is no version {number}."
+                )
             )
-        body = b'{"ok":true,"event":%b}' % render.event_json(events[0])
-        await respond.answer_read(send, body, head_only)
+        return ReadAnswer(b'{"ok":true,"event":%b}' % render.event_json(page.events[0]))
 
-    async def _page(self, wanted: Range, query: Parameters) -> tuple[int, tuple[Recorded, ...]]:
+    async def _page(self, wanted: Range, query: Parameters) -> Page:
         try:
-            page = await self._log.page(wanted, strong=is_strong(query))
+            return await self._log.page(wanted, strong=is_strong(query))
         except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
-        return page.length, page.events
+
+
+def length_answer(subject: Subject, page: Page) -> ReadAnswer:
+    key = b'"key":"%b",' % subject.stream.key.encode() if subject.aliased else b""
+    return ReadAnswer(b'{"ok":true,%b"length":%d}' % (key, page.length))
+
+
+def events_answer(subject: Subject, wanted: Range, page: Page) -> ReadAnswer:
+    """Raises Refused (404)."""
+    if page.length == 0 and not subject.singleton:
+        raise Refused(never_written(subject))
+    following = _next(page.events, page.length, wanted.newest_first)
+    return ReadAnswer(
+        b'{"ok":true,"key":"%b","events":%b,"length":%d,"next":%b}'
+        % (
+            subject.stream.key.encode(),
+            render.events_json(page.events),
+            page.length,
+            b"null" if following is None else b"%d" % following,
+        )
+    )
 
 
 def read_range(subject: Subject, query: Parameters, limit_default: int) -> Range:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
 from starlette.responses import Response
 
 from gateway.edge.cycle import WHOLE
@@ -35,8 +36,11 @@ async def answer(send: Send, status: int, body: bytes, more: Iterable[tuple[byte
 
 def head_lines(body: bytes, more: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The header of a JSON answer as it is sent, each line with its CR LF."""
-    lines = [b"%b: %b\r\n" % header for header in more]
-    return b"%bcontent-length: %d\r\n%b" % (_HEAD, len(body), b"".join(lines))
+    return b"%bcontent-length: %d\r\n%b" % (_HEAD, len(body), _lines(more))
+
+
+def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 def json_response(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
@@ -44,22 +48,30 @@ def json_response(status: int, body: bytes, headers: Mapping[str, str] | None = 
     return Response(body, status, {"sluice-api": "1", **(headers or {})}, media_type="application/json")
 
 
-async def answer_read(
-    send: Send, body: bytes, head_only: bool, more: Iterable[tuple[bytes, bytes]] = ()
-) -> None:
-    """200 to a GET; to a HEAD the same without the body."""
-    if not head_only:
-        await answer(send, 200, body, (_NO_STORE, *more))
+class ReadAnswer(msgspec.Struct, frozen=True, gc=False):
+    """A read that is granted: 200, or without a body 304, the client's copy is the current one."""
+
+    body: bytes
+    more: tuple[tuple[bytes, bytes], ...] = ()
+    status: int = 200
+
+    @property
+    def head(self) -> bytes:
+        """Its header as it is sent, each line with its CR LF."""
+        if self.status == 200:
+            return head_lines(self.body, (_NO_STORE, *self.more))
+        return _lines((API_VERSION, _NO_STORE, *self.more))
+
+
+async def answer_read(send: Send, read: ReadAnswer, head_only: bool) -> None:
+    """To a HEAD without the body."""
+    if getattr(send, "knows_whole_answers", False) and not head_only:
+        await send({"type": WHOLE, "status": read.status, "head": read.head, "body": read.body})
         return
-    headers = [_JSON, (b"content-length", b"%d" % len(body)), API_VERSION, _NO_STORE, *more]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def not_modified(send: Send, more: Iterable[tuple[bytes, bytes]]) -> None:
-    """304: the client's copy is the current one."""
-    await send({"type": "http.response.start", "status": 304, "headers": [API_VERSION, _NO_STORE, *more]})
-    await send({"type": "http.response.body", "body": b""})
+    content = (_JSON, (b"content-length", b"%d" % len(read.body))) if read.status == 200 else ()
+    headers = [*content, API_VERSION, _NO_STORE, *read.more]
+    await send({"type": "http.response.start", "status": read.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if head_only else read.body})
 
 
 async def refuse(

@@ -7,18 +7,19 @@ from it is right at any gateway.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 
 from gateway.admit.preconditions import not_modified
 from gateway.catalog.model import Deployed
-from gateway.edge import respond
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import Subject, is_strong, never_written, unavailable, wait_for_length
 from gateway.edge.render import encode
-from gateway.edge.request import Head, Refused, Send
+from gateway.edge.request import Refused
+from gateway.edge.respond import ReadAnswer
 from gateway.errors import Refusal
-from gateway.events import Stream
+from gateway.events import Page, Stream
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.reader import VERSION_MAX, Range
@@ -78,24 +79,33 @@ class States:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._kept = Kept()
+        self._first_folds: dict[tuple[Stream, int], asyncio.Event] = {}
 
-    async def state(
-        self, subject: Subject, query: Parameters, head: Head, send: Send, head_only: bool
-    ) -> None:
+    async def state(self, subject: Subject, query: Parameters, if_none_match: bytes | None) -> ReadAnswer:
         """As it is, or as it was at a length or a time."""
         last = await self._last(subject, query)
         strong = is_strong(query)
         fresh = query.boolean("synchronous") or strong
         await wait_for_length(self._log, subject, query)
-        folded = await self._fold(subject, last, strong=strong, fresh=fresh)
-        if folded.length == 0 and not subject.singleton:
-            raise Refused(never_written(subject))
-        etag = f'"{folded.length}.r{subject.deployed.revision}"'
-        headers = [(b"etag", etag.encode())]
-        if not_modified(head.joined(b"if-none-match"), etag):
-            await respond.not_modified(send, headers)
-            return
-        await respond.answer_read(send, _body(subject.stream.key, folded), head_only, headers)
+        if fresh:
+            return await self._read_on(subject, EMPTY, last, if_none_match, strong=strong)
+        place = (subject.stream, subject.deployed.revision)
+        if (first := self._first_folds.get(place)) is not None:
+            await first.wait()  # rather than read and fold the same events beside it
+        folded = self._kept.get(*place)
+        if folded.length or place in self._first_folds:
+            return await self._read_on(
+                subject, folded if folded.length <= last else EMPTY, last, if_none_match
+            )
+        self._first_folds[place] = asyncio.Event()
+        try:
+            return await self._read_on(subject, EMPTY, last, if_none_match)
+        finally:
+            self._first_folds.pop(place).set()
+
+    def kept(self, subject: Subject) -> Folded:
+        """What is kept of its states, else the state of an empty stream."""
+        return self._kept.get(subject.stream, subject.deployed.revision)
 
     async def _last(self, subject: Subject, query: Parameters) -> int:
         """The last version to fold in."""
@@ -111,26 +121,77 @@ class States:
         except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
 
-    async def _fold(self, subject: Subject, last: int, *, strong: bool, fresh: bool) -> Folded:
-        """The state after version `last`, or as it is where the stream is shorter. `fresh` folds from the
-        first event, without what is kept."""
-        stream, revision = subject.stream, subject.deployed.revision
-        folded = EMPTY if fresh else self._kept.get(stream, revision)
-        if folded.length > last:
-            folded = EMPTY
-        handlers = _Handlers(subject.deployed, stream.aggregate_type)
+    async def _read_on(
+        self,
+        subject: Subject,
+        folded: Folded,
+        last: int,
+        if_none_match: bytes | None,
+        *,
+        strong: bool = False,
+    ) -> ReadAnswer:
+        """The state after version `last`, or as it is where the stream is shorter, from a state that is not
+        longer."""
+        wanted = following(subject, folded, if_none_match, last)
         while folded.length < last:
-            wanted = Range(stream, folded.length + 1, last, _EVENTS_A_PAGE)
             try:
                 page = await self._log.page(wanted, strong=strong)
             except PostgresTrouble as trouble:
                 raise Refused(unavailable()) from trouble
-            if page.events:
-                folded = fold(folded, page.events, handlers)
-                self._kept.put(stream, revision, folded)
-            if folded.length >= min(page.length, last):
-                break
-        return folded
+            read = self.seen(subject, folded, page, if_none_match, last)
+            if isinstance(read, ReadAnswer):
+                return read
+            folded = read
+            wanted = following(subject, folded, None, last)
+        return _answer(subject, folded, if_none_match)
+
+    def seen(
+        self,
+        subject: Subject,
+        folded: Folded,
+        page: Page,
+        if_none_match: bytes | None,
+        last: int = VERSION_MAX,
+    ) -> ReadAnswer | Folded:
+        """The answer once `page`, which is what `following` asked for, is read; or how far it goes, where
+        there is more to read. Raises Refused (404)."""
+        length = max(min(page.length, last), folded.length)
+        if length and not_modified(if_none_match, etag := _etag(subject, length)):
+            return _unmodified(etag)
+        if page.events:
+            deployed = subject.deployed
+            folded = fold(folded, page.events, _Handlers(deployed, subject.stream.aggregate_type))
+            self._kept.put(subject.stream, deployed.revision, folded)
+        return _answer(subject, folded, if_none_match) if folded.length >= length else folded
+
+
+def following(
+    subject: Subject, folded: Folded, if_none_match: bytes | None, last: int = VERSION_MAX
+) -> Range:
+    """What to read next for the state after `last`. Where the client may have a newer state than `folded`,
+    the length alone: it may tell that there is nothing to fold."""
+    length = folded.length
+    unseen = if_none_match is not None and not (
+        length and not_modified(if_none_match, _etag(subject, length))
+    )
+    return Range(subject.stream, length + 1, last, 0 if unseen else _EVENTS_A_PAGE, known=length)
+
+
+def _answer(subject: Subject, folded: Folded, if_none_match: bytes | None) -> ReadAnswer:
+    if folded.length == 0 and not subject.singleton:
+        raise Refused(never_written(subject))
+    etag = _etag(subject, folded.length)
+    if not_modified(if_none_match, etag):
+        return _unmodified(etag)
+    return ReadAnswer(_body(subject.stream.key, folded), ((b"etag", etag.encode()),))
+
+
+def _unmodified(etag: str) -> ReadAnswer:
+    return ReadAnswer(b"", ((b"etag", etag.encode()),), 304)
+
+
+def _etag(subject: Subject, length: int) -> str:
+    return f'"{length}.r{subject.deployed.revision}"'
 
 
 def _body(key: str, folded: Folded) -> bytes:

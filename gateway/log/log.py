@@ -165,6 +165,14 @@ class Log:
         trusted = not strong and self._in_touch()
         return await self._lane_for(wanted.stream.tenant).reader.page(wanted, trusted=trusted)
 
+    def in_redis(self, tenant: bytes) -> bool:
+        """Whether `look` may tell anything."""
+        return self._in_touch() and self._lane_for(tenant).partition.in_redis
+
+    def look(self, wanted: Range, told: Callable[[Page | None], None]) -> None:
+        """Without a task: `told` is called soon, with the page where Redis tells all of it, else None."""
+        self._lane_for(wanted.stream.tenant).reader.look(wanted, told)
+
     def _in_touch(self) -> bool:
         return self._loop.time() - self._watched_at < TRUST_S
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from struct import Struct as Layout
+from typing import Any, Final
 
+import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import Page, Recorded, Stream, pack_event, unpack_event
-from gateway.log.entries import event_of, stream_entry
+from gateway.log.entries import event_of
 from gateway.log.partition import Partition
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.log.scripts import RedisTrouble, Scripts
@@ -32,19 +33,21 @@ _FILL_BYTES_MAX = 1024 * 1024
 _FILLS_AT_ONCE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Which events of a stream: versions `first` to `last`, at most `limit`, newest first or oldest."""
+class Range(msgspec.Struct, frozen=True, gc=False):
+    """Which events of a stream: versions `first` to `last`, at most `limit`, newest first or oldest.
+
+    The first `known` are known to be committed, and not wanted: where no others are, nobody looks at them.
+    """
 
     stream: Stream
     first: int = 1
     last: int = VERSION_MAX
     limit: int = 1000
     newest_first: bool = False
+    known: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Here:
+class _Here(msgspec.Struct, frozen=True, gc=False):
     """What Redis holds of a range. `events` ascend or descend as asked, without those in doubt; `first` is
     the oldest version of the stream that is here, where the range shows it."""
 
@@ -55,6 +58,16 @@ class _Here:
     @property
     def first(self) -> int | None:
         return self.events[0].version if self.events else None
+
+
+class _Later:
+    """In place of an answer: others of the call had so many events that this read waits for the next one."""
+
+
+_LATER: Final = _Later()
+_NOTHING: Final = (None,)
+_RANGE: Final = Layout(">ddddB").pack
+_Told = Callable[[_Here | None], None]
 
 
 class Reader:
@@ -68,7 +81,7 @@ class Reader:
         self._postgres = postgres
         self._metrics = metrics
         self._stream_tail = stream_tail
-        self._queue: deque[tuple[Range, asyncio.Future[_Here | None]]] = deque()
+        self._queue: deque[tuple[Range, _Told]] = deque()
         self._work = asyncio.Event()
         self._filling: dict[Stream, asyncio.Task[None]] = {}
         self._loop = asyncio.get_running_loop()
@@ -97,11 +110,27 @@ class Reader:
             self._fill_soon(wanted.stream, here)
         return Page(here.length, (older + here.events)[: wanted.limit])
 
+    def look(self, wanted: Range, told: Callable[[Page | None], None]) -> None:
+        """Without a task: `told` is called soon, with the page where Redis tells all of it, else with None,
+        and then `page` may tell."""
+
+        def seen(here: _Here | None) -> None:
+            if here is None or here.length == 0 or _missing(wanted, here) is not None:
+                told(None)
+            else:
+                self._metrics.reads_redis.inc()
+                told(Page(here.length, here.events))
+
+        self._ask(wanted, seen)
+
     def _from_redis(self, wanted: Range) -> asyncio.Future[_Here | None]:
         future: asyncio.Future[_Here | None] = self._loop.create_future()
-        self._queue.append((wanted, future))
-        self._work.set()
+        self._ask(wanted, lambda here: None if future.done() else future.set_result(here))
         return future
+
+    def _ask(self, wanted: Range, told: _Told) -> None:
+        self._queue.append((wanted, told))
+        self._work.set()
 
     async def version_at(self, stream: Stream, at_ms: int) -> int:
         """The last version recorded at or before a time; 0: none. Raises PostgresTrouble."""
@@ -131,36 +160,46 @@ class Reader:
                 try:
                     answers = await self._call([wanted for wanted, _ in batch])
                 except PostgresTrouble:
-                    answers = None  # whoever asked asks it for the whole page, and learns why
+                    answers = _NOTHING * most  # whoever asked asks it for the whole page, and learns why
                 except Exception:
                     logger.exception("read_failed", extra={"partition": self._partition.number})
-                    answers = None
-                for n, (_, future) in enumerate(batch):
-                    if not future.done():
-                        future.set_result(None if answers is None else answers[n])
+                    answers = _NOTHING * most
+                self._tell(batch, answers)
 
-    async def _call(self, batch: Sequence[Range]) -> list[_Here] | None:
+    def _tell(self, batch: Sequence[tuple[Range, _Told]], answers: Sequence[_Here | _Later | None]) -> None:
+        later = []
+        for asked, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, _Later):
+                later.append(asked)
+                continue
+            try:
+                asked[1](answer)
+            except Exception:
+                logger.exception("read_failed", extra={"partition": self._partition.number})
+        self._queue.extendleft(reversed(later))
+
+    async def _call(self, batch: Sequence[Range]) -> Sequence[_Here | _Later | None]:
         partition = self._partition
         keys = partition.keys
-        names = [keys.meta, keys.journal]
-        args: list[str | bytes | int] = [
-            partition.epoch, partition.committed_seq, partition.committed_chain, len(batch),
-        ]  # fmt: skip
-        for wanted in batch:
-            names.append(keys.stream(wanted.stream))
-            args += (wanted.first, wanted.last, wanted.limit, int(wanted.newest_first))
+        names = [keys.meta, keys.journal, keys.heads, *[keys.stream(wanted.stream) for wanted in batch]]
+        ranges = b"".join(
+            [_RANGE(each.first, each.last, each.limit, each.known, each.newest_first) for each in batch]
+        )
+        args = (partition.epoch, partition.committed_seq, partition.committed_chain, ranges)
         try:
             reply = await self._scripts.run("read", names, args)
         except RedisTrouble as trouble:
             logger.info("read_from_postgres", extra={"partition": partition.number, "why": str(trouble)})
-            return None
+            return _NOTHING * len(batch)
         if reply[0] == b"FENCED":
             partition.open = False
-            return None
+            return _NOTHING * len(batch)
         return await self._without_doubt(batch, reply[2], reply[3:])
 
-    async def _without_doubt(self, batch: Sequence[Range], as_of: bytes, replies: list[Any]) -> list[_Here]:
-        seqs = [int(seq) for _, doubt, _, _ in replies for seq in doubt[1::3]]
+    async def _without_doubt(
+        self, batch: Sequence[Range], as_of: bytes, replies: list[Any]
+    ) -> Sequence[_Here | _Later | None]:
+        seqs = [int(seq) for each in replies if type(each) is list for seq in each[1][1::3]]
         confirmed: set[tuple[int, bytes]] = set()
         if seqs:
             rows = await self._postgres.fetch("confirm", self._partition.number, seqs)
@@ -237,7 +276,11 @@ def _newest(rows: Sequence[Any]) -> list[tuple[int, int, bytes]]:
     return events
 
 
-def _here(wanted: Range, reply: list[Any], confirmed: set[tuple[int, bytes]], as_of: bytes) -> _Here:
+def _here(wanted: Range, reply: Any, confirmed: set[tuple[int, bytes]], as_of: bytes) -> _Here | _Later:
+    if type(reply) is int:
+        return _Here(reply, (), as_of)
+    if reply is None:
+        return _LATER
     head, doubt, entries, grounded = reply
     length = int(head)
     # Newest first, as long as Postgres does not know them; all below the first it knows are committed.
@@ -251,9 +294,9 @@ def _here(wanted: Range, reply: list[Any], confirmed: set[tuple[int, bytes]], as
             length = 0
     events = []
     for entry in entries:
-        version, _, packed = stream_entry(entry)
+        version = int(entry[0][:-2])  # "<version>-0"
         if version <= length:
-            events.append(Recorded(wanted.stream, version, unpack_event(packed)))
+            events.append(Recorded(wanted.stream, version, unpack_event(entry[1][1])))
     return _Here(length, tuple(events), as_of)
 
 

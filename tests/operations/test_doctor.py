@@ -28,7 +28,7 @@ from tests.servers import Servers, open_folder, servers_in
 GRANTS = Path(__file__).parents[2] / "deploy" / "postgres-grants.sql"
 ACL = (
     "-@all +evalsha +script|load +info +time +hget +hmget +hset +hlen +hdel +hrandfield +xadd +xlen +xrange"
-    " +xrevrange +xtrim +object|idletime +del +unlink"
+    " +xrevrange +xtrim +touch +object|idletime +del +unlink"
 )
 
 DURABLE = {

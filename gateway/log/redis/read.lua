@@ -1,19 +1,29 @@
 -- Reads streams, each with what is still in doubt about it.
 --
--- KEYS  1 meta, 2 journal, 3… streams
--- ARGV  1 nonce, 2 epoch, 3 and 4 seq and chain known committed, 5 number of reads, then for each:
---         first version, last version, most entries, 1 for newest first
+-- KEYS  1 meta, 2 journal, 3 heads, 4… streams
+-- ARGV  1 nonce, 2 epoch, 3 and 4 seq and chain known committed,
+--       5 the reads one after another, numbers big-endian: f64 first version, f64 last version, f64 most entries,
+--          f64 length that is known to be committed and not wanted, u8 1 for newest first
 -- returns {nonce, 'FENCED', reason} or {nonce, 'OK', c, as of, read…}
---   read: {head (0: not here), in doubt, entries, 1 if an entry at or below the watermark is here}
+--   read: the length that is known, where nothing came after it; else false where the entries of others are enough
+--         for one call, so that this one waits for the next;
+--         else {head (0: not here), in doubt, entries, 1 if an entry at or below the watermark is here}
 --   in doubt: version, seq, event id of the entries above the watermark, newest first, flat
 --   entries: as XRANGE gives them, within the bounds and as far as the stream is here
+
+local KEYS, ARGV, call, match = KEYS, ARGV, redis.call, string.match
 
 local p, reason = open_partition(ARGV[2])
 if not p then return { NONCE, 'FENCED', reason } end
 advance(p, KEYS[2], tonumber(ARGV[3]), ARGV[4])
 
+-- Nothing else is served meanwhile. One read is never cut short: it brings as many entries as it asks for.
+local ENTRIES_ENOUGH = 1000
+local STREAM, READS = 3, ARGV[5]
+local VERSION_MAX = 2 ^ 53
+
 local function version_of(entry)
-  return string.match(entry[1], '^%d+')
+  return match(entry[1], '^%d+')
 end
 
 -- A packed event is a MessagePack array whose first item is the id: one byte of array, two of length.
@@ -24,7 +34,7 @@ end
 local function in_doubt(key)
   local doubt, before = {}, '+'
   while true do
-    local entries = redis.call('XREVRANGE', key, before, '-', 'COUNT', 32)
+    local entries = call('XREVRANGE', key, before, '-', 'COUNT', 32)
     for i = 1, #entries do
       if tonumber(entries[i][2][1]) <= p.c then return doubt, 1 end
       doubt[#doubt + 1] = version_of(entries[i])
@@ -36,25 +46,41 @@ local function in_doubt(key)
   end
 end
 
+local total = 0
+
 local function read(key, first, last, most, newest_first)
-  local newest = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+  local entries, newest = {}, nil
+  if most > 0 and newest_first == 0 then
+    entries = call('XRANGE', key, text(first), last < VERSION_MAX and text(last) or '+', 'COUNT', text(most))
+    if last == VERSION_MAX and #entries < most then newest = entries[#entries] end
+  elseif most > 0 then
+    entries = call('XREVRANGE', key, last < VERSION_MAX and text(last) or '+', text(first), 'COUNT', text(most))
+    if last == VERSION_MAX then newest = entries[1] end
+  end
+  newest = newest or call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
   if not newest then return { 0, {}, {}, 0 } end
+  total = total + #entries
   local doubt, grounded = {}, 1
   if tonumber(newest[2][1]) > p.c then doubt, grounded = in_doubt(key) end
-  local entries = {}
-  if most ~= '0' then
-    if newest_first == '1' then
-      entries = redis.call('XREVRANGE', key, last, first, 'COUNT', most)
-    else
-      entries = redis.call('XRANGE', key, first, last, 'COUNT', most)
-    end
-  end
   return { tonumber(version_of(newest)), doubt, entries, grounded }
 end
 
-local reads = {}
-for i = 1, tonumber(ARGV[5]) do
-  local at = 2 + 4 * i
-  reads[i] = read(KEYS[2 + i], ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
+-- The heads tell it of streams that nothing was appended to since somebody read them, without a look at their
+-- entries; but then nothing else shows that they are in use.
+local heads = call('HMGET', KEYS[3], '', unpack(KEYS, STREAM + 1))
+local sure = heads[1] == ARGV[2]
+local reply, unmoved, at = { NONCE, 'OK', whole(p.c), p.as_of }, {}, 1
+for i = 1, #KEYS - STREAM do
+  local first, last, most, known, newest_first
+  first, last, most, known, newest_first, at = struct.unpack('>ddddB', READS, at)
+  if known > 0 and sure and tonumber(heads[1 + i]) == known then
+    unmoved[#unmoved + 1] = KEYS[STREAM + i]
+    reply[4 + i] = known
+  elseif total >= ENTRIES_ENOUGH then
+    reply[4 + i] = false
+  else
+    reply[4 + i] = read(KEYS[STREAM + i], first, last, most, newest_first)
+  end
 end
-return { NONCE, 'OK', whole(p.c), p.as_of, unpack(reads) }
+if #unmoved > 0 then call('TOUCH', unpack(unmoved)) end
+return reply

@@ -1,0 +1,120 @@
+"""Reads that need no second look: from the parser to Redis and back without a task.
+
+The counterpart of express.py: a GET of a state that is kept, of a length or of events, with a known key and
+without parameters, waits for nothing but its part of one call to Redis. What is not of this kind is left
+alone for the application, and so is what Redis does not tell.
+
+Owns: which reads are ordinary. Must not know: how a read is judged or answered (reads, states, respond).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from gateway.admit.path import split
+from gateway.catalog.model import Principal, Scope
+from gateway.edge.aliases import Aliases, location_line
+from gateway.edge.callers import Callers
+from gateway.edge.follow import wanted_stream
+from gateway.edge.reads import PAGE_EVENTS_DEFAULT, Reads, Subject, events_answer, length_answer
+from gateway.edge.request import Refused
+from gateway.edge.respond import ReadAnswer
+from gateway.edge.states import States, following
+from gateway.edge.webhooks import Reply
+from gateway.events import Page
+from gateway.log.log import Log
+from gateway.log.reader import Range
+from gateway.names.aliases import SIGIL
+from gateway.state import Folded
+from gateway.telemetry.metrics import Metrics
+
+logger = logging.getLogger("sluice.edge")
+
+Judge = Callable[[Page], ReadAnswer | Folded]
+"""The answer that a page makes; or else there is more to read."""
+
+
+class ExpressReads:
+    def __init__(
+        self, log: Log, callers: Callers, reads: Reads, states: States, aliases: Aliases, metrics: Metrics
+    ) -> None:
+        self._log = log
+        self._callers = callers
+        self._reads = reads
+        self._states = states
+        self._aliases = aliases
+        self._responses = metrics.responses
+
+    def take(
+        self, target: bytes, headers: dict[bytes, bytes], reply: Reply, give_up: Callable[[], None]
+    ) -> bool:
+        """Takes a GET without a body, of which each header was sent once; later either `reply` is called, or
+        `give_up`: the application has to answer. False: it is not ordinary, and nothing was done."""
+        principal = self._callers.known(headers.get(b"authorization"))
+        if principal is None or b"?" in target or not self._log.in_redis(principal.tenant.id.bytes):
+            return False
+        segments = split(target)
+        if segments is None or not 2 <= len(segments) <= 3:
+            return False
+        try:
+            subject = self._subject(principal, *segments[:2])
+            asked = None if subject is None else self._asked(subject, *segments[2:], headers=headers)
+            if subject is None or asked is None:
+                return False
+            self._callers.require(principal, Scope.READ)
+        except Refused:
+            return False  # the application finds the same, and has words for it
+        wanted, judge = asked
+        self._log.look(wanted, partial(self._seen, principal, subject, judge, reply, give_up))
+        return True
+
+    def _subject(self, principal: Principal, aggregate_type: str | None, key: str | None) -> Subject | None:
+        """Raises Refused."""
+        if aggregate_type is None or key is None:
+            return None
+        if key.startswith(SIGIL):
+            return self._aliases.known(principal, aggregate_type, key)
+        return self._reads.subject(principal, aggregate_type, key)
+
+    def _asked(
+        self, subject: Subject, part: str | None = "", *, headers: dict[bytes, bytes]
+    ) -> tuple[Range, Judge] | None:
+        """What to read, and what to make of it."""
+        stream = subject.stream
+        if part == "":
+            folded, if_none_match = self._states.kept(subject), headers.get(b"if-none-match")
+            if not folded.length:
+                return None  # a first fold is long, and for all that wait for it
+            seen = partial(self._states.seen, subject, folded, if_none_match=if_none_match)
+            return following(subject, folded, if_none_match), seen
+        if part == "length":
+            return Range(stream, limit=0), partial(length_answer, subject)
+        if part == "events" and wanted_stream(headers.get(b"accept")) is None:
+            wanted = Range(stream, limit=PAGE_EVENTS_DEFAULT)
+            return wanted, partial(events_answer, subject, wanted)
+        return None
+
+    def _seen(
+        self,
+        principal: Principal,
+        subject: Subject,
+        judge: Judge,
+        reply: Reply,
+        give_up: Callable[[], None],
+        page: Page | None,
+    ) -> None:
+        try:
+            read = None if page is None else judge(page)
+        except Exception:  # a bug: the application meets it too, and has words for it
+            read = None
+        if not isinstance(read, ReadAnswer):
+            self._callers.take_back(principal)
+            give_up()
+            return
+        self._responses["GET", read.status] += 1
+        head = read.head
+        if subject.aliased:
+            head += location_line(subject.stream.aggregate_type, subject.stream.key)
+        reply(read.status, head, read.body)
