@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from uuid_utils import uuid7
 
-from gateway.events import Appended, Event, Stream
+from gateway.events import Appended, Event, Page, Stream
 from gateway.log.log import Log
 from gateway.log.reader import VERSION_MAX, Range
 from gateway.log.scripts import RedisTrouble
@@ -308,3 +308,77 @@ async def test_a_reader_waits_for_a_length_that_any_gateway_may_bring(open_log: 
     await appended(logs[0], append(stream))
     assert await asyncio.gather(*waiting) == [True, True]
     assert await logs[0].reached(stream, 3, 0.05) is False
+
+
+async def test_a_stream_that_nothing_came_to_is_not_looked_at_and_stays_in_use(log: Log) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, 3))
+    redis: Any = log._scripts.servers.client
+    key = lane(log, stream).partition.keys.stream(stream)
+    await redis.restore(key, 0, await redis.dump(key), replace=True, idletime=1000)
+    known = Range(stream, 4, known=3)
+    assert await log.page(known) == Page(3)
+    assert await redis.object("idletime", key) < 1000
+    await redis.delete(key)
+    assert await log.page(known) == Page(3)
+    await appended(log, append(stream, 2))
+    page = await log.page(known)
+    assert (page.length, [each.version for each in page.events]) == (5, [4, 5])
+
+
+async def test_what_is_known_may_be_behind_ahead_and_uncommitted(log: Log, place: Place) -> None:
+    """Whatever is said of the past, a read shows what is committed."""
+    stream = new_stream()
+    await appended(log, append(stream, 4))
+    for known in range(4):
+        assert (await log.page(Range(stream, known + 1, known=known))).length == 4
+    held = hold_commits(log, stream)
+    writing = log.append(append(stream))
+    await held.arrived()
+    assert (await log.page(Range(stream, 5, known=4))) == Page(4)
+    held.open()
+    await writing
+    assert (await log.page(Range(stream, 5, known=4))).length == 5
+
+
+async def test_one_call_brings_no_more_than_about_a_thousand_events(log: Log) -> None:
+    tenant = new_stream().tenant
+    asked = [Stream(tenant, "order", str(n)) for n in range(6)]
+    for each in asked:
+        await appended(log, append(each, 400))
+    calls = []
+
+    async def around(proceed: Proceed, name: str, *args: Any) -> Any:
+        reply = await proceed()
+        if name == "read":
+            calls.append([0 if each is None else len(each[2]) for each in reply[3:]])
+        return reply
+
+    interpose(log._scripts, "run", around)
+    pages = await asyncio.gather(*(log.page(Range(each)) for each in asked))
+    assert [len(page.events) for page in pages] == [400] * 6
+    assert [page.events[0].stream for page in pages] == asked
+    assert calls == [[400, 400, 400, 0, 0, 0], [400, 400, 400]]
+
+
+async def test_a_look_tells_what_redis_has_and_nothing_else(log: Log) -> None:
+    stream, never = new_stream(), new_stream()
+    await appended(log, append(stream, 2))
+    await opened(log, never)
+    told: asyncio.Queue[Page | None] = asyncio.Queue()
+    for each in (stream, never):
+        log.look(Range(each), told.put_nowait)
+    found = [await told.get(), await told.get()]
+    assert await log.page(Range(stream)) in found
+    assert None in found
+
+
+async def test_whoever_looks_and_fails_keeps_nobody_waiting(log: Log) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, 2))
+
+    def broken(_page: Page | None) -> None:
+        raise RuntimeError("a bug")
+
+    log.look(Range(stream), broken)
+    assert (await log.page(Range(stream))).length == 2
