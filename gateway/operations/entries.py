@@ -19,13 +19,15 @@ PAGE_CALLS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """A partition's meta hash; epoch -1: this Redis knows nothing of the partition."""
+    """A partition's meta hash; epoch -1: this Redis knows nothing of the partition. `same_server`: the epoch
+    began on it and it was not away since, so its streams are whole (docs/decisions/0023)."""
 
     epoch: int
     q: int
     h: str
     c: int
     chain_at_c: str
+    same_server: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ async def read(
 ) -> tuple[Meta, Sequence[Any]]:
     """The meta hash and the entries of one moment. Raises RedisTrouble."""
     args = (first, last, most, int(newest_first))
-    epoch, q, h, c, chain_at_c, entries = await scripts.run("entries", (keys.meta, key), args)
-    meta = Meta(int(epoch or -1), int(q or 0), h.decode(), int(c or 0), chain_at_c.decode())
+    epoch, q, h, c, chain_at_c, same, entries = await scripts.run("entries", (keys.meta, key), args)
+    meta = Meta(int(epoch or -1), int(q or 0), h.decode(), int(c or 0), chain_at_c.decode(), same == 1)
     return meta, entries
 
 

@@ -127,7 +127,7 @@ async def _stream_trouble(place: Place, p: int, stream: Stream) -> str | None:
     while True:
         after = f"({last}-0" if last else "-"
         now, entries = await read(place.scripts, keys, keys.stream(stream), after, most=PAGE_ENTRIES)
-        if now.epoch != row.epoch:
+        if now.epoch != row.epoch or not now.same_server:
             return None  # nobody reads these keys any more
         for entry in entries:
             version, at, _ = stream_entry(entry)

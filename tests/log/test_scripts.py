@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,6 +61,37 @@ async def test_the_journal_holds_what_any_gateway_needs_to_commit(partition: Par
     entries = [stream_entry(each) for each in await partition.entries(partition.keys.stream(stream))]
     packed = [pack_event(each) for one in appends for each in one.events]
     assert entries == [(n + 1, n + 1, packed[n]) for n in range(3)]
+
+
+async def test_the_events_of_large_appends_are_numbered_one_after_another(partition: Partition) -> None:
+    one, two = (new_stream() for _ in range(2))
+    appends = [append(one, 7), append(two, 95), append(one, 2), append(two, 905), append(one, 103)]
+    assert await partition.answers(*appends, tail=5000) == [1, 1, 8, 96, 10]
+    seq = 0
+    versions = {one: 0, two: 0}
+    there = {each: await partition.entries(partition.keys.stream(each)) for each in versions}
+    for each in appends:
+        for packed in each.packed:
+            seq, versions[each.stream] = seq + 1, versions[each.stream] + 1
+            entry = there[each.stream][versions[each.stream] - 1]
+            assert stream_entry(entry) == (versions[each.stream], seq, packed)
+
+
+async def test_streams_are_written_to_no_file_and_no_replica_and_the_journal_is(
+    partition: Partition, redis: Redis
+) -> None:
+    stream = new_stream()
+    key = partition.keys.stream(stream)
+    two = append(stream, 2)
+    await partition.answers(two)
+    names = (partition.keys.meta, key, partition.keys.heads)
+    await redis.delete(key)
+    filled = (1, "1.2", "", 1, 1, two.packed[0], 2, 2, two.packed[1])
+    assert await partition.scripts.run("fill", names, filled) == [b"OK"]
+    folder = Path((await redis.config_get("dir"))["dir"]) / "appendonlydir"
+    written = b"".join(each.read_bytes() for each in folder.glob("*.incr.aof"))
+    assert pack(("XADD", partition.keys.journal))[4:] in written
+    assert pack(("XADD", key))[4:] not in written
 
 
 async def test_an_identity_that_comes_twice_in_a_call_is_claimed_once(partition: Partition) -> None:

@@ -170,3 +170,14 @@ async def test_damage_in_redis_is_found(
     report = await audited(place, deep=True)
     found = [str(each) for each in report.violations if each.invariant == invariant]
     assert any(told in each for each in found), report.violations
+
+
+async def test_streams_on_a_server_that_was_away_meanwhile_may_end_anywhere(
+    place: Place, streams: list[Stream]
+) -> None:
+    p = p_of(place, streams[0])
+    keys = place.keys(p, (await place.postgres.partition(p)).epoch)
+    restarted = "redis.call('XDEL', KEYS[2], '7-0'); redis.call('HSET', KEYS[1], 'fence', 'another')"
+    await place.redis.eval(restarted, 2, keys.meta, keys.stream(streams[0]))
+    report = await audited(place, deep=True)
+    assert [each for each in report.violations if each.invariant == "streams"] == []

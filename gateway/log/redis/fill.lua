@@ -22,6 +22,7 @@ if not holds(ARGV[3], p, ARGV[2]) or here ~= ARGV[4] or last ~= up_to then retur
 
 redis.call('HSET', META, 'torn', '1')
 local kept = {}
+here_alone()
 if first then
   kept = redis.call('XRANGE', KEYS[2], '-', '+')
   redis.call('DEL', KEYS[2])
@@ -30,6 +31,7 @@ for i = 5, #ARGV, 3 do
   redis.call('XADD', KEYS[2], ARGV[i] .. '-0', ARGV[i + 1], ARGV[i + 2])
 end
 for i = 1, #kept do redis.call('XADD', KEYS[2], kept[i][1], unpack(kept[i][2])) end
+everywhere()
 if not head then redis.call('HSET', KEYS[3], KEYS[2], last) end
 redis.call('HSET', META, 'torn', '')
 return { NONCE, 'OK' }

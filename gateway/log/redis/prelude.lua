@@ -87,3 +87,13 @@ local function advance(p, journal, seq, chain)
     redis.call('HSET', META, 'c', whole(seq), 'ch', chain)
   end
 end
+
+-- Between these two, writes go neither into the append-only file nor to replicas: streams are a copy of what the
+-- journal and Postgres hold, and a server that restarts or is promoted ends the epoch that they belong to
+-- (docs/decisions/0010, 0023).
+local function here_alone()
+  redis.set_repl(redis.REPL_NONE)
+end
+local function everywhere()
+  redis.set_repl(redis.REPL_ALL)
+end

@@ -127,6 +127,7 @@ end
 -- What is to be written. Entries of streams, a column each: key, id, seq, event; for HEADS and the identity
 -- hashes, fields and values by turns, the latter for each bucket.
 local x, x_key, x_id, x_seq, x_event = 0, {}, {}, {}, {}
+local DIGITS = { [0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9' }
 local index, placed = {}, 0
 local ends, remembered = {}, { { bucket, 0 } }
 local fields, f, full = remembered[1], 2, (bucket + 1) * p.w
@@ -136,13 +137,24 @@ local function add(key, version, seq, event)
   x_key[x], x_id[x], x_seq[x], x_event[x] = key, version .. '-0', seq, event
 end
 
--- The events of an append of several; where the facts of the next one begin.
+-- Numbers that follow each other have all but their last digit in common: that front, and the digit.
+local function front_of(number)
+  local digit = number % 10
+  return number < 10 and '' or text((number - digit) / 10), digit
+end
+
+-- The events of an append of several. Their lengths stand at `place` in the facts.
 local function add_each(key, version, seq, n, from, place)
+  local v_front, v = front_of(version + 1)
+  local s_front, s = front_of(seq + 1)
   for k = 1, n do
-    local length
-    length, place = cut('>I4', FACTS, place)
-    add(key, text(version + k), text(seq + k), sub(BODIES, from, from + length - 1))
-    from = from + length
+    local length = cut('>I4', FACTS, place + 4 * k - 4)
+    x = x + 1
+    x_key[x], x_id[x], x_seq[x] = key, v_front .. DIGITS[v] .. '-0', s_front .. DIGITS[s]
+    x_event[x] = sub(BODIES, from, from + length - 1)
+    from, v, s = from + length, v + 1, s + 1
+    if v == 10 then v_front, v = front_of(version + k + 1) end
+    if s == 10 then s_front, s = front_of(seq + k + 1) end
   end
 end
 
@@ -202,7 +214,9 @@ end
 
 if placed > 0 then
   call('HSET', META, 'torn', '1')
+  here_alone()
   for j = 1, x do call('XADD', x_key[j], x_id[j], x_seq[j], x_event[j]) end
+  everywhere()
   local bodies = BODIES
   if run > 1 then
     runs[#runs + 1] = sub(BODIES, run, from - 1)
