@@ -77,6 +77,8 @@ SQL: Final = {
         "roll",
         "seal",
         "settle",
+        "stream_asc",
+        "stream_desc",
         "version_at",
     )
 }

@@ -94,9 +94,9 @@ class Reader:
         here = await self._from_redis(wanted) if trusted and self._partition.in_redis else None
         if here is None or here.length == 0:
             self._metrics.reads_postgres.inc()
-            page = await self._from_postgres(wanted)
+            page, rows = await self._from_postgres(wanted)
             if here is not None and page.length:
-                self._fill_soon(wanted.stream, here)
+                self._fill_soon(wanted.stream, here, rows)
             return page
         missing = _missing(wanted, here)
         if missing is None:
@@ -208,17 +208,17 @@ class Reader:
 
     # -- Postgres
 
-    async def _from_postgres(self, wanted: Range) -> Page:
-        """Length and events, as of the length: what is appended in between is not shown."""
+    async def _from_postgres(self, wanted: Range) -> tuple[Page, Sequence[Any]]:
+        """Length and events of one moment, and the rows that these were read from."""
         stream = wanted.stream
-        heads = await self._postgres.fetch(
-            "heads", [UUID(stream.tenant)], [stream.aggregate_type], [stream.key]
-        )
-        length = heads[0]["head"]
-        if length == 0 or wanted.limit == 0:
-            return Page(length)
-        bounded = Range(stream, wanted.first, min(wanted.last, length), wanted.limit, wanted.newest_first)
-        return Page(length, await self._rows(bounded))
+        rows = await self._postgres.fetch(
+            "stream_desc" if wanted.newest_first else "stream_asc",
+            UUID(stream.tenant), stream.aggregate_type, stream.key, wanted.first, wanted.last, wanted.limit,
+        )  # fmt: skip
+        length = rows[0]["head"]
+        if rows[0]["version"] is None:
+            return Page(length), ()
+        return Page(length, tuple([Recorded(stream, row["version"], event_of(row)) for row in rows])), rows
 
     async def _rows(self, wanted: Range) -> tuple[Recorded, ...]:
         stream = wanted.stream
@@ -230,11 +230,13 @@ class Reader:
 
     # -- warming
 
-    def _fill_soon(self, stream: Stream, here: _Here) -> None:
-        """Fills a stream whose tail Redis holds in part, or not at all. Reads do not wait for it."""
-        if self._fillable(here) == 0 or stream in self._filling or len(self._filling) >= _FILLS_AT_ONCE:
+    def _fill_soon(self, stream: Stream, here: _Here, rows: Sequence[Any] = ()) -> None:
+        """Fills a stream whose tail Redis holds in part, or not at all. Reads do not wait for it. `rows` were
+        read from Postgres since then; where they are the whole tail, it is not read again."""
+        most = self._fillable(here)
+        if most == 0 or stream in self._filling or len(self._filling) >= _FILLS_AT_ONCE:
             return
-        self._filling[stream] = self._loop.create_task(self._fill(stream, here))
+        self._filling[stream] = self._loop.create_task(self._fill(stream, here, _tail(rows, most)))
         self._filling[stream].add_done_callback(lambda _: self._filling.pop(stream))
 
     def _fillable(self, here: _Here) -> int:
@@ -242,12 +244,12 @@ class Reader:
         held = 0 if here.first is None else here.length - here.first + 1
         return min(max(self._stream_tail - held, 0), _FILL_EVENTS_MAX)
 
-    async def _fill(self, stream: Stream, here: _Here) -> None:
+    async def _fill(self, stream: Stream, here: _Here, rows: Sequence[Any]) -> None:
         """The moment of the read and the first version here guard against whatever happens meanwhile."""
         keys = self._partition.keys
         last = VERSION_MAX if here.first is None else here.first - 1
         try:
-            rows = await self._postgres.fetch(
+            rows = rows or await self._postgres.fetch(
                 "page_desc",
                 UUID(stream.tenant), stream.aggregate_type, stream.key, 1, last, self._fillable(here),
             )  # fmt: skip
@@ -261,6 +263,14 @@ class Reader:
         except (PostgresTrouble, RedisTrouble) as trouble:
             told = {"partition": self._partition.number, "why": str(trouble)}
             logger.info("stream_not_filled", extra=told)
+
+
+def _tail(rows: Sequence[Any], most: int) -> Sequence[Any]:
+    """The newest `most` events of a stream, newest first, or all; none where the rows lack some of these."""
+    newest = sorted(rows, key=lambda row: -row["version"])
+    if not newest or newest[0]["version"] != newest[0]["head"]:
+        return ()
+    return newest[:most] if len(newest) >= most or newest[-1]["version"] == 1 else ()
 
 
 def _newest(rows: Sequence[Any]) -> list[tuple[int, int, bytes]]:

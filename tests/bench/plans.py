@@ -52,6 +52,8 @@ async def _asked(connection: Any, streams: int) -> dict[str, tuple[str, tuple[An
         "heads": (many, [orders.TYPE] * len(keys), keys),
         "page_asc": (*stream, 1, 1000, 1000),
         "page_desc": (*stream, 1, 1000, 1),
+        "stream_asc": (*stream, 1, 1000, 1000),
+        "stream_desc": (*stream, 1, 1000, 1),
         "version_at": (*stream, 4_000_000_000_000),
         "event": (tenant, event),
         "confirm": (p, list(range(seq, seq + BATCH))),

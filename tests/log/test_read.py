@@ -203,6 +203,26 @@ async def test_reading_a_cold_stream_fills_it(log: Log, place: Place, count: int
     await check_invariants(place)
 
 
+async def test_a_cold_stream_is_read_and_filled_by_one_statement(log: Log, place: Place) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, 3))
+    await seal(place, log, stream)
+    asked = []
+
+    async def noted(proceed: Proceed, name: str, *args: Any) -> Any:
+        asked.append(name)
+        return await proceed()
+
+    interpose(log._postgres, "fetch", noted)
+    assert len(await everything(log, stream)) == 3
+
+    async def filled() -> bool:
+        return await entries_in_redis(log, stream) == 3
+
+    await until(filled)
+    assert [name for name in asked if name not in ("partition", "partitions")] == ["stream_asc"]
+
+
 async def test_reading_a_half_filled_stream_fills_it_in_front(log: Log, place: Place) -> None:
     stream = new_stream()
     await appended(log, append(stream, 6))

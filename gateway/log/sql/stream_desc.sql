@@ -1,0 +1,16 @@
+-- The committed length of a stream and some of its events, newest first: one row at least, of nulls but for the length.
+-- $1 tenant, $2 aggregate type, $3 key, $4 first version, $5 last version, $6 most events
+SELECT head.head, page.*
+FROM (
+    SELECT coalesce((
+        SELECT o.version FROM outbox o WHERE o.tenant = $1 AND o.aggregate_type = $2 AND o.aggregate_id = $3
+        ORDER BY o.version DESC LIMIT 1), 0) AS head
+) AS head
+LEFT JOIN (
+    SELECT seq, version, id, type, actor_type, actor_id, target_type, target_id, correlation_id, causation_id,
+        spec_rev, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
+    FROM outbox
+    WHERE tenant = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND version BETWEEN $4 AND $5
+    ORDER BY version DESC LIMIT $6
+) AS page ON true
+ORDER BY page.version DESC
