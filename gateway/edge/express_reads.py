@@ -18,7 +18,7 @@ from gateway.catalog.model import Principal, Scope
 from gateway.edge.aliases import Aliases, location_line
 from gateway.edge.callers import Callers
 from gateway.edge.follow import wanted_stream
-from gateway.edge.reads import PAGE_EVENTS_DEFAULT, Reads, Subject, events_answer, length_answer
+from gateway.edge.reads import Reads, Subject, length_answer, rest_of
 from gateway.edge.request import Refused
 from gateway.edge.respond import ReadAnswer
 from gateway.edge.states import States, following
@@ -82,7 +82,6 @@ class ExpressReads:
         self, subject: Subject, part: str | None = "", *, headers: dict[bytes, bytes]
     ) -> tuple[Range, Judge] | None:
         """What to read, and what to make of it."""
-        stream = subject.stream
         if part == "":
             folded, if_none_match = self._states.kept(subject), headers.get(b"if-none-match")
             if not folded.length:
@@ -90,10 +89,11 @@ class ExpressReads:
             seen = partial(self._states.seen, subject, folded, if_none_match=if_none_match)
             return following(subject, folded, if_none_match), seen
         if part == "length":
-            return Range(stream, limit=0), partial(length_answer, subject)
+            known = self._states.kept(subject).length
+            return Range(subject.stream, limit=0, known=known), partial(length_answer, subject)
         if part == "events" and wanted_stream(headers.get(b"accept")) is None:
-            wanted = Range(stream, limit=PAGE_EVENTS_DEFAULT)
-            return wanted, partial(events_answer, subject, wanted)
+            first = self._reads.first_page(subject)
+            return rest_of(subject, first), partial(self._reads.seen, subject, first)
         return None
 
     def _seen(

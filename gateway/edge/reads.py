@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from gateway.admit.append import bad_identifier
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Deployed, Principal
 from gateway.edge import render
+from gateway.edge.kept import Kept
 from gateway.edge.parameters import Parameters
 from gateway.edge.request import Refused
 from gateway.edge.respond import ReadAnswer
@@ -20,6 +23,10 @@ from spec.identifiers import GLOBAL, canonicalize
 
 PAGE_EVENTS_DEFAULT = 100
 PAGE_EVENTS_MAX = 1000
+FIRST_PAGES_BYTES_MAX = 32 * 1024 * 1024
+"""For aggregates whose events are read again and again; states (states.py) are smaller, and asked for
+more."""
+_FIRST_PAGE_BYTES = 400  # with its numbers and its key, rounded up
 MIN_LENGTH_WAIT_S = 5
 
 
@@ -33,10 +40,23 @@ class Subject:
     aliased: bool = False
 
 
+class FirstPage(msgspec.Struct, frozen=True, gc=False):
+    """The oldest events of a stream of `length`, as many as a page has by default, as they are sent."""
+
+    length: int
+    count: int
+    events_json: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return _FIRST_PAGE_BYTES + len(self.events_json)
+
+
 class Reads:
     def __init__(self, log: Log, catalog: Catalog) -> None:
         self._log = log
         self._catalog = catalog
+        self._first_pages = Kept(FirstPage(0, 0, b""), FIRST_PAGES_BYTES_MAX)
 
     def subject(
         self, principal: Principal, aggregate_type: str, key: str | None, *, aliased: bool = False
@@ -67,7 +87,27 @@ class Reads:
         """One page, with the `from` of the next."""
         wanted = read_range(subject, query, PAGE_EVENTS_DEFAULT)
         await wait_for_length(self._log, subject, query)
-        return events_answer(subject, wanted, await self._page(wanted, query))
+        if is_strong(query) or wanted != Range(subject.stream, limit=PAGE_EVENTS_DEFAULT):
+            page = await self._page(wanted, query)
+            following = _next(page.events, page.length, wanted.newest_first)
+            return _events_answer(subject, render.events_json(page.events), page.length, following)
+        first = self.first_page(subject)
+        return self.seen(subject, first, await self._page(rest_of(subject, first), query))
+
+    def first_page(self, subject: Subject) -> FirstPage:
+        """As it is kept, else that of an empty stream."""
+        return self._first_pages.get(subject.stream)
+
+    def seen(self, subject: Subject, first: FirstPage, page: Page) -> ReadAnswer:
+        """The answer once `page`, which is what `rest_of` asked for, is read. Raises Refused (404)."""
+        length, count = max(page.length, first.length), first.count + len(page.events)
+        if length > first.length:
+            parts = [first.events_json] if first.count else []
+            events_json = b",".join([*parts, *map(render.event_json, page.events)])
+            first = FirstPage(length, count, events_json)
+            self._first_pages.put(subject.stream, first)
+        following = count + 1 if 0 < count < length else None
+        return _events_answer(subject, b"[%b]" % first.events_json, length, following)
 
     async def event(self, subject: Subject, version: str, query: Parameters) -> ReadAnswer:
         """The event at one version."""
@@ -96,17 +136,22 @@ def length_answer(subject: Subject, page: Page) -> ReadAnswer:
     return ReadAnswer(b'{"ok":true,%b"length":%d}' % (key, page.length))
 
 
-def events_answer(subject: Subject, wanted: Range, page: Page) -> ReadAnswer:
+def rest_of(subject: Subject, first: FirstPage) -> Range:
+    """What to read where the first page is known as it was."""
+    left = PAGE_EVENTS_DEFAULT - first.count
+    return Range(subject.stream, first.count + 1, limit=left, known=first.length)
+
+
+def _events_answer(subject: Subject, events_json: bytes, length: int, following: int | None) -> ReadAnswer:
     """Raises Refused (404)."""
-    if page.length == 0 and not subject.singleton:
+    if length == 0 and not subject.singleton:
         raise Refused(never_written(subject))
-    following = _next(page.events, page.length, wanted.newest_first)
     return ReadAnswer(
         b'{"ok":true,"key":"%b","events":%b,"length":%d,"next":%b}'
         % (
             subject.stream.key.encode(),
-            render.events_json(page.events),
-            page.length,
+            events_json,
+            length,
             b"null" if following is None else b"%d" % following,
         )
     )

@@ -1,18 +1,17 @@
 """GET /{type}/{id}: the state folded from the events.
 
 Owns: the folded states kept in memory, by aggregate and spec revision, so that a long stream is not folded
-from its start at each read. A kept state is a prefix of committed history, which never changes: reading on
-from it is right at any gateway.
+from its start at each read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from gateway.admit.preconditions import not_modified
 from gateway.catalog.model import Deployed
+from gateway.edge.kept import Kept
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import Subject, is_strong, never_written, unavailable, wait_for_length
 from gateway.edge.render import encode
@@ -29,36 +28,6 @@ from spec.handlers import DEFAULT_HANDLER, Handler
 # Together with what their streams take in Redis, enough for the aggregates that are read again and again.
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 _EVENTS_A_PAGE = 1000
-
-
-class Kept:
-    """Folded states, the least recently used given up first."""
-
-    def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
-        self._states: OrderedDict[tuple[Stream, int], Folded] = OrderedDict()
-        self._bytes_max = bytes_max
-        self._bytes = 0
-
-    def get(self, stream: Stream, revision: int) -> Folded:
-        """What is kept, else the state of an empty stream."""
-        found = self._states.get((stream, revision))
-        if found is None:
-            return EMPTY
-        self._states.move_to_end((stream, revision))
-        return found
-
-    def put(self, stream: Stream, revision: int, folded: Folded) -> None:
-        """Keeps it, unless a longer one is kept already (this one is of the past)."""
-        former = self._states.pop((stream, revision), None)
-        if former is not None:
-            self._bytes -= former.size_bytes
-            if former.length > folded.length:
-                folded = former
-        self._states[stream, revision] = folded
-        self._bytes += folded.size_bytes
-        while self._bytes > self._bytes_max:
-            _, given_up = self._states.popitem(last=False)
-            self._bytes -= given_up.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +47,7 @@ class _Handlers:
 class States:
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._kept = Kept()
+        self._kept = Kept(EMPTY, KEPT_BYTES_MAX)
         self._first_folds: dict[tuple[Stream, int], asyncio.Event] = {}
 
     async def state(self, subject: Subject, query: Parameters, if_none_match: bytes | None) -> ReadAnswer:
@@ -92,7 +61,7 @@ class States:
         place = (subject.stream, subject.deployed.revision)
         if (first := self._first_folds.get(place)) is not None:
             await first.wait()  # rather than read and fold the same events beside it
-        folded = self._kept.get(*place)
+        folded = self._kept.get(place)
         if folded.length or place in self._first_folds:
             return await self._read_on(
                 subject, folded if folded.length <= last else EMPTY, last, if_none_match
@@ -105,7 +74,7 @@ class States:
 
     def kept(self, subject: Subject) -> Folded:
         """What is kept of its states, else the state of an empty stream."""
-        return self._kept.get(subject.stream, subject.deployed.revision)
+        return self._kept.get((subject.stream, subject.deployed.revision))
 
     async def _last(self, subject: Subject, query: Parameters) -> int:
         """The last version to fold in."""
@@ -161,7 +130,7 @@ class States:
         if page.events:
             deployed = subject.deployed
             folded = fold(folded, page.events, _Handlers(deployed, subject.stream.aggregate_type))
-            self._kept.put(subject.stream, deployed.revision, folded)
+            self._kept.put((subject.stream, deployed.revision), folded)
         return _answer(subject, folded, if_none_match) if folded.length >= length else folded
 
 

@@ -221,3 +221,19 @@ async def test_a_bug_that_both_ways_meet_is_told_by_the_application(
     answer = await client.get("/order/global")
     refused(answer, 503, "unavailable")
     assert answer.headers["x-correlation-id"]
+
+
+async def test_a_first_page_grows_to_its_end_and_no_further(
+    second_gateway: Served, client: httpx.AsyncClient, tenant: Account
+) -> None:
+    key = new_id()
+    async with new_client(second_gateway.url, tenant.admin) as other:
+        for length in (1, 2, 60, 99, 100, 101, 230):
+            now = (await client.get(f"/order/{key}/length")).json()["length"]
+            await noted(other, key, length - now)
+            told = (await client.get(f"/order/{key}/events")).json()
+            assert told == (await client.get(f"/order/{key}/events?consistency=strong")).json()
+            shown = min(length, 100)
+            assert [each["version"] for each in told["events"]] == list(range(1, shown + 1))
+            assert (told["length"], told["next"]) == (length, 101 if length > 100 else None)
+            assert (await client.get(f"/order/{key}/events")).json() == told
