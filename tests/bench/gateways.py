@@ -8,9 +8,13 @@ skewed         the same, all but 4 and 4
 stopped        as `even`; one gateway is stopped (SIGSTOP) for a third of the time and then goes on
 tenants/one    a gateway alone with all connections, to 4 tenants of different partitions
 tenants/two    two gateways, each with half of the connections of each tenant
+tenants/apart  two gateways, each with all connections of two of the tenants
 
-Rounds go over all of them in turn. A row's ratio is to the row of one gateway in the same round. `swaps` are
-commits that failed for one that held; `standstill` is the longest time in which nothing was committed.
+Two generators send, each half of the connections (but `skewed`), so that rows differ in nothing else. Rounds
+go over all of them in turn. A row's ratio is to the row of one gateway in the same round. `calls` are of the
+script that sequences, how many appends each carried, and how many carried none; then the mean time of a call
+and of a commit. `swaps` are commits that failed for one that held; `standstill` is the longest time in which
+nothing was committed; `cores` how many were busy.
 """
 
 from __future__ import annotations
@@ -26,8 +30,9 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from uuid import UUID
 
 import asyncpg
@@ -50,25 +55,33 @@ LOOK_EVERY_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`connections` of each gateway. `tenants`: how many, each in a partition of its own; `stops`: the last
-    gateway stands still for the second third of the time. `to` is the row that its ratio is to."""
+    """`connections` of each generator; each has a gateway of its own, if there are two `gateways`. `tenants`:
+    how many, each in a partition of its own; `apart`: each generator has its own share of them; `stops`: the
+    last gateway stands still for the second third of the time. `to` is the row that its ratio is to."""
 
     name: str
-    connections: tuple[int, ...]
+    connections: tuple[int, int]
+    gateways: int = 2
     tenants: int = 1
+    apart: bool = False
     stops: bool = False
     to: str = "one"
 
+    def keys(self, keys: Sequence[str], generator: int) -> list[str]:
+        """Those of its tenants."""
+        return list(keys[generator :: len(self.connections)] if self.apart else keys)
+
 
 def plans(connections: int) -> list[Plan]:
-    all_of_them, halves = (connections,), (connections // 2, connections // 2)
+    halves = (connections // 2, connections // 2)
     return [
-        Plan("one", all_of_them),
+        Plan("one", halves, 1),
         Plan("even", halves),
         Plan("skewed", (connections - FEW, FEW)),
         Plan("stopped", halves, stops=True),
-        Plan("tenants/one", all_of_them, TENANTS, to="tenants/one"),
-        Plan("tenants/two", halves, TENANTS, to="tenants/one"),
+        Plan("tenants/one", halves, 1, TENANTS, to="tenants/one"),
+        Plan("tenants/two", halves, 2, TENANTS, to="tenants/one"),
+        Plan("tenants/apart", halves, 2, TENANTS, apart=True, to="tenants/one"),
     ]
 
 
@@ -79,11 +92,31 @@ class Outcome:
     per_s: float
     each_per_s: tuple[float, ...]
     p99_ms: float
+    calls_per_s: float
+    appends_a_call: float
+    empty_calls: float
+    call_ms: float
+    commit_ms: float
     failed_swaps: float
     standstill_ms: float
     cpu_us: dict[str, float]
     """Of an append, gateways together."""
+    cores: float
     unexpected: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a gateway has counted since its start, seconds and numbers."""
+
+    calls: float
+    calls_s: float
+    carrying: float
+    appends: float
+    commits: float
+    commits_s: float
+    failed: float
+    held: float
 
 
 async def measure(stand: Stand, plan: Plan, seconds: float, keys: dict[int, list[str]]) -> Outcome:
@@ -93,48 +126,69 @@ async def measure(stand: Stand, plan: Plan, seconds: float, keys: dict[int, list
         keys[plan.tenants] = await _keys(postgres_url, plan.tenants)
 
     template = await stand.template(f"tenants_{plan.tenants}", prepare)
-    async with stand.apart(len(plan.connections), template) as gateways:
-        traffics = [
-            (served, _traffic(served, key, count // plan.tenants, seconds, number))
-            for served, count in zip(gateways, plan.connections, strict=True)
-            for number, key in enumerate(keys[plan.tenants])
+    async with stand.apart(plan.gateways, template) as gateways:
+        sending = [
+            (gateways[n % plan.gateways], plan.keys(keys[plan.tenants], n), connections)
+            for n, connections in enumerate(plan.connections)
         ]
         pids = [pid for served in gateways for pid in served.pids]
         cpu = stand.cpu(pids)
         async with _watching(gateways[0].postgres_url) as looks:
-            begun = asyncio.get_running_loop().time()
+            begun, busy = asyncio.get_running_loop().time(), _busy_s()
             cpu.start()
             stopping = _stop(gateways[-1], seconds) if plan.stops else asyncio.sleep(0)
-            *measured, _ = await asyncio.gather(
-                *(drive(traffic, stand.cpu(list(served.pids))) for served, traffic in traffics), stopping
+            driving = asyncio.gather(
+                *(
+                    drive(_traffic(served, shown, connections, seconds), stand.cpu(list(served.pids)))
+                    for served, shown, connections in sending
+                )
             )
-            used_s, ended = cpu.stop(), asyncio.get_running_loop().time()
-        swaps = [await asyncio.to_thread(_swaps, served) for served in gateways]
-    return _outcome(plan, measured, used_s, swaps, [each for each in looks if begun < each[0] < ended])
+            measured, _ = await asyncio.gather(driving, stopping)
+            used_s, ended, busy = cpu.stop(), asyncio.get_running_loop().time(), _busy_s() - busy
+        counts = [await asyncio.to_thread(_counts, served) for served in gateways]
+    during = [each for each in looks if begun < each[0] < ended]
+    return _outcome(measured, used_s, busy / (ended - begun), counts, during)
 
 
 def _outcome(
-    plan: Plan,
     measured: Sequence[Measured],
     used_s: dict[str, float],
-    swaps: Sequence[tuple[float, float]],
+    cores: float,
+    counts: Sequence[Counts],
     looks: Sequence[tuple[float, int]],
 ) -> Outcome:
-    each = [
-        sum(one.per_s for one in measured[n * plan.tenants : (n + 1) * plan.tenants])
-        for n in range(len(plan.connections))
-    ]
+    each = [one.per_s for one in measured]
     committed = looks[-1][1] - looks[0][1]
-    failed, held = (sum(column) for column in zip(*swaps, strict=True))
+    all_of_them = Counts(*(sum(column) for column in zip(*map(astuple, counts), strict=True)))
+    appends_a_call = all_of_them.appends / all_of_them.carrying
+    sent = sum(one.count for one in measured)
+    generators_s = sum(one.cpu_us.get("generator", 0.0) * one.count for one in measured)
+    cpu_us = {name: used / committed * 1e6 for name, used in used_s.items()}
     return Outcome(
         per_s=sum(each),
         each_per_s=tuple(each),
         p99_ms=max(one.latency_ms.get("p99", 0.0) for one in measured),
-        failed_swaps=failed / held if held else 0.0,
+        calls_per_s=sum(each) / appends_a_call,
+        appends_a_call=appends_a_call,
+        empty_calls=all_of_them.calls / all_of_them.carrying - 1,
+        call_ms=all_of_them.calls_s / all_of_them.calls * 1e3,
+        commit_ms=all_of_them.commits_s / all_of_them.commits * 1e3,
+        failed_swaps=all_of_them.failed / all_of_them.held,
         standstill_ms=_standstill_s(looks) * 1e3,
-        cpu_us={name: used / committed * 1e6 for name, used in used_s.items()},
+        cpu_us=cpu_us | {"generator": generators_s / sent},
+        cores=cores,
         unexpected=next((one.unexpected for one in measured if one.unexpected), None),
     )
+
+
+def _busy_s() -> float:
+    """Of all cores together, since the machine's start; 0 where the system does not tell."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    except OSError:
+        return 0.0
+    user, nice, system, _idle, _waiting, irq, softirq, *_ = map(int, fields)
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
 def _standstill_s(looks: Sequence[tuple[float, int]]) -> float:
@@ -200,7 +254,7 @@ async def _keys(postgres_url: str, count: int) -> list[str]:
     return keys
 
 
-def _traffic(served: Served, key: str, connections: int, seconds: float, number: int) -> Traffic:
+def _traffic(served: Served, keys: list[str], connections: int, seconds: float) -> Traffic:
     return Traffic(
         host=served.host,
         port=served.port,
@@ -211,21 +265,30 @@ def _traffic(served: Served, key: str, connections: int, seconds: float, number:
         expected=(201,),
         first_pass=False,
         method="POST",
-        headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+        headers={"Content-Type": "application/json"},
+        keys=keys,
         body=orders.append_body(),
     )
 
 
-def _swaps(served: Served) -> tuple[float, float]:
-    """Failed, and held."""
+def _counts(served: Served) -> Counts:
     request = urllib.request.Request(
         f"http://{served.host}:{served.port}/_/metrics",
         headers={"Authorization": f"Bearer {METRICS_TOKEN}"},
     )
     with urllib.request.urlopen(request, timeout=30) as answer:
         text = answer.read().decode()
-    found = dict(re.findall(r'^sluice_commit_swaps_total\{result="(\w+)"\} (\S+)$', text, re.MULTILINE))
-    return float(found["failed"]), float(found["held"])
+    found = {name: float(value) for name, value in re.findall(r"^(\S+) (\S+)$", text, re.MULTILINE)}
+    return Counts(
+        calls=found["sluice_sequence_seconds_count"],
+        calls_s=found["sluice_sequence_seconds_sum"],
+        carrying=found["sluice_sequence_batch_appends_count"],
+        appends=found["sluice_sequence_batch_appends_sum"],
+        commits=found["sluice_commit_seconds_count"],
+        commits_s=found["sluice_commit_seconds_sum"],
+        failed=found['sluice_commit_swaps_total{result="failed"}'],
+        held=found['sluice_commit_swaps_total{result="held"}'],
+    )
 
 
 def _tell(plan: Plan, outcomes: dict[str, list[Outcome]]) -> str:
@@ -236,8 +299,10 @@ def _tell(plan: Plan, outcomes: dict[str, list[Outcome]]) -> str:
     shares = " + ".join(f"{each:,.0f}" for each in median.each_per_s)
     cpu = ", ".join(f"{name} {each:.0f}" for name, each in median.cpu_us.items())
     return (
-        f"{plan.name:12} {median.per_s:>7,.0f}/s ({shares}); ratio {ratio}; p99 {median.p99_ms:.0f} ms; "
-        f"swaps {median.failed_swaps:.2f}; standstill {median.standstill_ms:.0f} ms; CPU µs {cpu}"
+        f"{plan.name:13} {median.per_s:>7,.0f}/s ({shares}); ratio {ratio}; p99 {median.p99_ms:.0f} ms; "
+        f"calls {median.calls_per_s:,.0f}/s of {median.appends_a_call:.1f} (+ {median.empty_calls:.0%} "
+        f"empty), {median.call_ms:.1f} ms + {median.commit_ms:.1f} ms; swaps {median.failed_swaps:.2f}; "
+        f"standstill {median.standstill_ms:.0f} ms; CPU µs {cpu}; cores {median.cores:.2f}"
     )
 
 

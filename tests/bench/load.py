@@ -30,7 +30,8 @@ class Traffic:
     nth path, the nth of `get_paths` is asked for `gets` times; that counts as well. Without `first_pass`, the
     warm-up does not wait for each path to have been asked once. With `per_s`, so many requests a second are
     due, spread evenly over connections and time; one that is due while its connection still waits for an
-    answer is sent after that, and its latency counts from when it was due."""
+    answer is sent after that, and its latency counts from when it was due. With `keys`, connection n shows
+    the nth of them, around and around."""
 
     host: str
     port: int
@@ -47,10 +48,14 @@ class Traffic:
     first_pass: bool = True
     per_s: float | None = None
     get_paths: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
 
     def requests(self, connection: int) -> Iterator[bytes]:
         """What this connection sends, without end."""
-        whole = [request for n in self._own(connection) for request in self._requests_of(n)]
+        headers = {"Host": f"{self.host}:{self.port}", **self.headers}
+        if self.keys:
+            headers["Authorization"] = f"Bearer {self.keys[connection % len(self.keys)]}"
+        whole = [request for n in self._own(connection) for request in self._requests_of(n, headers)]
         if not any(mark.encode() in whole[0] for mark in (LENGTH, SERIAL)):
             return itertools.cycle(whole)
         return _marked(whole, itertools.count(connection, self.connections))
@@ -58,17 +63,17 @@ class Traffic:
     def _own(self, connection: int) -> Sequence[int]:
         return range(len(self.paths))[connection :: self.connections] or [connection % len(self.paths)]
 
-    def _requests_of(self, n: int) -> list[bytes]:
-        gets = [self._request("GET", self.get_paths[n], "")] * self.gets if self.gets else []
-        return [self._request(self.method, self.paths[n], self.body), *gets]
+    def _requests_of(self, n: int, headers: dict[str, str]) -> list[bytes]:
+        gets = [_request("GET", self.get_paths[n], headers, "")] * self.gets if self.gets else []
+        return [_request(self.method, self.paths[n], headers, self.body), *gets]
 
-    def _request(self, method: str, path: str, content: str) -> bytes:
-        body = content.encode()
-        headers = {"Host": f"{self.host}:{self.port}", **self.headers}
-        if body:
-            headers["Content-Length"] = str(len(body))
-        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-        return "\r\n".join([*lines, "", ""]).encode() + body
+
+def _request(method: str, path: str, headers: dict[str, str], content: str) -> bytes:
+    body = content.encode()
+    if body:
+        headers = {**headers, "Content-Length": str(len(body))}
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def _marked(requests: list[bytes], serials: Iterator[int]) -> Iterator[bytes]:
