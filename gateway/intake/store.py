@@ -34,7 +34,8 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-class Kept(msgspec.Struct, frozen=True, gc=False):
+@dataclass(frozen=True, slots=True)
+class Kept:
     """One row. `request` is None where another row of the same request holds it, whose id is `request_id`."""
 
     id: bytes
@@ -51,7 +52,7 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
     received_ms: int
     took_ms: int
     secret: int
-    request: Request | None
+    request: Request | None = field(repr=False)
 
     @property
     def size_bytes(self) -> int:

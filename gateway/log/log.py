@@ -27,6 +27,7 @@ from gateway.log.identities import ClaimedByAnother, Original, look_up, receipt
 from gateway.log.journal import Journal
 from gateway.log.limits import Limits
 from gateway.log.notices import EpochChanges, Outage
+from gateway.log.pacing import Crowd
 from gateway.log.partition import Partition, partition_of
 from gateway.log.postgres import DIRECT, REDIS, Instance, Postgres, PostgresTrouble
 from gateway.log.reach import Reach
@@ -91,6 +92,7 @@ class Log:
         )
         self._help_connection = CommitConnection(postgres_url, limits.commit_timeout_s)
         self._journal = Journal(self._scripts, self._postgres, self._help_connection)
+        self._crowd = Crowd()
         self._lanes = [self._lane(number, postgres_url) for number in range(instance.partitions)]
         partitions = [(lane.partition, lane.sequencer) for lane in self._lanes]
         self._sweeper = Sweeper(
@@ -132,8 +134,9 @@ class Log:
             telemetry=self._telemetry,
         )
         sequencer = Sequencer(
-            partition, self._scripts, self._postgres, self._verifier, committer, limits, self._telemetry
-        )
+            partition, self._scripts, self._postgres, self._verifier, committer, limits, self._crowd,
+            self._telemetry,
+        )  # fmt: skip
         reader = Reader(partition, self._scripts, self._postgres, self._metrics, limits.stream_tail)
         return Lane(partition, sequencer, committer, reader, connection)
 
@@ -206,11 +209,6 @@ class Log:
     def epoch(self, tenant: bytes) -> int:
         """The epoch of the tenant's partition. What was read in another one may have been given up since."""
         return self._lane_for(tenant).partition.epoch
-
-    def rewinds(self, tenant: bytes) -> int:
-        """How often committed events of the tenant's partition were given up since this gateway began. What
-        was read before may have been among them; else what was committed stays as it is."""
-        return self._lane_for(tenant).partition.rewinds
 
     def _lane_for(self, tenant: bytes) -> Lane:
         lane = self._lane_of.get(tenant)

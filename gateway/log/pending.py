@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from gateway.events import Append, NotCommitted, Outcome, OutcomeUnknown
+from gateway.log.limits import Limits
 from gateway.telemetry.steps import Link
 
 
@@ -99,3 +100,37 @@ class Outstanding(deque[Pending]):
         waiting = [pending.future for pending in self if not pending.done]
         if waiting:
             await asyncio.wait(waiting)
+
+
+class Queue(deque[Pending]):
+    """Appends that wait to be sequenced, in the order of admission, and how many bytes they are."""
+
+    size_bytes = 0
+
+    def put_back(self, back: list[Pending]) -> None:
+        """Where they were before they were taken."""
+        self.size_bytes += sum(pending.append.size_bytes for pending in back)
+        waiting = sorted([*back, *self], key=lambda pending: pending.number)
+        self.clear()
+        self.extend(waiting)
+
+    def take(self, most: int, limits: Limits) -> list[Pending]:
+        """At most so many, and as many as one call may carry. What was answered meanwhile (a deadline) falls
+        out here."""
+        batch: list[Pending] = []
+        most = min(most, limits.sequence_appends_max)
+        events = size = 0
+        while self and len(batch) < most:
+            append = self[0].append
+            if batch and (
+                size + append.size_bytes > limits.sequence_bytes_max
+                or events + len(append.events) > limits.commit_rows_max
+            ):
+                break
+            pending = self.popleft()
+            self.size_bytes -= append.size_bytes
+            if not pending.done:
+                batch.append(pending)
+                size += append.size_bytes
+                events += len(append.events)
+        return batch

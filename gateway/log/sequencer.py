@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,8 +21,9 @@ from gateway.log.direct import Direct
 from gateway.log.entries import Placed
 from gateway.log.identities import ClaimedByAnother, Claims, Original, look_up
 from gateway.log.limits import Limits
+from gateway.log.pacing import Crowd, Pace
 from gateway.log.partition import Partition
-from gateway.log.pending import Outstanding, Pending
+from gateway.log.pending import Outstanding, Pending, Queue
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.log.scripts import NotRun, RedisTrouble, Scripts
 from gateway.log.sequenced import Commits, Sequenced
@@ -36,7 +36,6 @@ logger = logging.getLogger("sluice.log")
 # How long the watermark may lag behind, and an answer wait for another gateway's commit, when no further
 # append comes along to carry the one and ask for the other.
 _WATERMARK_LAG_S = 0.003
-_HALF_MIN = 16  # fewer are not worth a call of their own
 _RETRY_FIRST_S = 0.01
 _RETRY_MOST_S = 0.5
 
@@ -52,6 +51,7 @@ class Sequencer:
         verifier: Verifier,
         commits: Commits,
         limits: Limits,
+        crowd: Crowd,
         telemetry: Telemetry,
     ) -> None:
         self._partition = partition
@@ -64,18 +64,16 @@ class Sequencer:
         self._tracing = telemetry.tracing
         self._told = telemetry.metrics.told
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[Pending] = deque()
+        self._queue = Queue()
         self.outstanding = Outstanding()
         self._numbers = itertools.count()
         self._calls = itertools.count(1)
         self._work = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._queued_bytes = 0
         self._verdicts = Verdicts(partition, postgres, self.requeue)
         self._direct = Direct(partition, postgres, commits, self._verdicts, self.requeue, telemetry)
         self._retry_s = _RETRY_FIRST_S
-        self._ended_at = 0  # the seq after this gateway's last call
-        self._shared = False  # another gateway's events came between its last two calls
+        self._pace = Pace(self._queue, commits, crowd)
 
     # -- what the rest of the gateway calls
 
@@ -87,14 +85,14 @@ class Sequencer:
         if self._partition.halted is not None:
             pending.resolve(NotCommitted(self._partition.halted, retry_after_s=30))
             return future
-        if self._queued_bytes >= self._limits.queue_bytes_max:
+        if self._queue.size_bytes >= self._limits.queue_bytes_max:
             pending.resolve(NotCommitted("too many appends are waiting on this gateway"))
             return future
         if self._tracing is not None:
             pending.span = self._tracing.current()
         self._queue.append(pending)
         self.outstanding.append(pending)
-        self._queued_bytes += append.size_bytes
+        self._queue.size_bytes += append.size_bytes
         if not self._work.is_set():
             self._work.set()
         return future
@@ -103,14 +101,13 @@ class Sequencer:
         """Back into the queue, in the order of admission."""
         back = [pending for pending in pendings if not pending.done]
         if back:
-            self._queued_bytes += sum(pending.append.size_bytes for pending in back)
-            self._queue = deque(sorted([*back, *self._queue], key=lambda pending: pending.number))
+            self._queue.put_back(back)
             self._work.set()
 
     @property
     def waiting(self) -> tuple[int, int]:
         """Appends in the queue, and their bytes."""
-        return len(self._queue), self._queued_bytes
+        return len(self._queue), self._queue.size_bytes
 
     def wake(self) -> None:
         """There may be something to do other than appends: a partition to open, a watermark to move."""
@@ -126,13 +123,16 @@ class Sequencer:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
+            self._pace.calling = 0
             await self._wait_for_work()
             if not self._partition.open and not await self._open():
                 continue
-            await (self._commits.settled() if self._shared else self._commits.room())
+            await self._pace.turn()
             if not self._partition.open:
                 continue
-            batch = self._take()
+            most = len(self._queue) if self._partition.direct else self._pace.most
+            batch = self._queue.take(most, self._limits)
+            self._pace.calling = len(batch)
             if self._partition.direct:
                 if not await self._direct.append(batch):
                     await self._back_off()
@@ -181,7 +181,7 @@ class Sequencer:
             pending.in_doubt |= pending.sent
             pending.expire()
         self._queue.clear()
-        self._queued_bytes = 0
+        self._queue.size_bytes = 0
 
     async def _back_off(self) -> None:
         waiter = self._loop.call_later(self._retry_s, self._hurry.set)
@@ -190,35 +190,6 @@ class Sequencer:
         self._hurry.clear()
         self._retry_s = min(self._retry_s * 2, _RETRY_MOST_S)
         self._work.set()
-
-    def _take(self) -> list[Pending]:
-        """As many as one call may carry. What was answered meanwhile (a deadline) falls out here."""
-        batch: list[Pending] = []
-        events = size = 0
-        queue, limits = self._queue, self._limits
-        most = min(limits.sequence_appends_max, len(queue) if self._partition.direct else self._half())
-        while queue and len(batch) < most:
-            append = queue[0].append
-            if batch and (
-                size + append.size_bytes > limits.sequence_bytes_max
-                or events + len(append.events) > limits.commit_rows_max
-            ):
-                break
-            pending = queue.popleft()
-            self._queued_bytes -= append.size_bytes
-            if not pending.done:
-                batch.append(pending)
-                size += append.size_bytes
-                events += len(append.events)
-        return batch
-
-    def _half(self) -> int:
-        """Of all that is under way: one half is sequenced while the other commits. All in one call would keep
-        Redis, Postgres and this process waiting for each other in turn (docs/decisions/0022). Where gateways
-        share the partition, others' calls are the other half (docs/decisions/0020)."""
-        if self._shared:
-            return len(self._queue)
-        return max(_HALF_MIN, (len(self._queue) + self._commits.appends + 1) // 2)
 
     async def _sequence(self, batch: list[Pending]) -> None:
         partition = self._partition
@@ -331,8 +302,7 @@ class Sequencer:
         partition.confirmed(partition.watermark)
         before, after = (int(q_before), h_before.decode()), (int(q_after), h_after.decode())
         sequenced = Sequenced(partition.epoch, before, after)
-        self._shared = before[0] != self._ended_at
-        self._ended_at = after[0]
+        self._pace.called(before[0], after[0])
         seq = before[0]
         back: list[Pending] = []
         cold: list[Pending] = []

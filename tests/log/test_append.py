@@ -24,6 +24,7 @@ from tests.log.drive import (
     new_stream,
     new_tenant,
     opened,
+    partition_number,
     tally,
     until,
 )
@@ -233,6 +234,45 @@ async def test_half_of_what_is_under_way_is_sequenced_while_the_other_half_commi
     runs.clear()
     await appended(log, *(append(stream) for _ in range(16)))
     assert runs == [16], "few are not worth two calls"
+
+
+async def test_while_other_partitions_keep_the_gateway_busy_a_small_call_waits_for_more(
+    log: Log, place: Place
+) -> None:
+    stream, busy = new_stream(), new_stream()
+    while partition_number(log, busy) == partition_number(log, stream):
+        busy = new_stream()
+    await asyncio.gather(opened(log, stream), opened(log, busy))
+    await appended(log, append(stream), append(busy))
+    runs: list[int] = []
+
+    async def around(proceed: Proceed, *args: Any) -> Any:
+        runs.append(len(args[4]))
+        return await proceed()
+
+    async def runs_of_two() -> list[int]:
+        """Of an append and of another that comes when the first could be on its way."""
+        runs.clear()
+        first = log.append(append(stream))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await appended(log, append(stream))
+        assert isinstance(await first, Appended)
+        return runs
+
+    interpose(lane(log, stream).connection, "swap", around)
+    assert await runs_of_two() == [1, 1]
+    gate = hold_commits(log, busy)
+    elsewhere = [log.append(append(busy)) for _ in range(15)]
+    await gate.arrived()
+    assert await runs_of_two() == [1, 1], "elsewhere is little to do"
+    elsewhere.append(log.append(append(busy)))
+    await until(lambda: lane(log, busy).committer.appends == 16)
+    assert await runs_of_two() == [2]
+    gate.open()
+    await asyncio.gather(*elsewhere)
+    assert await runs_of_two() == [1, 1]
+    await check_invariants(place)
 
 
 async def test_one_gateway_keeps_the_order_in_which_appends_to_a_stream_were_handed_over(

@@ -1,0 +1,85 @@
+"""When the next call of a partition is made, and how many of the appends that wait it carries.
+
+Owns: the size of batches, and nothing that is promised: any append may go with any call. A call and its
+commit cost the gateway, Redis and Postgres as much as several appends, however few they carry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.log.pending import Queue
+from gateway.log.sequenced import Commits
+
+_HALF_MIN = 16  # fewer are not worth a call of their own
+_CROWD_MIN = 16  # so many elsewhere keep everybody busy
+# About as long as it takes those who were just answered to be back with their next appends.
+_GATHER_S = 0.002
+
+
+class Crowd:
+    """The partitions of one gateway that have appends under way."""
+
+    def __init__(self) -> None:
+        self._busy: dict[Pace, None] = {}
+
+    def around(self, one: Pace) -> bool:
+        """Whether the others have enough under way to keep the gateway busy without this one."""
+        self._busy[one] = None
+        appends = 0
+        for each in tuple(self._busy):
+            under_way = each.under_way
+            if each is not one:
+                appends += under_way
+                if not under_way:
+                    del self._busy[each]
+            if appends >= _CROWD_MIN:
+                return True
+        return False
+
+
+class Pace:
+    """Of one partition of this gateway."""
+
+    def __init__(self, queue: Queue, commits: Commits, crowd: Crowd) -> None:
+        self._queue = queue
+        self._commits = commits
+        self._crowd = crowd
+        self.calling = 0
+        """Appends in the call that is under way."""
+        self._ended_at = 0  # the seq after this gateway's last call
+        self._shared = False  # another gateway's events came between its last two calls
+        self._crowded = False
+
+    @property
+    def under_way(self) -> int:
+        return len(self._queue) + self.calling + self._commits.appends
+
+    async def turn(self) -> None:
+        """Returns when the next call may be made.
+
+        One half of what is under way is sequenced while the other commits: all in one call would keep Redis,
+        Postgres and this process waiting for each other in turn (docs/decisions/0022). Where others fill that
+        time, halves would only be smaller calls, and all goes together: other gateways that share the
+        partition (docs/decisions/0020), or other partitions of this one (docs/decisions/0024).
+        """
+        self._crowded = self._crowd.around(self)
+        if not (self._shared or self._crowded):
+            await self._commits.room()
+            return
+        await self._commits.settled()
+        if self._crowded and len(self._queue) < _HALF_MIN:
+            await asyncio.sleep(_GATHER_S)
+
+    @property
+    def most(self) -> int:
+        """How many appends it may carry."""
+        waiting = len(self._queue)
+        if self._shared or self._crowded:
+            return waiting
+        return max(_HALF_MIN, (waiting + self._commits.appends + 1) // 2)
+
+    def called(self, before: int, after: int) -> None:
+        """A call moved the partition from one seq to the other."""
+        self._shared = before != self._ended_at
+        self._ended_at = after
