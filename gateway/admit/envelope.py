@@ -26,6 +26,8 @@ from gateway.admit.strict_json import (
     decode_exactly,
     is_shallow,
     is_strict,
+    keeps_all,
+    may_nest,
 )
 from gateway.errors import Refusal
 
@@ -85,18 +87,17 @@ def read_batch(
         value = _read_exactly(body, Form.MINTING_BATCH if parent_allowed else Form.BATCH)
         if isinstance(value, Refusal):
             return value
-        read = (
-            _decode_batch(body),
-            [event["data"] for event in cast("list[dict[str, object]]", value["events"])],
-        )
-    sent, datas = read
+        sent = _decode_batch(body)
+        datas = [event["data"] for event in cast("list[dict[str, object]]", value["events"])]
+        read = sent, [bytes(event.data) for event in sent.events], datas
+    sent, raws, datas = read
     metadata = sent.metadata
     fault = _events_fault(sent.events, events_max) or _metadata_fault(metadata) or _event_id_clash(sent)
     if fault is not None:
         return fault
     events = [
-        EventBody(event.type, data, bytes(event.data), _lower(event.event_id))
-        for event, data in zip(sent.events, datas, strict=True)
+        EventBody(event.type, data, raw, None if event.event_id is UNSET else _lower(event.event_id))
+        for event, raw, data in zip(sent.events, raws, datas, strict=True)
     ]
     if isinstance(metadata.event_id, str):
         events = [msgspec.structs.replace(events[0], event_id=_lower(metadata.event_id))]
@@ -160,13 +161,14 @@ def _prove_single(body: bytes) -> tuple[_Single, object] | None:
     return None
 
 
-def _prove_batch(body: bytes, parent_allowed: bool) -> tuple[_Batch, list[object]] | None:
-    """The body and the decoded data of its events."""
+def _prove_batch(body: bytes, parent_allowed: bool) -> tuple[_Batch, list[bytes], list[object]] | None:
+    """The body and the data of its events, as sent and decoded."""
     try:
         sent = _decode_batch(body)
         if sent.parent is not UNSET and not parent_allowed:
             return None
-        datas: list[object] = [_decode(event.data) for event in sent.events]
+        raws = [bytes(event.data) for event in sent.events]
+        datas = list(map(_decode, raws))
         types = [event.type for event in sent.events]
         ids = [event.event_id for event in sent.events if event.event_id is not UNSET]
         parents = [] if sent.parent is UNSET else [sent.parent]
@@ -174,8 +176,10 @@ def _prove_batch(body: bytes, parent_allowed: bool) -> tuple[_Batch, list[object
         colons = keys + _encode((datas, types, ids, sent.metadata, parents)).count(b":")
         if sent.metadata.extra is not UNSET:
             colons += _colons_hidden(sent.metadata.extra)
-        if is_strict(body, colons, datas, DEPTH_MAX - 2):
-            return sent, datas
+        # A bound for all of many events would say nothing.
+        shallow = max(map(may_nest, raws), default=0) <= DEPTH_MAX - 3 or is_shallow(datas, DEPTH_MAX - 2)
+        if shallow and keeps_all(body, colons):
+            return sent, raws, datas
     except FAST_FAILURES:
         pass
     return None

@@ -61,20 +61,30 @@ def decode(body: bytes) -> object | Malformed:
 def is_strict(body: bytes, colons_kept: int, value: object, levels: int) -> bool:
     """True only if `body`, which msgspec has decoded, has no duplicate key, no U+0000, and is not too deep.
 
+    `value` is the part of the body that can nest, at most `levels` deep. An object with another inside has a
+    key, so colons and brackets bound the depth of most bodies without a look at the value.
+    """
+    if not keeps_all(body, colons_kept):
+        return False
+    arrays = body.count(b"[")
+    return colons_kept + arrays < DEPTH_MAX or may_nest(body) <= DEPTH_MAX or is_shallow(value, levels)
+
+
+def keeps_all(body: bytes, colons_kept: int) -> bool:
+    """True only if `body`, which msgspec has decoded, has no duplicate key and no U+0000.
+
     `colons_kept` counts the `:` in the compact re-encoding of all that was decoded. A raw colon of the body
     follows a key or stands in a string. Dropping a key drops its colon, and the one way for a string to gain
     one is the escape of U+003A: without it the counts are equal exactly when nothing was dropped.
-
-    Depth: `value` is the part of the body that can nest, at most `levels` deep. An object with another inside
-    has a key, so colons and brackets bound the depth of most bodies without a look at the value.
     """
     if _BACKSLASH in body and (b"\\u0000" in body or b"\\u003a" in body or b"\\u003A" in body):
         return False
-    colons = body.count(b":")
-    if colons != colons_kept:
-        return False
-    arrays = body.count(b"[")
-    return colons + arrays < DEPTH_MAX or body.count(b"{") + arrays <= DEPTH_MAX or is_shallow(value, levels)
+    return body.count(b":") == colons_kept
+
+
+def may_nest(text: bytes) -> int:
+    """A bound on the depth of a JSON text: it has no more levels than opening brackets."""
+    return text.count(b"{") + text.count(b"[")
 
 
 def is_shallow(value: object, levels: int) -> bool:
