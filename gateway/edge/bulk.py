@@ -12,7 +12,7 @@ import logging
 import time
 import zlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from uuid_utils import uuid7
@@ -24,6 +24,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.edge import respond
+from gateway.edge.appends import mint
 from gateway.edge.outcomes import Answer, Outcomes, appended
 from gateway.edge.request import ClientGone, Head, Receive, Refused, Scope, Send, check_json_body
 from gateway.errors import Refusal
@@ -89,16 +90,25 @@ class Bulk:
     async def _read(self, principal: Principal, correlation_id: str, receive: Receive, run: _Run) -> None:
         number = 0
         try:
-            async for line in lines(receive, self._bulk_bytes_max, self._line_bytes_max):
-                if number == LINES_MAX:
-                    raise Refused(Refusal("too_large", f"At most {LINES_MAX} lines are read at a time."))
-                number += 1
-                if line is None:
-                    fault = Refusal("too_large", f"The line is larger than {self._line_bytes_max} bytes.")
-                    run.add(_Line(number, None, Fault(fault, None)))
-                elif line.strip():
-                    run.add(self._judge(number, line, principal, correlation_id))
-                    await run.room()
+            async for several in lines(receive, self._bulk_bytes_max, self._line_bytes_max):
+                judge = self._judge(principal, correlation_id)
+                for line in several:
+                    if number == LINES_MAX:
+                        raise Refused(Refusal("too_large", f"At most {LINES_MAX} lines are read at a time."))
+                    number += 1
+                    if line is None:
+                        fault = Refusal("too_large", f"The line is larger than {self._line_bytes_max} bytes.")
+                        run.add(_Line(number, None, Fault(fault, None)))
+                    elif line.strip():
+                        judged = judge(line)
+                        run.add(
+                            _Line(number, None, judged)
+                            if isinstance(judged, Fault)
+                            else _Line(number, judged)
+                        )
+                        if run.full:
+                            await run.room()
+                            judge = self._judge(principal, correlation_id)
             run.end(None)
         except Refused as refused:
             run.end(_Line(number + 1, None, Fault(refused.refusal, None)))
@@ -108,20 +118,19 @@ class Bulk:
             run.end(_Line(number + 1, None, NotCommitted("the gateway failed to read on")))
             logger.exception("request_failed", extra={"method": "POST", "correlation_id": correlation_id})
 
-    def _judge(self, number: int, line: bytes, principal: Principal, correlation_id: str) -> _Line:
+    def _judge(self, principal: Principal, correlation_id: str) -> Callable[[bytes], Append | Fault]:
+        """By the spec and the clock of this moment: for as many lines as are judged in one go."""
         deployed = self._catalog.deployed(principal.tenant.id)
+        spec = None if deployed is None else deployed.spec
         minting = Minting(
             tenant=principal.tenant.id.bytes,
             spec_rev=0 if deployed is None else deployed.revision,
             now_ms=time.time_ns() // 1_000_000,
             correlation_id=bytes.fromhex(correlation_id.replace("-", "")),
-            mint=lambda: uuid7().bytes,
+            mint=mint,
             event_bytes_max=self._event_bytes_max,
         )
-        judged = judge_line(None if deployed is None else deployed.spec, line, minting)
-        if isinstance(judged, Fault):
-            return _Line(number, None, judged)
-        return _Line(number, judged)
+        return lambda line: judge_line(spec, line, minting)
 
     # -- answering
 
@@ -180,8 +189,12 @@ class _Run:
             self._waiting[line.append.stream] = deque()
             self._hand_over(line)
 
+    @property
+    def full(self) -> bool:
+        return self._under_way >= _UNDER_WAY_MAX
+
     async def room(self) -> None:
-        while self._under_way >= _UNDER_WAY_MAX:
+        while self.full:
             self._room.clear()
             await self._room.wait()
 
@@ -208,9 +221,10 @@ class _Run:
         if isinstance(outcome, NotCommitted | OutcomeUnknown):
             self._failed.add(stream)
         self._under_way -= 1
-        self._collect()
+        if self._lines[0] is line:
+            self._collect()
+            self._changed.set()
         self._room.set()
-        self._changed.set()
         behind = self._waiting[stream]
         if behind:
             self._hand_over(behind.popleft())
@@ -286,8 +300,11 @@ class _Packed:
     receipts: bytes
 
 
-async def lines(receive: Receive, bytes_max: int, line_bytes_max: int) -> AsyncIterator[bytes | None]:
-    """The lines of a streamed body; None for one that is larger than `line_bytes_max`, which is not kept.
+async def lines(
+    receive: Receive, bytes_max: int, line_bytes_max: int
+) -> AsyncIterator[Sequence[bytes | None]]:
+    """The lines of a streamed body, as many at a time as a part of it ends; None for one that is larger than
+    `line_bytes_max`, which is not kept.
 
     Raises Refused when the whole is larger than `bytes_max`, ClientGone when it breaks off.
     """
@@ -301,11 +318,17 @@ async def lines(receive: Receive, bytes_max: int, line_bytes_max: int) -> AsyncI
         size += len(part)
         if size > bytes_max:  # what is whole until there counts, however it was cut into packets
             part = part[: bytes_max - size]
-        first, *others = part.split(b"\n")
-        rest = b"" if skipping else rest + first
-        for following in others:
-            yield None if skipping or len(rest) > line_bytes_max else rest
+        ended = part.split(b"\n")
+        following = ended.pop()
+        if ended:
+            ended[0] = rest + ended[0]
+            kept = [None if len(line) > line_bytes_max else line for line in ended]
+            if skipping:
+                kept[0] = None
+            yield kept
             rest, skipping = following, False
+        elif not skipping:
+            rest += following
         if size > bytes_max:
             raise Refused(
                 Refusal("too_large", f"The body is larger than {bytes_max} bytes; send it in parts.")
@@ -313,4 +336,4 @@ async def lines(receive: Receive, bytes_max: int, line_bytes_max: int) -> AsyncI
         if len(rest) > line_bytes_max:
             rest, skipping = b"", True
     if skipping or rest:
-        yield None if skipping else rest
+        yield [None if skipping else rest]
