@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -79,33 +80,40 @@ def chain_over(chain: str, run: Iterable[Placed]) -> str:
 
 
 def commit_columns(run: Sequence[Placed]) -> list[Any]:
-    """The arrays of commit.sql from $7 on: a column each, then the identities that clients chose.
+    """What commit.sql takes from $7 on: a column each, then the identities that clients chose.
 
-    All but bytes go as array literals: asyncpg looks at each item of an array twice to see whether it is one
-    itself, which takes longer than anything else in a commit. A column without a value is None.
+    Most arrays go as literals: asyncpg looks at each item of an array twice to see whether it is one itself,
+    which takes longer than anything else in a commit. Digests and payloads, which every row has, are cut out
+    of one string each. A column without a value is None.
     """
     events = [event for placed in run for event in placed.events]
-    tenants = [placed.stream.tenant for placed in run for _ in placed.events]
-    streams = [placed.stream for placed in run for _ in placed.events]
+    counts = [len(placed.events) for placed in run] if len(events) > len(run) else None
+    streams = [placed.stream for placed in run]
+    payloads = [event.payload for event in events if event.payload is not None]
+    if len(payloads) < len(events):
+        raise ValueError("an event whose payload was erased came to a commit")
+    sizes = list(map(len, payloads))
     return [
         _numbers([placed.first_version + n for placed in run for n in range(len(placed.events))]),
         _numbers([event.recorded_at_ms for event in events]),
         _uuids([event.id for event in events]),
-        _uuids(tenants),
+        _uuids([stream.tenant for stream in streams], counts),
         _uuids([event.correlation_id for event in events]),
         _uuids([event.causation_id for event in events]),
         _numbers([event.spec_rev for event in events]),
-        _uuids([placed.append_id for placed in run for _ in placed.events]),
-        [placed.digests[at : at + 32] for placed in run for at in range(0, 32 * len(placed.events), 32)],
-        _texts([stream.aggregate_type for stream in streams]),
-        _texts([stream.key for stream in streams]),
+        _uuids([placed.append_id for placed in run], counts),
+        _texts([stream.aggregate_type for stream in streams], counts),
+        _texts([stream.key for stream in streams], counts),
         _texts([event.type for event in events]),
         _texts([event.actor_type for event in events]),
         _texts([event.actor_id for event in events]),
         _texts([event.target_type for event in events]),
         _texts([event.target_id for event in events]),
         _present([event.extra for event in events]),
-        _present([event.payload for event in events]),
+        _numbers(list(accumulate(sizes[:-1], initial=1))),
+        _numbers(sizes),
+        b"".join([placed.digests for placed in run]),
+        b"".join(payloads),
         *_claims(run),
     ]
 
@@ -122,23 +130,40 @@ def _claims(run: Sequence[Placed]) -> list[Any]:
 
 
 def _numbers(column: Sequence[int]) -> str:
-    return "{" + ",".join(map(str, column)) + "}"
+    return _literal(list(map(str, column)))
 
 
-def _uuids(column: Sequence[bytes | None]) -> str | None:
-    if _present(column) is None:
-        return None
-    return "{" + ",".join(["NULL" if each is None else each.hex() for each in column]) + "}"
+def _uuids(column: Sequence[bytes | None], counts: Sequence[int] | None = None) -> str | None:
+    """With `counts`, each as often as its append has events."""
+    if _alike(column):
+        same = column[0]
+        return None if same is None else _literal([same.hex()] * len(column), counts)
+    return _literal(["NULL" if each is None else each.hex() for each in column], counts) if column else None
 
 
-def _texts(column: Sequence[str | None]) -> str | None:
+def _texts(column: Sequence[str | None], counts: Sequence[int] | None = None) -> str | None:
     """Names and keys, each held to a grammar without quotes and backslashes before it came here."""
-    if _present(column) is None:
-        return None
-    literal = "{" + ",".join(["NULL" if each is None else f'"{each}"' for each in column]) + "}"
-    if literal.count('"') != 2 * (len(column) - column.count(None)) or "\\" in literal:
+    if _alike(column):
+        same = column[0]
+        return None if same is None else _literal([_quoted(same)] * len(column), counts)
+    return _literal(["NULL" if each is None else _quoted(each) for each in column], counts)
+
+
+def _quoted(text: str) -> str:
+    if '"' in text or "\\" in text:
         raise ValueError("a name or key with a quote or backslash came to a commit")
-    return literal
+    return f'"{text}"'
+
+
+def _literal(items: Sequence[str], counts: Sequence[int] | None = None) -> str:
+    if counts is not None:
+        items = [",".join([item] * count) for item, count in zip(items, counts, strict=True)]
+    return "{" + ",".join(items) + "}"
+
+
+def _alike(column: Sequence[Any]) -> bool:
+    """Whether there is one value, in every row: as actors and types mostly have."""
+    return bool(column) and column.count(column[0]) == len(column)
 
 
 def _present(column: Sequence[Any]) -> Sequence[Any] | None:

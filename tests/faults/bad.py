@@ -57,8 +57,8 @@ def _commit_without_swap() -> None:
     text = _replaced(text, "SET seq = $5,", "SET seq = greatest(seq, $5),")
     text = _replaced(
         text,
-        "WHERE p = $1 AND epoch = $2 AND mode = $30 AND seq = $3 AND chain = $4",
-        "WHERE p = $1 AND ($2::bigint, $3::bigint, $4::text, $30::text) IS NOT NULL",
+        "WHERE p = $1 AND epoch = $2 AND mode = $32 AND seq = $3 AND chain = $4",
+        "WHERE p = $1 AND ($2::bigint, $3::bigint, $4::text, $32::text) IS NOT NULL",
     )
     text = _replaced(text, "    RETURNING 1\n", "    ON CONFLICT DO NOTHING RETURNING 1\n")
     text = _replaced(
@@ -133,7 +133,7 @@ def _direct_without_swap() -> None:
         return replace(await self.partition(p), mode=DIRECT)
 
     Postgres.seal = seal  # type: ignore[method-assign]
-    SQL["commit"] = _replaced(SQL["commit"], "AND mode = $30 ", "AND $30::text IS NOT NULL ")
+    SQL["commit"] = _replaced(SQL["commit"], "AND mode = $32 ", "AND $32::text IS NOT NULL ")
     SQL["look_directly"] = _replaced(
         SQL["look_directly"], "AS version, mode, chain", "AS version, 'direct' AS mode, chain"
     )
