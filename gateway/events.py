@@ -95,15 +95,21 @@ def next_chain(chain: str, first_version: int, digests: bytes) -> str:
     return sha1(b"%s:%d:%s" % (chain.encode(), first_version, digests), usedforsecurity=False).hexdigest()
 
 
-def _framed(*parts: bytes) -> bytes:
-    """Length-prefixed concatenation: distinct tuples have distinct encodings."""
-    return b"".join([b"%d:%s" % (len(part), part) for part in parts])
-
-
 def identity(tenant: bytes, kind: str, value: bytes) -> bytes:
     """What makes an append itself and no other. `kind` is `key` (an Idempotency-Key), `event` (an event's
-    id) or `webhook:<source>` (a delivery id). Equal content without an equal identity is never a retry."""
-    return sha256(_IDENTITY_DOMAIN + _framed(tenant, kind.encode(), value)).digest()
+    id) or `webhook:<source>` (a delivery id). Equal content without an equal identity is never a retry. Each
+    part has its length in front: distinct tuples have distinct encodings."""
+    name = kind.encode()
+    framed = b"%b%d:%b%d:%b%d:%b" % (
+        _IDENTITY_DOMAIN,
+        len(tenant),
+        tenant,
+        len(name),
+        name,
+        len(value),
+        value,
+    )
+    return sha256(framed).digest()
 
 
 def event_identity(tenant: bytes, event_id: bytes) -> bytes:

@@ -1,5 +1,5 @@
-"""What was read of aggregates, kept in memory: a prefix of committed history, which never changes, so reading
-on from it is right at any gateway."""
+"""What was read of aggregates, kept in memory: a prefix of committed history, which never changes but by a
+rewind, so reading on from it is right at any gateway. Places count the rewinds (log.py)."""
 
 from __future__ import annotations
 

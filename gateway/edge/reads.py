@@ -32,12 +32,14 @@ MIN_LENGTH_WAIT_S = 5
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The aggregate that a path names, by the tenant's spec. `aliased`: by one of its aliases."""
+    """The aggregate that a path names, by the tenant's spec. `aliased`: by one of its aliases. `rewinds`: how
+    often its history was cut off before now (log.py)."""
 
     stream: Stream
     deployed: Deployed
     singleton: bool
-    aliased: bool = False
+    aliased: bool
+    rewinds: int
 
 
 class FirstPage(msgspec.Struct, frozen=True, gc=False):
@@ -76,7 +78,8 @@ class Reads:
         if canonical is None:
             raise Refused(bad_identifier(key, deployed.spec, "key"))
         stream = Stream(principal.tenant.id.bytes, aggregate_type, canonical)
-        return Subject(stream, deployed, canonical == GLOBAL or canonical in singletons, aliased)
+        singleton = canonical == GLOBAL or canonical in singletons
+        return Subject(stream, deployed, singleton, aliased, self._log.rewinds(stream.tenant))
 
     async def length(self, subject: Subject, query: Parameters) -> ReadAnswer:
         """0 for a well-formed id never written."""
@@ -96,7 +99,7 @@ class Reads:
 
     def first_page(self, subject: Subject) -> FirstPage:
         """As it is kept, else that of an empty stream."""
-        return self._first_pages.get(subject.stream)
+        return self._first_pages.get((subject.stream, subject.rewinds))
 
     def seen(self, subject: Subject, first: FirstPage, page: Page) -> ReadAnswer:
         """The answer once `page`, which is what `rest_of` asked for, is read. Raises Refused (404)."""
@@ -105,7 +108,7 @@ class Reads:
             parts = [first.events_json] if first.count else []
             events_json = b",".join([*parts, *map(render.event_json, page.events)])
             first = FirstPage(length, count, events_json)
-            self._first_pages.put(subject.stream, first)
+            self._first_pages.put((subject.stream, subject.rewinds), first)
         following = count + 1 if 0 < count < length else None
         return _events_answer(subject, b"[%b]" % first.events_json, length, following)
 

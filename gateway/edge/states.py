@@ -30,6 +30,10 @@ KEPT_BYTES_MAX = 64 * 1024 * 1024
 _EVENTS_A_PAGE = 1000
 
 
+_Place = tuple[Stream, int, int]
+"""The stream, the spec's revision, and how often the stream's history was cut off."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Handlers:
     """How events of one type are folded, by one revision of the spec. What the spec no longer declares is
@@ -48,7 +52,7 @@ class States:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._kept = Kept(EMPTY, KEPT_BYTES_MAX)
-        self._first_folds: dict[tuple[Stream, int], asyncio.Event] = {}
+        self._first_folds: dict[_Place, asyncio.Event] = {}
 
     async def state(self, subject: Subject, query: Parameters, if_none_match: bytes | None) -> ReadAnswer:
         """As it is, or as it was at a length or a time."""
@@ -58,7 +62,7 @@ class States:
         await wait_for_length(self._log, subject, query)
         if fresh:
             return await self._read_on(subject, EMPTY, last, if_none_match, strong=strong)
-        place = (subject.stream, subject.deployed.revision)
+        place = _place(subject)
         if (first := self._first_folds.get(place)) is not None:
             await first.wait()  # rather than read and fold the same events beside it
         folded = self._kept.get(place)
@@ -74,7 +78,7 @@ class States:
 
     def kept(self, subject: Subject) -> Folded:
         """What is kept of its states, else the state of an empty stream."""
-        return self._kept.get((subject.stream, subject.deployed.revision))
+        return self._kept.get(_place(subject))
 
     async def _last(self, subject: Subject, query: Parameters) -> int:
         """The last version to fold in."""
@@ -130,8 +134,12 @@ class States:
         if page.events:
             deployed = subject.deployed
             folded = fold(folded, page.events, _Handlers(deployed, subject.stream.aggregate_type))
-            self._kept.put((subject.stream, deployed.revision), folded)
+            self._kept.put(_place(subject), folded)
         return _answer(subject, folded, if_none_match) if folded.length >= length else folded
+
+
+def _place(subject: Subject) -> _Place:
+    return subject.stream, subject.deployed.revision, subject.rewinds
 
 
 def following(

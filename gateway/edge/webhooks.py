@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import assert_never
+from typing import Final, assert_never
 
 from gateway.admit.path import split
 from gateway.catalog.catalog import Catalog
@@ -29,6 +29,8 @@ Reply = Callable[[int, bytes, bytes], None]
 """Told the answer once: status, header lines each with its CR LF, body."""
 
 PREFIX = b"/_/webhooks/"
+_PLACES_MAX: Final = 1_024
+"""Paths whose sources are remembered."""
 _ASKED_BY_GET = ("hub_challenge", "hub_challenge_json", "crc", "bt_challenge", "challenge", "okta")
 _METHODS = ("POST", "GET", "OPTIONS")
 _REJECTED = Refusal("unauthorized", "The request's signature is missing, too old or wrong.")
@@ -42,6 +44,7 @@ class Webhooks:
         self._responses = metrics.responses
         self._intake = intake
         self._catalog = catalog
+        self._places: dict[bytes, Place] = {}  # that were found, by path; of sources alone
         self._bytes_max = config.webhook_bytes_max
         self._timeout_s = config.body_timeout_s
 
@@ -76,7 +79,7 @@ class Webhooks:
         if len(body) > self._bytes_max or b"content-encoding" in headers:
             return False
         try:
-            place = self._place(path)
+            place = self._known(path) or self._place(path)
         except Refused:
             return False
         request = Request(b"POST", path, query, tuple(headers.items()), body)
@@ -87,15 +90,26 @@ class Webhooks:
         self._responses["POST", status] += 1
         reply(status, respond.head_lines(body, more), body)
 
+    def _known(self, path: bytes) -> Place | None:
+        """As `_place` found it for a request before, if nothing was deployed since."""
+        place = self._places.get(path)
+        if place is None or self._catalog.deployed(place.tenant.id) is not place.deployed:
+            return None
+        return place if self._catalog.tenant(place.tenant.name) is place.tenant else None
+
     def _place(self, raw_path: bytes) -> Place:
         """Raises Refused (404): no such source."""
-        segments = split(raw_path.partition(b"?")[0]) or ()
+        path = raw_path.partition(b"?")[0]
+        segments = split(path) or ()
         if len(segments) == 4 and segments[2] is not None and segments[3] is not None:
             tenant = self._catalog.tenant(segments[2])
             deployed = None if tenant is None else self._catalog.deployed(tenant.id)
             source = None if deployed is None else deployed.spec.webhooks.get(segments[3])
             if tenant is not None and deployed is not None and source is not None:
-                return Place(tenant, deployed, source)
+                if len(self._places) >= _PLACES_MAX:  # a path has many spellings
+                    self._places.clear()
+                place = self._places[path] = Place(tenant, deployed, source)
+                return place
         raise Refused(
             Refusal("not_found", "There is no such source of webhooks: /_/webhooks/{tenant}/{source}.")
         )

@@ -7,7 +7,7 @@ append of it claims. Nothing else in the gateway tells two deliveries apart.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
@@ -34,17 +34,20 @@ ITEMS_MAX: Final = 5_000
 _ENCODE = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One thing that a provider tells. `raw` is JSON as it was sent, or what a form's parameters make;
     `digest` is what a repetition must have in common; `by_digest`: the provider gave no id."""
 
     id: str
     by_digest: bool
     digest: bytes
-    raw: bytes = field(repr=False)
-    value: object = field(repr=False)
+    raw: bytes
+    value: object
     item: int = 0
+
+    def __repr__(self) -> str:
+        """Without what the provider tells."""
+        return f"Delivery({self.id!r}, item={self.item})"
 
     def retry(self, tenant: bytes, source: str) -> Retry:
         """What its append is recognized by, for ever: the identity is the source's and the delivery's."""

@@ -15,14 +15,13 @@ from typing import Final
 import msgspec
 
 from gateway.admit.strict_json import decode
-from gateway.intake.request import Request, lookup, query_value
+from gateway.intake.request import JSON, Request, lookup, query_value
 from gateway.intake.signature import Rejected, Verified, verify
 from spec.webhooks import Source
 
 CHALLENGE_CHARS_MAX: Final = 1_000
 
 TEXT: Final = b"text/plain; charset=utf-8"
-JSON: Final = b"application/json"
 
 # A CRC is an HMAC by the secret that also signs deliveries: nothing that could be one is signed.
 _CRC_TOKEN = re.compile(r"[A-Za-z0-9_=+/.-]{1,200}")

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -44,7 +43,8 @@ from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.reader import Range
 from gateway.names.source_ids import SourceId, Unusable, read
-from gateway.telemetry.metrics import Metrics, WebhookCounts
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.webhook_counts import WebhookCounts
 from spec.webhooks import Source
 
 logger = logging.getLogger("sluice.intake")
@@ -55,8 +55,7 @@ _TOO_SLOW: Final = Undecided("it takes longer than the sender would wait", unkno
 _NO_POSTGRES: Final = Undecided("Postgres does not answer", unknown=False)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
+class _Waiting(msgspec.Struct, frozen=True, eq=False):
     """A delivery whose append is under way, and who is told of it, at the latest when it is due."""
 
     receipt: Receipt
@@ -86,13 +85,13 @@ class Intake:
         if place.source.handshake is not None:
             answered = handshake(place.source, request, now_ms)
             if answered is not None:
-                counts.told("handshake")
+                counts.deliveries["handshake"] += 1
                 return answered
         verdict = self._verdict(place.source, request, now_ms)
         if isinstance(verdict, Rejected):
-            counts.refused(verdict.reason)
+            counts.refused[verdict.reason] += 1
             return verdict
-        counts.verified(verdict)
+        counts.verified[verdict] += 1
         batch = is_batch(place.source, request)
         receipt = Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch)
         try:
@@ -122,10 +121,10 @@ class Intake:
             return False
         (delivery,), headers = found, request.shown(source.headers)
         key = normalize.place(place.deployed.spec, source, delivery, headers)
-        append = _composed(place, delivery, headers, key) if isinstance(key, str) else None
+        append = _composed(place, delivery, headers, key, now_ms) if isinstance(key, str) else None
         if not isinstance(append, Append):
             return False
-        self._metrics.webhooks(place.tenant.name, source.name).verified(verdict)
+        self._metrics.webhooks(place.tenant.name, source.name).verified[verdict] += 1
         receipt = Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch=False)
         loop = asyncio.get_running_loop()
         waiting = _Waiting(receipt, delivery, tell, loop.time() + self._answer_s)
@@ -185,7 +184,7 @@ class Intake:
         """The answer to a handshake that is no delivery; None where the source has none for this request."""
         answered = handshake(place.source, request, time.time_ns() // 1_000_000)
         if answered is not None:
-            self._metrics.webhooks(place.tenant.name, place.source.name).told("handshake")
+            self._metrics.webhooks(place.tenant.name, place.source.name).deliveries["handshake"] += 1
         return answered
 
     def _verdict(self, source: Source, request: Request, now_ms: int) -> int | Rejected:
@@ -256,6 +255,7 @@ class Intake:
         """The append that the delivery becomes by the spec of today. Raises CatalogUnavailable and
         PostgresTrouble."""
         spec, source = place.deployed.spec, place.source
+        now_ms = time.time_ns() // 1_000_000
         key, before = normalize.place(spec, source, delivery, headers), None
         if isinstance(key, Foreign):
             sighted = read(key.source, key.aggregate_type, key.source_id)
@@ -263,7 +263,9 @@ class Intake:
                 return Held("no_source_id", sighted.reason)
             key = await self._key_of(place.tenant, sighted)
             before = await self._last_of(Stream(place.tenant.id.bytes, source.target.aggregate_type, key))
-        return key if isinstance(key, Held) else _composed(place, delivery, headers, key, claimed, before)
+        if isinstance(key, Held):
+            return key
+        return _composed(place, delivery, headers, key, now_ms, claimed, before)
 
     async def _last_of(self, stream: Stream) -> Recorded | None:
         """The newest event of a stream."""
@@ -335,25 +337,24 @@ def _composed(
     delivery: Delivery,
     headers: dict[str, str],
     key: str,
+    now_ms: int,
     claimed: str | None = None,
     before: Recorded | None = None,
 ) -> Append | Held:
-    minting = Minting(
-        tenant=place.tenant.id.bytes,
-        spec_rev=place.deployed.revision,
-        now_ms=time.time_ns() // 1_000_000,
-        correlation_id=uuid7().bytes,
-        mint=lambda: uuid7().bytes,
-        event_bytes_max=0,
-    )
-    source = place.source
+    tenant, revision, source = place.tenant.id.bytes, place.deployed.revision, place.source
+    minting = Minting(tenant, revision, now_ms, uuid7().bytes, _mint, event_bytes_max=0)
     return normalize.compose(place.deployed.spec, source, delivery, headers, key, minting, claimed, before)
+
+
+def _mint() -> bytes:
+    return uuid7().bytes
 
 
 def _count(counts: WebhookCounts, result: Taken | Undecided, begun: float) -> None:
     if isinstance(result, Undecided):
-        counts.told("undecided")
+        counts.deliveries["undecided"] += 1
         return
     for told in result.deliveries:
-        counts.told("quarantined" if told.event_id is None else "duplicate" if told.duplicate else "accepted")
-    counts.answer_s.observe(time.perf_counter() - begun)
+        outcome = "quarantined" if told.event_id is None else "duplicate" if told.duplicate else "accepted"
+        counts.deliveries[outcome] += 1
+    counts.answered(time.perf_counter() - begun)

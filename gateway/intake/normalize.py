@@ -7,7 +7,7 @@ and randomness are arguments.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -93,12 +93,6 @@ def compose(
     if violation is not None:
         joint = "." if violation.path and not violation.path.startswith("[") else ""
         return Held("schema_violation", f"data{joint}{violation.path}: {violation.message}")
-    told: dict[str, object] = {
-        "source": source.name,
-        "delivery_id": delivery.id,
-        "by_digest": delivery.by_digest,
-        **_identity(source, delivery, event_type, key, before),
-    }
     event = Event(
         minting.mint(),
         event_type.name,
@@ -110,30 +104,50 @@ def compose(
         None,
         minting.spec_rev,
         minting.now_ms,
-        _ENCODE({"webhook": told}),
+        _ENCODE(_Extra(_said(source, delivery, event_type, key, before))),
         raw,
     )
     stream = Stream(minting.tenant, source.target.aggregate_type, key)
-    known = delivery if claimed is None else replace(delivery, id=claimed)
+    known = delivery if claimed is None else msgspec.structs.replace(delivery, id=claimed)
     return make_append(stream, (event,), ANY_LENGTH, known.retry(minting.tenant, source.name))
 
 
-def _identity(
+class _Said(msgspec.Struct, frozen=True, gc=False):
+    """What an event tells of its delivery. Its grade only where a source id tells what it is graded by."""
+
+    source: str
+    delivery_id: str
+    by_digest: bool
+    content: str
+    context: str
+    record: str
+    algorithm: int
+    grade: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Extra(msgspec.Struct, frozen=True, gc=False):
+    webhook: _Said
+
+
+def _said(
     source: Source, delivery: Delivery, event_type: EventType, key: str, before: Recorded | None
-) -> dict[str, object]:
-    """What the delivery says, and in which context, as hashes; its grade only where a source id tells what it
-    is graded by."""
+) -> _Said:
+    """With what the delivery says, and in which context, as hashes."""
     context = _context(source.name, event_type.name, source.target.aggregate_type, key)
-    found = Identity(content_of_json(delivery.raw), context)
-    told = {
-        "content": found.content,
-        "context": found.context,
-        "record": found.record,
-        "algorithm": ALGORITHM,
-    }
-    if source.target.source_id is None:
-        return told
-    return {**told, "grade": grade(found, None if before is None else _identity_of(before))}
+    found = Identity(content_of_json(delivery.raw, strict=True), context)
+    graded: str | msgspec.UnsetType = msgspec.UNSET
+    if source.target.source_id is not None:
+        graded = grade(found, None if before is None else _identity_of(before))
+    return _Said(
+        source.name,
+        delivery.id,
+        delivery.by_digest,
+        found.content,
+        found.context,
+        found.record,
+        ALGORITHM,
+        graded,
+    )
 
 
 @lru_cache(_CONTEXTS_MAX)
@@ -144,20 +158,10 @@ def _context(source: str, event_type: str, aggregate_type: str, key: str) -> str
 def _identity_of(recorded: Recorded) -> Identity | None:
     """What an earlier event of a webhook says of itself."""
     try:
-        told = _decode_extra(recorded.event.extra or b"{}").webhook
+        said = _decode_extra(recorded.event.extra or b"{}").webhook
     except msgspec.MsgspecError:  # written by a client
         return None
-    return Identity(told.content, told.context) if told.algorithm == ALGORITHM else None
-
-
-class _Told(msgspec.Struct, frozen=True):
-    content: str = ""
-    context: str = ""
-    algorithm: int = 0
-
-
-class _Extra(msgspec.Struct, frozen=True):
-    webhook: _Told = _Told()
+    return Identity(said.content, said.context) if said.algorithm == ALGORITHM else None
 
 
 _decode_extra: Final = msgspec.json.Decoder(_Extra).decode

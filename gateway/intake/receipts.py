@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from hashlib import sha256
 
 import msgspec
+from msgspec.structs import replace
 from uuid_utils import uuid7
 
 from gateway.catalog.model import Deployed, Tenant
@@ -23,8 +23,7 @@ from gateway.intake.store import Kept
 from spec.webhooks import Source
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Whose source it is, and the spec that declares it."""
 
     tenant: Tenant

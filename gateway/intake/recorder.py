@@ -60,12 +60,14 @@ class Recorder:
 
     def keep(self, row: Kept) -> None:
         """Sooner or later; never blocks."""
-        if self._size + row.size_bytes > BYTES_MAX:
+        size = row.size_bytes
+        if self._size + size > BYTES_MAX:
             logger.error("webhook_copy_dropped", extra={"source": row.source})
             return
         self._waiting.append(row)
-        self._size += row.size_bytes
-        self._some.set()
+        self._size += size
+        if not self._some.is_set():
+            self._some.set()
 
     async def kept(self, rows: list[Kept]) -> None:
         """Now. Raises PostgresTrouble: then nothing is."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
 import msgspec
+from msgspec.structs import force_setattr
 
 FORM: Final = b"application/x-www-form-urlencoded"
+JSON: Final = b"application/json"
 HEADER_BYTES_MAX: Final = 8 * 1024
 """Longest header that a scheme reads: signatures are a few hundred bytes, also several of them."""
 
@@ -30,26 +31,30 @@ class BadHeader(Exception):
         self.name = name
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, gc=False):
     """`path` and `query` are as they were sent, still escaped; header names are in lower case, in order."""
 
     method: bytes
     path: bytes
     query: bytes
-    headers: tuple[tuple[bytes, bytes], ...] = field(repr=False)
-    body: bytes = field(repr=False)
-    _last: dict[bytes, bytes] = field(init=False, repr=False, compare=False)
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+    _last: dict[bytes, bytes] = {}
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_last", dict(self.headers))
+        force_setattr(self, "_last", dict(self.headers))
+
+    def __repr__(self) -> str:
+        """Neither headers nor body, which may hold secrets."""
+        return f"Request({self.method!r}, {self.path!r}, {self.query!r})"
 
     def one(self, name: str, bytes_max: int = HEADER_BYTES_MAX) -> bytes | None:
         """The value of a header, None if it is absent. Raises BadHeader: a signature can't hang on it."""
-        value = self._last.get(name.encode())
+        raw = name.encode()
+        value = self._last.get(raw)
         if value is None:
             return None
-        if len(value) > bytes_max or not _VISIBLE.fullmatch(value) or self._is_repeated(name.encode()):
+        if len(value) > bytes_max or not _VISIBLE.fullmatch(value) or self._is_repeated(raw):
             raise BadHeader(name)
         return value
 
@@ -63,12 +68,12 @@ class Request:
         found: dict[str, str] = {}
         for name in names:
             raw = name.encode()
-            if raw not in self._last:
+            value = self._last.get(raw)
+            if value is None:
                 continue
-            values = [self._last[raw]]
             if self._is_repeated(raw):
-                values = [value for header, value in self.headers if header == raw]
-            text = b", ".join(values).decode("latin-1")
+                value = b", ".join([value for header, value in self.headers if header == raw])
+            text = value.decode("latin-1")
             if "\x00" not in text:
                 found[name] = text
         return found
@@ -76,6 +81,8 @@ class Request:
     @property
     def is_form(self) -> bool:
         media_type = self._last.get(b"content-type", b"")
+        if media_type == JSON:  # as nearly always
+            return False
         return media_type.partition(b";")[0].strip().lower() == FORM
 
     @property

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.admit.strict_json import decode
 from gateway.intake import jwt

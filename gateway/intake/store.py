@@ -34,8 +34,7 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True, gc=False):
     """One row. `request` is None where another row of the same request holds it, whose id is `request_id`."""
 
     id: bytes
@@ -52,7 +51,7 @@ class Kept:
     received_ms: int
     took_ms: int
     secret: int
-    request: Request | None = field(repr=False)
+    request: Request | None
 
     @property
     def size_bytes(self) -> int:

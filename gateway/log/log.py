@@ -210,6 +210,11 @@ class Log:
         """The epoch of the tenant's partition. What was read in another one may have been given up since."""
         return self._lane_for(tenant).partition.epoch
 
+    def rewinds(self, tenant: bytes) -> int:
+        """How often committed events of the tenant's partition were given up since this gateway began. What
+        was read before may have been among them; else what was committed stays as it is."""
+        return self._lane_for(tenant).partition.rewinds
+
     def _lane_for(self, tenant: bytes) -> Lane:
         lane = self._lane_of.get(tenant)
         if lane is None:

@@ -36,6 +36,7 @@ class Partition:
         self.halted: str | None = None  # why nothing may be appended until a person has decided
         self.committed_seq = 0
         self.committed_chain = ""
+        self.rewinds = 0  # how often it was given up what this gateway had seen
         self.watermark = 0  # c, as Redis last told
         self._confirmed_seq = 0
         self._instance = instance
@@ -87,6 +88,7 @@ class Partition:
     def forget(self) -> None:
         """A rewind has given up what this gateway saw committed."""
         self.committed_seq, self.committed_chain = 0, ""
+        self.rewinds += 1
 
     def known(self, seq: int, chain: str) -> None:
         """Postgres stands at (seq, chain), or beyond; whether this Redis does too is another matter."""

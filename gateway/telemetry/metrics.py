@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 from typing import Final, Literal
 
@@ -28,6 +27,7 @@ from gateway.events import (
     Quarantined,
 )
 from gateway.telemetry.log_events import LOG_EVENTS
+from gateway.telemetry.webhook_counts import WebhookCounts, WebhookTallies
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _COUNTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
@@ -433,13 +433,8 @@ class Metrics:
         self.audit_passes = _counter(registry, "sluice_audit_passes_total")
         violations = _counter(registry, "sluice_audit_violations_total")
         self.audit_violations = {kind: violations.labels(kind) for kind in AUDITED}
-        self._webhooks: dict[tuple[str, str], WebhookCounts] = {}
-        self._webhook_metrics = (
-            _counter(registry, "sluice_webhook_deliveries_total"),
-            _counter(registry, "sluice_webhook_refused_total"),
-            _counter(registry, "sluice_webhook_verified_total"),
-            _histogram(registry, "sluice_webhook_answer_seconds"),
-        )
+        self._webhooks = WebhookTallies(METRICS)
+        registry.register(self._webhooks)
         lines = _counter(registry, "sluice_log_events_total")
         self._lines = {event: lines.labels(event) for event in LOG_EVENTS}
         build = METRICS["sluice_build_info"]
@@ -478,42 +473,11 @@ class Metrics:
 
     def webhooks(self, tenant: str, source: str) -> WebhookCounts:
         """Those of one source that a deployed spec declares: never a name out of a request."""
-        counts = self._webhooks.get((tenant, source))
-        if counts is None:
-            counts = self._webhooks[tenant, source] = WebhookCounts(tenant, source, *self._webhook_metrics)
-        return counts
+        return self._webhooks.of(tenant, source)
 
     def read_at_scrape(self, source: Callable[[], Iterable[Reading]]) -> None:
         """`source` is called whenever the metrics are asked for."""
         self._sources.append(source)
-
-
-class WebhookCounts:
-    """What is counted for one source of webhooks."""
-
-    def __init__(
-        self,
-        tenant: str,
-        source: str,
-        deliveries: Counter,
-        refused: Counter,
-        verified: Counter,
-        seconds: Histogram,
-    ) -> None:
-        names = (tenant, source)
-        self._deliveries = cache(lambda outcome: deliveries.labels(*names, outcome))
-        self._refused = cache(lambda reason: refused.labels(*names, reason))
-        self._verified = cache(lambda secret: verified.labels(*names, str(secret)))
-        self.answer_s = seconds.labels(tenant, source)
-
-    def told(self, outcome: str) -> None:
-        self._deliveries(outcome).inc()
-
-    def refused(self, reason: str) -> None:
-        self._refused(reason).inc()
-
-    def verified(self, secret: int) -> None:
-        self._verified(secret).inc()
 
 
 class _AtScrape(Collector):

@@ -45,7 +45,7 @@ SCENARIOS = {
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Of a run of some seconds in all, but for what it takes to start the servers."""
     path = tmp_path_factory.mktemp("bench") / "report.json"
-    options = f"--seconds 0.15 --streams 20 --stored 2000 --connections {CONNECTIONS} --json {path}".split()
+    options = f"--seconds 0.3 --streams 20 --stored 2000 --connections {CONNECTIONS} --json {path}".split()
     options += [word for name in SCENARIOS for word in ("--only", name)]
     argv = [sys.executable, "-m", "tests.bench", *options]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
@@ -84,7 +84,7 @@ def test_every_row_has_its_rate_its_latencies_and_its_cpu_time(report: dict[str,
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_the_report_says_how_when_and_where_it_was_measured(report: dict[str, Any]) -> None:
-    assert report["command"].startswith("python -m tests.bench --seconds 0.15 ")
+    assert report["command"].startswith("python -m tests.bench --seconds 0.3 ")
     assert report["date"]
     assert {"cpu", "python", "redis", "postgres"} <= set(report["machine"])
 

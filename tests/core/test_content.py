@@ -197,6 +197,7 @@ plain_values = st.recursive(
 def test_the_content_is_the_hash_of_what_the_library_makes(value: object, escaped: bool) -> None:
     sent = json.dumps(value, ensure_ascii=escaped).encode()
     assert content_of_json(sent) == sha256(rfc8785.dumps(value)).hexdigest()  # type: ignore[arg-type]
+    assert content_of_json(sent, strict=True) == content_of_json(sent)
 
 
 @given(values, values)

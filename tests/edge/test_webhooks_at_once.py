@@ -16,7 +16,7 @@ from gateway.intake.recorder import Recorder
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from tests.edge.serving import Served
-from tests.edge.webhooks import SOURCES, Hooks, kept, open_hooks
+from tests.edge.webhooks import SOURCES, Hooks, declared, kept, open_hooks
 
 DATED = ("date", "content-length")
 
@@ -89,6 +89,23 @@ async def test_both_ways_answer_alike_and_keep_the_same(
     extra = [dict(event["metadata"]["extra"]["webhook"]) for event in (one, other)]
     assert [each.pop("delivery_id") for each in extra] == ["d1", "d2"]
     assert extra[0] == extra[1]
+
+
+async def test_a_path_that_was_asked_for_before_is_what_the_newest_spec_says(
+    hooks: Hooks, taken: Taken
+) -> None:
+    wider = {**SOURCES["github"], "headers": ["x-more"]}
+    without = {name: each for name, each in SOURCES.items() if name != "github"}
+    declarations = ((SOURCES, 202, None), (without, 404, None), ({**SOURCES, "github": wider}, 202, "here"))
+    for number, (sources, status, shown) in enumerate(declarations):
+        assert (await hooks.deploy(declared(**sources))).status_code == 200
+        raw = json.dumps({"n": number}).encode()
+        headers = {**hooks.signed("github", raw, f"d{number}"), "x-more": "here"}
+        taken.said.clear()
+        answer = await hooks.client.post(hooks.path("github"), content=raw, headers=headers)
+        assert (answer.status_code, taken.said) == (status, [status == 202])
+        if status == 202:
+            assert (await hooks.events())[-1]["data"]["headers"].get("x-more") == shown
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from gateway.admit.strict_json import decode
 from gateway.intake import message_signatures
@@ -57,10 +58,10 @@ def changes(source: Source, request: Request, place: int, bit: int) -> Iterator[
     scheme = source.scheme
     by_token = scheme.token_header is not None and request.one(scheme.header) is None
     if not by_token and (scheme.form in ("body", "form") or {"body", "form"} & set(scheme.signed)):
-        yield replace(request, body=flipped(request.body, place, bit))
+        yield altered(request, body=flipped(request.body, place, bit))
     if "url" in scheme.signed:
-        yield replace(request, path=flipped(request.path, place, bit))
-        yield replace(request, query=flipped(request.query, place, bit))
+        yield altered(request, path=flipped(request.path, place, bit))
+        yield altered(request, query=flipped(request.query, place, bit))
     signed = {scheme.header, scheme.timestamp_header, scheme.id_header}
     if by_token:
         signed = {scheme.token_header}
@@ -70,7 +71,7 @@ def changes(source: Source, request: Request, place: int, bit: int) -> Iterator[
         if name.decode() in signed:
             headers = list(request.headers)
             headers[n] = (name, flipped(value, place, bit))
-            yield replace(request, headers=tuple(headers))
+            yield altered(request, headers=tuple(headers))
 
 
 @pytest.mark.parametrize("provider", BY_HEADER)
@@ -205,7 +206,7 @@ def test_what_a_message_signature_covers_is_accepted_and_no_bit_of_it_can_be_cha
     sent = of_message(algorithm, body, now_ms, secret, alg=f'"{algorithm}"'.encode())
     assert verify(sent.source, sent.request, now_ms) == Verified(1)
     if not body:
-        longer = replace(sent.request, body=b"x")
+        longer = altered(sent.request, body=b"x")
         assert verify(sent.source, longer, now_ms) == Rejected("mismatch")
         return
     for changed in changes(sent.source, sent.request, place, bit):
@@ -224,7 +225,7 @@ def test_what_braintree_sends_is_accepted_and_no_bit_of_it_can_be_changed(
 ) -> None:
     sent = of_braintree(secret, now_ms, payload)
     assert verify(sent.source, sent.request, now_ms) == Verified(1)
-    changed = replace(sent.request, body=flipped(sent.request.body, place, bit))
+    changed = altered(sent.request, body=flipped(sent.request.body, place, bit))
     signed = dict(form_pairs(sent.request.body) or [])
     told = dict(form_pairs(changed.body) or [])
     own = signed["bt_signature"].partition("&")[2]
@@ -238,9 +239,9 @@ def test_no_answer_to_a_challenge_is_a_delivery_of_braintree_and_nothing_unsigne
     body = sent.request.body
     assert verify(sent.source, sent.request, NOW_MS) == Verified(1)
     for changed in (body + b"&more=1", body + b"&bt_payload=x", body.partition(b"&")[0], b"", b"%"):
-        verdict = verify(sent.source, replace(sent.request, body=changed), NOW_MS)
+        verdict = verify(sent.source, altered(sent.request, body=changed), NOW_MS)
         assert verdict == Rejected("no_signature")
-    as_json = replace(sent.request, headers=((b"content-type", b"application/json"),))
+    as_json = altered(sent.request, headers=((b"content-type", b"application/json"),))
     assert verify(sent.source, as_json, NOW_MS) == Rejected("no_signature")
 
     asking = Request(b"GET", b"/hook", b"bt_challenge=" + b"20f9f8ed" * 4, (), b"")
@@ -249,16 +250,16 @@ def test_no_answer_to_a_challenge_is_a_delivery_of_braintree_and_nothing_unsigne
     assert answered is not None
     assert answered.body.startswith(b"public|")
     form = urlencode({"bt_signature": answered.body, "bt_payload": "20f9f8ed" * 4}).encode()
-    forged = replace(sent.request, body=form)
+    forged = altered(sent.request, body=form)
     assert verify(sent.source, forged, NOW_MS) == Rejected("no_signature")
 
-    assert handshake(declared, replace(asking, query=b""), NOW_MS) is None
+    assert handshake(declared, altered(asking, query=b""), NOW_MS) is None
     for source_, query in (
         (declared, b"bt_challenge=PHhtbD4="),
         (replace(declared, secrets=()), asking.query),
         (replace(source("github", ["secret"]), handshake="bt_challenge"), asking.query),
     ):
-        assert handshake(source_, replace(asking, query=query), NOW_MS) == REFUSED
+        assert handshake(source_, altered(asking, query=query), NOW_MS) == REFUSED
 
 
 @given(
@@ -278,7 +279,7 @@ def test_mailguns_timestamp_token_and_signature_can_not_be_changed(
         until = sent.request.body.index(b'"', at)
         n = at + place % (until - at)
         other = b"1" if sent.request.body[n : n + 1] == b"0" else b"0"
-        changed = replace(sent.request, body=sent.request.body[:n] + other + sent.request.body[n + 1 :])
+        changed = altered(sent.request, body=sent.request.body[:n] + other + sent.request.body[n + 1 :])
         assert isinstance(verify(sent.source, changed, now_ms), Rejected)
 
 
@@ -315,7 +316,7 @@ def test_adyens_items_are_verified_one_by_one(path: tuple[str, ...], other: obje
     for name in path[:-1]:
         place = place[name]
     place[path[-1]] = other
-    changed = replace(sent.request, body=json.dumps(value).encode())
+    changed = altered(sent.request, body=json.dumps(value).encode())
     assert isinstance(verify(sent.source, changed, NOW_MS), Rejected)
 
 
@@ -338,7 +339,7 @@ def test_no_bit_of_what_adyen_signs_can_be_changed(
     item = value["notificationItems"][0]["NotificationRequestItem"]
     name = TEXTS_SIGNED[field]
     item[name] = flipped(item[name].encode(), place, bit).decode()
-    changed = replace(sent.request, body=json.dumps(value).encode())
+    changed = altered(sent.request, body=json.dumps(value).encode())
     assert isinstance(verify(sent.source, changed, NOW_MS), Rejected)
 
 
@@ -347,7 +348,7 @@ def test_no_bit_of_what_adyen_signs_can_be_changed(
 )
 def test_a_batch_without_signed_items_is_refused(body: bytes) -> None:
     sent = of_adyen(b"k" * 32, ITEM)
-    assert isinstance(verify(sent.source, replace(sent.request, body=body), NOW_MS), Rejected)
+    assert isinstance(verify(sent.source, altered(sent.request, body=body), NOW_MS), Rejected)
 
 
 TIMED = tuple(name for name in BY_HEADER if PRESETS[name].timed or name == "hmac")
@@ -411,7 +412,7 @@ TIMES = {
 
 def with_header(request: Request, name: str, value: bytes | None) -> Request:
     kept = [header for header in request.headers if header[0] != name.encode()]
-    return replace(request, headers=(*kept, *([] if value is None else [(name.encode(), value)])))
+    return altered(request, headers=(*kept, *([] if value is None else [(name.encode(), value)])))
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
@@ -460,7 +461,7 @@ def signed_at(made: Source, time: bytes) -> Request:
             value = scheme.prefix.encode() + mac
     headers = {scheme.header: value, scheme.timestamp_header: time, scheme.id_header: b"dlv_1"}
     pairs = ((name.encode(), value) for name, value in headers.items() if name)
-    return replace(request, headers=tuple(pairs))
+    return altered(request, headers=tuple(pairs))
 
 
 @pytest.mark.parametrize(
@@ -502,7 +503,7 @@ def test_a_header_that_is_there_twice_is_refused(provider: str) -> None:
     read = (scheme.header, scheme.timestamp_header, scheme.id_header if "id" in scheme.signed else None)
     for name in filter(None, read):
         twice = [header for header in sent.request.headers if header[0] == name.encode()]
-        changed = replace(sent.request, headers=(*sent.request.headers, *twice))
+        changed = altered(sent.request, headers=(*sent.request.headers, *twice))
         assert verify(sent.source, changed, NOW_MS) == Rejected("bad_header")
 
 

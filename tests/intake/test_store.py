@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 from uuid_utils import uuid7
 
 from gateway.intake import recorder as recorders

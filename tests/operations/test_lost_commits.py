@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from gateway.catalog.migrate import migrate
+from gateway.config import Config
 from gateway.events import Append, Appended, NotCommitted, OutcomeUnknown, Stream
 from gateway.log.log import Log
 from gateway.log.reader import Range
@@ -23,6 +25,9 @@ from gateway.operations.repair import Plan, plan_repair, repair
 from gateway.operations.rewind import Loss, rewind, weigh
 from gateway.operations.standing import stand
 from tests.conftest import _execute
+from tests.edge import calls
+from tests.edge.accounts import open_account
+from tests.edge.serving import serving
 from tests.log import drive
 from tests.log.drive import append, appended, ids, lane, new_stream, open_gateway, until
 from tests.log.invariants import check_invariants
@@ -580,3 +585,48 @@ async def test_an_alarm_comes_too_late_for_what_was_repaired_or_given_up(log: Lo
         assert await trail(home) == [("alarm", 3)]
         await place.postgres.fetch("alarm", p, "a gateway", row.epoch, 99, "x", "in time")
         assert (await place.postgres.partition(p)).alarm == "in time"
+
+
+# -- what a gateway remembers
+
+
+async def test_no_state_is_told_that_a_rewind_has_given_up(
+    restorable: Restorable, home: drive.Place, tmp_path: Path
+) -> None:
+    """A state that was folded from lost events, beside as many that came in their place."""
+    async with asyncpg.create_pool(home.postgres_url, min_size=1, max_size=1) as pool:
+        account = await open_account(pool)
+    key = calls.new_id()
+    config = Config(redis_url=home.redis_url, postgres_url=home.postgres_url)
+    async with serving(config) as served, calls.new_client(served.url, account.admin) as client:
+
+        async def told(customer: str) -> None:
+            appended = calls.append(client, "order", key, "was_placed", {"customer": {"email": customer}})
+            assert (await appended).status_code == 201
+
+        async def found() -> list[Any]:
+            state = (await client.get(f"/order/{key}")).json()
+            events = (await client.get(f"/order/{key}/events")).json()
+            return [state["metadata"]["length"], state["data"], *[each["data"] for each in events["events"]]]
+
+        async def ready() -> bool:
+            return (await client.get("/_/health/ready")).status_code == 200
+
+        await told("kept@here")
+        await restorable.back_up()
+        await until(ready, 20)
+        await told("lost@here")
+        kept, lost, new = ({"customer": {"email": f"{each}@here"}} for each in ("kept", "lost", "new"))
+        assert await found() == [2, lost, kept, lost]
+        await restorable.restore()
+
+        async def noticed() -> bool:
+            async with at(home) as place:
+                return bool(await plans(place)) and not await ready()
+
+        await until(noticed, 20)
+        async with at(home) as place:
+            await give_up(place, tmp_path)
+        await until(ready, 20)
+        await told("new@here")
+        assert await found() == [2, new, kept, new]

@@ -1,0 +1,85 @@
+"""What is counted of webhooks: plain integers, told to Prometheus when somebody asks, since each delivery
+counts three times. Owns the tallies; their names and labels stand in metrics.METRICS.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Protocol
+
+from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+class Row(Protocol):
+    """Of the table of metrics."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+
+    @property
+    def meaning(self) -> str: ...
+
+    @property
+    def buckets(self) -> tuple[float, ...]: ...
+
+
+class WebhookCounts:
+    """Of one source. `deliveries` is by outcome, `refused` by reason, `verified` by the number of the secret;
+    `answers` by bucket, the last above all bounds."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.deliveries: defaultdict[str, int] = defaultdict(int)
+        self.refused: defaultdict[str, int] = defaultdict(int)
+        self.verified: defaultdict[int, int] = defaultdict(int)
+        self.answers = [0] * (len(bounds) + 1)
+        self.answers_s = 0.0
+
+    def answered(self, after_s: float) -> None:
+        self.answers[bisect_left(self._bounds, after_s)] += 1
+        self.answers_s += after_s
+
+
+class WebhookTallies(Collector):
+    """Those of all sources, by tenant and source, as Prometheus reads them."""
+
+    def __init__(self, rows: Mapping[str, Row]) -> None:
+        self._deliveries = rows["sluice_webhook_deliveries_total"]
+        self._refused = rows["sluice_webhook_refused_total"]
+        self._verified = rows["sluice_webhook_verified_total"]
+        self._seconds = rows["sluice_webhook_answer_seconds"]
+        self._sources: dict[tuple[str, str], WebhookCounts] = {}
+
+    def of(self, tenant: str, source: str) -> WebhookCounts:
+        counts = self._sources.get((tenant, source))
+        if counts is None:
+            counts = self._sources[tenant, source] = WebhookCounts(self._seconds.buckets)
+        return counts
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._counted(self._deliveries, {of: each.deliveries for of, each in self._sources.items()})
+        yield self._counted(self._refused, {of: each.refused for of, each in self._sources.items()})
+        yield self._counted(self._verified, {of: each.verified for of, each in self._sources.items()})
+        row = self._seconds
+        seconds = HistogramMetricFamily(row.name, row.meaning, labels=row.labels)
+        bounds = [*map(str, row.buckets), "+Inf"]
+        for of, counts in self._sources.items():
+            buckets = list(zip(bounds, accumulate(counts.answers), strict=True))
+            seconds.add_metric(of, buckets, counts.answers_s)
+        yield seconds
+
+    def _counted(
+        self, row: Row, tallies: Mapping[tuple[str, str], Mapping[str, int] | Mapping[int, int]]
+    ) -> Metric:
+        family = CounterMetricFamily(row.name, row.meaning, labels=row.labels)
+        for of, tally in tallies.items():
+            for label, count in tally.items():
+                family.add_metric((*of, str(label)), count)
+        return family
