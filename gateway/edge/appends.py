@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from uuid_utils import uuid4, uuid7
@@ -123,7 +125,8 @@ class Appends:
         append = compose(deployed.spec, place, asked, body, minting)
         batch = names.event_type is None
         if names.minting and isinstance(append, Append) and (parent := parent_of(body)) is not None:
-            answer = await self._append_child(principal, deployed.spec, parent, append)
+            mint_key = partial(_mint_key, place.aggregate_type)
+            answer = await self._append_child(principal, deployed.spec, parent, append, mint_key)
         elif isinstance(append, Fault):
             answer = await self._outcomes.of_fault(append, batch=batch)
         else:
@@ -141,9 +144,11 @@ class Appends:
                 answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
         await _send(send, call, answer)
 
-    async def _append_child(self, principal: Principal, spec: Spec, parent: str, append: Append) -> Answer:
+    async def _append_child(
+        self, principal: Principal, spec: Spec, parent: str, append: Append, mint_key: Callable[[], str]
+    ) -> Answer:
         """As any append of a new aggregate, once it has its name: what its receipt shows is there by then."""
-        child = await self._parents.child(principal, spec, parent, append)
+        child = await self._parents.child(principal, spec, parent, append, mint_key)
         if isinstance(child, Answer):
             return child
         stream = msgspec.structs.replace(append.stream, key=child.key)

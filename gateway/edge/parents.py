@@ -6,6 +6,7 @@ number is given only to a child that is about to be.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
@@ -45,14 +46,16 @@ class Parents:
         self._children = children
         self._outcomes = outcomes
 
-    async def child(self, principal: Principal, spec: Spec, parent: str, append: Append) -> Child | Answer:
+    async def child(
+        self, principal: Principal, spec: Spec, parent: str, append: Append, mint: Callable[[], str]
+    ) -> Child | Answer:
         """The child that `append` is about to create, under the key and the name that are its own; an answer
-        where there can be none."""
+        where there can be none. `mint` makes another key where the append's is taken."""
         try:
             meant = await self._named(principal, spec, parent, append.stream)
             if isinstance(meant, Refusal):
                 return refused(meant)
-            child = await self._children.name(*meant, append.stream, append.retry)
+            child = await self._children.name(*meant, append.stream, append.retry, mint)
         except Refused as fault:
             return refused(replace(fault.refusal, path="parent"))
         except (PostgresTrouble, NotWritten):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
@@ -47,7 +47,8 @@ NUMBERED: Final = "_child_numbered"
 NUMBER_S: Final = 10.0
 """For one number with all its tries; each lost try is one that another child of the same parent won."""
 ATTEMPTS_MAX: Final = 8
-"""Numbers that one child may find taken, by an import; the second lies behind all that it brought."""
+"""For one child. Its number may be an import's, the second one lies behind all that this brought; or its key
+another's, once in 35 million among a million humane codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,11 @@ class Children:
         self._writer = writer
         self._turns: WeakValueDictionary[Stream, asyncio.Lock] = WeakValueDictionary()
 
-    async def name(self, parent: Stream, alias: Alias, child: Stream, retry: Retry) -> Child | Outcome:
-        """A name below `alias`, which is the parent's and not too deep, for a child that `child` would be.
+    async def name(
+        self, parent: Stream, alias: Alias, child: Stream, retry: Retry, mint: Callable[[], str]
+    ) -> Child | Outcome:
+        """A name below `alias`, which is the parent's and not too deep, for a child that `child` would be;
+        under another key by `mint` where that one is an aggregate's already.
 
         A repeated request gets the child of the first one, also its key. Any outcome but a `Child` says why
         there is none; nothing of the child was written then. Raises PostgresTrouble and NotWritten.
@@ -101,11 +105,15 @@ class Children:
             name = child_of(alias, numbered.number)
             assert name is not None
             found = Child(numbered.key, name)
-            taken = await self._give(found, child)
+            # A child is named before it is written: what is there without the name is another aggregate.
+            written = await self._log.length(msgspec.structs.replace(child, key=found.key))
+            taken = await self._give(found, child, free=not written)
             if taken is None:
                 return found
-            least = taken + 1  # imported names stand in the way: on behind them
-        return NotCommitted("names are being imported beside it")
+            least = taken + 1
+            if written:
+                child = msgspec.structs.replace(child, key=mint())
+        return NotCommitted("each number or key that it could have was taken meanwhile")
 
     async def _number(self, parent: Stream, child: Stream, retry: Retry, least: int) -> _Numbered | Outcome:
         stream = stream_of(parent)
@@ -134,18 +142,21 @@ class Children:
         page = await self._log.page(Range(stream, version, version, 1))
         return _decode(page.events[0].event.payload or b"")
 
-    async def _give(self, found: Child, child: Stream) -> int | None:
-        """None once the child has its name; the greatest number in use where another has it."""
+    async def _give(self, found: Child, child: Stream, *, free: bool) -> int | None:
+        """None once the child has its name; the greatest number in use where another has it, 0 where the key
+        is not `free` and has no name here."""
         taken: list[int] = []
 
         async def plan(at: Snapshot) -> Sequence[Change]:
             taken.clear()
             name = named(found.alias)
             holder = (await at.holders([name])).get(name)
-            if holder is None:
+            if holder is None and free:
                 given = Given(name.kind, name.prefix, name.body, name.path, child.aggregate_type, found.key)
                 return (Give((given,)),)
-            if (holder.aggregate_type, holder.key) != (child.aggregate_type, found.key):
+            if holder is None:
+                taken.append(0)
+            elif (holder.aggregate_type, holder.key) != (child.aggregate_type, found.key):
                 taken.append(await at.greatest_child(name))
             return ()
 

@@ -216,3 +216,25 @@ async def test_numbers_go_on_behind_names_that_were_imported(
         [(tenant.id, path, body, new_id()) for path in (".1", ".2", ".347", ".2.900")],
     )
     assert [await name_of(client, f"@{root[1]}") for _ in range(2)] == [f"{root[1]}.348", f"{root[1]}.349"]
+
+
+async def test_a_child_whose_minted_key_is_taken_has_its_name_under_another_key(
+    client: httpx.AsyncClient, root: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, free = new_id(), new_id()
+    other = await appended(client, "order", taken, "was_placed", headers=WAIT)
+    minted = iter([taken, taken, free])
+    monkeypatch.setattr("gateway.edge.appends._mint_key", lambda _type: next(minted))
+    headers = {"idempotency-key": "once"}
+    answer = await born(client, f"@{root[1]}", headers=headers)
+    assert (answer.status_code, answer.json()["key"]) == (201, free), answer.text
+    (name,) = answer.json()["aliases"]
+    assert (await client.get(f"/order/@{name}")).json()["key"] == free
+    assert (await client.get(f"/order/{taken}/aliases")).json()["aliases"] == other["aliases"]
+    assert (await client.get(f"/order/{taken}/length")).json()["length"] == 1
+    monkeypatch.setattr("gateway.edge.appends._mint_key", lambda _type: taken)
+    again = await born(client, f"@{root[1]}", headers=headers)
+    assert (again.status_code, again.json()) == (201, answer.json())
+    refused_for_now = await born(client, f"@{root[1]}")
+    assert refused_for_now.status_code == 503, "no key is free"
+    assert (await client.get(f"/order/{taken}/aliases")).json()["aliases"] == other["aliases"]
