@@ -17,10 +17,11 @@ def encode(domain: str, *parts: Part) -> bytes:
     It can be read back in one way only, so distinct tuples, of whatever lengths, have distinct encodings.
     Total: half a surrogate pair is encoded as what it is.
     """
-    return b"".join((_framed(domain), *map(_framed, parts)))
+    return b"".join((framed(domain), *map(framed, parts)))
 
 
-def _framed(part: Part) -> bytes:
+def framed(part: Part) -> bytes:
+    """What one more part adds to an encoding."""
     if part is None:
         return b"-,"
     if isinstance(part, str):

@@ -11,13 +11,13 @@ never taken for the number of a public id.
 from __future__ import annotations
 
 import re
-from base64 import b32encode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from hashlib import sha256
 
-from gateway.names.encoding import encode
+from gateway.names.encoding import encode, framed
 
 ALGORITHM = 1
 """Stored beside every name. Names are not computed anew, so another algorithm would touch new ones alone."""
@@ -30,7 +30,11 @@ CHILD_NUMBER_MAX = 2**63 - 1  # Postgres' bigint
 CANDIDATES_MAX = 10
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-_FROM_RFC_4648 = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", _ALPHABET.encode())
+_PAIRS = tuple([first + second for first in _ALPHABET for second in _ALPHABET])
+_BITS_A_PAIR = 10
+_PAIR_MASK = 2**_BITS_A_PAIR - 1
+_BODY_BYTES_MAX = BODY_CHARS_MAX * 5 // 8
+_SHIFTS = range(BODY_CHARS_MAX * 5 - _BITS_A_PAIR, -1, -_BITS_A_PAIR)
 _DIGITS = "0123456789"
 _BODY = f"[{_ALPHABET}]{{1,{BODY_CHARS_MAX}}}"
 _NAME = re.compile(rf"(?:([a-z][a-z0-9]{{1,9}})-)?({_BODY})((?:\.[1-9][0-9]{{0,18}}){{0,{CHILD_DEPTH_MAX}}})")
@@ -63,7 +67,13 @@ class Ambiguous:
 def bodies(tenant: bytes, aggregate_type: str, key: str) -> tuple[str, ...]:
     """The bodies that an aggregate's name may have, the first that is free counts. `tenant` is a UUID's 16
     bytes, `key` canonical. Never empty."""
-    return lengths_of(sha256(encode("sluice/hash-id/1", tenant, aggregate_type, key)).digest())
+    return lengths_of(sha256(_up_to_the_key(tenant, aggregate_type) + framed(key)).digest())
+
+
+@lru_cache(maxsize=256)
+def _up_to_the_key(tenant: bytes, aggregate_type: str) -> bytes:
+    """The same for thousands of aggregates that are named at once."""
+    return encode("sluice/hash-id/1", tenant, aggregate_type)
 
 
 def bodies_of_text(title: str, description: str, created: datetime, workspace: str) -> tuple[str, ...]:
@@ -81,12 +91,12 @@ def lengths_of(digest: bytes) -> tuple[str, ...]:
 
     One digest in 120 million has no letter in all 16 characters: there the last digit becomes a letter.
     """
-    symbols = b32encode(digest[: BODY_CHARS_MAX * 5 // 8]).translate(_FROM_RFC_4648).decode()
+    bits = int.from_bytes(digest[:_BODY_BYTES_MAX], "big")
+    symbols = "".join([_PAIRS[bits >> shift & _PAIR_MASK] for shift in _SHIFTS])
     if symbols.isdigit():
         symbols = symbols[:-1] + _ALPHABET[10 + int(symbols[-1])]
     digits = len(symbols) - len(symbols.lstrip(_DIGITS))
-    lengths = range(max(BODY_CHARS_MIN, digits + 1), BODY_CHARS_MAX + 1)
-    return tuple([symbols[:length] for length in lengths])
+    return tuple([symbols[:length] for length in range(max(BODY_CHARS_MIN, digits + 1), BODY_CHARS_MAX + 1)])
 
 
 def parse(text: str) -> HashName | None:

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from gateway.names import hash_ids
 from gateway.names.aliases import Kind
-from gateway.names.changes import Given, Named
+from gateway.names.changes import Given
 from gateway.names.public_ids import numbered
 from gateway.registry.store import Snapshot
 from spec.model import HashIds, PublicIds, Spec
@@ -109,16 +109,18 @@ class HashNamer:
     async def _name(
         self, at: Snapshot, aggregates: Sequence[Aggregate], found: dict[Aggregate, Given], taken: set[str]
     ) -> None:
-        trying = {each: iter(hash_ids.bodies(at.tenant, *each)) for each in aggregates}
+        prefix = self.ids.prefix
+        trying = [(each, iter(hash_ids.bodies(at.tenant, *each))) for each in aggregates]
         while trying:
-            wanted = {each: body for each, bodies in trying.items() if (body := next(bodies, None))}
-            names = [Named(Kind.HASH, self.ids.prefix, body, "") for body in set(wanted.values())]
-            taken |= {name.body for name in await at.holders(names)}
-            for each, body in wanted.items():
-                if body not in taken:
+            wanted = [(each, bodies, body) for each, bodies in trying if (body := next(bodies, None))]
+            taken |= await at.taken(prefix, [body for _, _, body in wanted])
+            trying = []
+            for each, bodies, body in wanted:
+                if body in taken:
+                    trying.append((each, bodies))
+                else:
                     taken.add(body)
-                    found[each] = Given(Kind.HASH, self.ids.prefix, body, "", *each)
-            trying = {each: bodies for each, bodies in trying.items() if each in wanted and each not in found}
+                    found[each] = Given(Kind.HASH, prefix, body, "", *each)
 
 
 def namers_of(spec: Spec) -> tuple[Namer, ...]:

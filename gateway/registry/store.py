@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -105,6 +107,11 @@ class Snapshot:
         rows = await self._connection.fetch(statement("holders"), self._uuid, *columns)
         return {named(found.alias): found for found in map(_found, rows)}
 
+    async def taken(self, prefix: str, bodies: Sequence[str]) -> set[str]:
+        """Which of these bodies, without a path, somebody has behind the prefix."""
+        rows = await self._connection.fetch(statement("taken"), self._uuid, prefix, bodies)
+        return {row["body"] for row in rows}
+
     async def public_and_hash(self) -> list[NumberedAndHashed]:
         """Every public id in the order in which people count."""
         rows = await self._connection.fetch(statement("public_and_hash"), self._uuid)
@@ -170,9 +177,7 @@ class Store:
 
     async def _apply_some(self, conn: Any, tenant: UUID) -> int:
         async with conn.transaction():
-            await conn.execute(statement("begin_position"), tenant)
-            applied: int = await conn.fetchval(statement("lock_position"), tenant)
-            return await _apply_after(conn, tenant, applied)
+            return await _apply_after(conn, tenant, await _lock_position(conn, tenant))
 
     @asynccontextmanager
     async def snapshot(self, tenant: bytes) -> AsyncIterator[Snapshot]:
@@ -199,8 +204,7 @@ class Store:
         tables may do it."""
         owner = UUID(bytes=tenant)
         async with self._connection() as conn, conn.transaction():
-            await conn.execute(statement("begin_position"), owner)
-            stood: int = await conn.fetchval(statement("lock_position"), owner)
+            stood = await _lock_position(conn, owner)
             before = await conn.fetchrow(statement("digest"), owner)
             for table in ("aliases", "counters"):
                 await conn.execute(statement(f"clear_{table}"), owner)
@@ -219,6 +223,16 @@ class Store:
             raise PostgresTrouble(f"names: {reason(error)}") from error
 
 
+async def _lock_position(conn: Any, tenant: UUID) -> int:
+    """How many events are in the tables; nobody else applies any until the transaction ends."""
+    applied: int | None = await conn.fetchval(statement("lock_position"), tenant)
+    if applied is None:
+        await conn.execute(statement("begin_position"), tenant)
+        applied = await conn.fetchval(statement("lock_position"), tenant)
+        assert applied is not None
+    return applied
+
+
 async def _apply_to(conn: Any, tenant: UUID, applied: int, last: int) -> None:
     """Applies the events after `applied`, to `last` at most."""
     while applied < last:
@@ -232,27 +246,29 @@ async def _apply_to(conn: Any, tenant: UUID, applied: int, last: int) -> None:
 async def _apply_after(conn: Any, tenant: UUID, applied: int, most: int = _EVENTS_AT_ONCE) -> int:
     """Applies the next events; how many are in the tables then."""
     rows = await conn.fetch(statement("unapplied"), tenant, applied, most)
-    for row in rows:
-        applied = row["version"]
-        await _apply(conn, tenant, applied, row["type"])
+    for event_type, alike in groupby(rows, itemgetter("type")):
+        versions = [row["version"] for row in alike]
+        applied = versions[-1]
+        await _apply(conn, tenant, versions, event_type)
     if rows:
         await conn.execute(statement("move_position"), tenant, applied)
     return applied
 
 
-async def _apply(conn: Any, tenant: UUID, version: int, event_type: str) -> None:
-    """The names go from table to table in Postgres: through here they would cost a gateway more than all else
-    that is done for them. Raises ValueError for an event that this release does not know: a newer one wrote
-    it, and to pass over it would make other tables than it does."""
+async def _apply(conn: Any, tenant: UUID, versions: Sequence[int], event_type: str) -> None:
+    """Applies events of one type that follow each other. The names go from table to table in Postgres:
+    through here they would cost a gateway more than all else that is done for them. Raises ValueError for an
+    event that this release does not know: a newer one wrote it, and to pass over it would make other tables
+    than it does."""
     match event_type:
         case "_names_given" | "_names_imported":
-            rows = await conn.fetch(statement("give"), tenant, version)
-            if rows:
-                keys, numbers = [row["prefix"] for row in rows], [row["greatest"] for row in rows]
-                await conn.execute(statement("begin_counters"), tenant, keys)
-                await conn.fetch(statement("raise_counters"), tenant, keys, numbers)
+            new = await conn.fetch(statement("give"), tenant, versions[0], versions[-1])
+            if new:
+                keys, numbers = [row["prefix"] for row in new], [row["number"] for row in new]
+                await conn.execute(statement("begin_counters"), tenant, keys, numbers)
         case "_names_retired" | "_names_restored":
-            await conn.execute(statement("retire"), tenant, version, event_type == RETIRED)
+            for version in versions:
+                await conn.execute(statement("retire"), tenant, version, event_type == RETIRED)
         case _:
             raise ValueError(f"this release knows no event {event_type}; use the one that wrote it")
 

@@ -57,6 +57,7 @@ def _asked(tenant: UUID, keys: list[str]) -> dict[str, tuple[int, tuple[Any, ...
         "holders": (NAMES, (tenant, *names)),
         "public_ids_of": (NAMES, (tenant, *aggregates)),
         "public_and_hash": (NAMES, (tenant,)),
+        "taken": (NAMES, (tenant, "VNO", _numbers(NAMES))),
         "retire": (NAMES, (tenant, 2, True)),
         "find_alias": (1, (tenant, "public", "VNO", "7", "", "order")),
         "find_abbreviated": (1, (tenant, "bd", "k86g", "k86h", "", "order", 10)),
