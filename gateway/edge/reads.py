@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from gateway.admit.append import bad_identifier
@@ -30,8 +28,7 @@ _FIRST_PAGE_BYTES = 400  # with its numbers and its key, rounded up
 MIN_LENGTH_WAIT_S = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, gc=False):
     """The aggregate that a path names, by the tenant's spec. `aliased`: by one of its aliases. `rewinds`: how
     often its history was cut off before now (log.py)."""
 

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Stream
+from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Page, Stream
 from gateway.log import postgres, scripts
 from gateway.log.chain import roll
 from gateway.log.committing import CommitConnection, RefusedByPostgres
@@ -590,9 +590,14 @@ class Protocol(RuleBasedStateMachine):
         serving = asyncio.ensure_future(gateway.reader.run())
         page = await gateway.reader.page(Range(stream), trusted=trusted)
         await asyncio.gather(*gateway.reader._filling.values())
-        serving.cancel()
         shown = [(each.version, each.event.id) for each in page.events]
         committed = [row[1:3] for row in self.pg.rows if row[0] == stream]
+        if shown == committed:
+            for known in {len(shown), len(shown) // 2}:
+                new = await gateway.reader.page(Range(stream, known + 1, known=known), trusted=trusted)
+                assert new == Page(len(shown), page.events[known:])
+            await asyncio.gather(*gateway.reader._filling.values())
+        serving.cancel()
         assert shown == (committed[: len(shown)] if self.old_reads_in == self.pg.epoch else committed)
         assert page.length == len(shown)
         model = self.redis_model
