@@ -49,6 +49,20 @@ def judged(text: bytes) -> Append | Fault:
 # ---- what is admitted ----
 
 
+TWICE = (b'"key":"a",', b'"data":{},', b'"metadata":{},', b'"type":"a:b",', b'"idempotency_key":"k",')
+
+
+@pytest.mark.parametrize("more", TWICE)
+def test_a_field_that_is_given_twice_is_refused_as_in_any_body(more: bytes) -> None:
+    fault = judged(line(idempotency_key="k").replace(b"{", b"{" + more, 1))
+    assert isinstance(fault, Fault)
+    assert fault.refusal.code == "invalid_json"
+
+
+def test_colons_in_what_stands_around_a_body_are_no_keys() -> None:
+    assert isinstance(judged(line(idempotency_key="a:b:c")), Append)
+
+
 def test_a_line_gives_the_append_that_a_request_of_its_own_gives() -> None:
     text = (
         b' {"type": "was_noted", "key": "%b", "aggregate_type": "order",\t"data" : [1.50, "\\u0061"] ,'
