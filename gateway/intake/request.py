@@ -48,6 +48,9 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         """Neither headers nor body, which may hold secrets."""
         return f"Request({self.method!r}, {self.path!r}, {self.query!r})"
 
+    def has(self, name: str) -> bool:
+        return name.encode() in self._last
+
     def one(self, name: str, bytes_max: int = HEADER_BYTES_MAX) -> bytes | None:
         """The value of a header, None if it is absent. Raises BadHeader: a signature can't hang on it."""
         raw = name.encode()

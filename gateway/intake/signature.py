@@ -88,7 +88,7 @@ def verify(source: Source, request: Request, now_ms: int) -> Verified | Rejected
         return Rejected("no_valid_secret")
     scheme = source.scheme
     try:
-        if scheme.form in ("body", "form") or request.one(scheme.header) is not None:
+        if scheme.form in ("body", "form") or request.has(scheme.header):
             return _by_signature(source, request, live, now_ms)
         if scheme.token_header and (token := request.one(scheme.token_header)) is not None:
             return _first(n for n, secret in live if secret.text and _same(secret.text.encode(), token))
