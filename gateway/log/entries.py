@@ -83,16 +83,15 @@ def commit_columns(run: Sequence[Placed]) -> list[Any]:
     """What commit.sql takes from $7 on: a column each, then the identities that clients chose.
 
     Most arrays go as literals: asyncpg looks at each item of an array twice to see whether it is one itself,
-    which takes longer than anything else in a commit. Digests and payloads, which every row has, are cut out
-    of one string each. A column without a value is None.
+    which takes longer than anything else in a commit. Digests and payloads are cut out of one string each; a
+    payload that was erased is -1 bytes long. A column without a value is None.
     """
     events = [event for placed in run for event in placed.events]
     counts = [len(placed.events) for placed in run] if len(events) > len(run) else None
     streams = [placed.stream for placed in run]
-    payloads = [event.payload for event in events if event.payload is not None]
-    if len(payloads) < len(events):
-        raise ValueError("an event whose payload was erased came to a commit")
-    sizes = list(map(len, payloads))
+    payloads = [event.payload for event in events]
+    sizes = [-1 if each is None else len(each) for each in payloads]
+    ends = accumulate([max(size, 0) for size in sizes[:-1]], initial=1)
     return [
         _numbers([placed.first_version + n for placed in run for n in range(len(placed.events))]),
         _numbers([event.recorded_at_ms for event in events]),
@@ -110,10 +109,10 @@ def commit_columns(run: Sequence[Placed]) -> list[Any]:
         _texts([event.target_type for event in events]),
         _texts([event.target_id for event in events]),
         _present([event.extra for event in events]),
-        _numbers(list(accumulate(sizes[:-1], initial=1))),
+        _numbers(list(ends)),
         _numbers(sizes),
         b"".join([placed.digests for placed in run]),
-        b"".join(payloads),
+        b"".join([each for each in payloads if each]),
         *_claims(run),
     ]
 

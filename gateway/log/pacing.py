@@ -50,6 +50,9 @@ class Pace:
         self._ended_at = 0  # the seq after this gateway's last call
         self._shared = False  # another gateway's events came between its last two calls
         self._crowded = False
+        self._gathered = asyncio.Event()
+        self._gathered.set()
+        self._loop = asyncio.get_running_loop()
 
     @property
     def under_way(self) -> int:
@@ -69,7 +72,9 @@ class Pace:
             return
         await self._commits.settled()
         if self._crowded and len(self._queue) < _HALF_MIN:
-            await asyncio.sleep(_GATHER_S)
+            self._gathered.clear()
+            self._loop.call_later(_GATHER_S, self._gathered.set)
+        await self._gathered.wait()
 
     @property
     def most(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.events import AT_LEAST_ONE, Append, Appended, Conflict, NotCommitted, Outcome, Stream
+from gateway.log import pacing
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.reader import Range
@@ -237,8 +238,9 @@ async def test_half_of_what_is_under_way_is_sequenced_while_the_other_half_commi
 
 
 async def test_while_other_partitions_keep_the_gateway_busy_a_small_call_waits_for_more(
-    log: Log, place: Place
+    log: Log, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pacing, "_GATHER_S", 1.0)
     stream, busy = new_stream(), new_stream()
     while partition_number(log, busy) == partition_number(log, stream):
         busy = new_stream()
@@ -250,12 +252,17 @@ async def test_while_other_partitions_keep_the_gateway_busy_a_small_call_waits_f
         runs.append(len(args[4]))
         return await proceed()
 
+    loop = asyncio.get_running_loop()
+
+    def taken() -> bool:
+        return lane(log, stream).sequencer.waiting == (0, 0)
+
     async def runs_of_two() -> list[int]:
-        """Of an append and of another that comes when the first could be on its way."""
+        """Of an append and of another that comes once the first is on its way, or soon."""
         runs.clear()
+        soon = loop.time() + 0.5
         first = log.append(append(stream))
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await until(lambda: taken() or loop.time() > soon)
         await appended(log, append(stream))
         assert isinstance(await first, Appended)
         return runs

@@ -1,8 +1,8 @@
 -- The compare-and-swap that decides: moves the partition from one (seq, chain) to the next and inserts the
 -- rows in between, or does nothing at all. Never ON CONFLICT: a violation is a bug and must be loud.
 -- $1 p, $2 epoch, $3 and $4 seq and chain before, $5 and $6 after, then a column an array, one item a row, where
--- each payload begins and how long it is, all digests, 32 bytes each, and all payloads; then the identities that
--- clients chose, and last the mode. Returns the number of rows inserted, 0 when the swap failed.
+-- each payload begins and how long it is (-1: none), all digests, 32 bytes each, and all payloads; then the
+-- identities that clients chose, and last the mode. Returns the number of rows inserted, 0 when the swap failed.
 WITH swapped AS (
     UPDATE partition_log SET seq = $5, chain = $6
     WHERE p = $1 AND epoch = $2 AND mode = $32 AND seq = $3 AND chain = $4
@@ -16,7 +16,7 @@ WITH swapped AS (
         r.correlation_id, r.causation_id, r.spec_rev, uuid_send(r.append_id),
         substr($25::bytea, 32 * r.ordinality::int - 31, 32), r.aggregate_type,
         r.aggregate_id, r.type, r.actor_type, r.actor_id, r.target_type, r.target_id, r.extra,
-        substr($26::bytea, r.payload_from, r.payload_length)
+        substr($26::bytea, r.payload_from, nullif(r.payload_length, -1))
     FROM swapped, unnest($7::text::bigint[], $8::text::bigint[], $9::text::uuid[], $10::text::uuid[],
         $11::text::uuid[], $12::text::uuid[], $13::text::int[], $14::text::uuid[], $15::text::text[],
         $16::text::text[], $17::text::text[], $18::text::text[], $19::text::text[], $20::text::text[],
