@@ -278,6 +278,8 @@ async def test_while_other_partitions_keep_the_gateway_busy_a_small_call_waits_f
     assert await runs_of_two() == [2]
     gate.open()
     await asyncio.gather(*elsewhere)
+    one = lane(log, stream)
+    await until(lambda: not one.partition.curious and one.sequencer._pace._gathered.is_set())
     assert await runs_of_two() == [1, 1]
     await check_invariants(place)
 
