@@ -100,12 +100,7 @@ class Bulk:
                         fault = Refusal("too_large", f"The line is larger than {self._line_bytes_max} bytes.")
                         run.add(_Line(number, None, Fault(fault, None)))
                     elif line.strip():
-                        judged = judge(line)
-                        run.add(
-                            _Line(number, None, judged)
-                            if isinstance(judged, Fault)
-                            else _Line(number, judged)
-                        )
+                        run.add(judge(number, line))
                         if run.full:
                             await run.room()
                             judge = self._judge(principal, correlation_id)
@@ -118,7 +113,7 @@ class Bulk:
             run.end(_Line(number + 1, None, NotCommitted("the gateway failed to read on")))
             logger.exception("request_failed", extra={"method": "POST", "correlation_id": correlation_id})
 
-    def _judge(self, principal: Principal, correlation_id: str) -> Callable[[bytes], Append | Fault]:
+    def _judge(self, principal: Principal, correlation_id: str) -> Callable[[int, bytes], _Line]:
         """By the spec and the clock of this moment: for as many lines as are judged in one go."""
         deployed = self._catalog.deployed(principal.tenant.id)
         spec = None if deployed is None else deployed.spec
@@ -130,7 +125,12 @@ class Bulk:
             mint=mint,
             event_bytes_max=self._event_bytes_max,
         )
-        return lambda line: judge_line(spec, line, minting)
+
+        def judge(number: int, line: bytes) -> _Line:
+            judged = judge_line(spec, line, minting)
+            return _Line(number, None, judged) if isinstance(judged, Fault) else _Line(number, judged)
+
+        return judge
 
     # -- answering
 

@@ -9,7 +9,6 @@ Owns: which reads are ordinary. Must not know: how a read is judged or answered 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -29,8 +28,6 @@ from gateway.log.reader import Range
 from gateway.names.aliases import SIGIL
 from gateway.state import Folded
 from gateway.telemetry.metrics import Metrics
-
-logger = logging.getLogger("sluice.edge")
 
 Judge = Callable[[Page], ReadAnswer | Folded]
 """The answer that a page makes; or else there is more to read."""

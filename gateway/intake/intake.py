@@ -44,7 +44,7 @@ from gateway.log.postgres import PostgresTrouble
 from gateway.log.reader import Range
 from gateway.names.source_ids import SourceId, Unusable, read
 from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.webhook_counts import WebhookCounts
+from gateway.telemetry.tallies import WebhookCounts
 from spec.webhooks import Source
 
 logger = logging.getLogger("sluice.intake")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from gateway.events import Event, Header, Stream, next_chain, row_digests, unpack_event, unpack_header
+
+_V = TypeVar("_V")
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
@@ -91,7 +93,7 @@ def commit_columns(run: Sequence[Placed]) -> list[Any]:
     streams = [placed.stream for placed in run]
     payloads = [event.payload for event in events]
     sizes = [-1 if each is None else len(each) for each in payloads]
-    ends = accumulate([max(size, 0) for size in sizes[:-1]], initial=1)
+    begins = accumulate([max(size, 0) for size in sizes[:-1]], initial=1)
     return [
         _numbers([placed.first_version + n for placed in run for n in range(len(placed.events))]),
         _numbers([event.recorded_at_ms for event in events]),
@@ -109,7 +111,7 @@ def commit_columns(run: Sequence[Placed]) -> list[Any]:
         _texts([event.target_type for event in events]),
         _texts([event.target_id for event in events]),
         _present([event.extra for event in events]),
-        _numbers(list(ends)),
+        _numbers(list(begins)),
         _numbers(sizes),
         b"".join([placed.digests for placed in run]),
         b"".join([each for each in payloads if each]),
@@ -133,19 +135,24 @@ def _numbers(column: Sequence[int]) -> str:
 
 
 def _uuids(column: Sequence[bytes | None], counts: Sequence[int] | None = None) -> str | None:
-    """With `counts`, each as often as its append has events."""
-    if _alike(column):
-        same = column[0]
-        return None if same is None else _literal([same.hex()] * len(column), counts)
-    return _literal(["NULL" if each is None else each.hex() for each in column], counts) if column else None
+    return _column(column, bytes.hex, counts)
 
 
 def _texts(column: Sequence[str | None], counts: Sequence[int] | None = None) -> str | None:
     """Names and keys, each held to a grammar without quotes and backslashes before it came here."""
-    if _alike(column):
-        same = column[0]
-        return None if same is None else _literal([_quoted(same)] * len(column), counts)
-    return _literal(["NULL" if each is None else _quoted(each) for each in column], counts)
+    return _column(column, _quoted, counts)
+
+
+def _column(
+    column: Sequence[_V | None], shown: Callable[[_V], str], counts: Sequence[int] | None
+) -> str | None:
+    """With `counts`, each value as often as its append has events."""
+    if not column:
+        return None
+    first = column[0]
+    if column.count(first) == len(column):  # as actors and types mostly are
+        return None if first is None else _literal([shown(first)] * len(column), counts)
+    return _literal(["NULL" if each is None else shown(each) for each in column], counts)
 
 
 def _quoted(text: str) -> str:
@@ -158,11 +165,6 @@ def _literal(items: Sequence[str], counts: Sequence[int] | None = None) -> str:
     if counts is not None:
         items = [",".join([item] * count) for item, count in zip(items, counts, strict=True)]
     return "{" + ",".join(items) + "}"
-
-
-def _alike(column: Sequence[Any]) -> bool:
-    """Whether there is one value, in every row: as actors and types mostly have."""
-    return bool(column) and column.count(column[0]) == len(column)
 
 
 def _present(column: Sequence[Any]) -> Sequence[Any] | None:

@@ -107,12 +107,20 @@ class Queue(deque[Pending]):
 
     size_bytes = 0
 
+    def put(self, pending: Pending) -> None:
+        self.append(pending)
+        self.size_bytes += pending.append.size_bytes
+
     def put_back(self, back: list[Pending]) -> None:
         """Where they were before they were taken."""
-        self.size_bytes += sum(pending.append.size_bytes for pending in back)
         waiting = sorted([*back, *self], key=lambda pending: pending.number)
+        self.empty()
+        for pending in waiting:
+            self.put(pending)
+
+    def empty(self) -> None:
         self.clear()
-        self.extend(waiting)
+        self.size_bytes = 0
 
     def take(self, most: int, limits: Limits) -> list[Pending]:
         """At most so many, and as many as one call may carry. What was answered meanwhile (a deadline) falls

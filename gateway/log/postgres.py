@@ -65,8 +65,6 @@ SQL: Final = {
         "look_up_identities",
         "outbox_end",
         "outbox_page",
-        "page_asc",
-        "page_desc",
         "partition",
         "partitions",
         "placed",
@@ -77,11 +75,12 @@ SQL: Final = {
         "roll",
         "seal",
         "settle",
-        "stream_asc",
-        "stream_desc",
         "version_at",
     )
 }
+for _name in ("page", "stream"):
+    SQL[f"{_name}_asc"] = _load(_name)
+    SQL[f"{_name}_desc"] = SQL[f"{_name}_asc"].replace(" ASC", " DESC")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import Page, Recorded, Stream, pack_event, unpack_event
-from gateway.log.entries import event_of
+from gateway.log.entries import event_of, stream_entry
 from gateway.log.partition import Partition
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.log.scripts import RedisTrouble, Scripts
@@ -308,9 +308,9 @@ def _here(wanted: Range, reply: Any, confirmed: set[tuple[int, bytes]], as_of: b
             length = 0
     events = []
     for entry in entries:
-        version = int(entry[0][:-2])  # "<version>-0"
+        version, _, packed = stream_entry(entry)
         if version <= length:
-            events.append(Recorded(wanted.stream, version, unpack_event(entry[1][1])))
+            events.append(Recorded(wanted.stream, version, unpack_event(packed)))
     return _Here(length, tuple(events), as_of)
 
 

@@ -90,9 +90,8 @@ class Sequencer:
             return future
         if self._tracing is not None:
             pending.span = self._tracing.current()
-        self._queue.append(pending)
+        self._queue.put(pending)
         self.outstanding.append(pending)
-        self._queue.size_bytes += append.size_bytes
         if not self._work.is_set():
             self._work.set()
         return future
@@ -180,8 +179,7 @@ class Sequencer:
             # What this Postgres says will never commit, a repaired one may commit from the journal.
             pending.in_doubt |= pending.sent
             pending.expire()
-        self._queue.clear()
-        self._queue.size_bytes = 0
+        self._queue.empty()
 
     async def _back_off(self) -> None:
         waiter = self._loop.call_later(self._retry_s, self._hurry.set)

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.events import (
@@ -27,7 +27,7 @@ from gateway.events import (
     Quarantined,
 )
 from gateway.telemetry.log_events import LOG_EVENTS
-from gateway.telemetry.webhook_counts import WebhookCounts, WebhookTallies
+from gateway.telemetry.tallies import WebhookCounts, WebhookTallies, counted
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _COUNTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
@@ -500,15 +500,11 @@ class _AtScrape(Collector):
                 gauges[row.name].add_metric(reading.labels, reading.value)
         yield from gauges.values()
 
-    def _told_responses(self) -> CounterMetricFamily:
-        row = METRICS["sluice_http_responses_total"]
-        told: defaultdict[tuple[str, str], int] = defaultdict(int)
+    def _told_responses(self) -> Metric:
+        told: defaultdict[tuple[str, ...], int] = defaultdict(int)
         for (method, status), count in self._responses.items():
             told[method if method in _METHODS else "other", str(status)] += count
-        family = CounterMetricFamily(row.name, row.meaning, labels=row.labels)
-        for labels, count in told.items():
-            family.add_metric(labels, count)
-        return family
+        return counted(METRICS["sluice_http_responses_total"], told)
 
 
 def _counter(registry: CollectorRegistry, name: str) -> Counter:

@@ -1,5 +1,5 @@
-"""What is counted of webhooks: plain integers, told to Prometheus when somebody asks, since each delivery
-counts three times. Owns the tallies; their names and labels stand in metrics.METRICS.
+"""What is counted as plain integers on the hot path, told to Prometheus when somebody asks. Of webhooks, each
+delivery counts three times. Owns the tallies; their names and labels stand in metrics.METRICS.
 """
 
 from __future__ import annotations
@@ -8,26 +8,13 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-
-class Row(Protocol):
-    """Of the table of metrics."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def labels(self) -> tuple[str, ...]: ...
-
-    @property
-    def meaning(self) -> str: ...
-
-    @property
-    def buckets(self) -> tuple[float, ...]: ...
+if TYPE_CHECKING:
+    from gateway.telemetry.metrics import MetricRow
 
 
 class WebhookCounts:
@@ -50,7 +37,7 @@ class WebhookCounts:
 class WebhookTallies(Collector):
     """Those of all sources, by tenant and source, as Prometheus reads them."""
 
-    def __init__(self, rows: Mapping[str, Row]) -> None:
+    def __init__(self, rows: Mapping[str, MetricRow]) -> None:
         self._deliveries = rows["sluice_webhook_deliveries_total"]
         self._refused = rows["sluice_webhook_refused_total"]
         self._verified = rows["sluice_webhook_verified_total"]
@@ -76,10 +63,16 @@ class WebhookTallies(Collector):
         yield seconds
 
     def _counted(
-        self, row: Row, tallies: Mapping[tuple[str, str], Mapping[str, int] | Mapping[int, int]]
+        self, row: MetricRow, tallies: Mapping[tuple[str, str], Mapping[str, int] | Mapping[int, int]]
     ) -> Metric:
-        family = CounterMetricFamily(row.name, row.meaning, labels=row.labels)
-        for of, tally in tallies.items():
-            for label, count in tally.items():
-                family.add_metric((*of, str(label)), count)
-        return family
+        return counted(
+            row, {(*of, str(label)): n for of, tally in tallies.items() for label, n in tally.items()}
+        )
+
+
+def counted(row: MetricRow, tally: Mapping[tuple[str, ...], int]) -> Metric:
+    """A counter as Prometheus reads it; `tally` is by its labels."""
+    family = CounterMetricFamily(row.name, row.meaning, labels=row.labels)
+    for labels, count in tally.items():
+        family.add_metric(labels, count)
+    return family

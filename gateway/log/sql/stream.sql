@@ -1,4 +1,5 @@
--- The committed length of a stream and some of its events, oldest first: one row at least, of nulls but for the length.
+-- The committed length of a stream and some of its events, oldest first; newest first with each ASC a DESC
+-- (postgres.py). One row at least, of nulls but for the length.
 -- $1 tenant, $2 aggregate type, $3 key, $4 first version, $5 last version, $6 most events
 SELECT head.head, page.*
 FROM (
