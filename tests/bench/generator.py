@@ -51,6 +51,7 @@ async def generate(traffic: Traffic, say: Callable[[str], None]) -> Measured:
     say(BEGIN)
     cpu_begun, begun, total = time.process_time(), tally.begin(), tally.total
     await _closed(tally, traffic.seconds)
+    await _first_measured(tally)
     count, seconds = (tally.total - total) * traffic.units, time.perf_counter() - begun
     cpu_s = time.process_time() - cpu_begun
     tally.stopping = True
@@ -73,6 +74,13 @@ async def _warm_up(traffic: Traffic, tally: _Tally) -> None:
     while (waited := time.perf_counter() - began) < WARM_UP_MOST_S:
         if (waited >= traffic.warm_up_s and tally.total >= least) or tally.closed.is_set():
             return
+        await asyncio.sleep(POLL_S)
+
+
+async def _first_measured(tally: _Tally) -> None:
+    """Where the disk stalled for as long as was to be measured, that is what is measured: never nothing."""
+    began = time.perf_counter()
+    while not tally.latencies_s and not tally.closed.is_set() and time.perf_counter() - began < DRAIN_MOST_S:
         await asyncio.sleep(POLL_S)
 
 

@@ -147,6 +147,25 @@ async def test_what_is_paced_is_sent_at_its_time_and_a_stall_counts_for_all_that
     assert late > 100, "those that were due in the stall waited too"
 
 
+async def test_a_stall_longer_than_what_was_to_be_measured_is_measured_to_its_end() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                await asyncio.sleep(0.2)  # the stall
+                writer.write(b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        traffic = Traffic(
+            host=host, port=port, connections=1, seconds=0.05, warm_up_s=0, paths=["/"], expected=(201,)
+        )
+        measured = await generate(traffic, [].append)
+    assert measured.count >= 1
+    assert measured.seconds >= 0.2
+    assert measured.latency_ms["max"] >= 200
+
+
 def test_each_connection_counts_the_appends_to_its_own_streams() -> None:
     traffic = Traffic(
         host="h", port=1, connections=2, seconds=1, warm_up_s=0, paths=["/a", "/b", "/c"], expected=(201,),
