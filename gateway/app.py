@@ -52,6 +52,7 @@ from gateway.edge.states import States
 from gateway.edge.subscriptions import SubscriptionPaths
 from gateway.edge.system import System
 from gateway.edge.traced import Traced
+from gateway.edge.uvicorn_config import uvicorn_config
 from gateway.edge.webhooks import Webhooks
 from gateway.intake.intake import Intake
 from gateway.intake.recorder import recording
@@ -318,25 +319,10 @@ async def _serve(config: Config) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(_tell_fault)
     async with gateway(config, stopping) as application:
-        server = _Server(
-            stopping,
-            uvicorn.Config(
-                application,
-                http=make_protocol(
-                    config.headers_max, config.header_bytes_max, body_timeout_s=config.body_timeout_s
-                ),
-                ws="none",
-                lifespan="off",
-                loop="none",
-                interface="asgi3",
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                date_header=False,
-                proxy_headers=False,
-                timeout_graceful_shutdown=int(config.shutdown_s),
-            ),
+        protocol = make_protocol(
+            config.headers_max, config.header_bytes_max, body_timeout_s=config.body_timeout_s
         )
+        server = _Server(stopping, uvicorn_config(application, protocol, int(config.shutdown_s)))
         _rarely_collect()
         with _listen(config) as listening:
             await server.serve(sockets=[listening])

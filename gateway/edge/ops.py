@@ -24,6 +24,7 @@ from gateway.edge.health import Health
 from gateway.edge.metrics import MetricsPage
 from gateway.edge.protocol import make_protocol
 from gateway.edge.request import Application, Head, Receive, Scope, Send
+from gateway.edge.uvicorn_config import uvicorn_config
 
 logger = logging.getLogger("sluice.edge")
 
@@ -84,22 +85,7 @@ async def ops_listening(ops: Ops, listener: socket.socket | None) -> AsyncIterat
     if listener is None:
         yield
         return
-    server = _Server(
-        uvicorn.Config(
-            ops,
-            http=make_protocol(),
-            ws="none",
-            lifespan="off",
-            loop="none",
-            interface="asgi3",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=_STOP_S,
-        )
-    )
+    server = _Server(uvicorn_config(ops, make_protocol(), _STOP_S))
     with listener:
         task = asyncio.create_task(server.serve(sockets=[listener]))
         host, port = listener.getsockname()[:2]

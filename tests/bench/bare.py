@@ -14,6 +14,8 @@ from typing import Any
 import uvicorn
 import uvloop
 
+from gateway.edge.uvicorn_config import uvicorn_config
+
 _BODY = (
     b'{"ok":true,"key":"a0000000-0000-4000-a000-000000000001","event_id":"01900000-0000-7000-8000-000000000000"'
     b',"stream_id":"1-0","length":1}'
@@ -42,19 +44,7 @@ async def answer(
 
 async def serve() -> None:
     """As gateway/app.py sets uvicorn up, but for the gateway's own framing."""
-    config = uvicorn.Config(
-        answer,
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        loop="none",
-        interface="asgi3",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-    )
+    config = uvicorn_config(answer, "httptools")
     with socket.socket(fileno=int(os.environ["SLUICE_LISTEN_FD"])) as listening:
         await uvicorn.Server(config).serve(sockets=[listening])
 

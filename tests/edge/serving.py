@@ -23,6 +23,7 @@ import uvicorn
 from gateway.app import gateway
 from gateway.config import Config
 from gateway.edge.protocol import make_protocol
+from gateway.edge.uvicorn_config import uvicorn_config
 
 START_S = 30.0
 STOP_S = 30.0
@@ -47,23 +48,10 @@ async def serving(config: Config) -> AsyncIterator[Served]:
     stopping = asyncio.Event()
     with _listening() as listening:
         async with gateway(config, stopping) as application:
-            server = _Server(
-                uvicorn.Config(
-                    application,
-                    http=make_protocol(
-                        config.headers_max, config.header_bytes_max, body_timeout_s=config.body_timeout_s
-                    ),
-                    ws="none",
-                    lifespan="off",
-                    interface="asgi3",
-                    access_log=False,
-                    log_config=None,
-                    server_header=False,
-                    date_header=False,
-                    proxy_headers=False,
-                    timeout_graceful_shutdown=int(config.shutdown_s),
-                ),
+            protocol = make_protocol(
+                config.headers_max, config.header_bytes_max, body_timeout_s=config.body_timeout_s
             )
+            server = _Server(uvicorn_config(application, protocol, int(config.shutdown_s)))
             task = asyncio.create_task(server.serve(sockets=[listening]))
             served = Served(listening.getsockname()[1], config.postgres_url)
             try:
