@@ -6,6 +6,7 @@ dicts, lists, strings, ints, finite floats, bools and None, so nobody can change
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
@@ -49,6 +50,9 @@ def read(document: object, report: Report) -> object:
 
 
 def _decoded(text: bytes, report: Report) -> object:
+    if text.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)):
+        report.add("invalid_json", "", "A byte order mark comes first; save the text as UTF-8 without one.")
+        return UNREADABLE
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:

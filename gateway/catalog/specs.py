@@ -70,11 +70,10 @@ class RevisionMismatch:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The deployed document as it was sent, not yet parsed; `digest` ignores white space."""
+    """The deployed document as it was sent, not yet parsed."""
 
     revision: int
     document: bytes
-    digest: bytes
 
 
 class InvalidSpec(CatalogError):
@@ -113,7 +112,7 @@ async def deploy(
         revision = current.revision if current else 0
         if expect_revision is not None and expect_revision != revision:
             return RevisionMismatch(revision)
-        if current is not None and current.digest == digest:
+        if current is not None and digest_of(current.document) == digest:
             return Accepted(revision, changed=False)
         if current is not None and not force:
             conflicts = await _remove(conn, tenant_id, current, document, parsed)
@@ -129,7 +128,7 @@ async def stored(database: Database, tenant_id: UUID) -> Stored | None:
     """What is deployed; None where the tenant has no spec."""
     async with connection(database) as conn:
         row = await conn.fetchrow(statement("current_spec"), tenant_id)
-    return Stored(row["revision"], row["document"], row["digest"]) if row else None
+    return Stored(row["revision"], row["document"]) if row else None
 
 
 async def current_revision(database: Database, tenant_id: UUID) -> int:
@@ -177,8 +176,9 @@ async def _with_secrets(database: Database, tenant_id: UUID, document: bytes) ->
 
 
 def digest_of(document: bytes) -> bytes:
-    """SHA-256 of a JSON document without the white space between its tokens."""
-    return hashlib.sha256(msgspec.json.format(document, indent=-1)).digest()
+    """SHA-256 of a spec without the white space between its tokens, wrapped as `{"spec": {…}}` or not."""
+    spec = msgspec.json.decode(document, type=dict[str, msgspec.Raw]).get("spec", document)
+    return hashlib.sha256(msgspec.json.format(bytes(spec), indent=-1)).digest()
 
 
 def closed(spec: Spec, following: Spec) -> Spec:

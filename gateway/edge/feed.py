@@ -13,7 +13,16 @@ from functools import partial
 
 from gateway.catalog.model import Principal
 from gateway.edge import cloud_events, render, respond
-from gateway.edge.follow import NDJSON, SSE, in_one_line, more, start_stream, until_gone, wanted_stream
+from gateway.edge.follow import (
+    NDJSON,
+    SSE,
+    in_one_line,
+    more,
+    start_stream,
+    stream_head,
+    until_gone,
+    wanted_stream,
+)
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import PAGE_EVENTS_MAX
 from gateway.edge.request import Head, Receive, Refused, Scope, Send
@@ -54,13 +63,17 @@ class Feed:
     async def feed(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         """In the form that `Accept` asks for. Raises Refused."""
         head, head_only = Head(scope), scope["method"] == "HEAD"
-        form = wanted_stream(head.get(b"accept"), (SSE, NDJSON, cloud_events.BATCH))
+        form = wanted_stream(head.joined(b"accept"), (SSE, NDJSON, cloud_events.BATCH))
         resumed = head.get(b"last-event-id") if form == SSE else None
         asked = await self._asked(principal, Parameters(scope["query_string"]), resumed)
-        if form == SSE and not head_only:
+        if head_only and form is not None and form != cloud_events.BATCH:
+            await self._stream_page(asked.wanted, asked.after, 1)
+            await stream_head(send, form)
+            return
+        if form == SSE:
             await self._sse(asked, receive, send)
             return
-        if form == NDJSON and not head_only:
+        if form == NDJSON:
             await self._ndjson(asked, receive, send)
             return
         page = await self._page_or_wait(asked, 0 if head_only else asked.wait_s, receive)

@@ -7,6 +7,7 @@ committed, in order and without a gap: the next page begins where the last one e
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from gateway.edge import render, respond
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import (
+    PAGE_EVENTS_MAX,
     Subject,
     is_strong,
     never_written,
@@ -35,14 +37,28 @@ _EVENTS_A_PAGE = 500
 # A comment now and then keeps proxies from closing a quiet stream, and finds out who has gone.
 _HEARTBEAT_S = 15.0
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+_WEIGHT = re.compile(rb"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
 def wanted_stream(accept: bytes | None, offered: Sequence[bytes] = (SSE, NDJSON)) -> bytes | None:
-    """The media type beside JSON that `Accept` asks for, if it asks for one; the first where for several."""
+    """The media type beside JSON that `Accept` asks for, if it asks for one and likes JSON no better; the
+    first where it likes several alike."""
     if accept is None or accept in (b"*/*", b"application/json"):
         return None
-    asked = {part.partition(b";")[0].strip().lower() for part in accept.split(b",")}
-    return next((each for each in offered if each in asked), None)
+    likes = dict(map(_liked, accept.split(b",")))
+    best = max(offered, key=lambda each: likes.get(each, 0.0))
+    liked = likes.get(best, 0.0)
+    return best if liked and liked >= likes.get(b"application/json", 0.0) else None
+
+
+def _liked(part: bytes) -> tuple[bytes, float]:
+    """A media type, and how well it is liked: 0 is not at all (RFC 9110 section 12.4.2)."""
+    media, *parameters = part.lower().split(b";")
+    for parameter in parameters:
+        name, _, value = parameter.partition(b"=")
+        if name.strip() == b"q" and _WEIGHT.fullmatch(value.strip()):
+            return media.strip(), float(value)
+    return media.strip(), 1.0
 
 
 class Follow:
@@ -50,13 +66,16 @@ class Follow:
         self._log = log
         self._stopping = stopping
 
-    async def ndjson(self, subject: Subject, query: Parameters, send: Send) -> None:
+    async def ndjson(self, subject: Subject, query: Parameters, send: Send, *, head_only: bool) -> None:
         """The events asked for, one a line, to where the stream ends now; without a `limit`, all of them."""
         wanted, strong = read_range(subject, query, VERSION_MAX), is_strong(query)
         await wait_for_length(self._log, subject, query)
         page = await self._page(wanted, strong)
         if page.length == 0 and not subject.singleton:
             raise Refused(never_written(subject))
+        if head_only:
+            await stream_head(send, NDJSON)
+            return
         await start_stream(send, NDJSON)
         rest: Range | None = wanted
         while rest is not None and page.events:
@@ -67,11 +86,20 @@ class Follow:
         await send({"type": "http.response.body", "body": b""})
 
     async def sse(
-        self, subject: Subject, query: Parameters, head: Head, receive: Receive, send: Send
+        self,
+        subject: Subject,
+        query: Parameters,
+        head: Head,
+        receive: Receive,
+        send: Send,
+        *,
+        head_only: bool,
     ) -> None:
-        """From `from`, or after `Last-Event-ID`, and then whatever comes, until one side goes."""
-        following = query.integer("from", 1, 1, VERSION_MAX)
+        """From `from`, or after `Last-Event-ID`, and then whatever comes, until one side goes: no `limit`
+        ends it, but one that can't be read is refused."""
+        following = read_range(subject, query, PAGE_EVENTS_MAX).first
         query.choice("order", ("asc",), "asc")
+        is_strong(query)
         resumed = head.get(b"last-event-id")
         if resumed is not None:
             following = _resumed(resumed) + 1
@@ -79,6 +107,9 @@ class Follow:
         page = await self._page(Range(subject.stream, following))
         if page.length == 0 and not subject.singleton:
             raise Refused(never_written(subject))
+        if head_only:
+            await stream_head(send, SSE)
+            return
         await start_stream(send, SSE)
         with self._log.followers.follow(subject.stream) as follower:
             gone = asyncio.get_running_loop().create_task(until_gone(receive, follower.wake))
@@ -163,6 +194,12 @@ async def until_gone(receive: Receive, wake: Callable[[], None]) -> None:
 async def start_stream(send: Send, media_type: bytes) -> None:
     headers = [(b"content-type", media_type), (b"cache-control", b"no-cache"), respond.API_VERSION]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def stream_head(send: Send, media_type: bytes) -> None:
+    """The whole answer to a HEAD."""
+    await start_stream(send, media_type)
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def more(send: Send, body: bytes) -> None:

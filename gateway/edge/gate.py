@@ -147,7 +147,7 @@ class Gate:
             subject = known or await self._aliases.subject(principal, aggregate_type, key)
             send = located(send, aggregate_type, subject.stream.key)
         else:
-            subject = self._reads.subject(principal, aggregate_type, key)
+            subject = await self._reads.stored(principal, aggregate_type, key)
         query = Parameters(scope["query_string"])
         if count == 2:
             read = await self._states.state(subject, query, head.joined(b"if-none-match"))
@@ -166,11 +166,11 @@ class Gate:
         self, subject: Subject, query: Parameters, head: Head, receive: Receive, send: Send, head_only: bool
     ) -> None:
         """A page, or a stream where `Accept` asks for one."""
-        streamed = None if head_only else wanted_stream(head.get(b"accept"))
+        streamed = wanted_stream(head.joined(b"accept"))
         if streamed == SSE:
-            await self._follow.sse(subject, query, head, receive, send)
+            await self._follow.sse(subject, query, head, receive, send, head_only=head_only)
         elif streamed == NDJSON:
-            await self._follow.ndjson(subject, query, send)
+            await self._follow.ndjson(subject, query, send, head_only=head_only)
         else:
             await respond.answer_read(send, await self._reads.events(subject, query), head_only)
 

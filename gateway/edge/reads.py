@@ -17,7 +17,7 @@ from gateway.events import Page, Recorded, Stream
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.reader import VERSION_MAX, Range
-from spec.identifiers import GLOBAL, canonicalize
+from spec.identifiers import GLOBAL, canonicalize, is_name
 
 PAGE_EVENTS_DEFAULT = 100
 PAGE_EVENTS_MAX = 1000
@@ -78,6 +78,24 @@ class Reads:
         singleton = canonical == GLOBAL or canonical in singletons
         return Subject(stream, deployed, singleton, aliased, self._log.rewinds(stream.tenant))
 
+    async def stored(self, principal: Principal, aggregate_type: str, key: str | None) -> Subject:
+        """The same, and what is stored stays readable: also where the spec no longer declares its type, or
+        the singleton that it is. Raises Refused."""
+        try:
+            return self.subject(principal, aggregate_type, key)
+        except Refused:
+            deployed = self._catalog.deployed(principal.tenant.id)
+            if deployed is None or key is None or not is_name(aggregate_type):
+                raise
+            canonical = canonicalize(key, deployed.spec.singletons) or (key if is_name(key) else None)
+            if canonical is None:
+                raise
+            stream = Stream(principal.tenant.id.bytes, aggregate_type, canonical)
+            rewinds = self._log.rewinds(stream.tenant)
+            if not (await self._page(Range(stream, limit=0))).length:
+                raise
+            return Subject(stream, deployed, singleton=False, aliased=False, rewinds=rewinds)
+
     async def length(self, subject: Subject, query: Parameters) -> ReadAnswer:
         """0 for a well-formed id never written."""
         await wait_for_length(self._log, subject, query)
@@ -124,9 +142,9 @@ class Reads:
             )
         return ReadAnswer(b'{"ok":true,"event":%b}' % render.event_json(page.events[0]))
 
-    async def _page(self, wanted: Range, query: Parameters) -> Page:
+    async def _page(self, wanted: Range, query: Parameters | None = None) -> Page:
         try:
-            return await self._log.page(wanted, strong=is_strong(query))
+            return await self._log.page(wanted, strong=query is not None and is_strong(query))
         except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
 

@@ -177,6 +177,14 @@ def test_a_text_that_is_no_json_is_a_fault(text: bytes | str) -> None:
     assert [(fault.code, fault.pointer) for fault in found] == [("invalid_json", "")]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_named(encoding: str) -> None:
+    found = parse('{"aggregate_types": {}}'.encode(encoding))
+    assert isinstance(found, Faults)
+    assert [fault.code for fault in found] == ["invalid_json"]
+    assert "byte order mark" in found[0].error
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, b'{"a":' * 50_000])
 def test_a_text_that_is_deeper_than_python_reads_is_too_deep(text: bytes | str) -> None:
     found = parse(text)

@@ -56,7 +56,15 @@ async def test_accept_is_read_as_a_list_of_media_types(client: httpx.AsyncClient
     for accept in ("application/x-ndjson", "APPLICATION/X-NDJSON; q=1", "text/html, application/x-ndjson"):
         response = await client.get("/order/global/events", headers={"accept": accept})
         assert response.headers["content-type"] == "application/x-ndjson"
-    for accept in ("*/*", "application/json", "text/html", ""):
+    for accept in (
+        "*/*",
+        "application/json",
+        "text/html",
+        "",
+        "application/x-ndjson;q=0",
+        "application/x-ndjson; q=0.1, application/json;q=0.9",
+        "application/json, text/event-stream;v=1;Q=0.5",
+    ):
         response = await client.get("/order/global/events", headers={"accept": accept})
         assert response.headers["content-type"] == "application/json"
 

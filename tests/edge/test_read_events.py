@@ -85,7 +85,7 @@ async def test_a_page_holds_the_length_of_the_whole_stream(client: httpx.AsyncCl
 async def test_a_parameter_that_cannot_be_read_is_refused(
     client: httpx.AsyncClient, query: str, name: str
 ) -> None:
-    for accept in ("*/*", "application/x-ndjson"):
+    for accept in ("*/*", "application/x-ndjson", "text/event-stream"):
         response = await client.get(f"/order/global/events?{query}", headers={"accept": accept})
         refused(response, 422, "invalid_field", name)
 

@@ -123,6 +123,22 @@ async def test_head_answers_as_get_does_without_the_body(client: httpx.AsyncClie
         assert headed.headers == got.headers, path
 
 
+async def test_head_of_a_stream_is_its_header_alone(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    await appended(client, "order", key, "was_noted")
+    for path in (f"/order/{key}/events", "/config/global/events", "/_/feed"):
+        for form in ("application/x-ndjson", "text/event-stream"):
+            asked = {"accept": form}
+            async with client.stream("GET", path, headers=asked) as got:
+                headed = await client.head(path, headers=asked)
+                assert (headed.status_code, headed.content) == (200, b""), path
+                framing = {"transfer-encoding": "chunked"}
+                assert {**headed.headers, **framing} == dict(got.headers), path
+    for form in ("application/x-ndjson", "text/event-stream"):
+        headed = await client.head(f"/order/{new_id()}/events", headers={"accept": form})
+        assert (headed.status_code, headed.content) == (404, b"")
+
+
 async def test_head_is_refused_as_get_is(client: httpx.AsyncClient) -> None:
     for path in (f"/order/{new_id()}", "/nope/global", "/order/nope", "/order/global?at=x", "/_/nothing"):
         got, headed = await client.get(path), await client.head(path)

@@ -115,7 +115,7 @@ async def test_a_spec_may_be_wrapped(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_same_spec_again_changes_nothing(client: httpx.AsyncClient) -> None:
-    for text in (json.dumps(SPEC), json.dumps(SPEC, indent=4)):
+    for text in (json.dumps(SPEC), json.dumps(SPEC, indent=4), json.dumps({"spec": SPEC})):
         response = await client.put("/_/spec", content=text.encode(), headers=JSON)
         assert (response.status_code, response.json()["revision"]) == (200, 1)
 
@@ -219,13 +219,25 @@ async def test_what_is_stored_stands_in_the_way_of_its_removal(client: httpx.Asy
     assert (await append(client, "order", new_id(), "was_noted")).status_code == 201
 
 
-async def test_force_removes_it_all_the_same_and_what_is_stored_comes_back_with_it(
+async def test_force_removes_it_all_the_same_and_what_is_stored_stays_readable(
     client: httpx.AsyncClient,
 ) -> None:
     key = new_id()
     await appended(client, "order", key, "was_placed", {"a": 1})
-    assert (await client.put("/_/spec?force=true", json=without_type("order"))).status_code == 200
-    refused(await client.get(f"/order/{key}"), 404, "unknown_aggregate_type", "type")
+    await appended(client, "config", "stripe_webhook", "was_changed", {"b": 2})
+    smaller = {**without_type("order"), "target_types": ["user"], "singletons": []}
+    assert (await client.put("/_/spec?force=true", json=smaller)).status_code == 200
+    refused(await append(client, "order", key, "was_placed"), 404, "unknown_aggregate_type", "type")
+    refused(await append(client, "config", "stripe_webhook", "was_changed"), 422, "invalid_identifier", "key")
+    for path, data in ((f"/order/{key.upper()}", {"a": 1}), ("/config/stripe_webhook", {"b": 2})):
+        assert (await client.get(path)).json()["data"] == data
+        assert (await client.get(f"{path}/length")).json() == {"ok": True, "length": 1}
+        assert (await client.get(f"{path}/events")).json()["events"][0]["data"] == data
+        assert (await client.get(f"{path}/events/1")).json()["event"]["data"] == data
+        assert (await client.get(f"{path}/aliases")).json()["aliases"] == []
+    for path in (f"/order/{new_id()}", "/order/global", "/order/global/length"):
+        refused(await client.get(path), 404, "unknown_aggregate_type", "type")
+    refused(await client.get("/config/main_webhook/length"), 422, "invalid_identifier", "key")
     assert (await client.put("/_/spec", json=SPEC)).json()["revision"] == 3
     assert (await client.get(f"/order/{key}")).json()["data"] == {"a": 1}
 
