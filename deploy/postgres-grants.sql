@@ -34,7 +34,8 @@ GRANT SELECT, INSERT ON source_scope, source_key TO sluice_gateway;
 GRANT SELECT ON source_map TO sluice_gateway;
 
 -- Raw deliveries of webhooks: written, settled by a replay, ended once they are old.
-GRANT SELECT, INSERT, UPDATE (verdict, reason, error, event_id), DELETE ON webhook_delivery TO sluice_gateway;
+GRANT SELECT, INSERT, UPDATE (verdict, reason, error, event_id, body, body_bytes), DELETE
+    ON webhook_delivery TO sluice_gateway;
 
 -- Names are given and retired; none is deleted, and none is changed but for being retired.
 GRANT SELECT, INSERT, UPDATE (retired) ON alias TO sluice_gateway;

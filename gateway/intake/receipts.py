@@ -95,4 +95,11 @@ def _row(receipt: Receipt, row_id: bytes, item: Item, request: Request | None) -
         took_ms=int((time.perf_counter() - receipt.begun) * 1000),
         secret=receipt.secret,
         request=request,
+        body_in_event=verdict == "accepted" and request is not None and _event_has_body(receipt),
     )
+
+
+def _event_has_body(receipt: Receipt) -> bool:
+    """Whether the data of its one event begin with its body as it came: neither mapped nor made of a form's
+    parameters (normalize.py)."""
+    return receipt.place.source.data is None and not receipt.batch and not receipt.request.is_form

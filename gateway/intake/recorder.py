@@ -78,8 +78,7 @@ class Recorder:
         expire_at = time.monotonic() + EXPIRE_EVERY_S
         while True:
             try:
-                if self._waiting:
-                    await self._write()
+                await self._write_all()
                 if time.monotonic() >= expire_at:
                     expire_at = time.monotonic() + EXPIRE_EVERY_S
                     now_ms = time.time_ns() // 1_000_000
@@ -95,8 +94,7 @@ class Recorder:
     async def flush(self) -> None:
         """Writes what is left, if Postgres answers."""
         try:
-            while self._waiting:
-                await self._write()
+            await self._write_all()
         except PostgresTrouble as trouble:
             logger.warning("webhook_copies_wait", extra={"why": str(trouble)})
 
@@ -106,6 +104,11 @@ class Recorder:
                 await self._some.wait()
         except TimeoutError:
             return
+
+    async def _write_all(self) -> None:
+        """All that waits by now: what comes meanwhile comes together first."""
+        for _ in range(0, len(self._waiting), ROWS_MAX):
+            await self._write()
 
     async def _write(self) -> None:
         rows = [self._waiting[n] for n in range(min(len(self._waiting), ROWS_MAX))]

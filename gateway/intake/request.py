@@ -51,6 +51,9 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     def has(self, name: str) -> bool:
         return name.encode() in self._last
 
+    def has_any(self, names: frozenset[bytes]) -> bool:
+        return not names.isdisjoint(self._last)
+
     def one(self, name: str, bytes_max: int = HEADER_BYTES_MAX) -> bytes | None:
         """The value of a header, None if it is absent. Raises BadHeader: a signature can't hang on it."""
         raw = name.encode()

@@ -52,9 +52,11 @@ def sluice(hooks: Hooks, postgres_url: str, redis_url: str) -> Beside:
 async def test_what_came_is_listed_and_shown_as_it_came(
     hooks: Hooks, sluice: Beside, outbox: asyncpg.Pool
 ) -> None:
-    told = await hooks.taken("github", b'{"n":  1}', "dlv_1", x_github_event="push", authorization="Bearer x")
-    await hooks.taken("github", b'{"n":  1}', "dlv_1")
-    await kept(outbox, hooks, 2)
+    body = b'{"n":  1}\r\n'
+    told = await hooks.taken("github", body, "dlv_1", x_github_event="push", authorization="Bearer x")
+    await hooks.taken("github", body, "dlv_1")
+    first, _ = await kept(outbox, hooks, 2)
+    assert (first["body"], first["body_bytes"]) == (None, len(body)), "its event has it"
     newest, oldest = (await sluice("list", "--json")).json
     assert (newest["verdict"], oldest["verdict"]) == ("duplicate", "accepted")
     assert oldest["event_id"] == newest["event_id"] == told["event_id"]
@@ -64,7 +66,7 @@ async def test_what_came_is_listed_and_shown_as_it_came(
     ]
     assert (await sluice("list", "--json", "--source", "stripe")).json == []
     shown = (await sluice("show", oldest["id"], "--json")).json
-    assert shown["request"]["body"] == '{"n":  1}'
+    assert shown["request"]["body"] == body.decode()
     assert shown["request"]["target"] == hooks.path("github")
     headers = dict(shown["request"]["headers"])
     assert headers["x-github-event"] == "push"
@@ -112,9 +114,15 @@ async def test_a_replay_of_an_event_is_that_event_unless_another_one_is_asked_fo
     await kept(outbox, hooks, 1)
     (same,) = (await sluice("replay", "evt_1", "--json")).json
     assert (same["event_id"], same["duplicate"]) == (first["event_id"], True)
+    mapped = {**SOURCES["stripe"], "data": {"of": "$.body.id"}}
+    assert (await hooks.deploy(declared(stripe=mapped))).status_code == 200
     (other,) = (await sluice("replay", "evt_1", "--again", "--json")).json
     assert other["duplicate"] is False
-    assert [event["id"] for event in await hooks.events()] == [first["event_id"], other["event_id"]]
+    events = await hooks.events()
+    assert [event["id"] for event in events] == [first["event_id"], other["event_id"]]
+    assert events[-1]["data"] == {"of": "evt_1"}
+    shown = (await sluice("show", "evt_1", "--json")).json
+    assert json.loads(shown["request"]["body"]) == {"id": "evt_1"}, "as it came, whatever its newest event is"
 
 
 async def test_an_id_that_several_sources_gave_is_not_guessed_at(

@@ -74,6 +74,16 @@ async def test_what_is_kept_soon_and_at_once_comes_back_as_it_came(pool: asyncpg
         assert found.shown["received_at"].endswith(f"{at_ms % 1000:03}Z")
 
 
+async def test_headers_that_an_earlier_release_wrote_are_read(pool: asyncpg.Pool) -> None:
+    old = row("a")
+    await store.keep_soon(pool, [old])
+    await pool.execute("UPDATE webhook_delivery SET headers = $1", b'[["x-n","\xc3\xa9"]]')
+    found = await store.stored(pool, TENANT, old.id)
+    assert found is not None
+    assert found.request is not None
+    assert found.request.headers == ((b"x-n", b"\xe9"),)
+
+
 async def test_what_was_written_although_no_answer_came_is_there_once(pool: asyncpg.Pool) -> None:
     first, second = row("a"), row("b")
     await store.keep_soon(pool, [first])
