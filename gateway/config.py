@@ -52,7 +52,7 @@ class Config:
     body_timeout_s: float = 30.0
     append_deadline_s: float = 10.0
     read_deadline_s: float = 5.0
-    sequence_appends_max: int = 96
+    sequence_appends_max: int = 250
     sequence_bytes_max: int = MIB
     commit_rows_max: int = 500
     inflight_events_max: int = 10_000
@@ -258,7 +258,7 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
     (
         "sequence_appends_max",
         _integer(1, 1000),
-        "Appends a script call: it blocks Redis for about a millisecond.",
+        "Appends a script call: it blocks Redis for a few milliseconds.",
     ),
     ("sequence_bytes_max", _integer(KIB, 64 * MIB), "Bytes a script call, for the same reason."),
     (

@@ -29,6 +29,7 @@ from gateway.log.limits import Limits
 from gateway.log.notices import EpochChanges, Outage
 from gateway.log.pacing import Crowd
 from gateway.log.partition import Partition, partition_of
+from gateway.log.pending import Waiter
 from gateway.log.postgres import DIRECT, REDIS, Instance, Postgres, PostgresTrouble
 from gateway.log.reach import Reach
 from gateway.log.reader import Range, Reader
@@ -145,6 +146,10 @@ class Log:
     def append(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, at the latest when the append's deadline has passed."""
         return self._lane_for(append.stream.tenant).sequencer.submit(append)
+
+    def append_each(self, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:
+        """Many appends of one tenant, each with who is told its outcome. None of them waits for another."""
+        self._lane_for(tenant).sequencer.submit_each(asked)
 
     async def settled(self, retry: Retry) -> Appended | Mismatch | None:
         """The receipt of an append that is committed already, whatever the spec says of it by now; None when

@@ -5,10 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from gateway.events import Append, NotCommitted, Outcome, OutcomeUnknown
 from gateway.log.limits import Limits
 from gateway.telemetry.steps import Link
+
+# A gateway that stops looks that often whether every append has its outcome.
+_DRAINED_EVERY_S = 0.01
+
+
+class Waiter(Protocol):
+    """Who is told an append's outcome: a future, or one of many for whom futures would cost too much."""
+
+    def done(self) -> bool:
+        """Whether it was told, or does not want to be any more."""
+
+    def set_result(self, outcome: Outcome, /) -> None:
+        """Must return at once, and do no more than take note."""
 
 
 class Pending:
@@ -24,13 +38,13 @@ class Pending:
         "again",
         "append",
         "deadline",
-        "future",
         "hint",
         "in_doubt",
         "number",
         "sent",
         "span",
         "told",
+        "waiter",
     )
 
     def __init__(
@@ -38,13 +52,13 @@ class Pending:
         append: Append,
         number: int,
         deadline: float,
-        future: asyncio.Future[Outcome],
+        waiter: Waiter,
         told: Callable[[Outcome], None],
     ) -> None:
         self.append = append
         self.number = number  # order of admission in this gateway
         self.deadline = deadline  # on the loop's clock
-        self.future = future
+        self.waiter = waiter
         self.hint = ""  # head in Postgres of a stream that Redis does not have: '<as of>:<head>'
         self.in_doubt = False
         self.again = False
@@ -54,18 +68,18 @@ class Pending:
 
     @property
     def done(self) -> bool:
-        return self.future.done()
+        return self.waiter.done()
 
     def resolve(self, outcome: Outcome) -> None:
-        if not self.future.done():
-            self.future.set_result(outcome)
+        if not self.waiter.done():
+            self.waiter.set_result(outcome)
             self.told(outcome)
 
     def resolve_at(self, first_version: int) -> bool:
         """It was committed at this version; whether anybody still waited for that."""
-        if self.future.done():
+        if self.waiter.done():
             return False
-        self.future.set_result(self.append.committed_at(first_version))
+        self.waiter.set_result(self.append.committed_at(first_version))
         return True
 
     def expire(self) -> None:
@@ -97,9 +111,8 @@ class Outstanding(deque[Pending]):
 
     async def drained(self) -> None:
         """Returns when every one has its outcome."""
-        waiting = [pending.future for pending in self if not pending.done]
-        if waiting:
-            await asyncio.wait(waiting)
+        while self.unsettled:  # noqa: ASYNC110 - an event would cost each append, and this is waited for once
+            await asyncio.sleep(_DRAINED_EVERY_S)
 
 
 class Queue(deque[Pending]):

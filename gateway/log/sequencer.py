@@ -23,7 +23,7 @@ from gateway.log.identities import ClaimedByAnother, Claims, Original, look_up
 from gateway.log.limits import Limits
 from gateway.log.pacing import Crowd, Pace
 from gateway.log.partition import Partition
-from gateway.log.pending import Outstanding, Pending, Queue
+from gateway.log.pending import Outstanding, Pending, Queue, Waiter
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.log.scripts import NotRun, RedisTrouble, Scripts
 from gateway.log.sequenced import Commits, Sequenced
@@ -80,21 +80,29 @@ class Sequencer:
     def submit(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, in time: by the deadline it says at least that it does not know."""
         future: asyncio.Future[Outcome] = self._loop.create_future()
+        self._take_on(append, future, self._loop.time() + self._limits.append_deadline_s)
+        return future
+
+    def submit_each(self, asked: Iterable[tuple[Append, Waiter]]) -> None:
+        """In this order. Each waiter is told as `submit`'s future is, perhaps before this returns."""
         deadline = self._loop.time() + self._limits.append_deadline_s
-        pending = Pending(append, next(self._numbers), deadline, future, self._told)
+        for append, waiter in asked:
+            self._take_on(append, waiter, deadline)
+
+    def _take_on(self, append: Append, waiter: Waiter, deadline: float) -> None:
+        pending = Pending(append, next(self._numbers), deadline, waiter, self._told)
         if self._partition.halted is not None:
             pending.resolve(NotCommitted(self._partition.halted, retry_after_s=30))
-            return future
+            return
         if self._queue.size_bytes >= self._limits.queue_bytes_max:
             pending.resolve(NotCommitted("too many appends are waiting on this gateway"))
-            return future
+            return
         if self._tracing is not None:
             pending.span = self._tracing.current()
         self._queue.put(pending)
         self.outstanding.append(pending)
         if not self._work.is_set():
             self._work.set()
-        return future
 
     def requeue(self, pendings: Iterable[Pending]) -> None:
         """Back into the queue, in the order of admission."""

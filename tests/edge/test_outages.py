@@ -182,11 +182,14 @@ async def test_after_a_line_that_is_not_settled_later_lines_of_its_aggregate_are
         bulk_line(other, 1),
         bulk_line("nope"),
         bulk_line(key, 3),
+        *[bulk_line(key, 4)] * 1_000,
     )
     stand.servers.postgres.resume()
-    assert [each["line"] for each in told] == [1, 2, 3, 4, 5]
+    assert [each["line"] for each in told] == list(range(1, 1_006))
     assert told[0]["status"] in (503, 504)
-    assert [(told[n]["status"], told[n]["code"]) for n in (1, 4)] == [(503, "not_committed")] * 2
+    assert [(told[n]["status"], told[n]["code"]) for n in (1, *range(4, 1_005))] == [
+        (503, "not_committed")
+    ] * 1_002
     assert told[2]["status"] in (503, 504)
     assert told[3]["code"] == "invalid_identifier"
 
@@ -195,5 +198,4 @@ async def test_after_a_line_that_is_not_settled_later_lines_of_its_aggregate_are
 
     await until(settled, 20)
     data = [event["data"] for event in (await client.get(f"/order/{key}/events")).json()["events"]]
-    assert 2 not in data
-    assert 3 not in data
+    assert not {2, 3, 4} & set(data)

@@ -15,8 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("gateway/log", "gateway/edge", "gateway/registry")
 ELSEWHERE = (
-    "announcements", "cluster", "evictor", "follow", "bulk", "reader", "followers", "openapi", "ops", "specs",
-    "states", "system", "children", "public_to_hash", "resolver", "transfer",
+    "announcements", "cluster", "evictor", "follow", "bulk", "bulk_run", "reader", "followers", "openapi",
+    "ops", "specs", "states", "system", "children", "public_to_hash", "resolver", "transfer",
 )  # fmt: skip
 """What no single append passes, or none over a single Redis, as scenes have it: the rig has clusters."""
 NAMING = "gateway.registry."

@@ -36,7 +36,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "SLUICE_REDIS_TIMEOUT_S": ("0.3", "0.5", "2"),
     "SLUICE_IDENTITY_WINDOW": ("20", "300", "20000"),
     "SLUICE_INFLIGHT_EVENTS_MAX": ("20", "200", "10000"),
-    "SLUICE_SEQUENCE_APPENDS_MAX": ("2", "16", "96"),
+    "SLUICE_SEQUENCE_APPENDS_MAX": ("2", "16", "250"),
     "SLUICE_COMMIT_ROWS_MAX": ("20", "500"),
     "SLUICE_JOURNAL_KEEP_S": ("0", "1", "600"),
     "SLUICE_STREAM_TAIL": ("2", "8", "256"),

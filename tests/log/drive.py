@@ -37,7 +37,7 @@ from gateway.log.scripts import RedisTrouble
 
 ACTOR = "a0000000-0000-4000-a000-000000000001"
 LIMITS = {
-    "sequence_appends_max": 96,
+    "sequence_appends_max": 250,
     "sequence_bytes_max": 1 << 20,
     "commit_rows_max": 500,
     "inflight_events_max": 10_000,
@@ -192,7 +192,8 @@ async def crash(log: Log) -> None:
     for each in log._lanes:
         each.connection.drop()
         for pending in each.sequencer.outstanding:
-            pending.future.cancel()
+            assert isinstance(pending.waiter, asyncio.Future)
+            pending.waiter.cancel()
     log._help_connection.drop()
 
 
