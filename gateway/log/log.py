@@ -326,9 +326,7 @@ class Log:
         self._told_missing = bool(missing)
         for lane in self._lanes:
             number = lane.partition.number
-            lane.partition.reach.missed_by = tuple(
-                row["gateway"] for row in told if number in row["partitions"]
-            )
+            lane.partition.reach.heard(tuple(row["gateway"] for row in told if number in row["partitions"]))
         self._changes.kept_by([] if missing else sorted(row["gateway"] for row in told))
 
     def _learn(self, row: Any, known_seq: int) -> None:

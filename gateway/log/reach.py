@@ -13,8 +13,8 @@ class Reach:
     """Told of every look at Redis. Times are on the loop's clock, in seconds."""
 
     __slots__ = (
-        "_answered_at", "_failed", "_lost_after_s", "_steady_after_s", "_steady_since", "_suspected",
-        "missed_by",
+        "_answered_at", "_failed", "_lost_after_s", "_missed_by", "_steady_after_s", "_steady_since",
+        "_suspected",
     )  # fmt: skip
 
     def __init__(self, lost_after_s: float, steady_after_s: float, now: float) -> None:
@@ -24,7 +24,8 @@ class Reach:
         self._failed = 0
         self._suspected = False
         self._steady_since: float | None = None
-        self.missed_by: tuple[str, ...] = ()  # other gateways that can't reach it
+        # Other gateways that can't reach it; None until they were heard.
+        self._missed_by: tuple[str, ...] | None = None
 
     def answered(self, now: float) -> None:
         self._answered_at = now
@@ -42,9 +43,15 @@ class Reach:
         self._suspected = True
 
     def begin_anew(self, now: float) -> None:
-        """Appends have just left this Redis: from here on it has to be steady."""
+        """Appends have just left this Redis: from here on it has to be steady, and others were not heard yet.
+        A gateway that then stands still must not come back before it has heard them."""
+        self._missed_by = None
         if self._steady_since is not None:
             self._steady_since = now
+
+    def heard(self, missed_by: tuple[str, ...]) -> None:
+        """Which other gateways can't reach it."""
+        self._missed_by = missed_by
 
     @property
     def failing(self) -> bool:
@@ -58,4 +65,4 @@ class Reach:
     def steady(self, now: float) -> bool:
         """It has answered long enough, and every other gateway reaches it: appends may go back to it."""
         since = self._steady_since
-        return since is not None and now - since >= self._steady_after_s and not self.missed_by
+        return since is not None and now - since >= self._steady_after_s and self._missed_by == ()

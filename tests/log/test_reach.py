@@ -28,6 +28,7 @@ def test_a_gateway_that_stood_still_takes_no_single_late_look_for_a_loss() -> No
 
 def test_redis_is_steady_once_it_has_answered_for_long_enough_without_a_miss() -> None:
     reach = Reach(1.0, 2.0, now=0.0)
+    reach.heard(())
     assert not reach.steady(9.0), "it has not answered yet"
     reach.answered(10.0)
     reach.answered(11.0)
@@ -45,6 +46,7 @@ def test_redis_has_to_be_steady_from_when_appends_have_left_it() -> None:
     assert not reach.steady(9.0)
     reach.answered(10.0)
     reach.begin_anew(20.0)
+    reach.heard(())
     assert not reach.steady(21.9)
     assert reach.steady(22.0)
 
@@ -52,15 +54,26 @@ def test_redis_has_to_be_steady_from_when_appends_have_left_it() -> None:
 def test_redis_is_not_steady_while_another_gateway_misses_it() -> None:
     reach = Reach(1.0, 2.0, now=0.0)
     reach.answered(0.0)
-    reach.missed_by = ("host:1:a",)
+    reach.heard(("host:1:a",))
     assert not reach.steady(60.0)
-    reach.missed_by = ()
+    reach.heard(())
+    assert reach.steady(60.0)
+
+
+def test_a_gateway_that_stood_still_hears_the_others_before_it_finds_redis_steady() -> None:
+    reach = Reach(1.0, 2.0, now=0.0)
+    reach.answered(0.0)
+    reach.heard(())
+    reach.begin_anew(5.0)
+    assert not reach.steady(60.0)
+    reach.heard(())
     assert reach.steady(60.0)
 
 
 def test_an_unanswered_call_makes_it_suspect_until_the_next_answer() -> None:
     reach = Reach(1.0, 2.0, now=0.0)
     reach.answered(0.0)
+    reach.heard(())
     reach.suspect()
     assert reach.failing
     assert reach.steady(5.0), "that alone sends nobody away"
