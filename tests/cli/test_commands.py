@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Sluice
+from tests.cli.command import Sluice
 
 NOWHERE = "postgresql://sluice:s3cret@127.0.0.1:9/events"
+
+
+@pytest.fixture
+def unset() -> Sluice:
+    """Each a start from nothing, as a person's is."""
+    return Sluice(fresh=True)
 
 
 def test_help_names_every_command(unset: Sluice) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spec.identifiers import canonicalize
-from tests.cli.conftest import Sluice
+from tests.cli.command import Sluice
 
 UUID = "A0000000-0000-4000-A000-000000000001"
 

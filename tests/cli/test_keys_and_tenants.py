@@ -3,7 +3,7 @@ from __future__ import annotations
 import uuid
 
 from gateway.names import tokens
-from tests.cli.conftest import Sluice
+from tests.cli.command import Sluice
 
 
 def test_a_tenant_is_created_and_listed(sluice: Sluice) -> None:

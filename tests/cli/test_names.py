@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Sluice
+from tests.cli.command import Sluice
 
 KEYS = [f"{n:08}-0000-4000-a000-000000000001" for n in range(4)]
 SPEC: dict[str, Any] = {

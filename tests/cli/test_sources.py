@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Sluice
+from tests.cli.command import Sluice
 
 KEY = "A0000000-0000-4000-A000-000000000001"
 

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from tests.catalog.documents import ORDERS, document, store
-from tests.cli.conftest import Sluice
+from tests.cli.command import Sluice
 
 FAULTY = b'{"agent_types": "user", "aggregate_types": {"Order": {"events": {}}}}'
 KEY = "a0000000-0000-4000-a000-000000000001"

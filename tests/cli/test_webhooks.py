@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from gateway.config import Config
-from tests.cli.conftest import Ran, Sluice
+from tests.cli.command import Ran, Sluice
 from tests.edge.calls import new_client
 from tests.edge.serving import serving
 from tests.edge.webhooks import SOURCES, Hooks, declared, kept, open_hooks, to

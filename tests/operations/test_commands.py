@@ -14,7 +14,7 @@ import pytest
 
 from gateway.log.log import Log
 from gateway.operations.place import Place
-from tests.cli.conftest import Sluice
+from tests.cli.command import Sluice
 from tests.log import drive
 from tests.log.drive import append, appended, new_stream, until
 from tests.operations.filled import fill, p_of
