@@ -187,7 +187,7 @@ async def open_stand(workers: int) -> AsyncIterator[Stand]:
     apart = gateway_cores(workers)
     if apart:
         confine(CORES - apart)
-    with open_folder() as folder:
+    with open_folder(on_disk=True) as folder:
         servers = _durable_servers(folder)
         try:
             await servers.start()

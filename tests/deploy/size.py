@@ -23,7 +23,7 @@ PAYLOAD = b'{"sku":"%b"}' % (b"x" * 282)
 
 
 async def main() -> None:
-    with open_folder() as folder:
+    with open_folder(on_disk=True) as folder:
         servers = servers_in(folder)
         try:
             await servers.start()
