@@ -258,7 +258,7 @@ async def test_the_request_is_read_on_although_nobody_reads_the_answer(child: Ch
         async def is_there() -> bool:
             return await length_of(client, key) == 2
 
-        await until(is_there, 20)
+        await until(is_there)
         connection.read_again()
         answer = await connection.answer(b"POST")
     assert answer is not None

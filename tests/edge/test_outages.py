@@ -85,7 +85,7 @@ async def test_while_postgres_is_silent_an_append_is_unknown_and_a_retry_settles
     async def accepted() -> bool:
         return (await append(client, "order", key, "was_noted", 3, headers)).status_code == 201
 
-    await until(accepted, 20)
+    await until(accepted)
     retried = await append(client, "order", key, "was_noted", 1, event_id=told["event_id"])
     assert retried.status_code in (201, 422)
     events = (await client.get(f"/order/{key}/events")).json()["events"]
@@ -115,7 +115,7 @@ async def test_while_postgres_is_down_reads_that_need_it_are_unavailable(stand: 
     async def accepted() -> bool:
         return (await append(client, "order", key, "was_noted")).status_code == 201
 
-    await until(accepted, 20)
+    await until(accepted)
 
 
 async def test_for_a_moment_without_redis_nothing_is_committed_and_reads_go_on(stand: Stand) -> None:
@@ -145,7 +145,7 @@ async def test_while_redis_is_away_appends_and_reads_go_on_through_postgres(stan
     async def direct() -> bool:
         return await mode(client) == "direct"
 
-    await until(direct, 10)
+    await until(direct)
     for n in range(3):
         headers = {"idempotency-key": f"k{n}"}
         first = await append(client, "order", key, "was_noted", n, headers, previous_length=1 + n)
@@ -163,7 +163,7 @@ async def test_while_redis_is_away_appends_and_reads_go_on_through_postgres(stan
     async def over_redis() -> bool:
         return await mode(client) == "redis"
 
-    await until(over_redis, 10)
+    await until(over_redis)
     await appended(client, "order", key, "was_noted", 9)
     state = await client.get(f"/order/{key}")
     assert state.json()["metadata"]["length"] == 6
@@ -196,6 +196,6 @@ async def test_after_a_line_that_is_not_settled_later_lines_of_its_aggregate_are
     async def settled() -> bool:
         return (await append(client, "order", key, "was_noted", 9)).status_code == 201
 
-    await until(settled, 20)
+    await until(settled)
     data = [event["data"] for event in (await client.get(f"/order/{key}/events")).json()["events"]]
     assert not {2, 3, 4} & set(data)

@@ -148,7 +148,7 @@ async def test_a_verified_delivery_that_can_not_be_committed_is_a_503_and_taken_
         taken.append(await hooks.send("stripe", {"id": "evt_out"}))
         return taken[-1].status_code == 202
 
-    await until(accepted, 30)
+    await until(accepted)
     events = [event for event in await hooks.events() if event["data"]["delivery_id"] == "evt_out"]
     assert [event["id"] for event in events] == [taken[-1].json()["event_id"]]
     assert json.loads(taken[-1].content)["ok"] is True

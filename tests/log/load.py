@@ -41,7 +41,7 @@ class Load:
     async def more(self, count: int) -> None:
         """Returns once so many more appends were acknowledged."""
         goal = self.acknowledged + count
-        await until(lambda: self.acknowledged >= goal, 15)
+        await until(lambda: self.acknowledged >= goal)
 
     @property
     def acknowledged(self) -> int:

@@ -90,7 +90,7 @@ def tenant_in(partition: int) -> bytes:
 
 async def in_redis(*logs: Log) -> None:
     """Until every partition is, for each of the gateways."""
-    await until(lambda: all(each.partition.in_redis for log in logs for each in log._lanes), 20)
+    await until(lambda: all(each.partition.in_redis for log in logs for each in log._lanes))
 
 
 async def epoch_after(epoch: int, partition: Partition) -> None:
@@ -166,7 +166,7 @@ async def test_what_one_gateway_commits_is_announced_to_others(nodes: RedisNodes
         return 5 in heard
 
     with hearing.hearing(heard.append):
-        await until(told, 30)
+        await until(told)
     await _end(tasks)
     for each in clients:
         await each.aclose()

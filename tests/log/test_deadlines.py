@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from gateway.events import Appended, NotCommitted, OutcomeUnknown
+from gateway.log.log import Log
 from gateway.log.scripts import RedisTrouble
 from tests.log.conftest import OpenLog
 from tests.log.drive import (
@@ -23,21 +24,37 @@ from tests.log.drive import (
     lose_replies,
     new_stream,
     opened,
+    time_is_up,
     until,
 )
 from tests.log.invariants import check_invariants
 
-SOON = {"append_deadline_s": 0.3}
+
+def sequenced(log: Log) -> list[None]:
+    """An entry for each call that sequences from now on, once it is over."""
+    calls: list[None] = []
+
+    async def around(proceed: Proceed, name: str, *_: Any) -> Any:
+        try:
+            return await proceed()
+        finally:
+            if name == "sequence":
+                calls.append(None)
+
+    interpose(log._scripts, "run", around)
+    return calls
 
 
 async def test_what_was_never_sequenced_is_not_committed_and_never_appears(
     open_log: OpenLog, place: Place
 ) -> None:
-    log = await open_log(**SOON)
+    log = await open_log()
     gate = hold_script(log, "inspect")
     stream = new_stream()
-    late = await log.append(append(stream))
-    assert isinstance(late, NotCommitted)
+    late = log.append(append(stream))
+    await gate.arrived()
+    time_is_up(log, stream)
+    assert isinstance(await late, NotCommitted)
     gate.open()
     (outcome,) = await appended(log, append(stream))
     assert outcome.first_version == 1
@@ -48,11 +65,13 @@ async def test_what_was_never_sequenced_is_not_committed_and_never_appears(
 async def test_what_waits_behind_a_full_window_is_not_committed_and_never_appears(
     open_log: OpenLog, place: Place
 ) -> None:
-    log = await open_log(inflight_events_max=1, **SOON)
+    log = await open_log(inflight_events_max=1)
     stream = new_stream()
     await opened(log, stream)
     commit, helped = hold_commits(log, stream), hold_help(log)
     sequenced, waiting = log.append(append(stream)), log.append(append(stream))
+    await commit.arrived()
+    time_is_up(log, stream)
     assert isinstance(await sequenced, OutcomeUnknown)
     assert isinstance(await waiting, NotCommitted)
     commit.open()
@@ -66,12 +85,15 @@ async def test_what_waits_behind_a_full_window_is_not_committed_and_never_appear
 async def test_the_outcome_of_a_commit_that_takes_too_long_is_unknown_and_the_commit_goes_on(
     open_log: OpenLog, place: Place
 ) -> None:
-    log = await open_log(**SOON)
+    log = await open_log()
     stream = new_stream()
     await opened(log, stream)
     commit, helped = hold_commits(log, stream), hold_help(log)
     late = append(stream, key=b"k")
-    assert await log.append(late) == OutcomeUnknown(late.append_id)
+    pending = log.append(late)
+    await commit.arrived()
+    time_is_up(log, stream)
+    assert await pending == OutcomeUnknown(late.append_id)
     commit.open()
     helped.open()
     (outcome,) = await appended(log, append(stream, key=b"k"))
@@ -83,14 +105,18 @@ async def test_the_outcome_of_a_call_that_was_carried_out_unanswered_is_unknown(
     open_log: OpenLog, place: Place
 ) -> None:
     """Its second try finds the first one sequenced: by then it must not say that nothing was written."""
-    log = await open_log(**SOON)
+    log = await open_log()
     stream = new_stream()
     await appended(log, append(stream))
     hold_commits(log, stream)
     helped = hold_help(log)
     lose_replies(log, "sequence")
+    tries = sequenced(log)
     late = append(stream)
-    assert await log.append(late) == OutcomeUnknown(late.append_id)
+    pending = log.append(late)
+    await until(lambda: len(tries) == 2)
+    time_is_up(log, stream)
+    assert await pending == OutcomeUnknown(late.append_id)
     helped.open()
     await until(lambda: log.event(stream.tenant, late.append_id))
     await check_invariants(place)
@@ -99,7 +125,7 @@ async def test_the_outcome_of_a_call_that_was_carried_out_unanswered_is_unknown(
 async def test_the_outcome_of_a_call_that_redis_never_answers_is_unknown(
     open_log: OpenLog, place: Place
 ) -> None:
-    log = await open_log(**SOON)
+    log = await open_log()
     stream = new_stream()
     await opened(log, stream)
     answers = False
@@ -110,8 +136,12 @@ async def test_the_outcome_of_a_call_that_redis_never_answers_is_unknown(
         raise RedisTrouble("no answer")
 
     interpose(log._scripts, "run", around)
+    tries = sequenced(log)
     late = append(stream)
-    assert await log.append(late) == OutcomeUnknown(late.append_id)
+    pending = log.append(late)
+    await until(lambda: tries)
+    time_is_up(log, stream)
+    assert await pending == OutcomeUnknown(late.append_id)
     answers = True
     await opened(log, stream)
     (outcome,) = await appended(log, append(stream))
@@ -122,13 +152,15 @@ async def test_the_outcome_of_a_call_that_redis_never_answers_is_unknown(
 async def test_the_outcome_of_a_commit_without_an_answer_is_unknown_and_it_is_there_once(
     open_log: OpenLog, place: Place
 ) -> None:
-    log = await open_log(**SOON)
+    log = await open_log()
     stream = new_stream()
     await opened(log, stream)
     lose_commit_replies(lane(log, stream).connection, times=1000)
     late = append(stream)
-    outcome = await log.append(late)
-    assert outcome in (OutcomeUnknown(late.append_id), Appended(stream.key, 1, ids(late)))
+    pending = log.append(late)
+    await until(place.committed)
+    time_is_up(log, stream)
+    assert await pending in (OutcomeUnknown(late.append_id), Appended(stream.key, 1, ids(late)))
     assert await place.committed() == 1
     await check_invariants(place)
 
@@ -136,11 +168,13 @@ async def test_the_outcome_of_a_commit_without_an_answer_is_unknown_and_it_is_th
 async def test_a_conflict_with_what_is_uncommitted_is_not_answered_as_a_conflict_in_time(
     open_log: OpenLog, place: Place
 ) -> None:
-    log = await open_log(**SOON)
+    log = await open_log()
     stream = new_stream()
     await opened(log, stream)
     commit, helped = hold_commits(log, stream), hold_help(log)
     winner, loser = log.append(append(stream, expected=0)), log.append(append(stream, expected=0))
+    await commit.arrived()
+    time_is_up(log, stream)
     assert isinstance(await loser, NotCommitted)
     assert isinstance(await winner, OutcomeUnknown)
     commit.open()
@@ -152,7 +186,7 @@ async def test_a_conflict_with_what_is_uncommitted_is_not_answered_as_a_conflict
 async def test_not_committed_speaks_of_the_request_alone_not_of_the_original_that_it_repeats(
     open_log: OpenLog, place: Place
 ) -> None:
-    first, second = await open_log(**SOON), await open_log(**SOON)
+    first, second = await open_log(), await open_log()
     stream = new_stream()
     await asyncio.gather(opened(first, stream), opened(second, stream))
     commit = hold_commits(first, stream)
@@ -160,7 +194,12 @@ async def test_not_committed_speaks_of_the_request_alone_not_of_the_original_tha
     original = append(stream, key=b"k")
     pending = first.append(original)
     await commit.arrived()
-    assert isinstance(await second.append(append(stream, key=b"k")), NotCommitted)
+    tries = sequenced(second)
+    again = second.append(append(stream, key=b"k"))
+    await until(lambda: tries)
+    for each in (first, second):
+        time_is_up(each, stream)
+    assert isinstance(await again, NotCommitted)
     assert isinstance(await pending, OutcomeUnknown)
     commit.open()
     for gate in helped:
@@ -173,7 +212,7 @@ async def test_not_committed_speaks_of_the_request_alone_not_of_the_original_tha
 async def test_what_was_sequenced_in_an_ended_epoch_too_late_to_be_sequenced_anew_never_appears(
     open_log: OpenLog, place: Place
 ) -> None:
-    log = await open_log(**SOON)
+    log = await open_log()
     stream = new_stream()
     await opened(log, stream)
     commit, helped, inspect = hold_commits(log, stream), hold_help(log), hold_script(log, "inspect")
@@ -183,6 +222,9 @@ async def test_what_was_sequenced_in_an_ended_epoch_too_late_to_be_sequenced_ane
     await place.execute("UPDATE partition_log SET epoch = epoch + 1 WHERE p = $1", number)
     commit.open()
     helped.open()
+    (waiting,) = lane(log, stream).sequencer.outstanding
+    await until(lambda: not waiting.in_doubt)
+    time_is_up(log, stream)
     assert isinstance(await pending, NotCommitted)
     inspect.open()
     (outcome,) = await appended(log, append(stream))

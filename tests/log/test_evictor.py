@@ -198,7 +198,7 @@ async def test_the_keys_of_an_epoch_that_ended_are_unlinked(open_log: OpenLog, p
     async def cleared() -> bool:
         return await redis.hget(old.meta, "old") == b"" and await left() == [old.journal.encode()]
 
-    await until(cleared, 20)
+    await until(cleared)
     look = await log._scripts.run("look", (old.meta, old.journal, old.heads), (0, 0))
     assert len(Look.from_reply(look).old_journals) == 4
     log._evictor._journal_keep_s = 0
@@ -206,7 +206,7 @@ async def test_the_keys_of_an_epoch_that_ended_are_unlinked(open_log: OpenLog, p
     async def all_gone() -> bool:
         return await redis.hget(old.meta, "journals") == b"" and not await left()
 
-    await until(all_gone, 20)
+    await until(all_gone)
     assert await log.length(stream) == 1
     assert await redis.exists(lane(log, stream).partition.keys.stream(stream)) == 1
     await check_invariants(place)
@@ -266,7 +266,7 @@ async def test_while_postgres_is_away_or_a_loss_is_undecided_no_journal_goes(
     async def trimmed() -> bool:
         return not await redis.xlen(partition.keys.journal)
 
-    await until(trimmed, 20)
+    await until(trimmed)
     await check_invariants(place)
 
 
@@ -346,7 +346,7 @@ async def test_streams_that_are_used_stay_and_those_that_are_not_go(log: Log) ->
         idle = await redis.object("idletime", partition.keys.stream(unused[0]))
         return bool(idle >= 3)
 
-    await until(old, 20)
+    await until(old)
     evictor._ages.extend([0] * 60 + [3] * 60)  # as of former steps
     assert await evictor.evict(partition) == 1  # the journal of the epoch before
     assert await evictor.evict(partition) == 60

@@ -200,13 +200,13 @@ async def test_gateways_that_miss_redis_are_named_with_what_they_keep_in_direct_
         return {each.name: f"{each.verdict} {each.server}: {each.found}" for each in found}
 
     well = await drive.open_gateway(home)
-    await drive.until(lambda: well.log.mode == "redis", 10)
+    await drive.until(lambda: well.log.mode == "redis")
     before = await told()
     assert before["direct mode"] == "ok gateways: none of the partitions"
     assert "reaches Redis" not in before
     cut_off = await drive.open_gateway(drive.Place(home.postgres_url, "redis://127.0.0.1:1"))
     try:
-        await drive.until(lambda: cut_off.log.mode == well.log.mode == "direct", 10)
+        await drive.until(lambda: cut_off.log.mode == well.log.mode == "direct")
         here = await told()
         assert here["direct mode"] == f"warning gateways: all {PARTITIONS} partitions"
         assert re.fullmatch(
@@ -224,7 +224,7 @@ async def test_gateways_that_miss_redis_are_named_with_what_they_keep_in_direct_
         await drive.until(said_again)
     finally:
         await cut_off.close()
-    await drive.until(lambda: well.log.mode == "redis", 10)
+    await drive.until(lambda: well.log.mode == "redis")
     assert (await told())["direct mode"] == before["direct mode"]
     assert "reaches Redis" not in await told()
     await well.close()

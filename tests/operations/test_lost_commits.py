@@ -614,7 +614,7 @@ async def test_no_state_is_told_that_a_rewind_has_given_up(
 
         await told("kept@here")
         await restorable.back_up()
-        await until(ready, 20)
+        await until(ready)
         await told("lost@here")
         kept, lost, new = ({"customer": {"email": f"{each}@here"}} for each in ("kept", "lost", "new"))
         assert await found() == [2, lost, kept, lost]
@@ -624,9 +624,9 @@ async def test_no_state_is_told_that_a_rewind_has_given_up(
             async with at(home) as place:
                 return bool(await plans(place)) and not await ready()
 
-        await until(noticed, 20)
+        await until(noticed)
         async with at(home) as place:
             await give_up(place, tmp_path)
-        await until(ready, 20)
+        await until(ready)
         await told("new@here")
         assert await found() == [2, new, kept, new]

@@ -240,9 +240,9 @@ async def test_a_receiver_that_hangs_for_one_aggregate_holds_up_no_other(
     async with bench.relaying():
         keys = [slow, *(new_id() for _ in range(5))]
         await bench.append(keys, 3)
-        await until(lambda: len(receiver.accepted) == 15, 5)
+        await until(lambda: len(receiver.accepted) == 15)
         await bench.append(keys[1:], 3)
-        await until(lambda: len(receiver.accepted) == 30, 5)
+        await until(lambda: len(receiver.accepted) == 30)
         await holds(bench, "all", lag_events=0)  # the cursor is past it
 
 
@@ -301,7 +301,7 @@ async def test_events_of_an_endpoint_that_is_down_come_in_order_when_it_is_back(
         await bench.append(keys, 3)
         await until(lambda: len(receiver.deliveries) >= 60)
         receiver.answer = lambda _: Answer()
-        await until(lambda: len(receiver.accepted) == 240, 30)
+        await until(lambda: len(receiver.accepted) == 240)
     lanes: dict[str, list[int]] = {}
     for each in receiver.accepted:
         lanes.setdefault(each.aggregate[1], []).append(each.event["version"])

@@ -97,8 +97,8 @@ async def test_a_redis_that_went_away_and_came_back_empty_is_told_once_each(watc
     ready = await watched.client.get("/_/health/ready")
     assert (ready.status_code, ready.json()) == (200, {"ok": True, "mode": "direct"})
     await watched.servers.redis.start()
-    await until(lambda: watched.count("server_back", server="redis"), 15)
-    await until(lambda: told_of("direct_mode_ended") == list(range(PARTITIONS)), 15)
+    await until(lambda: watched.count("server_back", server="redis"))
+    await until(lambda: told_of("direct_mode_ended") == list(range(PARTITIONS)))
     await scraped_until(
         watched.operator, lambda found: found("sluice_partitions", state="open") == PARTITIONS
     )
@@ -120,7 +120,7 @@ async def test_a_postgres_that_is_away_for_a_while_is_told_once(watched: Watched
     assert found("sluice_server_up", server="postgres") == 0
     assert found("sluice_catalog_age_seconds") > 2
     await watched.servers.postgres.start()
-    await until(lambda: watched.count("server_back", server="postgres"), 15)
+    await until(lambda: watched.count("server_back", server="postgres"))
     await scraped_until(
         watched.operator, lambda found: found("sluice_partitions", state="open") == PARTITIONS
     )
