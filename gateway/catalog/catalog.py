@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from gateway.catalog.database import Database, statement
+from gateway.catalog.database import UNANSWERED, Database, statement
 from gateway.catalog.model import (
     REPORT_S,
     STALE_S,
@@ -287,7 +287,7 @@ class Catalog:
                 yield conn
         except TimeoutError:
             raise CatalogUnavailable(f"Postgres gave no answer within {ANSWER_S:g} s") from None
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        except UNANSWERED as error:
             raise CatalogUnavailable(f"Postgres does not answer: {reason(error)}") from error
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Final
 
 import asyncpg
 
@@ -14,6 +14,15 @@ from gateway.catalog.model import CatalogError
 from gateway.config import redacted
 
 CONNECT_TIMEOUT_S = 10.0  # a person waits at the other end; a sleeping serverless Postgres wakes within it
+
+UNANSWERED: Final = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server has ended a connection that is being used this very moment
+)
+"""What a statement raises where Postgres does not answer, or not as it should."""
 
 Database = Any
 """A pool or a connection of asyncpg (which brings no types)."""

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from gateway.catalog.database import Database, connection, statement
+from gateway.catalog.database import UNANSWERED, Database, connection, statement
 from gateway.catalog.model import CatalogError, CatalogUnavailable
 from gateway.names.source_ids import SourceId, Unusable, derived_key, read
 from gateway.telemetry.redact import reason
@@ -116,5 +116,5 @@ async def _connection(database: Database) -> AsyncIterator[Any]:
     try:
         async with connection(database) as conn:
             yield conn
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except UNANSWERED as error:
         raise CatalogUnavailable(f"Postgres does not answer: {reason(error)}") from error

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gateway.config import Config
     from gateway.operations.names import Imported
     from gateway.operations.place import Place
-    from gateway.registry.public_to_hash import Pair
+    from gateway.registry.public_to_hash import Migration
     from gateway.registry.store import Found, Rebuilt
 
 app = typer.Typer(help="Aliases: public ids, hash ids, and whom they name.", no_args_is_help=True)
@@ -168,17 +168,20 @@ def migrate(
     `hash_ids`. Prints a line a name, VNO-1 bd-k86gaq. Both names resolve then, for ever."""
     config = _config(postgres, redis)
 
-    async def work(place: Place) -> tuple[tuple[Pair, ...], int]:
+    async def work(place: Place) -> tuple[Migration, int]:
         from gateway.operations import names
 
         owner = await names.tenant_of(place.pool, tenant)
         return await names.public_to_hash(place, config, owner, dry_run=dry_run)
 
-    pairs, new = at_place(postgres, redis, work)
-    for pair in pairs:
+    migration, new = at_place(postgres, redis, work)
+    for pair in migration.pairs:
         typer.echo(f"{pair.public} {pair.hash}")
     would = "would be new; nothing was written" if dry_run else "are new"
-    typer.echo(f"{new} hash ids {would}, {len(pairs) - new} were there already", err=True)
+    typer.echo(f"{new} hash ids {would}, {len(migration.pairs) - new} were there already", err=True)
+    if migration.once:
+        types = ", ".join(migration.once)
+        typer.echo(f"`hash_ids` does not name {types}: new ones get no hash id by themselves", err=True)
 
 
 @app.command()

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 from gateway.dev.process import Command, Mark
 
-COMMAND = (sys.executable, "-m", "gateway", "serve")
+# -P: what is called `spec.py` in the folder where somebody works is not ours.
+COMMAND = (sys.executable, "-P", "-m", "gateway", "serve")
 STOP_S = 25.0
 """On SIGTERM it finishes what it has accepted: SLUICE_SHUTDOWN_S (20) and some."""
 HTTP_TIMEOUT_S = 0.5

@@ -14,6 +14,7 @@ from gateway.admit.preconditions import not_modified
 from gateway.admit.strict_json import Malformed, decode
 from gateway.catalog import specs
 from gateway.catalog.catalog import Catalog
+from gateway.catalog.database import UNANSWERED
 from gateway.catalog.model import Principal
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
@@ -63,14 +64,18 @@ class Specs:
         if isinstance(read, Malformed):
             raise Refused(Refusal("invalid_json", read.reason))
         principal: Principal = request.scope["sluice.principal"]
-        result = await specs.deploy(
-            self._pool,
-            principal.tenant.id,
-            document,
-            self._secrets,
-            force=force,
-            expect_revision=expected,
-        )
+        try:
+            result = await specs.deploy(
+                self._pool,
+                principal.tenant.id,
+                document,
+                self._secrets,
+                force=force,
+                expect_revision=expected,
+            )
+        except UNANSWERED as error:
+            why = "Postgres does not answer. GET the spec to see whether this one is deployed; send it again."
+            raise Refused(Refusal("unavailable", why)) from error
         if isinstance(result, specs.Accepted):
             told = {"tenant": str(principal.tenant.id), "key": principal.handle, "revision": result.revision}
             logger.info("spec_deployed", extra={**told, "forced": bool(force)})

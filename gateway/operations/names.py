@@ -22,7 +22,7 @@ from gateway.names.changes import Change, Retire, named
 from gateway.operations.audit import Watcher
 from gateway.operations.place import OperationFailed, Place
 from gateway.registry import transfer
-from gateway.registry.public_to_hash import CanNotMigrate, Migration, Pair
+from gateway.registry.public_to_hash import CanNotMigrate, Migration
 from gateway.registry.resolver import look_up
 from gateway.registry.store import Found, Rebuilt, Snapshot, Store
 from gateway.registry.writer import ASSIGNING, IMPORTING, NotWritten, Plan, Writer, Written
@@ -95,7 +95,7 @@ async def bring_in(
 
 async def public_to_hash(
     place: Place, config: Config, tenant: UUID, *, dry_run: bool
-) -> tuple[tuple[Pair, ...], int]:
+) -> tuple[Migration, int]:
     """A hash id beside each public id, all or none: every pair there is then, and how many of the names are
     new. A dry run says the same and writes nothing. Raises OperationFailed."""
     spec = await deployed_spec(place.pool, tenant)
@@ -111,7 +111,7 @@ async def public_to_hash(
             changes = (await _write(place, config, tenant, migration.plan)).changes
     except CanNotMigrate as fault:
         raise OperationFailed(str(fault)) from fault
-    return migration.pairs, sum(len(change.names) for change in changes)
+    return migration, sum(len(change.names) for change in changes)
 
 
 async def retire(place: Place, config: Config, tenant: UUID, text: str, *, restore: bool) -> Alias:

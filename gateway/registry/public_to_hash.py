@@ -28,20 +28,21 @@ class Pair:
 
 class Migration:
     """A plan for `Writer.write`. `pairs` is what the last call of it decided, in the order in which people
-    count."""
+    count; `once` are the types among them whose new aggregates get no hash id by the spec."""
 
     def __init__(self, ids: HashIds) -> None:
         self._ids = ids
         self.pairs: tuple[Pair, ...] = ()
+        self.once: tuple[str, ...] = ()
 
     async def plan(self, at: Snapshot) -> Sequence[Change]:
         """Raises CanNotMigrate: all names or none."""
         named = await at.public_and_hash()
         nameless = list(dict.fromkeys((each.aggregate_type, each.key) for each in named if each.hash is None))
-        self._check_types(nameless)
         given = await HashNamer(self._ids).name(at, nameless)
         if len(given) < len(nameless):
             raise CanNotMigrate("an aggregate finds every hash id that it could have taken")
+        self.once = tuple(sorted({each.aggregate_type for each in named} - set(self._ids.types)))
         aliases = {(each.aggregate_type, each.key): each.alias for each in given}
         self.pairs = tuple(
             [
@@ -50,12 +51,3 @@ class Migration:
             ]
         )
         return (Give(tuple(given)),)
-
-    def _check_types(self, nameless: Sequence[tuple[str, str]]) -> None:
-        missing = sorted({aggregate_type for aggregate_type, _ in nameless} - set(self._ids.types))
-        if missing:
-            types = ", ".join(missing)
-            raise CanNotMigrate(
-                f"aggregates of {types} have public ids, and `hash_ids` does not name that type: add it to "
-                "its `types` and deploy the spec"
-            )

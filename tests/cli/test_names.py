@@ -175,12 +175,19 @@ def test_a_migration_gives_all_names_or_none(names: Sluice) -> None:
         ran = names(*MIGRATE, *words)
         assert (ran.code, ran.out) == (1, "")
         assert "declares no `hash_ids`" in ran.err
-    hashed(names, ["timeline"])
-    for words in ((), ("--dry-run",)):
-        ran = names(*MIGRATE, *words)
-        assert (ran.code, ran.out) == (1, "")
-        assert "aggregates of character have public ids" in ran.err
     assert names("names", "export").out == before
+
+
+def test_a_migration_reaches_types_whose_new_aggregates_get_no_hash_id(names: Sluice) -> None:
+    hashed(names, ["timeline"])
+    dry = names(*MIGRATE, "--dry-run")
+    ran = names(*MIGRATE)
+    assert (ran.code, ran.out) == (0, dry.out)
+    assert [line.split()[0] for line in ran.out.splitlines()] == ["VNO-2", "VNO-10"]
+    assert ran.err.splitlines()[1] == "`hash_ids` does not name character: new ones get no hash id by themselves"
+    for public, hash_id in (line.split() for line in ran.out.splitlines()):
+        assert names("names", "resolve", public).out == names("names", "resolve", hash_id).out
+    assert names("names", "rebuild").out == "5 names, every one as it had been\n"
 
 
 @pytest.mark.parametrize("words", [("--from", "hash", "--to", "public"), ("--from", "public"), ()])

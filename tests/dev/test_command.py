@@ -28,14 +28,15 @@ Start = Callable[..., Dev]
 
 @pytest.fixture
 def sluice_dev(folder: Path) -> Iterator[Start]:
-    """Starts `sluice dev` at each call, always in the same data folder."""
+    """Starts `sluice dev` at each call, always in the same data folder, where somebody keeps their own."""
+    (folder / "spec.py").write_text("raise RuntimeError('nobody asked for this one')\n")
     with contextlib.ExitStack() as ending:
 
         def start(*options: str, **environ: str) -> Dev:
             errors = folder / "errors"
             with errors.open("wb") as file:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "gateway", "dev", "--data", "data", "--port", "0", *options],
+                    [sys.executable, "-P", "-m", "gateway", "dev", "--data", "data", "--port", "0", *options],
                     cwd=folder,
                     env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
                     stdout=subprocess.PIPE,

@@ -64,6 +64,14 @@ async def stand(breakable: Servers) -> AsyncIterator[Stand]:
         breakable.redis.resume()
 
 
+async def test_while_postgres_is_silent_no_spec_is_deployed_and_that_is_said(stand: Stand) -> None:
+    document = (await stand.client.get("/_/spec")).json()["spec"]
+    stand.servers.postgres.pause()
+    response = await stand.client.put("/_/spec", json={**document, "singletons": ["dashboards"]})
+    refused(response, 503, "unavailable")
+    assert response.headers["retry-after"]
+
+
 async def test_while_postgres_is_silent_an_append_is_unknown_and_a_retry_settles_it(stand: Stand) -> None:
     key, client = new_id(), stand.client
     headers = {"idempotency-key": "the-key"}
