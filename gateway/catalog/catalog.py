@@ -17,8 +17,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
-import asyncpg
-
 from gateway.catalog.database import UNANSWERED, Database, statement
 from gateway.catalog.model import (
     REPORT_S,

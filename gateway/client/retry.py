@@ -86,7 +86,11 @@ def attempts(
         if isinstance(got, Answer) and 200 <= got.status < 300:
             return call.read(got)
         if isinstance(got, Answer) and not may_repeat(got):
-            raise refusal(got)
+            refused = refusal(got)
+            if unknown and call.idempotency_key is not None and got.status in (401, 403):
+                # The key was revoked meanwhile, which says nothing of the attempt before.
+                raise OutcomeUnknown(str(refused), call.idempotency_key)
+            raise refused
         failures += 1
         unknown = unknown or not _never_written(got)
         pause_s = max(patience.pause_s(failures, chance()), retry_after_s(got))

@@ -162,7 +162,8 @@ class Connection(HttpToolsProtocol):
         self.pipeline.appendleft((last, self.app))
 
     def _refusal(self, status: int, sentence: str) -> bytes:
-        body = json.dumps({"ok": False, "code": "bad_request", "error": sentence}).encode()
+        code = "bad_request" if status != 401 else "unauthorized"
+        body = json.dumps({"ok": False, "code": code, "error": sentence}).encode()
         headers = dict(self.server_state.default_headers) | {
             b"sluice-api": b"1",
             b"content-type": b"application/json",

@@ -25,7 +25,7 @@ import httptools
 from gateway.edge.connection import Connection
 from gateway.edge.cycle import Cycle, Ride
 from gateway.edge.express import Express
-from gateway.edge.framing import HASH, SLASH, Untrusted, blame, origin_form
+from gateway.edge.framing import BAD_SIGNATURE, HASH, SLASH, WEBHOOKS, Untrusted, blame, origin_form
 
 logger = logging.getLogger("sluice.edge")
 
@@ -340,6 +340,8 @@ class StrictProtocol(Connection):
         """Ends the connection with a refusal, once all earlier requests are answered."""
         self._over = True
         logger.info("request_refused", extra={"status": status, "why": sentence})
+        if status == 431 and self.url.startswith(WEBHOOKS):
+            status, sentence = 401, BAD_SIGNATURE  # one that is so long is none
         words = self._refusal(status, sentence)
         cycle = self.cycle
         in_header = self.headers is not self._trailers

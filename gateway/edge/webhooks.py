@@ -14,6 +14,7 @@ from gateway.admit.path import split
 from gateway.catalog.catalog import Catalog
 from gateway.config import Config
 from gateway.edge import respond
+from gateway.edge.framing import BAD_SIGNATURE, WEBHOOKS
 from gateway.edge.render import refusal_json, uuid_text
 from gateway.edge.request import Head, Receive, Refused, Scope, Send, read_body, too_large
 from gateway.errors import Refusal
@@ -28,12 +29,12 @@ from gateway.telemetry.metrics import Metrics
 Reply = Callable[[int, bytes, bytes], None]
 """Told the answer once: status, header lines each with its CR LF, body."""
 
-PREFIX = b"/_/webhooks/"
+PREFIX = WEBHOOKS
 _PLACES_MAX: Final = 1_024
 """Paths whose sources are remembered."""
 _ASKED_BY_GET = ("hub_challenge", "hub_challenge_json", "crc", "bt_challenge", "challenge", "okta")
 _METHODS = ("POST", "GET", "OPTIONS")
-_REJECTED = Refusal("unauthorized", "The request's signature is missing, too old or wrong.")
+_REJECTED = Refusal("unauthorized", BAD_SIGNATURE)
 _ACCEPTED = b'{"ok":true,"event_id":"%b","duplicate":%b}'
 _QUARANTINED = b'{"ok":true,"quarantined":true,"event_id":null}'
 _NOSNIFF = (b"x-content-type-options", b"nosniff")

@@ -182,7 +182,9 @@ async def test_a_postgres_that_does_not_answer_is_said_to_be_unavailable(tenant:
 async def test_a_connection_that_the_server_ends_as_it_is_used_is_no_answer(tenant: Tenant) -> None:
     class Ending:
         async def fetchval(self, *_: object) -> None:
-            raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+            raise asyncpg.InternalClientError(
+                "cannot switch to state 12; another operation (2) is in progress"
+            )
 
     with pytest.raises(CatalogUnavailable, match="Postgres does not answer"):
         await key_of(Ending(), tenant.id, TU1)

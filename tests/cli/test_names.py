@@ -184,7 +184,9 @@ def test_a_migration_reaches_types_whose_new_aggregates_get_no_hash_id(names: Sl
     ran = names(*MIGRATE)
     assert (ran.code, ran.out) == (0, dry.out)
     assert [line.split()[0] for line in ran.out.splitlines()] == ["VNO-2", "VNO-10"]
-    assert ran.err.splitlines()[1] == "`hash_ids` does not name character: new ones get no hash id by themselves"
+    assert (
+        ran.err.splitlines()[1] == "`hash_ids` does not name character: new ones get no hash id by themselves"
+    )
     for public, hash_id in (line.split() for line in ran.out.splitlines()):
         assert names("names", "resolve", public).out == names("names", "resolve", hash_id).out
     assert names("names", "rebuild").out == "5 names, every one as it had been\n"

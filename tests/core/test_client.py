@@ -81,7 +81,7 @@ def test_the_callers_key_is_used_where_there_is_one() -> None:
 @pytest.mark.parametrize("code", [code for code, rule in REFUSALS.items() if not rule.retryable])
 def test_what_would_be_refused_again_is_not_repeated(code: str) -> None:
     with pytest.raises(Refused) as told:
-        carry_out(append(), LOST, refused(code))
+        carry_out(append(), UNSENT, refused(code))
     assert (told.value.code, told.value.status, told.value.path) == (code, REFUSALS[code].status, "somewhere")
 
 
@@ -112,6 +112,21 @@ def test_given_up_says_what_is_known_of_the_event(
         carry_out(append(), *got)
     if isinstance(told.value, OutcomeUnknown):
         assert told.value.idempotency_key == "new-key"
+
+
+@pytest.mark.parametrize("code", ["unauthorized", "forbidden"])
+def test_a_key_that_was_revoked_meanwhile_leaves_a_lost_append_unknown(code: str) -> None:
+    with pytest.raises(OutcomeUnknown, match=code) as told:
+        carry_out(append(), LOST, refused(code))
+    assert told.value.idempotency_key == "new-key"
+    with pytest.raises(Refused):
+        carry_out(calls.length("order", "k"), LOST, refused(code))  # type: ignore[arg-type]
+
+
+def test_what_settles_a_lost_append_is_its_refusal() -> None:
+    for code in ("idempotency_mismatch", "schema_violation", "unknown_event_type"):
+        with pytest.raises(Refused):
+            carry_out(append(), LOST, refused(code))
 
 
 def test_a_read_that_is_given_up_is_unavailable() -> None:
