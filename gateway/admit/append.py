@@ -136,13 +136,22 @@ def compose(spec: Spec, place: Address, asked: Asked, body: bytes, minting: Mint
     envelope = read_single(body) if single else read_batch(body, parent_allowed=place.minted)
     if isinstance(envelope, Refusal):
         return Fault(_before_the_envelope(place, envelope, body, minting.event_bytes_max), None)
+    return compose_read(spec, place, asked, body, envelope, minting)
+
+
+def compose_read(
+    spec: Spec, place: Address, asked: Asked, body: bytes, envelope: Envelope, minting: Minting
+) -> Append | Fault:
+    """The same where the body has been read already."""
+    single = place.event_type is not None
     retry = _retry(minting.tenant, asked, envelope, place.path, body)
     types = (place.event_type,) if place.event_type is not None else _types(place, envelope)
     if isinstance(types, Refusal):
         return Fault(types, retry)
-    refusal = _sizes(map(len, map(_data_raw, envelope.events)), minting.event_bytes_max, single)
-    if refusal is not None:
-        return Fault(refusal, None)
+    if len(body) > minting.event_bytes_max:  # or no data in it can be
+        refusal = _sizes(map(len, map(_data_raw, envelope.events)), minting.event_bytes_max, single)
+        if refusal is not None:
+            return Fault(refusal, None)
     expected = agreed_length(asked, envelope.previous_length, skip_occ=envelope.skip_occ)
     if place.minted and not isinstance(expected, Refusal):
         expected = _of_a_new_aggregate(expected, asked)

@@ -7,9 +7,10 @@ import re
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.admit.append import Address, Fault, Minting, address, compose, retry_of
+from gateway.admit.append import Fault, Minting, address, compose, compose_read, retry_of
+from gateway.admit.envelope import Shared, prove_metadata, single_of
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
-from gateway.admit.strict_json import FAST_FAILURES, Malformed, decode, keeps_all
+from gateway.admit.strict_json import DEPTH_MAX, FAST_FAILURES, Malformed, decode, is_strict
 from gateway.errors import Refusal
 from gateway.events import Append, Retry
 from spec.model import Spec
@@ -28,33 +29,48 @@ class _Line(Struct, gc=False, forbid_unknown_fields=True):
 
 
 _decode_line = msgspec.json.Decoder(_Line).decode
+_decode = msgspec.json.Decoder(object).decode
+_encode = msgspec.json.Encoder().encode
 
 
-def judge_line(spec: Spec | None, line: bytes, minting: Minting) -> Append | Fault:
-    """In the order of the contract's table, as far as a line has the same places."""
-    append = _append(spec, line, minting)
+def judge_line(
+    spec: Spec | None, line: bytes, minting: Minting, known: dict[bytes, Shared]
+) -> Append | Fault:
+    """In the order of the contract's table, as far as a line has the same places. `known` is what earlier
+    lines had for `metadata`, by its bytes, and gets this one's: lines mostly share it."""
+    append = _append(spec, line, minting, known)
     return _judge_exactly(spec, line, minting) if append is None else append
 
 
-def _append(spec: Spec | None, line: bytes, minting: Minting) -> Append | None:
+def _append(spec: Spec | None, line: bytes, minting: Minting, known: dict[bytes, Shared]) -> Append | None:
     """Of a line with nothing wrong; of any other, nothing is said about it."""
     try:
         sent = _decode_line(line)
+        data = _decode(sent.data)
+        colons = _colons_around(sent) + _encode(data).count(b":")
     except FAST_FAILURES:
         return None
-    body = _body(sent)
-    # `compose` proves that the body is strict; what is around it has as many colons as it has to have.
-    around = (sent.aggregate_type, sent.key, sent.type, sent.idempotency_key or "")
-    keys = len(_FIELDS) - 2 + (sent.idempotency_key is not UNSET)
-    colons = body.count(b":") + keys + "".join(around).count(":")
-    if not keeps_all(line, colons):
+    metadata = bytes(sent.metadata)
+    shared = known.get(metadata) or prove_metadata(metadata)
+    if shared is None or not is_strict(line, colons + shared.colons, data, DEPTH_MAX - 1):
         return None
+    known[metadata] = shared
     place = address(spec, sent.aggregate_type, sent.key, sent.type)
     asked = _asked(sent.idempotency_key)
     if isinstance(place, Refusal) or isinstance(asked, Refusal):
         return None
-    composed = _composed(spec, place, asked, body, minting)
+    assert spec is not None
+    envelope = single_of(data, bytes(sent.data), shared)
+    composed = compose_read(spec, place, asked, _body(sent), envelope, minting)
     return None if isinstance(composed, Fault) else composed
+
+
+def _colons_around(sent: _Line) -> int:
+    """Beside those of data and metadata: of the keys, and in what stands under them."""
+    colons = len(_FIELDS) + (sent.aggregate_type + sent.key + sent.type).count(":")
+    if sent.idempotency_key is not UNSET:
+        colons += 1 + (sent.idempotency_key or "").count(":")
+    return colons
 
 
 # ---- the exact way, which finds the words for a refusal ----
@@ -78,7 +94,8 @@ def _judge_exactly(spec: Spec | None, line: bytes, minting: Minting) -> Append |
     asked = _asked(sent.idempotency_key)
     if isinstance(asked, Refusal):
         return Fault(asked, None)
-    return _composed(spec, place, asked, _body(sent), minting)
+    assert spec is not None
+    return compose(spec, place, asked, _body(sent), minting)
 
 
 def _names(value: object) -> tuple[str, str, str] | None:
@@ -96,13 +113,6 @@ def _retry_of(spec: Spec | None, sent: _Line, tenant: bytes) -> Retry | None:
     if isinstance(asked, Refusal):
         return None
     return retry_of(spec, tenant, sent.aggregate_type, sent.key, sent.type, asked, _body(sent))
-
-
-def _composed(
-    spec: Spec | None, place: Address, asked: Asked, body: bytes, minting: Minting
-) -> Append | Fault:
-    assert spec is not None
-    return compose(spec, place, asked, body, minting)
 
 
 def _body(sent: _Line) -> bytes:

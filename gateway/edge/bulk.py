@@ -15,6 +15,7 @@ from functools import partial
 from uuid_utils import uuid7
 
 from gateway.admit.append import Fault, Minting
+from gateway.admit.envelope import Shared
 from gateway.admit.line import judge_line
 from gateway.admit.preconditions import read_correlation_id
 from gateway.catalog.catalog import Catalog
@@ -107,12 +108,13 @@ class Bulk:
             event_bytes_max=self._event_bytes_max,
         )
         judged = []
+        known: dict[bytes, Shared] = {}
         for n, line in enumerate(several, number):
             if line is None:
                 fault = Refusal("too_large", f"The line is larger than {self._line_bytes_max} bytes.")
                 judged.append(Line(n, Fault(fault, None)))
             elif line.strip():
-                judged.append(Line(n, judge_line(spec, line, minting)))
+                judged.append(Line(n, judge_line(spec, line, minting, known)))
         return judged
 
     # -- answering

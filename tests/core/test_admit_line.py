@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.admit.append import Fault, compose
+from gateway.admit.envelope import Shared
 from gateway.admit.line import judge_line
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
 from gateway.events import Append, event_identity, identity
+from spec.model import Spec
 from tests.core.appends import (
     ACTOR,
     EVENT_BYTES_MAX,
@@ -42,8 +44,17 @@ def line(*without: str, **changes: Any) -> bytes:
     return json.dumps({name: value for name, value in sent.items() if name not in without}).encode()
 
 
-def judged(text: bytes) -> Append | Fault:
-    return judge_line(SPEC, text, minting())
+def judged(text: bytes, spec: Spec | None = SPEC) -> Append | Fault:
+    """Alone, and the same after a line with the same metadata."""
+    known: dict[bytes, Shared] = {}
+    first, second = (judge_line(spec, text, minting(), known) for _ in range(2))
+    if isinstance(first, Fault):
+        assert second == first
+    else:
+        assert isinstance(second, Append)
+        assert second.retry == first.retry
+        assert len(known) == 1
+    return second
 
 
 # ---- what is admitted ----
@@ -184,7 +195,7 @@ def test_a_line_without_names_is_refused_for_its_shape() -> None:
 
 @pytest.mark.parametrize("text", [line(), line("data", aggregate_type="nothing"), line(key=1)])
 def test_without_a_spec_no_line_is_admitted(text: bytes) -> None:
-    fault = judge_line(None, text, minting())
+    fault = judged(text, None)
     assert refused(fault)[0] in ("unknown_aggregate_type", "invalid_field")
 
 
@@ -195,7 +206,7 @@ def test_a_line_that_a_later_spec_refuses_is_recognized() -> None:
     text = line(idempotency_key="k", metadata={"actor": ACTOR, "event_id": V7})
     original = admitted(judged(text)).retry
     assert original.chosen == (event_identity(TENANT, uuid.UUID(V7).bytes), identity(TENANT, "key", b"k"))
-    fault = judge_line(None, text, minting())
+    fault = judged(text, None)
     assert isinstance(fault, Fault)
     assert fault.retry == original
 
@@ -228,7 +239,7 @@ def test_any_object_is_an_append_or_a_refusal(changes: dict[str, Any], spec: Any
     for sent in (changes, LEAST | changes):
         digits = json.dumps({name: "@" if value == 10**5000 else value for name, value in sent.items()})
         text = digits.replace('"@"', "1" + "0" * 5000).encode()
-        assert isinstance(judge_line(spec, text, minting()), Append | Fault)
+        assert isinstance(judged(text, spec), Append | Fault)
 
 
 @given(st.binary())

@@ -87,7 +87,7 @@ def test_a_lost_event_can_be_appended_again_as_it_was() -> None:
     assert b"\n" not in line
     assert b"\r" not in line
     minting = Minting(tenant, 9, 0, uuid7().bytes, lambda: uuid7().bytes, 262144)
-    judged = judge_line(parse(bundled_spec()), line, minting)  # type: ignore[arg-type]
+    judged = judge_line(parse(bundled_spec()), line, minting, {})  # type: ignore[arg-type]
     assert isinstance(judged, Append), judged
     (again,) = judged.events
     assert again.payload == b'{ "total": 1e3, \t"items": [] }'
