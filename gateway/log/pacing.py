@@ -12,6 +12,9 @@ from gateway.log.pending import Queue
 from gateway.log.sequenced import Commits
 
 _HALF_MIN = 16  # fewer are not worth a call of their own
+# With more, Redis, Postgres and this process wait for each other, measured with 256 connections; unless so
+# much is under way that the rest keeps them busy, as of a bulk request (docs/decisions/0025).
+_USUAL_MAX = 96
 _CROWD_MIN = 16  # so many elsewhere keep everybody busy
 # About as long as it takes those who were just answered to be back with their next appends.
 _GATHER_S = 0.002
@@ -79,10 +82,15 @@ class Pace:
     @property
     def most(self) -> int:
         """How many appends it may carry."""
-        waiting = len(self._queue)
         if self._shared or self._crowded:
-            return waiting
-        return max(_HALF_MIN, (waiting + self._commits.appends + 1) // 2)
+            return self.largest
+        half = (len(self._queue) + self._commits.appends + 1) // 2
+        return max(_HALF_MIN, min(half, self.largest))
+
+    @property
+    def largest(self) -> int:
+        """How many where halves are of no use."""
+        return max(_USUAL_MAX, (len(self._queue) + self._commits.appends) // 4)
 
     def called(self, before: int, after: int) -> None:
         """A call moved the partition from one seq to the other."""

@@ -137,7 +137,7 @@ class Sequencer:
             await self._pace.turn()
             if not self._partition.open:
                 continue
-            most = len(self._queue) if self._partition.direct else self._pace.most
+            most = self._pace.largest if self._partition.direct else self._pace.most
             batch = self._queue.take(most, self._limits)
             self._pace.calling = len(batch)
             if self._partition.direct:

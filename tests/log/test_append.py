@@ -237,6 +237,23 @@ async def test_half_of_what_is_under_way_is_sequenced_while_the_other_half_commi
     assert runs == [16], "few are not worth two calls"
 
 
+@pytest.mark.parametrize(("appends", "carried"), [(20, 16), (60, 30), (300, 96), (600, 150), (2_000, 250)])
+async def test_a_call_carries_half_of_what_is_under_way_and_of_very_much_a_quarter(
+    log: Log, place: Place, appends: int, carried: int
+) -> None:
+    stream = new_stream()
+    await appended(log, append(stream))
+    runs: list[int] = []
+
+    async def around(proceed: Proceed, *args: Any) -> Any:
+        runs.append(len(args[4]))
+        return await proceed()
+
+    interpose(lane(log, stream).connection, "swap", around)
+    await appended(log, *[append(stream) for _ in range(appends)])
+    assert (runs[0], sum(runs)) == (carried, appends)
+
+
 async def test_while_other_partitions_keep_the_gateway_busy_a_small_call_waits_for_more(
     log: Log, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
