@@ -53,6 +53,8 @@ _SECRET = re.compile(
 )
 _STREAM = re.compile(r"[!-~]{1,255}")
 _POSITION = re.compile(r"[!-~]{1,1024}")
+_FED = re.compile("AQ[A-Za-z0-9_-]*\\Z")
+"""All that can be told of a position without its feed: the form of today begins so."""
 _PRIVATE_NAMES = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
 _TRUE = frozenset(("1", "true", "yes", "on"))
 
@@ -140,7 +142,10 @@ def check_subscriptions(
                 "invalid_name", place, f"{shown(name)} is no name of a subscription: `{NAME_GRAMMAR}`."
             )
         read = read_subscription(declared, place, environ, report)
-        if read is not None:
+        if read is not None and read.start not in ("beginning", "now") and not _FED.match(read.start):
+            why = f'{shown(read.start)} is no position of the feed: send one as it gave it, or "now".'
+            report.add("invalid_value", below(place, "start"), why)
+        elif read is not None:
             found[name] = read
     return MappingProxyType(found)
 

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.relay.position import BEGINNING, SEQ_MAX, START, Place, Position, decode, encode, encode_alone
+from spec.errors import Report
+from spec.subscriptions import check_subscriptions
 
 PLACES = st.builds(Place, st.integers(1, SEQ_MAX), st.binary(min_size=4, max_size=4))
 POSITIONS = st.dictionaries(st.integers(0, 1023), PLACES, max_size=20).map(
@@ -22,6 +24,10 @@ def test_what_is_encoded_is_decoded(position: Position) -> None:
     text = encode(position)
     assert re.fullmatch(r"[A-Za-z0-9_-]+", text)
     assert decode(text) == position
+    report = Report()
+    declared = {"a": {"start": text, "target": {"type": "pull"}}}
+    assert check_subscriptions(declared, "", {}, None, report)["a"].start == text
+    assert not len(report)
 
 
 @given(st.integers(0, 1023), PLACES)
