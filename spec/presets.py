@@ -38,8 +38,8 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signed), `message` (HTTP message signatures, which must cover what is signed), `body` (they stand in the
     JSON body) or `form` (in a form that holds nothing else).
     `key` says what a secret is: its `text`, `hex`, `base64`, a Standard Webhooks key, a public `spki` key, a
-    `message` key (shared or public, of HTTP message signatures), or a `pair`: `public|private`, where the
-    SHA-1 of the private one signs.
+    public `ed25519` key in hex, a `message` key (shared or public, of HTTP message signatures), or a `pair`:
+    `public|private`, where the SHA-1 of the private one signs.
     """
 
     header: str = ""
@@ -48,10 +48,10 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     separator: str = ","
     signature_name: str = ""
     timestamp_name: str = ""
-    algorithm: Literal["hmac", "ecdsa"] = "hmac"
+    algorithm: Literal["hmac", "ecdsa", "ed25519"] = "hmac"
     digest: str = "sha256"
     encoding: Literal["hex", "base64"] = "hex"
-    key: Literal["text", "hex", "base64", "standard", "spki", "message", "pair"] = "text"
+    key: Literal["text", "hex", "base64", "standard", "spki", "ed25519", "message", "pair"] = "text"
     signed: tuple[str, ...] = ("body",)
     url_variants: bool = False
     """Also the URL with or without its port, and with `'` as `%27`: senders are not consistent."""
@@ -63,6 +63,8 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A field of the signed body with the time of sending; looked at where it is there."""
     token_header: str | None = None
     """The secret itself, sent along; looked at only where `header` is absent."""
+    echo: bool = False
+    """Who sends the token wants it back, in a header of the same name, with each answer."""
     body_signature: str | None = None
     body_timestamp: str | None = None
     body_token: str | None = None

@@ -339,6 +339,9 @@ class _Check:
         if value == "bt_challenge" and not scheme.signer_mark:
             self._fault("invalid_value", "`bt_challenge` is for the provider `braintree` alone.", "handshake")
             return None
+        if value == "client_id" and not scheme.echo:
+            self._fault("invalid_value", "`client_id` is for the provider `adobe_sign` alone.", "handshake")
+            return None
         if value is None or value in HANDSHAKES:
             return cast(Handshake | None, value)
         self._fault("invalid_value", f"`handshake` is one of {', '.join(HANDSHAKES)}.", "handshake")

@@ -143,6 +143,10 @@ def _key(text: str, form: KeyForm, pointer: str, report: Report) -> Key:
             octets = strict_base64("".join(text.split()))
             key = Key("ecdsa", octets) if octets is not None and _on_curve(octets) else None
             wanted = "the provider's public key: base64 of SPKI DER, curve P-256"
+        case "ed25519":
+            octets = bytes.fromhex(text) if _HEX.fullmatch(text) else b""
+            key = Key("ed25519", octets) if len(octets) == 32 else None
+            wanted = "the provider's public key: 64 hexadecimal digits"
         case "message":
             key = _message_key(text)
             wanted = (

@@ -22,6 +22,9 @@ Handshake = Literal[
     "callback_verification",
     "challenge",
     "okta",
+    "client_id",
+    "ping",
+    "hook_secret",
     "cloudevents",
 ]
 HANDSHAKES: Final[tuple[Handshake, ...]] = get_args(Handshake)

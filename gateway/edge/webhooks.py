@@ -18,7 +18,7 @@ from gateway.edge.framing import BAD_SIGNATURE, WEBHOOKS
 from gateway.edge.render import refusal_json, uuid_text
 from gateway.edge.request import Head, Receive, Refused, Scope, Send, read_body, too_large
 from gateway.errors import Refusal
-from gateway.intake.handshakes import Answered
+from gateway.intake.handshakes import REFUSED, Answered, echoed
 from gateway.intake.intake import Intake
 from gateway.intake.receipts import Place
 from gateway.intake.request import Request
@@ -32,7 +32,15 @@ Reply = Callable[[int, bytes, bytes], None]
 PREFIX = WEBHOOKS
 _PLACES_MAX: Final = 1_024
 """Paths whose sources are remembered."""
-_ASKED_BY_GET = ("hub_challenge", "hub_challenge_json", "crc", "bt_challenge", "challenge", "okta")
+_ASKED_BY_GET = (
+    "hub_challenge",
+    "hub_challenge_json",
+    "crc",
+    "bt_challenge",
+    "challenge",
+    "okta",
+    "client_id",
+)
 _METHODS = ("POST", "GET", "OPTIONS")
 _REJECTED = Refusal("unauthorized", BAD_SIGNATURE)
 _ACCEPTED = b'{"ok":true,"event_id":"%b","duplicate":%b}'
@@ -66,13 +74,13 @@ class Webhooks:
         path, _, _ = scope["raw_path"].partition(b"?")
         request = Request(method.encode(), path, scope["query_string"], tuple(scope["headers"]), body)
         if method == "POST":
-            await _tell(send, await self._intake.receive(place, request))
+            await _tell(send, await self._intake.receive(place, request), echoed(place.source, request))
             return
         answered = self._intake.greeted(place, request)
         if answered is None:
             await respond.allowed_only(send, method, _allowed(place))
         else:
-            await _tell(send, answered)
+            await _tell(send, answered, [])
 
     def take(self, target: bytes, headers: dict[bytes, bytes], body: bytes, reply: Reply) -> bool:
         """As the express does (express.py): a delivery that waits for nothing but its append, or False."""
@@ -84,10 +92,11 @@ class Webhooks:
         except Refused:
             return False
         request = Request(b"POST", path, query, tuple(headers.items()), body)
-        return self._intake.at_once(place, request, partial(self._reply, reply))
+        echo = echoed(place.source, request)
+        return self._intake.at_once(place, request, partial(self._reply, reply, echo))
 
-    def _reply(self, reply: Reply, result: Taken | Undecided) -> None:
-        status, body, more = _told(result)
+    def _reply(self, reply: Reply, echo: respond.Headers, result: Taken | Undecided) -> None:
+        status, body, more = _told(result, echo)
         self._responses["POST", status] += 1
         reply(status, respond.head_lines(body, more), body)
 
@@ -120,23 +129,23 @@ def _allowed(place: Place) -> str:
     return "GET, POST, OPTIONS" if place.source.handshake in _ASKED_BY_GET else "POST, OPTIONS"
 
 
-async def _tell(send: Send, result: Result) -> None:
+async def _tell(send: Send, result: Result, echo: respond.Headers) -> None:
     match result:
         case Answered():
             await _answer_handshake(send, result)
         case Rejected():
             await respond.refuse(send, _REJECTED)
         case Taken() | Undecided():
-            await respond.answer(send, *_told(result))
+            await respond.answer(send, *_told(result, echo))
         case _:
             assert_never(result)
 
 
-def _told(result: Taken | Undecided) -> tuple[int, bytes, respond.Headers]:
-    """Status, body, headers."""
+def _told(result: Taken | Undecided, echo: respond.Headers) -> tuple[int, bytes, respond.Headers]:
+    """Status, body, headers; `echo` goes with a 202."""
     if isinstance(result, Taken):
         told = result.deliveries
-        return 202, _batch_json(told) if result.batch else _told_json(told[0]), []
+        return 202, _batch_json(told) if result.batch else _told_json(told[0]), echo
     why = result.why
     refusal = Refusal("not_committed", f"The event will never appear by this request: {why}.")
     if result.unknown:
@@ -147,12 +156,13 @@ def _told(result: Taken | Undecided) -> tuple[int, bytes, respond.Headers]:
 
 
 async def _answer_handshake(send: Send, answered: Answered) -> None:
-    if answered.status != 200:
+    if answered == REFUSED:
         await respond.refuse(send, Refusal("forbidden", "The handshake does not prove that we agreed on it."))
         return
     headers = [(b"content-type", answered.content_type), _NOSNIFF, respond.API_VERSION, *answered.headers]
-    headers.append((b"content-length", b"%d" % len(answered.body)))
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    if answered.status != 204:
+        headers.append((b"content-length", b"%d" % len(answered.body)))
+    await send({"type": "http.response.start", "status": answered.status, "headers": headers})
     await send({"type": "http.response.body", "body": answered.body})
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import hmac
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from gateway.admit.strict_json import decode
-from gateway.intake.request import JSON, Request, lookup, query_value
+from gateway.intake.request import JSON, BadHeader, Request, lookup, query_value
 from gateway.intake.signature import Rejected, Verified, verify
 from spec.webhooks import Source
 
@@ -36,7 +37,7 @@ class Answered:
 
     body: bytes
     content_type: bytes = TEXT
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    headers: Sequence[tuple[bytes, bytes]] = ()
     status: int = 200
 
 
@@ -66,9 +67,30 @@ def handshake(source: Source, request: Request, now_ms: int) -> Answered | None:
             return None if challenge is None else Answered(challenge.encode())
         case "okta", b"GET":
             return _okta(request)
+        case "client_id", b"GET":
+            known = _proven(source, request, now_ms)
+            return Answered(b"", headers=echoed(source, request)) if known else REFUSED
+        case "ping", b"POST":
+            return _ping(source, request, now_ms)
+        case "hook_secret", b"POST":
+            return _hook_secret(source, request)
         case "cloudevents", b"OPTIONS":
             return _cloudevents(request)
     return None
+
+
+def echoed(source: Source, request: Request) -> list[tuple[bytes, bytes]]:
+    """The header that goes with each answer to what was verified: Adobe Sign's client id, its token."""
+    if source.handshake != "client_id":
+        return []
+    name = (source.scheme.token_header or "").encode()
+    return [header for header in request.headers if header[0] == name]
+
+
+def _proven(source: Source, request: Request, now_ms: int) -> bool:
+    """Whether it was signed, or had the token: what an unsigned source gets proves nothing."""
+    verdict = verify(source, request, now_ms)
+    return isinstance(verdict, Verified) and verdict.secret > 0
 
 
 def _bounded(text: object) -> str | None:
@@ -155,6 +177,30 @@ def _callback_verification(source: Source, request: Request, now_ms: int) -> Ans
     if challenge is None or not isinstance(verify(source, request, now_ms), Verified):
         return None
     return Answered(challenge.encode())
+
+
+def _ping(source: Source, request: Request, now_ms: int) -> Answered | None:
+    """Discord's, signed like everything that it sends: of type 1 for an endpoint of interactions, of type 0
+    for one of webhook events, whose events have the type 1 too."""
+    value = decode(request.body)
+    kind = lookup(value, ("type",))
+    if isinstance(kind, bool) or kind not in (0, 1) or lookup(value, ("event",)) is not None:
+        return None
+    if not _proven(source, request, now_ms):
+        return None  # judged as a delivery
+    return Answered(b'{"type":1}', JSON) if kind == 1 else Answered(b"", status=204)
+
+
+def _hook_secret(source: Source, request: Request) -> Answered | None:
+    """Asana's. Whoever makes the webhook is told the secret too, and puts it into the spec; here it is sent
+    back and kept nowhere, so that nobody can plant one."""
+    try:
+        secret = request.one("x-hook-secret", CHALLENGE_CHARS_MAX)
+    except BadHeader:
+        return None
+    if secret is None or request.has(source.scheme.header):
+        return None
+    return Answered(b"", headers=((b"x-hook-secret", secret),))
 
 
 def _okta(request: Request) -> Answered | None:

@@ -6,6 +6,7 @@ these and RSA for HTTP message signatures.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -14,9 +15,15 @@ from spec.webhook_secrets import strict_base64
 _KEYS_MAX = 256
 
 
-def signed_ed25519(key: bytes, signature: bytes, content: bytes) -> bool:
-    """`key` is 32 bytes, `signature` base64."""
-    octets = strict_base64(signature.decode("latin-1"))
+_HEX = re.compile(rb"(?:[0-9a-f]{2})+")
+
+
+def signed_ed25519(key: bytes, signature: bytes, content: bytes, encoding: str = "base64") -> bool:
+    """`key` is 32 bytes, `signature` base64, or `hex` in lower case."""
+    if encoding == "hex":
+        octets = bytes.fromhex(signature.decode()) if _HEX.fullmatch(signature) else None
+    else:
+        octets = strict_base64(signature.decode("latin-1"))
     if octets is None:
         return False
     return _verified(_ed25519(key), octets, content)

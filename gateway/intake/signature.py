@@ -319,11 +319,12 @@ def _signed_by(
             ]
             return any(found)
         case "ed25519":
+            wanted = b"v1a" if scheme.form == "versions" else b""
             return any(
-                public_keys.signed_ed25519(key.octets, given, content)
+                public_keys.signed_ed25519(key.octets, given, content, scheme.encoding)
                 for content in contents
                 for version, given in signatures
-                if version == b"v1a"
+                if version == wanted
             )
         case "ecdsa":
             return any(

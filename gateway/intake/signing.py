@@ -70,6 +70,8 @@ def sign(source: Source, request: Request, now_ms: int, delivery_id: str) -> Req
             "this provider signs by a private key or by HTTP message signatures, which is not to be made "
             "here: send from its own test page"
         )
+    if not scheme.header and scheme.token_header:
+        return _with(request, (scheme.token_header.encode(), secret.text.encode()))
     match scheme.form:
         case "jwt":
             return _with_token(source, secret, request, now_ms, delivery_id)

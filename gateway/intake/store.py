@@ -25,7 +25,9 @@ from gateway.telemetry.redact import reason
 Verdict = Literal["accepted", "duplicate", "quarantined", "replayed", "batch"]
 
 LAST_ID: Final = b"\xff" * 16
-HIDDEN: Final = frozenset((b"authorization", b"proxy-authorization", b"cookie", b"x-gitlab-token"))
+HIDDEN: Final = frozenset(
+    (b"authorization", b"proxy-authorization", b"cookie", b"x-gitlab-token", b"x-adobesign-clientid")
+)
 """Headers that are secrets themselves: their names are kept, not their values."""
 
 
@@ -123,8 +125,7 @@ def _values(row: Kept) -> tuple[Any, ...]:
 
 
 def _copied(row: Kept) -> bytes:
-    """The same as a row of a COPY: made here, since asyncpg takes ten times as long to find out what each
-    value is."""
+    """The same as a row of a COPY: asyncpg would make a value of each first, and ask of what kind it is."""
     target, headers, body, body_bytes = _request_values(row)
     values = (
         row.id,

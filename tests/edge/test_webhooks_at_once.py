@@ -91,6 +91,22 @@ async def test_both_ways_answer_alike_and_keep_the_same(
     assert extra[0] == extra[1]
 
 
+async def test_adobes_client_id_comes_back_with_each_answer_but_a_refusal(hooks: Hooks, taken: Taken) -> None:
+    first, again = await both(hooks, "adobe", {"webhookNotificationId": "n1"}, "", "")
+    assert taken.said == [True]
+    assert (first.json()["duplicate"], again.json()["duplicate"]) == (False, True)
+    path, mine, other = hooks.path("adobe"), {"x-adobesign-clientid": "client"}, {"x-adobesign-clientid": "x"}
+    asked = await hooks.client.get(path, headers=mine)
+    assert [each.status_code for each in (first, again, asked)] == [202, 202, 200]
+    assert {each.headers["x-adobesign-clientid"] for each in (first, again, asked)} == {"client"}
+    for response in (
+        await hooks.client.get(path, headers=other),
+        await hooks.client.post(path, headers=other),
+    ):
+        assert response.status_code in (401, 403)
+        assert "x-adobesign-clientid" not in response.headers
+
+
 async def test_a_path_that_was_asked_for_before_is_what_the_newest_spec_says(
     hooks: Hooks, taken: Taken
 ) -> None:

@@ -114,6 +114,7 @@ SOURCES: dict[str, dict[str, Any]] = {
         "secrets": ["s"],
         "handshake": "plain_token",
     },
+    "adobe": {"provider": "adobe_sign", "secrets": ["client"], "handshake": "client_id"},
     "clouds": {"unsigned": True, "id_header": "Ce-Id", "handshake": "cloudevents"},
 }
 

@@ -28,7 +28,12 @@ BY_HEADER = tuple(
     name
     for name, scheme in PRESETS.items()
     if name == "hmac"
-    or (scheme.header and scheme.key != "spki" and scheme.form not in ("jwt", "message") and name != "adyen")
+    or (
+        scheme.header
+        and scheme.key not in ("spki", "ed25519")
+        and scheme.form not in ("jwt", "message")
+        and name != "adyen"
+    )
 )
 """Providers whose signature is an HMAC in a header."""
 
@@ -90,6 +95,21 @@ def of_standard_v1a(body: bytes, now_ms: int) -> Sent:
     )
     made = source("standard_webhooks", ["whpk_" + base64.b64encode(public).decode()])
     return Sent(made, Request(b"POST", b"/hook", b"", headers, body))
+
+
+def of_discord(body: bytes, now_ms: int) -> Sent:
+    private = ed25519.Ed25519PrivateKey.generate()
+    public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    now = b"%d" % (now_ms // 1000)
+    signature = private.sign(now + body).hex().encode()
+    headers = ((b"x-signature-timestamp", now), (b"x-signature-ed25519", signature))
+    made = source("discord", [public.hex()], handshake="ping")
+    return Sent(made, Request(b"POST", b"/hook", b"", headers, body))
+
+
+def of_adobe_sign(body: bytes) -> Sent:
+    made = source("adobe_sign", ["CBJCHBCAABAA"], handshake="client_id")
+    return Sent(made, sign(made, Request(b"POST", b"/hook", b"", (), body), 0, ""))
 
 
 def of_braintree(secret: str, now_ms: int, payload: bytes) -> Sent:

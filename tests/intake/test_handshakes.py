@@ -15,6 +15,7 @@ from gateway.intake.handshakes import REFUSED, Answered, handshake
 from gateway.intake.request import Request
 from gateway.intake.signing import sign
 from spec.webhooks import HANDSHAKES, Source
+from tests.intake.senders import of_adobe_sign, of_discord
 from tests.intake.vectors import source
 
 NOW_MS = 1_750_000_000_000
@@ -129,9 +130,52 @@ def test_twitchs_challenge_is_sent_back_if_it_is_signed() -> None:
         assert handshake(made, other, NOW_MS) is None
 
 
+def test_adobes_client_id_is_sent_back_to_whoever_has_the_right_one() -> None:
+    sent = of_adobe_sign(b"{}")
+    question = altered(sent.request, method=b"GET", body=b"")
+    told = handshake(sent.source, question, NOW_MS)
+    assert isinstance(told, Answered)
+    assert (told.status, list(told.headers)) == (200, [(b"x-adobesign-clientid", b"CBJCHBCAABAA")])
+    name = b"x-adobesign-clientid"
+    for headers in ((), ((name, b"CBJ"),), ((name, b"CBJCHBCAABAA"), (name, b"CBJCHBCAABAA"))):
+        assert handshake(sent.source, altered(question, headers=headers), NOW_MS) == REFUSED
+    assert handshake(sent.source, sent.request, NOW_MS) is None, "a notification, answered as one"
+
+
+def test_discords_ping_is_answered_if_it_is_signed() -> None:
+    for body, told in ((b'{"type":1,"id":"7"}', (200, '{"type":1}')), (b'{"type":0}', (204, ""))):
+        sent = of_discord(body, NOW_MS)
+        assert answered(sent.source, sent.request) == told
+        forged = altered(sent.request, body=body + b" ")
+        assert handshake(sent.source, forged, NOW_MS) is None, "judged as a delivery: 401"
+        unsigned = replace(sent.source, unsigned=True, secrets=())
+        assert handshake(unsigned, sent.request, NOW_MS) is None
+    for body in (b'{"type":1,"event":{}}', b'{"type":2}', b'{"type":true}', b"[1]", b"x"):
+        sent = of_discord(body, NOW_MS)
+        assert handshake(sent.source, sent.request, NOW_MS) is None
+
+
+def test_asanas_secret_is_sent_back_and_events_are_none() -> None:
+    made = source("hmac", ["s"], header="X-Hook-Signature", handshake="hook_secret")
+    name, secret = b"x-hook-secret", b"b537207f20cbfa02357cf448134da559"
+    question = asked(b"", (name, secret), method=b"POST")
+    told = handshake(made, question, NOW_MS)
+    assert told == Answered(b"", headers=((name, secret),))
+    event = posted(made, {"events": []}, (name, secret))
+    assert handshake(made, event, NOW_MS) is None
+    for headers in (
+        (),
+        ((name, b""),),
+        ((name, b"a\xff"),),
+        ((name, b"a"), (name, b"a")),
+        ((name, b"a" * 1001),),
+    ):
+        assert handshake(made, asked(b"", *headers, method=b"POST"), NOW_MS) is None
+
+
 @pytest.mark.parametrize("kind", HANDSHAKES)
 def test_what_asks_nothing_is_no_handshake(kind: str) -> None:
     made = replace(of("crc"), handshake=kind)
     for method in (b"GET", b"POST", b"OPTIONS", b"PUT"):
         told = handshake(made, asked(method=method), NOW_MS)
-        assert told is None, method
+        assert told is None or (kind, told) == ("client_id", REFUSED), method

@@ -23,9 +23,11 @@ from spec.webhooks import Source
 from tests.intake.senders import (
     BY_HEADER,
     Sent,
+    of_adobe_sign,
     of_adyen,
     of_adyen_payload,
     of_braintree,
+    of_discord,
     of_mailgun,
     of_message,
     of_messagebird,
@@ -110,11 +112,15 @@ def samples(provider: str) -> Sent:
             return Sent(made, Request(b"POST", b"/hook", b"", headers, body))
         case "http_message_signatures":
             return of_message("ed25519", body, NOW_MS)
+        case "discord":
+            return of_discord(body, NOW_MS)
+        case "adobe_sign":
+            return of_adobe_sign(body)
     return of_provider(provider, b"k" * 32, NOW_MS, b"a=1&b=2" if provider == "twilio" else body)
 
 
 SAMPLES = (*BY_HEADER, "sendgrid", "standard_webhooks v1a", "messagebird", "braintree", "mailgun", "adyen")
-SAMPLES += ("gitlab token", "http_message_signatures")
+SAMPLES += ("gitlab token", "http_message_signatures", "discord", "adobe_sign")
 
 
 def test_there_is_a_sample_of_every_preset() -> None:
@@ -416,12 +422,14 @@ def with_header(request: Request, name: str, value: bytes | None) -> Request:
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-@pytest.mark.parametrize("provider", [*BY_HEADER, "sendgrid", "http_message_signatures"])
+@pytest.mark.parametrize("provider", [*BY_HEADER, "sendgrid", "http_message_signatures", "discord"])
 def test_a_hostile_signature_header_is_refused_and_nothing_breaks(provider: str, hostile: str) -> None:
     if provider == "sendgrid":
         sent = of_sendgrid(b"{}", NOW_MS)
     elif provider == "http_message_signatures":
         sent = of_message("ed25519", b"{}", NOW_MS)
+    elif provider == "discord":
+        sent = of_discord(b"{}", NOW_MS)
     else:
         sent = of_provider(provider, b"k" * 32, NOW_MS, b"a=1")
     changed = with_header(sent.request, sent.source.scheme.header, HOSTILE[hostile])
