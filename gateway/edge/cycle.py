@@ -16,6 +16,10 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 WHOLE: Final = "sluice.answer"
 """The message: {"type": WHOLE, "status", "head": header lines as bytes, each with its CR LF, "body"}."""
 
+AT_ONCE: Final = "sluice.at_once"
+"""The message {"type": AT_ONCE}, in the midst of an answer, gets a "function": it sends a part, if that takes
+no waiting, and says whether it did."""
+
 _CLOSE: Final = b"connection: close\r\n"
 
 
@@ -45,7 +49,9 @@ class Cycle(RequestResponseCycle):
 
     async def send(self, message: Any) -> None:
         if message["type"] != WHOLE:
-            if self.chunked_encoding and message.get("more_body") and not self.response_complete:
+            if message["type"] == AT_ONCE:
+                message["function"] = self._send_at_once
+            elif self.chunked_encoding and message.get("more_body") and not self.response_complete:
                 await self._send_part(message.get("body", b""))
             else:
                 await super().send(message)
@@ -77,7 +83,17 @@ class Cycle(RequestResponseCycle):
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
         if body and not self.disconnected:
-            self.transport.writelines((b"%x\r\n" % len(body), body, b"\r\n"))
+            self._write_part(body)
+
+    def _send_at_once(self, body: bytes) -> bool:
+        if self.flow.write_paused or self.transport.is_closing() or not self.chunked_encoding:
+            return False
+        if body:
+            self._write_part(body)
+        return True
+
+    def _write_part(self, body: bytes) -> None:
+        self.transport.writelines((b"%x\r\n" % len(body), body, b"\r\n"))
 
 
 class Ride:

@@ -16,6 +16,7 @@ from gateway.edge import cloud_events, render, respond
 from gateway.edge.follow import (
     NDJSON,
     SSE,
+    at_once,
     in_one_line,
     more,
     start_stream,
@@ -154,9 +155,17 @@ class Feed:
         self, wanted: Filter, page: Page, following: Following, gone: asyncio.Task[None], send: Send
     ) -> None:
         """Pages from Postgres while behind, then what the live channel has."""
-        loop = asyncio.get_running_loop()
+        loop, send_now = asyncio.get_running_loop(), await at_once(send)
         p, messages = page.p, partial(_messages, page.p)
         sent_at, body, place = loop.time(), messages(page.entries), page.position.at(page.p)
+
+        def hand(chunk: Chunk) -> bool:
+            nonlocal sent_at
+            sent = send_now(chunk.form(messages))
+            if sent:
+                sent_at = loop.time()
+            return sent
+
         while not gone.done() and not self._live.stopping.is_set():
             if body:
                 await more(send, body)
@@ -174,7 +183,7 @@ class Feed:
             chunks, place = taken
             body = b"".join([chunk.form(messages) for chunk in chunks])
             if not body:
-                await following.wait(max(sent_at + _HEARTBEAT_S - loop.time(), 0))
+                place = await following.handed(place, hand, max(sent_at + _HEARTBEAT_S - loop.time(), 0))
                 if loop.time() >= sent_at + _HEARTBEAT_S:
                     body = _still_here(p, place)
         await send({"type": "http.response.body", "body": b""})

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec.structs import replace
 
 from gateway.edge import render, respond
+from gateway.edge.cycle import AT_ONCE
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import (
     PAGE_EVENTS_MAX,
@@ -23,7 +24,7 @@ from gateway.edge.reads import (
     unavailable,
     wait_for_length,
 )
-from gateway.edge.request import Head, Receive, Refused, Send
+from gateway.edge.request import Head, Message, Receive, Refused, Send
 from gateway.errors import Refusal
 from gateway.events import Page, Recorded
 from gateway.log.log import FOLLOW_POLL_S, Log
@@ -204,3 +205,17 @@ async def stream_head(send: Send, media_type: bytes) -> None:
 
 async def more(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def at_once(send: Send) -> Callable[[bytes], bool]:
+    """What sends a part of a stream that has started, without waiting, and says whether it did: not while the
+    client is slow to read."""
+    message: Message = {"type": AT_ONCE}
+    if getattr(send, "knows_whole_answers", False):
+        await send(message)
+    function: Callable[[bytes], bool] = message.get("function", _never)
+    return function
+
+
+def _never(_body: bytes) -> bool:
+    return False

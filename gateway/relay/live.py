@@ -26,11 +26,13 @@ logger = logging.getLogger("sluice.relay")
 
 # What is committed elsewhere and not announced is found by looking.
 POLL_S = 0.25
-# Followers are woken together, and then not again for a while: the more there are, the longer, so that they
-# can't take the gateway from the appends. 100 are told of a commit within about 30 ms.
-_PAUSE_S = 0.002
-_PAUSE_A_FOLLOWER_S = 0.0003
-_PAUSE_MOST_S = 0.25
+# Followers are told in rounds: the more there are, the fewer, so that they can't take the gateway from the
+# appends. 100 are told of a commit within about 30 ms.
+_ROUND_S = 0.002
+_ROUND_A_FOLLOWER_S = 0.0003
+_ROUND_MOST_S = 0.25
+# Then whoever appends has a turn: a write to a follower takes about as long as half an append.
+_TOLD_AT_ONCE = 8
 # What all channels together keep in memory, and each at least.
 _KEPT_BYTES = 64 * 1024 * 1024
 _KEPT_BYTES_LEAST = 128 * 1024
@@ -99,35 +101,34 @@ class Channel:
         self.start_seq = start.seq
         self.end = start
         self.chunks: deque[Chunk] = deque()
-        self.followers: set[Follower] = set()
+        self.followers: set[Following] = set()
         self._size = 0
 
-    def add(self, batch: Batch, end: Place, keep_bytes: int) -> bool:
-        """Whether any of it, which is all that was committed up to `end`, passes: then followers are to be
-        woken."""
+    def add(self, batch: Batch, end: Place, keep_bytes: int) -> Chunk | None:
+        """What passes of it, which is all that was committed up to `end`: followers are to be told."""
         passing = batch.passing(self.wanted)
         after_seq, self.end = self.end.seq, end
         if not passing:
-            return False
-        self.chunks.append(Chunk(after_seq, passing, end))
-        self._size += self.chunks[-1].size
+            return None
+        chunk = Chunk(after_seq, passing, end)
+        self.chunks.append(chunk)
+        self._size += chunk.size
         while self._size > keep_bytes:
             dropped = self.chunks.popleft()
             self._size -= dropped.size
             self.start_seq = dropped.end.seq
-        return True
+        return chunk
 
     def begin(self, start: Place) -> None:
         """Anew from here: what came before is not, or no more, all in this channel."""
         self.start_seq, self.end = start.seq, start
         self.chunks.clear()
         self._size = 0
+        self.wake()
 
-    def wake(self) -> int:
-        """How many were woken."""
-        for follower in self.followers:
-            follower.wake()
-        return len(self.followers)
+    def wake(self) -> None:
+        for following in self.followers:
+            following.wake()
 
     def take(self, after: Place) -> tuple[list[Chunk], Place] | None:
         """What lies behind a place, and where that leads; None where some of it is not here any more."""
@@ -144,22 +145,53 @@ class Channel:
         return taken, self.end
 
 
+Hand = Callable[[Chunk], bool]
+"""Sends what is in a chunk if that can be done at once, and says whether it was."""
+
+
 class Following:
-    """One follower of a channel."""
+    """One follower of a channel. While it has all that there is and its connection takes what is new at once,
+    that is handed to it: no task is woken."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._follower = Follower()
+        self._hand: Hand | None = None
+        self._place = channel.end
         self.take = channel.take
-        self.wake = self._follower.wake
         self.wait = self._follower.wait
 
     def __enter__(self) -> Following:
-        self._channel.followers.add(self._follower)
+        self._channel.followers.add(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._channel.followers.discard(self._follower)
+        self._channel.followers.discard(self)
+
+    async def handed(self, place: Place, hand: Hand, timeout_s: float) -> Place:
+        """Hands over what comes behind `place`, where `take` has just found nothing, until the time is up,
+        `hand` does not take it, or `wake` is called; returns how far that led."""
+        self._place, self._hand = place, hand
+        try:
+            await self._follower.wait(timeout_s)
+        finally:
+            self._hand = None
+        return self._place
+
+    def tell(self, chunk: Chunk) -> None:
+        """Of what is new in the channel."""
+        if self._hand is None:
+            self._follower.wake()
+        elif chunk.end.seq > self._place.seq:
+            if self._hand(chunk.behind(self._place)):
+                self._place = chunk.end
+            else:
+                self.wake()
+
+    def wake(self) -> None:
+        """It goes on by itself, from where it is."""
+        self._hand = None
+        self._follower.wake()
 
 
 class Live:
@@ -267,16 +299,19 @@ class _Tail:
     # -- the loop
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while not self._stopped:
+            begun = loop.time()
             try:
-                woken = await self._take()
+                told = await self._take()
             except (PostgresTrouble, LostPlace) as trouble:
                 logger.info("live_unread", extra={"partition": self._p, "why": str(trouble)})
                 if isinstance(trouble, LostPlace):
                     self._begin_anew()
                 await asyncio.sleep(_AGAIN_S)
                 continue
-            await asyncio.sleep(min(_PAUSE_S + woken * _PAUSE_A_FOLLOWER_S, _PAUSE_MOST_S))
+            round_s = min(_ROUND_S + told * _ROUND_A_FOLLOWER_S, _ROUND_MOST_S)
+            await asyncio.sleep(begun + round_s - loop.time())
             if not self._look.is_set():
                 await self._next_look()
             self._look.clear()
@@ -293,30 +328,29 @@ class _Tail:
         self._end, self._elsewhere = None, True
         for channel in self.channels.values():
             channel.begin(_NOWHERE)
-            channel.wake()
 
     async def _take(self) -> int:
-        """Hands on what was committed since; returns how many followers that woke."""
+        """Hands on what was committed since; returns how many followers were told."""
         end = self._end
         if end is None:
             end = self._end = await self._outbox.end_of(self._p)
             for channel in self.channels.values():
                 channel.begin(end)
-                channel.wake()
-        woken = self._hand_over(end)
+        told = await self._deliver(*self._committed(end))
         if not self._elsewhere:
-            return woken
+            return told
         self._elsewhere = False
         while True:
             assert self._end is not None
             tenants = self._tenants()
             read = await self._outbox.stretch_of(self._p, tenants, self._end, _EVENTS_A_READ)
-            woken += self._deliver(read.entries, tenants, read.reached)
+            told += await self._deliver(read.entries, tenants, read.reached)
             if read.caught_up:
-                return woken
+                return told
 
-    def _hand_over(self, end: Place) -> int:
-        """What this gateway committed, as far as it continues where the tail stands."""
+    def _committed(self, end: Place) -> tuple[Sequence[Entry], Collection[bytes], Place]:
+        """What this gateway committed, as far as it continues where the tail stands; of which tenants; and
+        where it ends."""
         pending, self._pending = self._pending, deque()
         tenants = self._tenants()
         entries: list[Entry] = []
@@ -330,22 +364,27 @@ class _Tail:
             end = placed_entries[-1].place
             if placed.stream.tenant in tenants:
                 entries += placed_entries
-        return self._deliver(entries, tenants, end)
+        return entries, tenants, end
 
     def _tenants(self) -> set[bytes]:
         return {channel.wanted.tenant for channel in self.channels.values()}
 
-    def _deliver(self, entries: Sequence[Entry], tenants: Collection[bytes], end: Place) -> int:
-        """To every channel what is committed up to `end`; `entries` hold all of these tenants."""
+    async def _deliver(self, entries: Sequence[Entry], tenants: Collection[bytes], end: Place) -> int:
+        """To every channel what is committed up to `end`; `entries` hold all of these tenants. Returns how
+        many followers were told."""
         self._end = end
-        batch, keep_bytes, woken = Batch(entries), self._keep_bytes(), 0
+        batch, keep_bytes, told = Batch(entries), self._keep_bytes(), 0
+        new: list[tuple[Following, Chunk]] = []
         for channel in self.channels.values():
             if channel.wanted.tenant not in tenants:  # it came while Postgres was read for the others
                 channel.begin(end)
-                woken += channel.wake()
-            elif channel.end.seq < end.seq and channel.add(batch, end, keep_bytes):
-                woken += channel.wake()
-        return woken
+            elif channel.end.seq < end.seq and (chunk := channel.add(batch, end, keep_bytes)):
+                new += [(following, chunk) for following in channel.followers]
+        for told, (following, chunk) in enumerate(new, 1):
+            following.tell(chunk)
+            if told % _TOLD_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return told
 
 
 _NOWHERE = Place(2**62, bytes(MARK_BYTES))

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -188,6 +188,42 @@ async def test_a_follower_that_reads_slowly_misses_nothing(client: httpx.AsyncCl
             await client.post(f"/order/{new_id()}", json=batch(*[("was_noted", text)] * 9))
         seen = [(await anext(stream)).id for _ in range(108)]
     assert seen == [event["position"] for event in await fed_whole(client)]
+
+
+async def test_whoever_keeps_up_is_handed_what_is_new_without_a_task(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken = 0
+    handed = live.Following.handed
+
+    async def counted(self: live.Following, *arguments: Any) -> Any:
+        nonlocal woken
+        place = await handed(self, *arguments)
+        woken += 1
+        return place
+
+    monkeypatch.setattr(live.Following, "handed", counted)
+    async with followed(client) as stream:
+        for n in range(30):
+            await appended(client, "order", "global", "was_noted", n)
+            assert (await anext(stream)).event["data"] == n
+    assert woken < 10
+
+
+async def test_whoever_breaks_off_takes_nothing_from_the_others(client: httpx.AsyncClient) -> None:
+    """More of them than are told at once, some of whom go at each event."""
+    async with AsyncExitStack() as others, followed(client) as stream:
+        going = [await others.enter_async_context(AsyncExitStack()) for _ in range(10)]
+        streams = [await each.enter_async_context(followed(client)) for each in going]
+        for n, gone in enumerate(going):
+            await appended(client, "order", "global", "was_noted", n)
+            for each in (stream, *streams[n:]):
+                assert (await anext(each)).event["data"] == n
+            appending = asyncio.create_task(appended(client, "order", "global", "was_noted", -n))
+            await gone.aclose()
+            await appending
+            for each in (stream, *streams[n + 1 :]):
+                assert (await anext(each)).event["data"] == -n
 
 
 async def test_whoever_has_gone_is_followed_no_more(client: httpx.AsyncClient) -> None:
