@@ -54,7 +54,7 @@ class Specs:
     async def put(self, request: Request) -> Response:
         """Deploys the body; every gateway serves by it within 5 s, this one at once."""
         head = Head(request.scope)
-        expected = _expected(head.get(b"if-match"))
+        expected = _expected(head.joined(b"if-match"), head.joined(b"if-none-match"))
         force = Parameters(request.scope["query_string"]).boolean("force")
         refusal = check_json_body(head, self._body_bytes_max)
         if refusal is not None:
@@ -83,13 +83,19 @@ class Specs:
         return _answer(result)
 
 
-def _expected(if_match: bytes | None) -> int | None:
+def _expected(if_match: bytes | None, if_none_match: bytes | None) -> int | None:
     """The revision that the caller thinks is deployed; None where it does not say."""
+    if if_none_match not in (None, b"*"):
+        why = "`If-None-Match` can only be `*` here: deploy where there is no spec yet."
+        raise Refused(Refusal("invalid_field", why, "If-None-Match"))
     if if_match is None:
-        return None
+        return None if if_none_match is None else 0
     found = _ETAG.fullmatch(if_match)
     if found is None:
         why = '`If-Match` must be one revision in quotes, like "3"; "0" is none yet.'
+        raise Refused(Refusal("invalid_field", why, "If-Match"))
+    if if_none_match is not None and int(found[1]):
+        why = "`If-Match` contradicts `If-None-Match: *`; send one of them."
         raise Refused(Refusal("invalid_field", why, "If-Match"))
     return int(found[1])
 

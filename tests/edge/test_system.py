@@ -242,6 +242,17 @@ async def test_force_removes_it_all_the_same_and_what_is_stored_stays_readable(
     assert (await client.get(f"/order/{key}")).json()["data"] == {"a": 1}
 
 
+async def test_if_none_match_deploys_the_first_spec_alone(client: httpx.AsyncClient) -> None:
+    none_yet = {"if-none-match": "*"}
+    response = await client.put("/_/spec", json=with_type("cart"), headers=none_yet)
+    assert (response.status_code, response.json()["revision"]) == (409, 1)
+    response = await client.put("/_/spec", json=SPEC, headers=none_yet | {"if-match": '"1"'})
+    refused(response, 422, "invalid_field", "If-Match")
+    for form in ('"1"', "", "*, *"):
+        response = await client.put("/_/spec", json=SPEC, headers={"if-none-match": form})
+        refused(response, 422, "invalid_field", "If-None-Match")
+
+
 async def test_what_nothing_is_stored_of_can_be_removed(client: httpx.AsyncClient) -> None:
     await appended(client, "order", new_id(), "was_noted")
     response = await client.put("/_/spec", json=without_type("ticket"))
@@ -259,6 +270,8 @@ async def test_if_match_guards_a_deployment(client: httpx.AsyncClient) -> None:
     for form in ("1", 'W/"1"', '"1", "2"', '"x"', ""):
         response = await client.put("/_/spec", json=SPEC, headers={"if-match": form})
         refused(response, 422, "invalid_field", "If-Match")
+    twice = [("if-match", '"2"'), ("if-match", '"7"')]
+    refused(await client.put("/_/spec", json=SPEC, headers=twice), 422, "invalid_field", "If-Match")
     response = await client.put("/_/spec?force=maybe", json=SPEC)
     refused(response, 422, "invalid_field", "force")
 

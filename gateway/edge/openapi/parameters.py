@@ -57,6 +57,7 @@ def parameters() -> dict[str, Schema]:
             {"type": "string", "pattern": _ETAG_OF_REVISION},
             'The revision that is deployed, `"0"` for none: else 409.',
         ),
+        "If-None-Match-spec": _header("If-None-Match", {"const": "*"}, "No spec must be deployed yet."),
         "If-None-Match": _header("If-None-Match", _TEXT, "An ETag that you have: 304 if it holds."),
     }
 

@@ -175,7 +175,7 @@ def _deploy() -> Schema:
         "deploy",
         "Deploy a spec (scope admin); every gateway serves by it within 5 s",
         tag=TAG,
-        parameters=("If-Match-revision", "force"),
+        parameters=("If-Match-revision", "If-None-Match-spec", "force"),
         body=request(document),
         done={"200": answer("Deployed, or it was already.", schema, ("ETag",))},
         refused="deploy",
