@@ -130,14 +130,10 @@ def servers_in(folder: Path, *, durable: bool = False) -> Servers:
 
 
 @contextmanager
-def open_folder(*, on_disk: bool = False) -> Iterator[Path]:
-    """A temporary folder with a short path which other accounts can pass through, as Postgres' has to.
-
-    In memory where there is enough: no server then waits for a disk that others keep busy, and a database is
-    made in a tenth of the time. `on_disk` for what is to be measured.
-    """
-    parent = MEMORY if not on_disk and _memory_will_do() else DISK
-    folder = Path(tempfile.mkdtemp(prefix="sluice-test-", dir=parent))
+def open_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A temporary folder with a short path which other accounts can pass through, as Postgres' has to; in
+    `parent`, or where `quick_parent` says."""
+    folder = Path(tempfile.mkdtemp(prefix="sluice-test-", dir=parent or quick_parent()))
     folder.chmod(0o711)
     try:
         yield folder
@@ -146,6 +142,12 @@ def open_folder(*, on_disk: bool = False) -> Iterator[Path]:
         if link.is_symlink():
             shutil.rmtree(link.readlink().parent, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def quick_parent() -> Path:
+    """In memory where there is enough: no server then waits for a disk that others keep busy, and a database
+    is made in a tenth of the time."""
+    return MEMORY if _memory_will_do() else DISK
 
 
 def _memory_will_do() -> bool:

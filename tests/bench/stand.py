@@ -27,7 +27,7 @@ from gateway.dev.listen import listen
 from gateway.dev.prepare import bundled_spec
 from tests.bench.cpu import CpuMeter, family
 from tests.bench.machine import CORES, confine, gateway_cores
-from tests.servers import Servers, open_folder, servers_in
+from tests.servers import DISK, Servers, open_folder, servers_in
 
 TENANT = "bench"
 TEMPLATE = "bench_template"
@@ -182,12 +182,12 @@ class Stand:
 
 @asynccontextmanager
 async def open_stand(workers: int) -> AsyncIterator[Stand]:
-    """Servers in a temporary folder, gone with it at the end. Gateways get cores of their own, if there are
-    enough; then all else, this process too, keeps off them."""
+    """Servers in a temporary folder, in /tmp or BENCH_FOLDER, gone with it at the end. Gateways get cores of
+    their own, if there are enough; then all else, this process too, keeps off them."""
     apart = gateway_cores(workers)
     if apart:
         confine(CORES - apart)
-    with open_folder(on_disk=True) as folder:
+    with open_folder(Path(os.environ.get("BENCH_FOLDER", DISK))) as folder:
         servers = _durable_servers(folder)
         try:
             await servers.start()

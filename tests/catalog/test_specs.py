@@ -157,7 +157,7 @@ async def test_a_failed_removal_leaves_nothing_closed_and_the_lock_free(
         # A gateway that reported at the beginning of time and is seen from now on for ever: never followed.
         await conn.execute("INSERT INTO catalog_reader VALUES (gen_random_uuid(), 0, 'infinity')")
     deploying = asyncio.create_task(specs.deploy(pool, tenant.id, document({}), {}))
-    async with asyncio.timeout(5), pool.acquire() as conn:
+    async with asyncio.timeout(40), pool.acquire() as conn:
         while not await conn.fetchval("SELECT count(*) FROM spec_closing"):
             await asyncio.sleep(0)
     deploying.cancel()

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from gateway.catalog.migrate import migrate
 from tests.log.drive import Place, append, appended, event, new_stream, new_tenant, open_gateway
-from tests.servers import Servers, open_folder, servers_in
+from tests.servers import DISK, Servers, open_folder, servers_in
 
 EVENTS = 20_000
 PAYLOAD = b'{"sku":"%b"}' % (b"x" * 282)
@@ -23,7 +23,7 @@ PAYLOAD = b'{"sku":"%b"}' % (b"x" * 282)
 
 
 async def main() -> None:
-    with open_folder(on_disk=True) as folder:
+    with open_folder(DISK) as folder:
         servers = servers_in(folder)
         try:
             await servers.start()

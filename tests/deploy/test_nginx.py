@@ -36,7 +36,7 @@ from tests.edge.calls import (
 from tests.edge.serving import Served, serving
 from tests.servers import open_folder
 
-DEADLINE_S = 10.0
+DEADLINE_S = 40.0
 
 StartNginx = Callable[..., Any]
 

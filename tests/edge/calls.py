@@ -14,7 +14,7 @@ from uuid_utils.compat import uuid7
 ACTOR = {"type": "user", "id": "a0000000-0000-4000-a000-000000000001"}
 JSON = {"content-type": "application/json"}
 NDJSON = {"content-type": "application/x-ndjson"}
-DEADLINE_S = 10.0
+DEADLINE_S = 40.0
 
 
 def new_client(url: str, key: str | None) -> httpx.AsyncClient:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-DEADLINE_S = 10.0
+DEADLINE_S = 40.0
 
 
 @dataclass(frozen=True, slots=True)

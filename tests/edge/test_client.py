@@ -30,7 +30,7 @@ from tests.edge.calls import new_event_id, new_id
 from tests.edge.serving import Served
 
 ADA = Actor("user", "global")
-DEADLINE_S = 15.0
+DEADLINE_S = 40.0
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ import uvicorn
 from gateway.edge.connection import LINGER_S
 from gateway.edge.protocol import DRAINED_BYTES_MAX, StrictProtocol, make_protocol
 
-DEADLINE_S = 10.0
+DEADLINE_S = 40.0
 HEADER_TIMEOUT_S = 0.5
 HEADER_BYTES_MAX = 16 * 1024
 HEADERS_MAX = 20

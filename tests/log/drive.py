@@ -37,6 +37,8 @@ from gateway.log.scripts import RedisTrouble
 
 WITHIN_S = 40.0
 """For all that has to happen: on a busy machine whose disk stalls, and never reached where all is well."""
+STALL_S = 3.0
+"""By so much, what happens at once may be late there."""
 ACTOR = "a0000000-0000-4000-a000-000000000001"
 LIMITS = {
     "sequence_appends_max": 250,

@@ -306,7 +306,7 @@ async def test_while_a_slot_is_on_its_way_key_by_key_its_partition_alone_does_wi
     nodes: RedisNodes, open_log: OpenLog, place: Place
 ) -> None:
     """From the first moment on: all its keys are still where they were, but no new one may come to them."""
-    log = await open_log(direct_after_s=0.2)
+    log = await open_log(direct_after_s=1)
     streams = [new_stream(tenant_in(p)) for p in range(PARTITIONS)]
     await appended(log, *(append(stream) for stream in streams))
     await in_redis(log)
@@ -391,7 +391,7 @@ async def test_a_master_that_fails_over_under_load_loses_no_event(
 async def test_while_a_master_is_away_its_partitions_alone_do_without_redis(
     open_log: OpenLog, place: Place, nodes: RedisNodes
 ) -> None:
-    log = await open_log(redis_timeout_s=30, direct_after_s=0.2)  # calls under way are given up
+    log = await open_log(redis_timeout_s=30, direct_after_s=1)  # calls under way are given up
     streams = [new_stream(tenant_in(p)) for p in range(PARTITIONS)]
     await appended(log, *(append(stream) for stream in streams))
     master = await nodes.holder(slot_of(log, 0))

@@ -102,7 +102,7 @@ async def test_a_commit_whose_answer_was_lost_is_acknowledged_once_it_is_found(
 
 async def test_a_failing_look_at_the_partition_loses_no_append(open_log: OpenLog, place: Place) -> None:
     """Postgres fails just as a committer asks it what became of its run."""
-    slow, quick = await open_log(append_deadline_s=3), await open_log(append_deadline_s=3)
+    slow, quick = await open_log(), await open_log()
     stream = new_stream()
     await asyncio.gather(opened(slow, stream), opened(quick, stream))
     gate = hold_commits(slow, stream)

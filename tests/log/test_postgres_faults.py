@@ -32,6 +32,7 @@ from tests.log.drive import (
     new_stream,
     opened,
     tally,
+    time_is_up,
     until,
 )
 from tests.log.invariants import check_invariants
@@ -70,11 +71,14 @@ async def test_appends_survive_that_postgres_is_killed_under_load(
 async def test_while_postgres_is_away_nothing_is_acknowledged(
     open_log: OpenLog, place: Place, breakable_servers: Servers
 ) -> None:
-    log = await open_log(append_deadline_s=0.5)
+    log = await open_log()
     stream = new_stream()
     await appended(log, append(stream))
     breakable_servers.postgres.kill()
-    outcomes = await asyncio.gather(*(log.append(append(stream)) for _ in range(5)))
+    pending = [log.append(append(stream)) for _ in range(5)]
+    await until(lambda: not lane(log, stream).sequencer.waiting[0])
+    time_is_up(log, stream)
+    outcomes = await asyncio.gather(*pending)
     assert set(tally(outcomes)) <= {"OutcomeUnknown", "NotCommitted"}
     with pytest.raises(PostgresTrouble):
         await log.page(Range(stream), strong=True)
@@ -90,7 +94,7 @@ async def test_while_commits_fail_nothing_more_is_sequenced_and_it_is_back_withi
     open_log: OpenLog, place: Place, breakable_servers: Servers, redis: Redis
 ) -> None:
     """What was on its way is of unknown outcome; what came later was never sequenced, and never appears."""
-    log = await open_log(append_deadline_s=1, sequence_appends_max=4)
+    log = await open_log(sequence_appends_max=4)
     stream = new_stream()
     await appended(log, append(stream))
     keys = lane(log, stream).partition.keys
@@ -98,7 +102,11 @@ async def test_while_commits_fail_nothing_more_is_sequenced_and_it_is_back_withi
     made, outcomes, lengths = list[Append](), list[Outcome](), list[int]()
     for _ in range(3):
         made += (more := [append(stream) for _ in range(8)])
-        outcomes += await asyncio.gather(*map(log.append, more))
+        pending = [log.append(each) for each in more]
+        await until(lambda: lane(log, stream).sequencer.waiting[0] <= 4 or lengths)
+        await asyncio.wait(pending, timeout=0.5)  # nothing is sequenced meanwhile
+        time_is_up(log, stream)
+        outcomes += await asyncio.gather(*pending)
         lengths.append(int(await redis.hget(keys.meta, "q") or 0))
     told = tally(outcomes)
     assert told["NotCommitted"] >= 16
@@ -388,18 +396,19 @@ async def test_a_postgres_that_lost_commits_stops_the_partition_and_is_not_writt
     open_log: OpenLog, place: Place
 ) -> None:
     """Its gateway knows what it saw committed; one that boots learns it from Redis."""
-    log = await open_log(append_deadline_s=1)
+    log = await open_log()
     stream = new_stream()
     for _ in range(5):
         await appended(log, append(stream))
     await check_invariants(place)
     rewound = Rewound(place, lane(log, stream).partition.number)
     await rewound.lose(after=3)
-    first = await log.append(append(stream))
-    assert isinstance(first, OutcomeUnknown | NotCommitted)
+    first = log.append(append(stream))
     await halted(log, stream)
+    time_is_up(log, stream)
+    assert isinstance(await first, OutcomeUnknown | NotCommitted)
     assert "is refused" in (await log.ready() or "") or "Postgres stands" in (await log.ready() or "")
-    new = await open_log(append_deadline_s=1)
+    new = await open_log()
     await halted(new, stream)
     assert await rewound.seq() == 3
     await rewound.bring_back()
@@ -444,7 +453,7 @@ async def test_a_postgres_that_goes_back_while_a_partition_idles_is_not_repaired
     await log.stop(1)
     await rewound.lose(after=2)
     for _ in range(2):
-        await halted(await open_log(append_deadline_s=1), stream)
+        await halted(await open_log(), stream)
     assert await rewound.seq() == 2
     await rewound.bring_back()
     await appended(await open_log(), append(stream, expected=4))
@@ -464,7 +473,7 @@ async def test_another_history_in_postgres_than_redis_saw_committed_stops_the_pa
     right = (await place.fetch("SELECT chain FROM partition_log WHERE p = $1", number))[0][0]
     update = "UPDATE partition_log SET chain = $2, alarm = NULL WHERE p = $1"
     await place.execute(update, number, "0" * 40)
-    stopped = await open_log(append_deadline_s=1)
+    stopped = await open_log()
     await until(lambda: lane(stopped, stream).partition.halted is not None)
     assert isinstance(await stopped.append(append(stream)), NotCommitted)
     await place.execute(update, number, right)

@@ -135,7 +135,7 @@ async def test_a_fence_that_does_not_match_is_verified_and_appends_go_on(
 async def test_a_redis_that_saw_a_later_epoch_than_postgres_is_never_overwritten(
     open_log: OpenLog, place: Place, redis: Redis
 ) -> None:
-    log = await open_log(append_deadline_s=1)
+    log = await open_log()
     stream = new_stream()
     await appended(log, append(stream))
     partition = lane(log, stream).partition

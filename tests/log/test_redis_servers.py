@@ -25,6 +25,7 @@ from tests.log.drive import (
     new_stream,
     opened,
     tally,
+    time_is_up,
     until,
 )
 from tests.log.invariants import check_invariants
@@ -38,12 +39,15 @@ def place(breakable: Place) -> Place:
 
 
 async def test_a_replica_is_never_sequenced_on(open_log: OpenLog, place: Place, redis: Redis) -> None:
-    log = await open_log(append_deadline_s=0.5)
+    log = await open_log()
     stream = new_stream()
     one = append(stream, 2)
     await appended(log, one)
     await redis.replicaof("127.0.0.1", 1)
-    assert isinstance(await log.append(append(stream)), NotCommitted)
+    late = log.append(append(stream))
+    await until(lambda: not lane(log, stream).partition.open)
+    time_is_up(log, stream)
+    assert isinstance(await late, NotCommitted)
     page = await log.page(Range(stream))
     assert [each.event for each in page.events] == list(one.events)
     await redis.replicaof("NO", "ONE")

@@ -251,7 +251,7 @@ async def test_what_was_on_its_way_is_never_called_not_committed(
     open_log: OpenLog, restorable: Restorable, home: drive.Place
 ) -> None:
     """It stands in the journal, so a repair may commit it after its caller was answered."""
-    log = await open_log(append_deadline_s=3.0)
+    log = await open_log()
     done = await written(log, restorable)
     gate = drive.hold_commits(log, done.stream)
     late = append(done.stream)
@@ -260,6 +260,7 @@ async def test_what_was_on_its_way_is_never_called_not_committed(
     await restorable.restore()
     gate.open()
     await halted(log, done.stream)
+    drive.time_is_up(log, done.stream)
     outcome = await pending
     assert isinstance(outcome, OutcomeUnknown), outcome
     async with at(home) as place:

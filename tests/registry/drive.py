@@ -26,7 +26,7 @@ SPEC: dict[str, Any] = {
     "agent_types": ["user"],
     "public_ids": {"key": "VNO", "types": ["order", "ticket"]},
 }
-WAIT_S = 10.0
+WAIT_S = 40.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ async def bench(pool: asyncpg.Pool, client: httpx.AsyncClient, tenant: Account) 
     return Bench(pool, client, uuid.UUID(tenant.id), outbox, subscriptions, Pull(pool, outbox, subscriptions))
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], deadline_s: float = 20.0) -> None:
+async def until(holds: Callable[[], bool | Awaitable[bool]], deadline_s: float = 40.0) -> None:
     """Returns once it holds; asks again and again."""
     async with asyncio.timeout(deadline_s):
         while True:

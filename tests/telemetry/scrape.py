@@ -35,7 +35,7 @@ async def scrape(client: httpx.AsyncClient) -> Scrape:
 
 
 async def scraped_until(
-    client: httpx.AsyncClient, holds: Callable[[Scrape], object], within_s: float = 10.0
+    client: httpx.AsyncClient, holds: Callable[[Scrape], object], within_s: float = 40.0
 ) -> Scrape:
     """The first scrape that holds; fails when none does in time."""
     deadline = time.monotonic() + within_s

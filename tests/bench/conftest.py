@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers import quick_parent
+
+
+@pytest.fixture(autouse=True, scope="session")
+def in_memory() -> Iterator[None]:
+    """Benchmarks that are only tried out measure no disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCH_FOLDER", str(quick_parent()))
+        yield
