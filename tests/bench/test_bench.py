@@ -48,19 +48,19 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     options = f"--seconds 0.3 --streams 20 --stored 2000 --connections {CONNECTIONS} --json {path}".split()
     options += [word for name in SCENARIOS for word in ("--only", name)]
     argv = [sys.executable, "-m", "tests.bench", *options]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(json.loads(path.read_text()))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(450)
 def test_every_scenario_that_was_asked_for_has_a_row(report: dict[str, Any]) -> None:
     assert [row["name"] for row in report["rows"]] == list(SCENARIOS.values())
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(450)
 def test_every_answer_is_the_expected_one(report: dict[str, Any]) -> None:
     for row in report["rows"]:
         assert row["unexpected"] is None
@@ -68,7 +68,7 @@ def test_every_answer_is_the_expected_one(report: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(450)
 def test_every_row_has_its_rate_its_latencies_and_its_cpu_time(report: dict[str, Any]) -> None:
     for row in report["rows"]:
         assert row["count"] > 0
@@ -82,7 +82,7 @@ def test_every_row_has_its_rate_its_latencies_and_its_cpu_time(report: dict[str,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(450)
 def test_the_report_says_how_when_and_where_it_was_measured(report: dict[str, Any]) -> None:
     assert report["command"].startswith("python -m tests.bench --seconds 0.3 ")
     assert report["date"]
