@@ -71,8 +71,8 @@ def test_a_spec_is_deployed_and_shown(main: Sluice, orders: str) -> None:
     assert json.loads(shown.out) == json.loads(ORDERS)
     assert shown.err == "revision 1\n"
     wrapped = main("spec", "deploy", "-", stdin=b'{"spec": ' + ORDERS + b"}")
-    assert wrapped.out == "revision 2 is deployed\n"
-    assert main("spec", "show", "--json").json == {"ok": True, "revision": 2, "spec": json.loads(ORDERS)}
+    assert wrapped.out == "revision 1 is deployed\n"
+    assert main("spec", "show", "--json").json == {"ok": True, "revision": 1, "spec": json.loads(ORDERS)}
 
 
 def test_a_faulty_spec_is_not_deployed(main: Sluice) -> None:

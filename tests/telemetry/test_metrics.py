@@ -51,6 +51,13 @@ async def test_an_append_that_its_spec_would_refuse_by_now_is_counted_as_a_repla
     assert (await scrape(operator))("sluice_appends_total", outcome="replayed") == 1
 
 
+@pytest.fixture
+def unhelped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody commits in a gateway's stead what it takes its time for."""
+    monkeypatch.setattr("gateway.log.sweeper.SWEEP_EVERY_S", 3600)
+
+
+@pytest.mark.usefixtures("unhelped")
 async def test_batches_are_measured_one_by_one(
     client: httpx.AsyncClient, operator: httpx.AsyncClient
 ) -> None:
