@@ -56,12 +56,19 @@ async def stand(breakable: Servers) -> AsyncIterator[Stand]:
         append_deadline_s=1.5,
         read_deadline_s=1.5,
         redis_timeout_s=0.3,
+        direct_after_s=3,
         shutdown_s=2,
     )
     async with serving(config) as served, new_client(served.url, account.admin) as client:
+        await until(lambda: is_in(client, "redis"))
         yield Stand(breakable, client)
         breakable.postgres.resume()
         breakable.redis.resume()
+
+
+async def is_in(client: httpx.AsyncClient, mode: str) -> bool:
+    response = await client.get("/_/health/ready")
+    return response.status_code == 200 and response.json()["mode"] == mode
 
 
 async def written(client: httpx.AsyncClient, key: str, event_type: str, data: object) -> dict[str, Any]:
@@ -153,21 +160,11 @@ async def test_for_a_moment_without_redis_nothing_is_committed_and_reads_go_on(s
     assert len((await client.get(f"/order/{key}/events")).json()["events"]) == 1
 
 
-async def mode(client: httpx.AsyncClient) -> str | None:
-    response = await client.get("/_/health/ready")
-    return response.json()["mode"] if response.status_code == 200 else None
-
-
 async def test_while_redis_is_away_appends_and_reads_go_on_through_postgres(stand: Stand) -> None:
     key, client = new_id(), stand.client
     await written(client, key, "was_placed", {"a": 1})
-    assert await mode(client) == "redis"
     stand.servers.redis.kill()
-
-    async def direct() -> bool:
-        return await mode(client) == "direct"
-
-    await until(direct)
+    await until(lambda: is_in(client, "direct"))
     for n in range(3):
         headers = {"idempotency-key": f"k{n}"}
         first = await append(client, "order", key, "was_noted", n, headers, previous_length=1 + n)
@@ -181,11 +178,7 @@ async def test_while_redis_is_away_appends_and_reads_go_on_through_postgres(stan
         assert (await client.get(f"/order/{key}/length")).json()["length"] == 2 + n
     assert {each["status"] for each in await bulk(client, bulk_line(key, 1), bulk_line(new_id(), 2))} == {201}
     await stand.servers.redis.start()
-
-    async def over_redis() -> bool:
-        return await mode(client) == "redis"
-
-    await until(over_redis)
+    await until(lambda: is_in(client, "redis"))
     await written(client, key, "was_noted", 9)
     state = await client.get(f"/order/{key}")
     assert state.json()["metadata"]["length"] == 6

@@ -316,5 +316,5 @@ async def test_a_collector_that_is_away_holds_up_neither_requests_nor_the_end(
         async with new_client(child.served.url, account.admin) as client:
             await post(client)
         child.terminate()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             assert await child.ended() == 0
