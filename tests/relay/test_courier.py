@@ -271,7 +271,7 @@ async def test_two_relays_share_the_work_and_neither_sends_what_the_other_has(
     for name in ("one", "two", "three"):
         await bench.put(name, to(receiver))
     keys = [new_id() for _ in range(10)]
-    async with bench.relaying(), bench.relaying():
+    async with bench.relaying(lease_s=30), bench.relaying(lease_s=30):
         await bench.append(keys, 10)
         await until(lambda: len(receiver.deliveries) >= 300)
         await asyncio.sleep(0.3)
