@@ -102,7 +102,7 @@ def test_a_child_that_is_killed_is_started_again_at_once(start_dev: StartDev, na
     (pid,) = dev.pids(name)
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: restarted(dev, name, pid))
-    assert f"(pid {pid}) was ended by SIGKILL: starting it again\n" in dev.said, "it waits for nothing"
+    assert f"(pid {pid}) was ended by SIGKILL: starting it again.\n" in dev.said, "it waits for nothing"
     assert {other: dev.pids(other) for other in others} == others
 
 
