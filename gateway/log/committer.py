@@ -24,10 +24,6 @@ from gateway.telemetry.steps import Telemetry
 
 logger = logging.getLogger("sluice.log")
 
-# How often Postgres is asked whether the gateway whose events come before ours has committed them, and how
-# often before we commit them ourselves from the journal.
-_HOLE_POLL_S = 0.001
-_HOLE_POLLS = 30
 _RETRY_FIRST_S = 0.01
 _RETRY_MOST_S = 0.5
 
@@ -150,9 +146,7 @@ class Committer:
         """One attempt, and what follows from its outcome. Raises PostgresTrouble when that is unknown."""
         try:
             with self._telemetry.committing.of(self._partition.number, run.events, run.pendings):
-                held = await self._connection.swap(
-                    self._partition.number, run.epoch, run.before, run.after, run.placed, run.mode
-                )
+                held = await self._swap(run)
         except ChainBroken as broken:
             told = {"partition": self._partition.number, "why": str(broken)}
             logger.critical("chain_broken", extra=told)
@@ -167,6 +161,13 @@ class Committer:
         else:
             self._telemetry.metrics.swaps_failed.inc()
             await self._after_failed_swap(run)
+
+    async def _swap(self, run: Sequenced) -> bool:
+        partition = self._partition
+        others_first = run.before[0] > partition.committed_seq  # as far as we know
+        return await self._connection.swap(
+            partition.number, run.epoch, run.before, run.after, run.placed, run.mode, others_first
+        )
 
     def _acknowledge(self, run: Sequenced, count: int, seq: int, chain: str) -> None:
         """The first `count` appends of the run are committed, up to (seq, chain)."""
@@ -188,7 +189,7 @@ class Committer:
         """The partition stands elsewhere than where the run begins: see how far it got without us."""
         row = await self._postgres.partition(self._partition.number)
         if row.epoch == run.epoch and row.seq < run.before[0]:
-            await self._wait_for_others(run)
+            await self._commit_what_comes_before(run)
             return
         helped, chain = await self._helped(run, row)
         if helped:
@@ -219,17 +220,8 @@ class Committer:
             count += 1
         return count, chain_over(run.before[1], run.placed[:count])
 
-    async def _wait_for_others(self, run: Sequenced) -> None:
-        """Events of another gateway come before ours, and it had not begun to commit them when our swap came
-        (or Postgres would have let that wait): it does in a moment, or we do."""
-        for _ in range(_HOLE_POLLS):
-            await asyncio.sleep(_HOLE_POLL_S)
-            row = await self._postgres.partition(self._partition.number)
-            if row.epoch != run.epoch:
-                return
-            self._partition.known(row.seq, row.chain)
-            if row.seq >= run.before[0]:
-                return
+    async def _commit_what_comes_before(self, run: Sequenced) -> None:
+        """Events of another gateway come before ours, and nobody committed them while our swap waited."""
         try:
             await self._journal.commit(self._partition, run.before[0])
             if self._partition.committed_seq < run.before[0]:
@@ -274,7 +266,10 @@ class Committer:
             del run.pendings[:half], run.placed[:half]
             return
         if not await quarantine(self._postgres, self._partition, run.epoch, run.placed[0], str(refused)):
-            return  # another gateway was faster, with this or with that: the next swap finds out
+            # Another gateway was faster, with this or with that. The next swap need not tell: rows may be
+            # refused before the partition is looked at.
+            await self._after_failed_swap(run)
+            return
         run.pendings[0].in_doubt = False
         run.pendings[0].resolve(Quarantined(str(refused)))
         run.pendings.clear()

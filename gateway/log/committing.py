@@ -44,9 +44,12 @@ class CommitConnection:
         after: tuple[int, str],
         run: Sequence[Placed],
         mode: str = REDIS,
+        in_turn: bool = False,
     ) -> bool:
         """Moves partition `p` from (seq, chain) `before` to `after` and inserts `run`; False when the
-        partition stood elsewhere or appends take another way than `mode`, and then nothing was done.
+        partition stood elsewhere or appends take another way than `mode`, and then nothing was done. With
+        `in_turn`, as long as it stands before `before` it waits there for whoever commits what is between,
+        and gives up when nobody did for some 30 ms.
 
         Raises ChainBroken before anything is sent, RefusedByPostgres when the rows were refused (nothing
         was done), PostgresTrouble when the outcome is unknown: send the same again.
@@ -55,7 +58,8 @@ class CommitConnection:
             raise ChainBroken(
                 f"partition {p}: rows after seq {before[0]} do not give the chain at {after[0]}"
             )
-        return await self._send("commit", p, epoch, *before, *after, *commit_columns(run), mode) > 0
+        name = "commit_in_turn" if in_turn else "commit"
+        return await self._send(name, p, epoch, *before, *after, *commit_columns(run), mode) > 0
 
     async def settle(self, p: int) -> None:
         """What was found committed may be so on this server alone: its wait for a standby was cancelled, or

@@ -16,6 +16,11 @@ _HALF_MIN = 16  # fewer are not worth a call of their own
 # much is under way that the rest keeps them busy, as of a bulk request (docs/decisions/0025).
 _USUAL_MAX = 96
 _CROWD_MIN = 16  # so many elsewhere keep everybody busy
+_CROWDED_ENOUGH = 16
+# Beside another gateway: what two halves have together. After fewer than the least it is not worth the wait:
+# who appends alone must not wait at all.
+_SHARED_ENOUGH = 32
+_SHARED_MIN = 8
 # About as long as it takes those who were just answered to be back with their next appends.
 _GATHER_S = 0.002
 
@@ -51,8 +56,9 @@ class Pace:
         self.calling = 0
         """Appends in the call that is under way."""
         self._ended_at = 0  # the seq after this gateway's last call
-        self._shared = False  # another gateway's events came between its last two calls
+        self._shared = False  # another gateway's events came between its last two calls with appends
         self._crowded = False
+        self._last = 0  # appends in this gateway's last call
         self._gathered = asyncio.Event()
         self._gathered.set()
         self._loop = asyncio.get_running_loop()
@@ -67,17 +73,24 @@ class Pace:
         One half of what is under way is sequenced while the other commits: all in one call would keep Redis,
         Postgres and this process waiting for each other in turn (docs/decisions/0022). Where others fill that
         time, halves would only be smaller calls, and all goes together: other gateways that share the
-        partition (docs/decisions/0020), or other partitions of this one (docs/decisions/0024).
+        partition (docs/decisions/0020), or other partitions of this one (docs/decisions/0024). A call that
+        would be small then waits for those who were just answered.
         """
         self._crowded = self._crowd.around(self)
         if not (self._shared or self._crowded):
             await self._commits.room()
             return
         await self._commits.settled()
-        if self._crowded and len(self._queue) < _HALF_MIN:
+        if len(self._queue) < self._enough():
             self._gathered.clear()
             self._loop.call_later(_GATHER_S, self._gathered.set)
         await self._gathered.wait()
+
+    def _enough(self) -> int:
+        """So many in the queue wait for no others."""
+        if self._crowded:
+            return _CROWDED_ENOUGH
+        return _SHARED_ENOUGH if self._last >= _SHARED_MIN else 0
 
     @property
     def most(self) -> int:
@@ -93,6 +106,8 @@ class Pace:
         return max(_USUAL_MAX, (len(self._queue) + self._commits.appends) // 4)
 
     def called(self, before: int, after: int) -> None:
-        """A call moved the partition from one seq to the other."""
-        self._shared = before != self._ended_at
-        self._ended_at = after
+        """A call moved the partition from one seq to the other. One without appends tells nothing."""
+        if self.calling:
+            self._shared = before != self._ended_at
+            self._last = self.calling
+            self._ended_at = after

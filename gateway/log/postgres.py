@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
@@ -78,6 +79,13 @@ SQL: Final = {
         "version_at",
     )
 }
+# The same swap, where it may come before its turn: then it waits for that inside Postgres, its rows at hand.
+SQL["commit_in_turn"] = re.sub(
+    r"UPDATE partition_log .*?(?=\n\), inserted)",
+    "SELECT p FROM swap_in_turn($1, $2, $32, $3, $4, $5, $6) AS p",
+    SQL["commit"],
+    flags=re.DOTALL,
+)
 for _name in ("page", "stream"):
     SQL[f"{_name}_asc"] = _load(_name)
     SQL[f"{_name}_desc"] = SQL[f"{_name}_asc"].replace(" ASC", " DESC")

@@ -65,7 +65,8 @@ def _commit_without_swap() -> None:
         text, "AS i(tenant, identity, seq, count, digest)", "AS i(tenant, identity, seq, count, digest)\n"
         "    ON CONFLICT DO NOTHING",
     )  # fmt: skip
-    SQL["commit"] = _replaced(text, "SELECT count(*) FROM inserted", "SELECT 1 + count(*) FROM inserted")
+    text = _replaced(text, "SELECT count(*) FROM inserted", "SELECT 1 + count(*) FROM inserted")
+    SQL["commit"] = SQL["commit_in_turn"] = text
 
 
 def _fence_by_run_id() -> None:
@@ -133,7 +134,8 @@ def _direct_without_swap() -> None:
         return replace(await self.partition(p), mode=DIRECT)
 
     Postgres.seal = seal  # type: ignore[method-assign]
-    SQL["commit"] = _replaced(SQL["commit"], "AND mode = $32 ", "AND $32::text IS NOT NULL ")
+    text = _replaced(SQL["commit"], "AND mode = $32 ", "AND $32::text IS NOT NULL ")
+    SQL["commit"] = SQL["commit_in_turn"] = text
     SQL["look_directly"] = _replaced(
         SQL["look_directly"], "AS version, mode, chain", "AS version, 'direct' AS mode, chain"
     )

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.events import Append, Appended, next_chain
 from gateway.log.committing import ChainBroken, CommitConnection, RefusedByPostgres
-from gateway.log.entries import Placed, chain_over
-from gateway.log.postgres import PostgresTrouble
+from gateway.log.entries import Placed, chain_over, commit_columns
+from gateway.log.postgres import REDIS, SQL, PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.drive import Place, Proceed, append, appended, interpose, lane, new_stream, opened, until
 from tests.log.invariants import check_invariants
@@ -108,6 +108,63 @@ async def test_the_same_run_sent_twice_at_once_counts_once(place: Place) -> None
     assert sorted(held) == [False, False, False, True]
     await asyncio.gather(*(each.close() for each in connections))
     await check_invariants(place, settles=False)
+
+
+async def test_a_run_that_comes_before_its_turn_waits_for_it(
+    connection: CommitConnection, place: Place
+) -> None:
+    """Also longer than it would wait for one that does not come, if that one is being committed."""
+    first, second = [placed(append(new_stream()), 1, 1)], [placed(append(new_stream()), 1, 2)]
+    between = (1, chain_over("", first))
+    after = (2, chain_over(between[1], second))
+    holder = await asyncpg.connect(place.postgres_url)
+    try:
+        async with holder.transaction():
+            swap = (P, EPOCH, 0, "", *between, *commit_columns(first), REDIS)
+            assert await holder.fetchval(SQL["commit"], *swap) == 1
+            waiting = asyncio.create_task(connection.swap(P, EPOCH, between, after, second, in_turn=True))
+            await until(lambda: _waits_for_a_lock(place))
+            for _ in range(60):
+                await holder.execute("SELECT pg_sleep(0.001)")
+            assert not waiting.done()
+        assert await waiting
+    finally:
+        await holder.close()
+    assert await stands(place) == (*after, 2)
+    await check_invariants(place, settles=False)
+
+
+async def test_runs_of_several_gateways_commit_in_order_whoever_sends_first(place: Place) -> None:
+    connections = [CommitConnection(place.postgres_url, 5) for _ in range(4)]
+    runs, places = [], [(0, "")]
+    for seq in range(1, 5):
+        runs.append([placed(append(new_stream(), key=b"%d" % seq), 1, seq)])
+        places.append((seq, chain_over(places[-1][1], runs[-1])))
+    swaps = [*zip(connections, places[:-1], places[1:], runs, strict=True)]
+    held = await asyncio.gather(
+        *(
+            each.swap(P, EPOCH, before, after, run, in_turn=True)
+            for each, before, after, run in [*swaps][::-1]
+        )
+    )
+    assert held == [True] * 4
+    assert await stands(place) == (*places[-1], 4)
+    await asyncio.gather(*(each.close() for each in connections))
+    await check_invariants(place, settles=False)
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+async def test_a_run_whose_turn_does_not_come_does_nothing(
+    connection: CommitConnection, place: Place, sealed: bool
+) -> None:
+    run = [placed(append(new_stream()), 1, 2)]
+    before = (1, next_chain("", 1, run[0].digests))
+    after = (2, chain_over(before[1], run))
+    waiting = asyncio.create_task(connection.swap(P, EPOCH, before, after, run, in_turn=True))
+    if sealed:
+        await place.execute("UPDATE partition_log SET epoch = 2 WHERE p = $1", P)
+    assert not await waiting
+    assert await stands(place) == (0, "", 0)
 
 
 async def test_a_commit_that_is_cancelled_here_is_not_cancelled_there(

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from uuid_utils import uuid7
 
 from gateway.events import Appended, Conflict, Mismatch, OutcomeUnknown
+from gateway.log import pacing
 from gateway.log.log import Log
 from tests.log.conftest import OpenLog
 from tests.log.drive import (
@@ -260,6 +262,34 @@ async def test_verifying_beside_a_busy_gateway_raises_no_alarm(open_log: OpenLog
     await opened(late, stream)
     assert all(each.partition.halted is None for each in late._lanes)
     await appended(late, append(stream))
+    await check_invariants(place)
+
+
+@pytest.mark.parametrize(("large", "carried"), [(7, [1, 1]), (8, [2])])
+async def test_beside_another_gateway_a_call_after_a_large_one_waits_for_more(
+    open_log: OpenLog, place: Place, monkeypatch: pytest.MonkeyPatch, large: int, carried: list[int]
+) -> None:
+    monkeypatch.setattr(pacing, "_GATHER_S", 1.0)
+    one, other = await open_log(), await open_log()
+    stream = new_stream()
+    await asyncio.gather(opened(one, stream), opened(other, stream))
+    for log in (one, other):
+        await appended(log, append(stream))
+    await appended(one, *(append(stream) for _ in range(large)))
+    runs: list[int] = []
+
+    async def around(proceed: Proceed, *args: Any) -> Any:
+        runs.append(len(args[4]))
+        return await proceed()
+
+    interpose(lane(one, stream).connection, "swap", around)
+    loop = asyncio.get_running_loop()
+    soon = loop.time() + 0.5
+    first = one.append(append(stream))
+    await until(lambda: lane(one, stream).sequencer.waiting == (0, 0) or loop.time() > soon)
+    await appended(one, append(stream))
+    assert isinstance(await first, Appended)
+    assert runs == carried
     await check_invariants(place)
 
 

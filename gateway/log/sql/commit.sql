@@ -3,10 +3,12 @@
 -- $1 p, $2 epoch, $3 and $4 seq and chain before, $5 and $6 after, then a column an array, one item a row, where
 -- each payload begins and how long it is (-1: none), all digests, 32 bytes each, and all payloads; then the
 -- identities that clients chose, and last the mode. Returns the number of rows inserted, 0 when the swap failed.
+-- The advisory lock tells swap_in_turn (migration 14), which takes the UPDATE's place where another gateway's events
+-- come before these, that a commit is under way.
 WITH swapped AS (
     UPDATE partition_log SET seq = $5, chain = $6
     WHERE p = $1 AND epoch = $2 AND mode = $32 AND seq = $3 AND chain = $4
-    RETURNING p
+    RETURNING p, pg_advisory_xact_lock(1936483683, p)
 ), inserted AS (
     INSERT INTO outbox (p, seq, version, recorded_at, id, tenant, correlation_id, causation_id, spec_rev,
         append_id, digest, aggregate_type, aggregate_id, type, actor_type, actor_id, target_type, target_id,
