@@ -170,6 +170,8 @@ class Connection(HttpToolsProtocol):
             b"content-length": str(len(body)).encode(),
             b"connection": b"close",
         }
+        if status == 401:
+            headers[b"www-authenticate"] = b"Bearer"
         lines = b"".join([name + b": " + value + b"\r\n" for name, value in headers.items()])
         return STATUS_LINE[status] + lines + b"\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
 

@@ -92,6 +92,7 @@ async def test_more_headers_than_are_read_are_a_401(silent: Stand) -> None:
         answer = await ask(silent.served.port, raw(silent.hooks.path("stripe"), headers, b"{}"))
         assert answer is not None
         assert (answer.status, answer.json["code"]) == (401, "unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
 
 
 async def test_hostile_timestamps_are_a_401_though_they_are_signed_while_no_database_answers(
