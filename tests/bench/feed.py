@@ -21,9 +21,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import asyncpg
 import msgspec
 
 from tests.bench import machine, orders, stored
+from tests.bench.cpu import CpuMeter
 from tests.bench.load import Traffic, drive
 from tests.bench.measured import Measured, quantiles_ms, shares_us
 from tests.bench.stand import Served, Stand, open_stand
@@ -137,19 +139,40 @@ async def _follow(served: Served, key: str, seen: dict[str, float]) -> None:
 
 async def followers(stand: Stand, seconds: float, rounds: int, count: int, query: str) -> str:
     """Rates with and without them, in turns, each on a gateway of its own. On one machine they take their own
-    share of it, so the gateway's CPU time for an append tells more than the rates."""
+    share of it, so the gateway's CPU time for an append tells more than the rates. The first of them is held
+    to have come to see every event, and to all others came as many bytes."""
     without, beside, came = [], [], 0
     for _ in range(rounds):
         async with stand.gateway() as served:
             without.append(await drive(_appends(stand, served, seconds), served.cpu))
-        async with stand.gateway() as served, _draining(served, stand.key, count, query) as ended:
-            beside.append(await drive(_appends(stand, served, seconds), served.cpu))
-        came += await ended
+        async with stand.gateway() as served, _draining(served, stand.key, count, query) as followers:
+            cpu = CpuMeter({"gateway": served.pids, "followers": [followers.pid]})
+            beside.append(await drive(_appends(stand, served, seconds), cpu))
+            came += await _drained(served, followers)
     change = _median(beside, _rate) / _median(without, _rate) - 1
+    their_us = _median(beside, lambda each: each.cpu_us["followers"])
     return (
-        f"{_told(beside)} beside them, {_told(without)} without ({change:+.0%} appends/s); "
-        f"{came / rounds / 1e6:,.0f} MB sent to them a round"
+        f"{_told(beside)} beside them, {_told(without)} without ({change:+.0%} appends/s); they themselves "
+        f"{their_us:.0f} µs an append; {came / rounds / 1e6:,.0f} MB sent to them a round"
     )
+
+
+async def _drained(served: Served, followers: asyncio.subprocess.Process) -> int:
+    """How many bytes came to all of them, once all has come.
+
+    Raises RuntimeError if that is not the same to each, or not every event to the first, or none at all."""
+    assert followers.stdin
+    assert followers.stdout
+    followers.stdin.close()
+    came, least, most, events = map(int, (await followers.stdout.readline()).split())
+    connection = await asyncpg.connect(served.postgres_url)
+    try:
+        committed = await connection.fetchval("SELECT count(*) FROM outbox")
+    finally:
+        await connection.close()
+    if least != most or events not in (0, committed) or (came > 0) != (events > 0):
+        raise RuntimeError(f"{least} to {most} B came to a follower, and {events} events of {committed}")
+    return came
 
 
 def _told(rounds: list[Measured]) -> str:
@@ -167,21 +190,19 @@ def _median(rounds: list[Measured], of: Callable[[Measured], float]) -> float:
 
 
 @asynccontextmanager
-async def _draining(served: Served, key: str, count: int, query: str) -> AsyncIterator[asyncio.Future[int]]:
+async def _draining(
+    served: Served, key: str, count: int, query: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.bench.drain", served.host, str(served.port), key, str(count), query,
         stdin=pipe, stdout=pipe,
     )  # fmt: skip
-    assert process.stdin
     assert process.stdout
-    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     try:
         if (await process.stdout.readline()).strip() != b"ready":
             raise RuntimeError("the followers could not connect")
-        yield ended
-        process.stdin.close()
-        ended.set_result(int(await process.stdout.readline()))
+        yield process
     finally:
         if process.returncode is None:
             process.kill()
