@@ -287,11 +287,11 @@ async def test_a_wait_keeps_to_its_limit(client: httpx.AsyncClient) -> None:
 async def test_nobody_waits_where_there_is_something_to_read(client: httpx.AsyncClient) -> None:
     await noted(client, new_id(), 1)
     begun = time.monotonic()
-    assert len((await fed(client, "?wait=8"))["events"]) == 1
-    assert (await client.head("/_/feed?after=now&wait=8")).status_code == 200
-    response = await client.get("/_/feed?wait=8&after=now", headers={"accept": "application/x-ndjson"})
+    assert len((await fed(client, "?wait=60"))["events"]) == 1
+    assert (await client.head("/_/feed?after=now&wait=60")).status_code == 200
+    response = await client.get("/_/feed?wait=60&after=now", headers={"accept": "application/x-ndjson"})
     assert response.content == b""
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 40
 
 
 @pytest.mark.parametrize("value", ["-1", "61", "x", "1.5", ""])

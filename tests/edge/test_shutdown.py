@@ -206,20 +206,27 @@ async def test_a_body_that_drips_is_refused_too(impatient: Served, own_tenant: A
     assert answer.status == 408
 
 
-async def test_a_bulk_request_may_pause_but_not_stop(impatient: Served, own_tenant: Account) -> None:
+@pytest.fixture
+async def patient(own_config: Config) -> Any:
+    """So that the machine may stand still in the middle of a pause."""
+    async with serving(replace(own_config, body_timeout_s=1.8, shutdown_s=2)) as served:
+        yield served
+
+
+async def test_a_bulk_request_may_pause_but_not_stop(patient: Served, own_tenant: Account) -> None:
     key = new_id()
     sent = lines(*[bulk_line(key, n) for n in range(4)])
     data = request("POST", "/_/bulk", own_tenant.write, sent, content_type=b"application/x-ndjson")
-    async with connected(impatient.port) as connection:
+    async with connected(patient.port) as connection:
         at = data.index(sent)
         await connection.send(data[:at])
         answering = asyncio.create_task(connection.answer(b"POST"))
         for start in range(0, len(sent), len(sent) // 4):
             await connection.send(data[at + start : at + start + len(sent) // 4])
-            await asyncio.wait((answering,), timeout=0.15)
+            await asyncio.wait((answering,), timeout=0.5)
         answer = await answering
         assert answer is not None
         assert len(told_in(answer.body)) == 4
-    async with connected(impatient.port) as connection:
+    async with connected(patient.port) as connection:
         await connection.send(data[:-10])
         assert b'{"line":3' in await connection.rest()
