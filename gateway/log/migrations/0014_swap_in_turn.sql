@@ -5,7 +5,8 @@
 --
 -- Whoever swaps holds the advisory lock until its commit is done: who waits asks for it, and has it when the next
 -- attempt may hold. While nobody commits it looks again every millisecond, 30 times at most: the gateway whose turn it
--- is may have died.
+-- is may have died. It takes and leaves the lock in one expression: a lock of the session outlives a statement that
+-- is cancelled in between, and would hold up all commits.
 CREATE FUNCTION swap_in_turn(of_p int, of_epoch bigint, of_mode text, from_seq bigint, from_chain text,
     to_seq bigint, to_chain text) RETURNS SETOF int LANGUAGE plpgsql ROWS 1 AS $$
 DECLARE
@@ -23,13 +24,13 @@ BEGIN
         PERFORM FROM partition_log WHERE p = of_p AND epoch = of_epoch AND mode = of_mode
             AND (seq < from_seq OR seq = from_seq AND chain = from_chain);
         EXIT WHEN NOT FOUND OR looks = 0;
-        IF pg_try_advisory_lock_shared(committing, of_p) THEN
-            PERFORM pg_advisory_unlock_shared(committing, of_p);
+        IF (CASE WHEN pg_try_advisory_lock_shared(committing, of_p)
+            THEN pg_advisory_unlock_shared(committing, of_p) ELSE false END)
+        THEN
             PERFORM pg_sleep(0.001);
             looks := looks - 1;
         ELSE
-            PERFORM pg_advisory_lock_shared(committing, of_p);
-            PERFORM pg_advisory_unlock_shared(committing, of_p);
+            PERFORM pg_advisory_lock_shared(committing, of_p), pg_advisory_unlock_shared(committing, of_p);
         END IF;
     END LOOP;
 END $$;
