@@ -78,7 +78,9 @@ class Pace:
         """
         self._crowded = self._crowd.around(self)
         if not (self._shared or self._crowded):
-            await self._commits.room()
+            # Of very much, half may be sequenced already, and a commit takes what several calls gave.
+            if self.largest == _USUAL_MAX or self._commits.appends > len(self._queue):
+                await self._commits.room()
             return
         await self._commits.settled()
         if len(self._queue) < self._enough():
