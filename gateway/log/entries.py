@@ -85,8 +85,8 @@ def commit_columns(run: Sequence[Placed]) -> list[Any]:
     """What commit.sql takes from $7 on: a column each, then the identities that clients chose.
 
     Most arrays go as literals: asyncpg looks at each item of an array twice to see whether it is one itself,
-    which takes longer than anything else in a commit. Digests and payloads are cut out of one string each; a
-    payload that was erased is -1 bytes long. A column without a value is None.
+    which takes longer than anything else in a commit. Digests, identities and payloads are cut out of one
+    string each; a payload that was erased is -1 bytes long. A column without a value is None.
     """
     events = [event for placed in run for event in placed.events]
     counts = [len(placed.events) for placed in run] if len(events) > len(run) else None
@@ -123,10 +123,10 @@ def _claims(run: Sequence[Placed]) -> list[Any]:
     claims = [(placed, identity) for placed in run for identity in placed.chosen]
     return [
         _uuids([placed.stream.tenant for placed, _ in claims]),
-        [identity for _, identity in claims],
+        b"".join([identity for _, identity in claims]),
         _numbers([placed.first_seq for placed, _ in claims]),
         _numbers([len(placed.events) for placed, _ in claims]),
-        [placed.request_digest for placed, _ in claims],
+        b"".join([placed.request_digest for placed, _ in claims]),
     ]
 
 

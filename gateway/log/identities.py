@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from asyncpg.pgproto.pgproto import UUID
-
 from gateway.events import Append, Appended, Retry
 from gateway.log.postgres import Postgres
 
@@ -81,12 +79,17 @@ async def look_up(
     rows = await postgres.fetch(
         "look_up_identities",
         p,
-        [UUID(tenant) for tenant, _ in identities],
-        [identity for _, identity in identities],
-        [UUID(tenant) for tenant, _ in events],
-        [UUID(event_id) for _, event_id in events],
+        _uuids([tenant for tenant, _ in identities]),
+        b"".join([identity for _, identity in identities]),
+        _uuids([tenant for tenant, _ in events]),
+        _uuids([event_id for _, event_id in events]),
     )
     return claims_of(rows)
+
+
+def _uuids(column: Sequence[bytes]) -> str:
+    """An array's literal: asyncpg would look at each item, as in a commit's columns (entries.py)."""
+    return "{" + ",".join(map(bytes.hex, column)) + "}"
 
 
 def claims_of(rows: Iterable[Any]) -> Claims:

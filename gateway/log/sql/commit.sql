@@ -2,7 +2,8 @@
 -- rows in between, or does nothing at all. Never ON CONFLICT: a violation is a bug and must be loud.
 -- $1 p, $2 epoch, $3 and $4 seq and chain before, $5 and $6 after, then a column an array, one item a row, where
 -- each payload begins and how long it is (-1: none), all digests, 32 bytes each, and all payloads; then the
--- identities that clients chose, and last the mode. Returns the number of rows inserted, 0 when the swap failed.
+-- identities that clients chose, these and their requests' digests as digests are, and last the mode. Returns the
+-- number of rows inserted, 0 when the swap failed.
 -- The advisory lock tells swap_in_turn (migration 14), which takes the UPDATE's place where another gateway's events
 -- come before these, that a commit is under way.
 WITH swapped AS (
@@ -29,8 +30,9 @@ WITH swapped AS (
     RETURNING 1
 ), remembered AS (
     INSERT INTO append_identity (tenant, identity, p, seq, count, digest)
-    SELECT i.tenant, i.identity, swapped.p, i.seq, i.count, i.digest
-    FROM swapped, unnest($27::text::uuid[], $28::bytea[], $29::text::bigint[], $30::text::int[], $31::bytea[])
-        AS i(tenant, identity, seq, count, digest)
+    SELECT i.tenant, substr($28::bytea, 32 * i.ordinality::int - 31, 32), swapped.p, i.seq, i.count,
+        substr($31::bytea, 32 * i.ordinality::int - 31, 32)
+    FROM swapped, unnest($27::text::uuid[], $29::text::bigint[], $30::text::int[]) WITH ORDINALITY
+        AS i(tenant, seq, count)
 )
 SELECT count(*) FROM inserted
