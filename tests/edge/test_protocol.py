@@ -24,7 +24,7 @@ from gateway.edge.connection import LINGER_S
 from gateway.edge.protocol import DRAINED_BYTES_MAX, StrictProtocol, make_protocol
 
 DEADLINE_S = 40.0
-HEADER_TIMEOUT_S = 0.5
+HEADER_TIMEOUT_S = 1.0
 HEADER_BYTES_MAX = 16 * 1024
 HEADERS_MAX = 20
 HOST = b"Host: sluice.test\r\n"
@@ -177,7 +177,7 @@ def running() -> Iterator[Server]:
         log_config=None,
         server_header=False,
         headers=[("Sluice-Api", "1")],
-        timeout_keep_alive=1,
+        timeout_keep_alive=int(2 * HEADER_TIMEOUT_S),
     )
     app.server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
