@@ -183,7 +183,11 @@ class Following:
         if self._hand is None:
             self._follower.wake()
         elif chunk.end.seq > self._place.seq:
-            if self._hand(chunk.behind(self._place)):
+            try:
+                sent = self._hand(chunk.behind(self._place))
+            except Exception:  # a bug: its own task meets it too, and has words for it; the others go on
+                sent = False
+            if sent:
                 self._place = chunk.end
             else:
                 self.wake()

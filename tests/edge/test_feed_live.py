@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from gateway.config import Config
+from gateway.edge.cycle import Cycle
 from gateway.relay import live
 from tests.edge.accounts import Account, open_account
 from tests.edge.calls import appended, batch, new_client, new_id, noted, refused, until
@@ -224,6 +225,24 @@ async def test_whoever_breaks_off_takes_nothing_from_the_others(client: httpx.As
             await appending
             for each in (stream, *streams[n + 1 :]):
                 assert (await anext(each)).event["data"] == -n
+
+
+async def test_a_fault_in_telling_one_follower_is_none_of_the_others(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once, faults = Cycle._send_at_once, iter([RuntimeError("a bug")])
+
+    def failing(self: Cycle, body: bytes) -> bool:
+        for fault in faults:
+            raise fault
+        return at_once(self, body)
+
+    monkeypatch.setattr(Cycle, "_send_at_once", failing)
+    async with followed(client) as one, followed(client) as another:
+        for n in range(3):
+            await appended(client, "order", "global", "was_noted", n)
+            for each in (one, another):
+                assert (await anext(each)).event["data"] == n
 
 
 async def test_whoever_has_gone_is_followed_no_more(client: httpx.AsyncClient) -> None:
