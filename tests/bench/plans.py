@@ -60,7 +60,13 @@ async def _asked(connection: Any, streams: int) -> dict[str, tuple[str, tuple[An
         "receipt": (p, seq, seq),
         "placed": (p, seq, seq + BATCH),
         "roll": (p, seq, seq + BATCH, BATCH),
-        "look_up_identities": (p, many, [b"x" * 32] * len(keys), many, [new] * len(keys)),
+        "look_up_identities": (
+            p,
+            _array(many),
+            b"x" * 32 * len(keys),
+            _array(many),
+            _array([new] * len(keys)),
+        ),
         "outbox_page": (p, seq, 1000, [tenant], None, None, 100, 10**6, False),
         "outbox_end": (p,),
     }
@@ -72,6 +78,11 @@ async def _asked(connection: Any, streams: int) -> dict[str, tuple[str, tuple[An
     return {name: (postgres.SQL[name], args) for name, args in of_log.items()} | {
         f"names: {name}": (store.statement(name), args) for name, args in of_names.items()
     }
+
+
+def _array(column: list[UUID]) -> str:
+    """As `identities.look_up` sends it."""
+    return "{" + ",".join(map(str, column)) + "}"
 
 
 async def _plan(connection: Any, sql: str, args: tuple[Any, ...]) -> Plan:
