@@ -153,8 +153,9 @@ class Committer:
             await self._postgres.seal(self._partition.number, run.epoch, "", run.mode)
             raise LineageLost(str(broken)) from broken
         except RefusedByPostgres as refused:
-            await self._bisect(run, refused)
-            return
+            if await self._bisect(run, refused):
+                return
+            held = False
         if held:
             self._telemetry.metrics.swaps_held.inc()
             self._acknowledge(run, len(run.placed), *run.after)
@@ -252,9 +253,13 @@ class Committer:
 
     # -- what only a bug can bring
 
-    async def _bisect(self, run: Sequenced, refused: RefusedByPostgres) -> None:
+    async def _bisect(self, run: Sequenced, refused: RefusedByPostgres) -> bool:
         """Commits what is good before the append that Postgres refuses; quarantines that one; ends the epoch,
-        since all that was sequenced after it rests on it."""
+        since all that was sequenced after it rests on it.
+
+        False where another gateway was faster, with this or with that. The next swap need not tell: Postgres
+        may refuse rows before it looks at the partition.
+        """
         if len(run.placed) > 1:
             half = len(run.placed) // 2
             first = Sequenced(run.epoch, run.before, run.after, run.mode)
@@ -264,14 +269,12 @@ class Committer:
             await self._commit(first)
             run.before = first.after
             del run.pendings[:half], run.placed[:half]
-            return
+            return True
         if not await quarantine(self._postgres, self._partition, run.epoch, run.placed[0], str(refused)):
-            # Another gateway was faster, with this or with that. The next swap need not tell: rows may be
-            # refused before the partition is looked at.
-            await self._after_failed_swap(run)
-            return
+            return False
         run.pendings[0].in_doubt = False
         run.pendings[0].resolve(Quarantined(str(refused)))
         run.pendings.clear()
         run.placed.clear()
         self._wake()
+        return True
