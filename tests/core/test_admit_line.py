@@ -74,6 +74,19 @@ def test_colons_in_what_stands_around_a_body_are_no_keys() -> None:
     assert isinstance(judged(line(idempotency_key="a:b:c")), Append)
 
 
+def test_further_metadata_is_kept_and_its_colons_are_counted() -> None:
+    append = admitted(judged(line(metadata={"actor": ACTOR, "extra": {"a:b": {"c": "d:e"}}})))
+    assert append.events[0].extra == b'{"a:b": {"c": "d:e"}}'
+
+
+@pytest.mark.parametrize("again", [b'"a:b":1,', b'"a:b":{"c":0},'])
+def test_a_key_that_stands_twice_in_further_metadata_is_refused(again: bytes) -> None:
+    text = line(metadata={"actor": ACTOR, "extra": {"a:b": {"c": "d:e"}}})
+    fault = judged(text.replace(b'"extra": {', b'"extra": {' + again))
+    assert isinstance(fault, Fault)
+    assert fault.refusal.code == "invalid_json"
+
+
 def test_a_line_gives_the_append_that_a_request_of_its_own_gives() -> None:
     text = (
         b' {"type": "was_noted", "key": "%b", "aggregate_type": "order",\t"data" : [1.50, "\\u0061"] ,'
