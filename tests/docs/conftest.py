@@ -59,6 +59,7 @@ async def reader(start_servers: Callable[..., Awaitable[Servers]]) -> AsyncItera
         redis_url=servers.redis_url,
         postgres_url=servers.postgres_url,
         append_deadline_s=APPEND_DEADLINE_S,
+        direct_after_s=30,  # a Redis that hangs is waited for
     )
     async with serving(config) as served:
         variables = {

@@ -360,6 +360,7 @@ async def test_a_stretch_in_which_nothing_passes_is_crossed(
     await appended(client, "ticket", new_id(), "was_opened")
     await noted(client, new_id(), 40)
     await appended(client, "ticket", new_id(), "was_opened")
+    monkeypatch.setattr("gateway.relay.outbox.SEARCH_S", 30.0)
     page = await fed(client, "?types=ticket")
     assert (len(page["events"]), page["caught_up"]) == (2, True)
     assert await fed_whole(client, "types=ticket&limit=1") == page["events"]

@@ -140,14 +140,13 @@ async def test_runs_of_several_gateways_commit_in_order_whoever_sends_first(plac
     for seq in range(1, 5):
         runs.append([placed(append(new_stream(), key=b"%d" % seq), 1, seq)])
         places.append((seq, chain_over(places[-1][1], runs[-1])))
-    swaps = [*zip(connections, places[:-1], places[1:], runs, strict=True)]
-    held = await asyncio.gather(
-        *(
-            each.swap(P, EPOCH, before, after, run, in_turn=True)
-            for each, before, after, run in [*swaps][::-1]
-        )
-    )
-    assert held == [True] * 4
+
+    async def commit(n: int) -> None:
+        """Until it holds: one that finds nobody under way before its turn has waited long enough."""
+        while not await connections[n].swap(P, EPOCH, places[n], places[n + 1], runs[n], in_turn=True):
+            pass
+
+    await asyncio.gather(*(commit(n) for n in reversed(range(4))))
     assert await stands(place) == (*places[-1], 4)
     await asyncio.gather(*(each.close() for each in connections))
     await check_invariants(place, settles=False)
