@@ -10,25 +10,34 @@ from gateway.events import Recorded
 
 
 def uuid_text(raw: bytes) -> str:
-    digits = raw.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    pairs = raw.hex("-", 2)
+    return f"{pairs[:4]}{pairs[5:29]}{pairs[30:34]}{pairs[35:]}"
 
 
 def seconds(ms: int) -> str:
     """Unix seconds with milliseconds, as the contract shows them."""
-    return f"{ms // 1000}.{ms % 1000:03d}"
+    return f"{ms / 1000:.3f}"
 
 
 def event_json(recorded: Recorded) -> bytes:
     """One event as the contract gives it; what is absent is null."""
-    event, version = recorded.event, recorded.version
+    return _event_json(recorded, b"")
+
+
+def fed_json(recorded: Recorded, position: str) -> bytes:
+    """One event as the feed gives it: with the position behind it."""
+    return _event_json(recorded, b',"position":"%b"' % position.encode())
+
+
+def _event_json(recorded: Recorded, more: bytes) -> bytes:
+    event, stream, version = recorded.event, recorded.stream, recorded.version
     target = (
         "null" if event.target_type is None else f'{{"type":"{event.target_type}","id":"{event.target_id}"}}'
     )
     causation = "null" if event.causation_id is None else f'"{uuid_text(event.causation_id)}"'
     head = (
         f'{{"id":"{uuid_text(event.id)}","stream_id":"{version}-0","version":{version},'
-        f'"key":"{recorded.stream.key}","aggregate_type":"{recorded.stream.aggregate_type}",'
+        f'"key":"{stream.key}","aggregate_type":"{stream.aggregate_type}",'
         f'"type":"{event.type}","data":'
     )
     tail = (
@@ -38,9 +47,4 @@ def event_json(recorded: Recorded) -> bytes:
     )
     payload = b"null" if event.payload is None else event.payload
     extra = b"null" if event.extra is None else event.extra
-    return b"%b%b%b%b}}" % (head.encode(), payload, tail.encode(), extra)
-
-
-def fed_json(recorded: Recorded, position: str) -> bytes:
-    """One event as the feed gives it: with the position behind it."""
-    return b'%b,"position":"%b"}' % (event_json(recorded)[:-1], position.encode())
+    return b"".join((head.encode(), payload, tail.encode(), extra, b"}", more, b"}"))

@@ -269,11 +269,11 @@ def _nothing() -> None:
 
 def _messages(p: int, entries: Sequence[Entry]) -> bytes:
     """As server-sent events, `id:` being the position."""
-    parts = []
+    parts: list[bytes] = []
     for each in entries:
         position = encode_alone(p, each.place)
         event = in_one_line(render.fed_json(each.recorded, position))
-        parts.append(b"id: %b\ndata: %b\n\n" % (position.encode(), event))
+        parts += (b"id: ", position.encode(), b"\ndata: ", event, b"\n\n")
     return b"".join(parts)
 
 

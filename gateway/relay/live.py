@@ -395,6 +395,9 @@ _NOWHERE = Place(2**62, bytes(MARK_BYTES))
 
 
 def _entries(placed: Placed) -> list[Entry]:
+    if len(placed.events) == 1:  # as nearly always
+        place = Place(placed.last_seq, placed.digests[:MARK_BYTES])
+        return [Entry(place, Recorded(placed.stream, placed.first_version, placed.events[0]))]
     return [
         Entry(Place(seq, digest[:MARK_BYTES]), Recorded(placed.stream, version, event))
         for (seq, (version, digest)), event in zip(placed.rows(), placed.events, strict=True)
