@@ -54,6 +54,7 @@ from gateway.edge.system import System
 from gateway.edge.traced import Traced
 from gateway.edge.uvicorn_config import uvicorn_config
 from gateway.edge.webhooks import Webhooks
+from gateway.intake.amazon import Amazon
 from gateway.intake.intake import Intake
 from gateway.intake.recorder import recording
 from gateway.log import postgres
@@ -61,6 +62,7 @@ from gateway.log.cluster import open_redis
 from gateway.log.limits import limits_of
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
+from gateway.network import GuardedNetwork
 from gateway.operations.audit_loop import AuditLoop
 from gateway.outgoing import Outgoing, heard, outgoing
 from gateway.pools import CannotStart, check_redis, close_pool, open_postgres
@@ -91,9 +93,12 @@ _OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_END
 
 
 @asynccontextmanager
-async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Application]:
+async def gateway(
+    config: Config, stopping: asyncio.Event, amazon: Amazon | None = None
+) -> AsyncIterator[Application]:
     """The application, with all that it needs started; afterwards all of it is stopped, nothing lost.
-    `stopping` is set when no more requests come: whoever follows live is let go.
+    `stopping` is set when no more requests come: whoever follows live is let go. `amazon` is asked in place
+    of Amazon, if there is one.
 
     Raises CannotStart.
     """
@@ -102,6 +107,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
     outbox_pool = await open_postgres(config, _OUTBOX_POOL_MAX)
     redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     metrics = Metrics(CollectorRegistry())
+    amazon = amazon or _amazon(config)
     try:
         await check_redis(redis, config)
         instance = await postgres.Postgres(pool).instance()
@@ -124,7 +130,7 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                     recording(pool, config.webhook_keep_days * 86_400) as recorder,
                     outgoing(config, outbox, metrics, heard(log), relayed=config.relay) as going_out,
                 ):
-                    intake = Intake(log, pool, recorder, metrics, config.webhook_answer_s)
+                    intake = Intake(log, pool, recorder, amazon, metrics, config.webhook_answer_s)
                     reads = Reads(log, catalog)
                     aliases = Aliases(catalog, log, reads, store, Resolver(log, store), assigner)
                     application = _application(
@@ -154,8 +160,14 @@ async def gateway(config: Config, stopping: asyncio.Event) -> AsyncIterator[Appl
                     yield application
                 logger.info("gateway_stopped")
     finally:
+        await amazon.close()
         await redis.aclose()
         await asyncio.gather(close_pool(pool), close_pool(catalog_pool), close_pool(outbox_pool))
+
+
+def _amazon(config: Config) -> Amazon:
+    """Over a network on which its hosts are at public addresses, unless private ones are allowed."""
+    return Amazon(GuardedNetwork(allow_private=config.allow_private_targets), config.webhook_answer_s)
 
 
 @asynccontextmanager

@@ -234,7 +234,7 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
     (
         "allow_private_targets",
         _SWITCH,
-        "Subscriptions to http and private addresses: a way into your network.",
+        "Subscriptions to http and private addresses, and Amazon SNS at one: a way into your network.",
     ),
     ("log_level", _LEVEL, "The least severe line that is logged."),
     ("otel", _SWITCH, "Sends traces; if unset, only where OTEL_EXPORTER_OTLP_ENDPOINT says where to."),

@@ -36,14 +36,15 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `form` says how the header holds signatures: `plain` (one, after `prefix`), `pairs` (`t=…,v1=…`),
     `versions` (`v1,… v1a,…`, as Standard Webhooks), `jwt` (a token by `issuer` with digests of what is
     signed), `message` (HTTP message signatures, which must cover what is signed), `body` (they stand in the
-    JSON body) or `form` (in a form that holds nothing else).
+    JSON body), `form` (in a form that holds nothing else) or `sns` (in the JSON body, by the certificate that
+    it names; there are topics in place of secrets).
     `key` says what a secret is: its `text`, `hex`, `base64`, a Standard Webhooks key, a public `spki` key, a
     public `ed25519` key in hex, a `message` key (shared or public, of HTTP message signatures), or a `pair`:
     `public|private`, where the SHA-1 of the private one signs.
     """
 
     header: str = ""
-    form: Literal["plain", "pairs", "versions", "body", "form", "jwt", "message"] = "plain"
+    form: Literal["plain", "pairs", "versions", "body", "form", "jwt", "message", "sns"] = "plain"
     prefix: str = ""
     separator: str = ","
     signature_name: str = ""
@@ -59,6 +60,8 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id_header: str | None = None
     timestamp_header: str | None = None
     timestamp_unit: TimestampUnit = "s"
+    tolerance_s: int = TOLERANCE_S
+    """Unless the spec says another: longer where a message that is sent again keeps its first time."""
     fresh: str | None = None
     """A field of the signed body with the time of sending; looked at where it is there."""
     token_header: str | None = None

@@ -19,6 +19,7 @@ from spec.model import AggregateType, Spec
 from spec.presets import DIGESTS, PRESETS, SIGNED_WORDS, TIMESTAMP_UNITS, TOLERANCE_S, Scheme
 from spec.webhook_paths import is_path, read_body_fields, read_path, read_template
 from spec.webhook_secrets import read_secrets, resolve
+from spec.webhook_topics import read_topics
 from spec.webhooks import HANDSHAKES, Handshake, Path, Source, Target, Template
 
 _SOURCE_KEYS = frozenset(
@@ -34,6 +35,7 @@ _SOURCE_KEYS = frozenset(
         "secrets",
         "to",
         "tolerance_s",
+        "topics",
         "unsigned",
         "verify_token",
     }
@@ -56,6 +58,11 @@ _PARTY_KEYS = frozenset({"type", "id"})
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _BASE_URL = re.compile(r"https?://[!-.0-9:;=@-~]+(?:/[!-~]*)?")
 _TOLERANCE_MAX_S = 7 * 86_400
+_HANDSHAKES_OF_ONE = {
+    "bt_challenge": "braintree",
+    "client_id": "adobe_sign",
+    "subscription_confirmation": "sns",
+}
 
 
 def check_webhooks(
@@ -107,13 +114,14 @@ class _Check:
             target=self._target(),
             actor_type=actor_type,
             actor_id=actor_id,
-            tolerance_s=self._tolerance(),
+            tolerance_s=self._tolerance(scheme),
             public_base_url=self._base_url(scheme),
-            handshake=self._handshake(scheme),
+            handshake=self._handshake(),
             verify_token=self._verify_token(),
             data=self._data(),
             headers=self._headers(scheme),
             items=self._fields("batch") if "batch" in self._declared else _fields_of(scheme.items),
+            topics=read_topics(self._declared, scheme.form == "sns", self._pointer, self._report),
             delivery_id=self._fields("delivery_id"),
         )
 
@@ -224,6 +232,8 @@ class _Check:
         return unsigned
 
     def _secrets(self, scheme: Scheme, unsigned: bool) -> tuple[Any, ...]:
+        if scheme.form == "sns":  # has topics in their place
+            return ()
         if "secrets" in self._declared:
             if unsigned:
                 why = "A source is `unsigned` or has `secrets` to verify with, not both; remove one."
@@ -313,8 +323,8 @@ class _Check:
 
     # -- the rest
 
-    def _tolerance(self) -> int:
-        value = self._declared.get("tolerance_s", TOLERANCE_S)
+    def _tolerance(self, scheme: Scheme) -> int:
+        value = self._declared.get("tolerance_s", scheme.tolerance_s)
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _TOLERANCE_MAX_S:
             return value
         self._fault("invalid_value", f"`tolerance_s` is 1 to {_TOLERANCE_MAX_S} seconds.", "tolerance_s")
@@ -334,13 +344,11 @@ class _Check:
         )
         return ""
 
-    def _handshake(self, scheme: Scheme) -> Handshake | None:
+    def _handshake(self) -> Handshake | None:
         value = self._declared.get("handshake")
-        if value == "bt_challenge" and not scheme.signer_mark:
-            self._fault("invalid_value", "`bt_challenge` is for the provider `braintree` alone.", "handshake")
-            return None
-        if value == "client_id" and not scheme.echo:
-            self._fault("invalid_value", "`client_id` is for the provider `adobe_sign` alone.", "handshake")
+        only = _HANDSHAKES_OF_ONE.get(value) if isinstance(value, str) else None
+        if only is not None and self._declared.get("provider") != only:
+            self._fault("invalid_value", f"`{value}` is for the provider `{only}` alone.", "handshake")
             return None
         if value is None or value in HANDSHAKES:
             return cast(Handshake | None, value)

@@ -25,6 +25,7 @@ Handshake = Literal[
     "client_id",
     "ping",
     "hook_secret",
+    "subscription_confirmation",
     "cloudevents",
 ]
 HANDSHAKES: Final[tuple[Handshake, ...]] = get_args(Handshake)
@@ -59,6 +60,15 @@ class Secret:
         return (self.from_ms is None or self.from_ms <= now_ms) and (
             self.until_ms is None or now_ms < self.until_ms
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One of Amazon SNS, by its ARN. `host` serves the certificates of its region, and confirms its
+    subscriptions."""
+
+    arn: str
+    host: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +138,8 @@ class Source:
     """Names of the headers that its events keep, in lower case."""
     items: tuple[str, ...] | None = None
     """Fields that lead to the list of a batch; () for the body itself, None where there is no batch."""
+    topics: tuple[Topic, ...] = ()
+    """Whose messages are taken; of Amazon SNS alone, which signs all topics of the world alike."""
     delivery_id: tuple[str, ...] | None = None
     """Fields that lead to the id, in place of the scheme's."""
 

@@ -9,9 +9,9 @@ import math
 import time
 from collections.abc import Callable
 
+from gateway.buckets import Buckets
 from gateway.config import Config
 from gateway.edge.addresses import Addresses
-from gateway.edge.buckets import Buckets
 from gateway.edge.request import Head, Refused
 from gateway.errors import Refusal
 

@@ -23,7 +23,7 @@ from gateway.intake.intake import Intake
 from gateway.intake.receipts import Place
 from gateway.intake.request import Request
 from gateway.intake.results import Result, Taken, Told, Undecided
-from gateway.intake.signature import Rejected
+from gateway.intake.verdicts import Rejected
 from gateway.telemetry.metrics import Metrics
 
 Reply = Callable[[int, bytes, bytes], None]

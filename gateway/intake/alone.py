@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from gateway.catalog.model import CatalogError, Deployed, Tenant
 from gateway.config import Config
 from gateway.intake import store
+from gateway.intake.amazon import Amazon
 from gateway.intake.intake import Intake
 from gateway.intake.receipts import Place
 from gateway.intake.recorder import Recorder
@@ -20,6 +21,7 @@ from gateway.log.cluster import open_redis
 from gateway.log.limits import limits_of
 from gateway.log.log import Log
 from gateway.log.postgres import Postgres
+from gateway.network import GuardedNetwork
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.steps import Telemetry
 from spec.errors import Faults
@@ -35,10 +37,11 @@ async def alone(config: Config, pool: asyncpg.Pool) -> AsyncIterator[Intake]:
     redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     metrics = Metrics(CollectorRegistry())
     instance = await Postgres(pool).instance()
+    amazon = Amazon(GuardedNetwork(allow_private=False), config.webhook_answer_s)  # is never asked
     log = Log(redis, pool, config.postgres_url, instance, limits_of(config), Telemetry(metrics, None))
     await log.start()
     try:
-        yield Intake(log, pool, Recorder(pool, 0), metrics, config.append_deadline_s)
+        yield Intake(log, pool, Recorder(pool, 0), amazon, metrics, config.append_deadline_s)
     finally:
         await log.stop(config.shutdown_s)
         await redis.aclose()

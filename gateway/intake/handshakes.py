@@ -16,8 +16,10 @@ from typing import Final
 import msgspec
 
 from gateway.admit.strict_json import decode
+from gateway.intake import sns
 from gateway.intake.request import JSON, BadHeader, Request, lookup, query_value
-from gateway.intake.signature import Rejected, Verified, verify
+from gateway.intake.signature import verify
+from gateway.intake.verdicts import Rejected, Verified
 from spec.webhooks import Source
 
 CHALLENGE_CHARS_MAX: Final = 1_000
@@ -41,10 +43,17 @@ class Answered:
     status: int = 200
 
 
+@dataclass(frozen=True, slots=True)
+class Confirming:
+    """If the request is verified, this URL confirms what it asks."""
+
+    url: str
+
+
 REFUSED: Final = Answered(b"", status=403)
 
 
-def handshake(source: Source, request: Request, now_ms: int) -> Answered | None:
+def handshake(source: Source, request: Request, now_ms: int) -> Answered | Confirming | None:
     """The answer, or None where this is no handshake of the source's kind."""
     match source.handshake, request.method:
         case "url_verification", b"POST":
@@ -74,6 +83,8 @@ def handshake(source: Source, request: Request, now_ms: int) -> Answered | None:
             return _ping(source, request, now_ms)
         case "hook_secret", b"POST":
             return _hook_secret(source, request)
+        case "subscription_confirmation", b"POST":
+            return _subscription_confirmation(source, request)
         case "cloudevents", b"OPTIONS":
             return _cloudevents(request)
     return None
@@ -201,6 +212,16 @@ def _hook_secret(source: Source, request: Request) -> Answered | None:
     if secret is None or request.has(source.scheme.header):
         return None
     return Answered(b"", headers=((b"x-hook-secret", secret),))
+
+
+def _subscription_confirmation(source: Source, request: Request) -> Confirming | None:
+    """Amazon SNS'. Nothing is verified here. One whose URL does anything else is a delivery."""
+    if source.unsigned or sns.CONFIRMATION.encode() not in request.body:
+        return None
+    told = sns.message(source.topics, request)
+    if isinstance(told, str) or told.subscribe_url is None:
+        return None
+    return Confirming(told.subscribe_url)
 
 
 def _okta(request: Request) -> Answered | None:

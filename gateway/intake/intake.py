@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
 import asyncpg
 import msgspec
@@ -30,15 +29,27 @@ from gateway.events import (
     Stream,
 )
 from gateway.intake import normalize, store
+from gateway.intake.amazon import Amazon
 from gateway.intake.deliveries import Delivery, Unreadable, deliveries, header_fault, is_batch
-from gateway.intake.handshakes import Answered, handshake
+from gateway.intake.handshakes import Answered, Confirming, handshake
 from gateway.intake.normalize import Foreign, Held
 from gateway.intake.receipts import Item, Place, Receipt, batch_row, item_of, rows_of
 from gateway.intake.recorder import Recorder
 from gateway.intake.request import Request
-from gateway.intake.results import OTHER_BYTES, Result, Taken, Told, Undecided, judged
-from gateway.intake.signature import Rejected, verify
+from gateway.intake.results import (
+    NO_CERTIFICATE,
+    NO_POSTGRES,
+    OTHER_BYTES,
+    TOO_SLOW,
+    Result,
+    Taken,
+    Told,
+    Undecided,
+    judged,
+)
+from gateway.intake.signature import verify
 from gateway.intake.store import Stored
+from gateway.intake.verdicts import Rejected, Uncertified, Verified
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.reader import Range
@@ -50,9 +61,6 @@ from spec.webhooks import Source
 logger = logging.getLogger("sluice.intake")
 
 Tell = Callable[[Taken | Undecided], None]
-
-_TOO_SLOW: Final = Undecided("it takes longer than the sender would wait", unknown=True)
-_NO_POSTGRES: Final = Undecided("Postgres does not answer", unknown=False)
 
 
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
@@ -66,13 +74,16 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 
 class Intake:
     def __init__(
-        self, log: Log, pool: asyncpg.Pool, recorder: Recorder, metrics: Metrics, answer_s: float
+        self,
+        log: Log,
+        pool: asyncpg.Pool,
+        recorder: Recorder,
+        amazon: Amazon,
+        metrics: Metrics,
+        answer_s: float,
     ) -> None:
-        self._log = log
-        self._pool = pool
-        self._recorder = recorder
-        self._metrics = metrics
-        self._answer_s = answer_s
+        self._log, self._pool, self._recorder = log, pool, recorder
+        self._amazon, self._metrics, self._answer_s = amazon, metrics, answer_s
         self._under_way: dict[_Waiting, None] = {}  # the oldest first
         self._timer: asyncio.TimerHandle | None = None  # for all of them: one each would cost more
         self._finishing: set[asyncio.Task[None]] = set()
@@ -82,25 +93,31 @@ class Intake:
         verified."""
         begun, now_ms = time.perf_counter(), time.time_ns() // 1_000_000
         counts = self._metrics.webhooks(place.tenant.name, place.source.name)
-        if place.source.handshake is not None:
-            answered = handshake(place.source, request, now_ms)
-            if answered is not None:
-                counts.deliveries["handshake"] += 1
-                return answered
-        verdict = self._verdict(place.source, request, now_ms)
+        asked = None if place.source.handshake is None else handshake(place.source, request, now_ms)
+        if isinstance(asked, Answered):
+            counts.deliveries["handshake"] += 1
+            return asked
+        verdict = await self._certified(place, request, now_ms)
         if isinstance(verdict, Rejected):
             counts.refused[verdict.reason] += 1
             return verdict
+        if isinstance(verdict, Undecided):
+            counts.deliveries["undecided"] += 1
+            return verdict
         counts.verified[verdict] += 1
+        if asked is not None:
+            confirmed = await self._confirmed(place, asked)
+            counts.deliveries["handshake" if isinstance(confirmed, Answered) else "undecided"] += 1
+            return confirmed
         batch = is_batch(place.source, request)
         receipt = Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch)
         try:
             async with asyncio.timeout(self._answer_s):
                 result = await self._take(receipt)
         except TimeoutError:
-            result = _TOO_SLOW
+            result = TOO_SLOW
         except (PostgresTrouble, CatalogUnavailable):
-            result = _NO_POSTGRES
+            result = NO_POSTGRES
         _count(counts, result, begun)
         return result
 
@@ -114,7 +131,7 @@ class Intake:
         if source.handshake is not None and handshake(source, request, now_ms) is not None:
             return False
         verdict = self._verdict(source, request, now_ms)
-        if isinstance(verdict, Rejected):
+        if not isinstance(verdict, int):
             return False
         found = deliveries(source, request)
         if isinstance(found, Unreadable):
@@ -144,7 +161,7 @@ class Intake:
                 self._timer = loop.call_later(left_s, self._look)
                 return
             del self._under_way[oldest]
-            self._tell(oldest, _TOO_SLOW)
+            self._tell(oldest, TOO_SLOW)
 
     def _settled(self, waiting: _Waiting, settled: asyncio.Future[Outcome]) -> None:
         if waiting not in self._under_way:
@@ -168,9 +185,9 @@ class Intake:
             async with asyncio.timeout(self._answer_s):
                 await self._quarantine(waiting.receipt, [item])
         except TimeoutError:
-            self._tell(waiting, _TOO_SLOW)
+            self._tell(waiting, TOO_SLOW)
         except PostgresTrouble:
-            self._tell(waiting, _NO_POSTGRES)
+            self._tell(waiting, NO_POSTGRES)
         else:
             self._tell(waiting, Taken((Told(None),), batch=False))
 
@@ -183,14 +200,32 @@ class Intake:
     def greeted(self, place: Place, request: Request) -> Answered | None:
         """The answer to a handshake that is no delivery; None where the source has none for this request."""
         answered = handshake(place.source, request, time.time_ns() // 1_000_000)
-        if answered is not None:
-            self._metrics.webhooks(place.tenant.name, place.source.name).deliveries["handshake"] += 1
+        if not isinstance(answered, Answered):
+            return None
+        self._metrics.webhooks(place.tenant.name, place.source.name).deliveries["handshake"] += 1
         return answered
 
-    def _verdict(self, source: Source, request: Request, now_ms: int) -> int | Rejected:
+    async def _certified(self, place: Place, request: Request, now_ms: int) -> int | Rejected | Undecided:
+        """As `_verdict`, with the certificate that it takes, if it takes one."""
+        verdict = self._verdict(place.source, request, now_ms)
+        if not isinstance(verdict, Uncertified):
+            return verdict
+        failed = await self._amazon.certify(verdict.url, _named(place))
+        again = failed or self._verdict(place.source, request, now_ms)
+        return NO_CERTIFICATE if isinstance(again, Uncertified) else again
+
+    async def _confirmed(self, place: Place, asked: Confirming) -> Answered | Undecided:
+        failed = await self._amazon.confirm(asked.url, _named(place))
+        if failed is not None:
+            return failed
+        told = {"tenant": str(place.tenant.id), "source": place.source.name}
+        logger.info("webhook_subscribed", extra=told)
+        return Answered(b"")
+
+    def _verdict(self, source: Source, request: Request, now_ms: int) -> int | Rejected | Uncertified:
         """The number of the secret that matched."""
-        verdict = verify(source, request, now_ms)
-        if isinstance(verdict, Rejected):
+        verdict = verify(source, request, now_ms, self._amazon.certificates)
+        if not isinstance(verdict, Verified):
             return verdict
         return verdict.secret if header_fault(source, request) is None else Rejected("bad_header")
 
@@ -344,6 +379,10 @@ def _composed(
     tenant, revision, source = place.tenant.id.bytes, place.deployed.revision, place.source
     minting = Minting(tenant, revision, now_ms, uuid7().bytes, _mint, event_bytes_max=0)
     return normalize.compose(place.deployed.spec, source, delivery, headers, key, minting, claimed, before)
+
+
+def _named(place: Place) -> str:
+    return f"{place.tenant.id}/{place.source.name}"
 
 
 def _mint() -> bytes:

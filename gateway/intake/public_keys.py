@@ -75,6 +75,19 @@ def signed_rsa(key: bytes, signature: bytes, content: bytes) -> bool:
     return _verified(_loaded(key), octets, content, padding.PKCS1v15(), SHA256())
 
 
+def signed_rsa_by(key: Any, signature: bytes, content: bytes, digest: str) -> bool:
+    """`key` is an RSA public key, `signature` its bytes; PKCS #1 v1.5 over `sha1` or `sha256`."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import padding
+    from cryptography.hazmat.primitives.hashes import SHA1, SHA256
+
+    hashed = SHA1() if digest == "sha1" else SHA256()  # noqa: S303 (so Amazon SNS signs by version 1)
+    try:
+        return _verified(key, signature, content, padding.PKCS1v15(), hashed)
+    except UnsupportedAlgorithm:  # where the system's rules forbid SHA-1
+        return False
+
+
 def _verified(key: Any, signature: bytes, content: bytes, *how: Any) -> bool:
     from cryptography.exceptions import InvalidSignature
 

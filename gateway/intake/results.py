@@ -10,7 +10,7 @@ import msgspec
 from gateway.events import Appended, Conflict, Mismatch, NotCommitted, Outcome, OutcomeUnknown, Quarantined
 from gateway.intake.handshakes import Answered
 from gateway.intake.normalize import Held
-from gateway.intake.signature import Rejected
+from gateway.intake.verdicts import Rejected
 
 OTHER_BYTES: Final = Held(
     "idempotency_mismatch", "A delivery of this id came before with other bytes; its event stands."
@@ -39,6 +39,10 @@ class Undecided:
     unknown: bool
     retry_after_s: int = 1
 
+
+TOO_SLOW: Final = Undecided("it takes longer than the sender would wait", unknown=True)
+NO_CERTIFICATE: Final = Undecided("the certificate that signed it is not at hand", unknown=False)
+NO_POSTGRES: Final = Undecided("Postgres does not answer", unknown=False)
 
 Result = Answered | Rejected | Taken | Undecided
 

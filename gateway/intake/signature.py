@@ -13,8 +13,7 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Final
@@ -22,7 +21,7 @@ from typing import Final
 import msgspec
 
 from gateway.admit.strict_json import Malformed, decode
-from gateway.intake import jwt, message_signatures, public_keys
+from gateway.intake import jwt, message_signatures, public_keys, sns
 from gateway.intake.message_signatures import Signature
 from gateway.intake.request import (
     BadHeader,
@@ -33,6 +32,7 @@ from gateway.intake.request import (
     query_value,
     url_variants,
 )
+from gateway.intake.verdicts import Rejected, Uncertified, Verified
 from spec.presets import Scheme
 from spec.webhooks import Secret, Source
 
@@ -44,30 +44,7 @@ _KEYS_MAX: Final = 1_024
 
 _DIGITS = re.compile(rb"[0-9]{1,15}")
 _MOMENT = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z")
-
-
-class Verified(msgspec.Struct, frozen=True, gc=False):
-    """`secret` is the number of the one that matched, from 1; 0 where the source is unsigned."""
-
-    secret: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """`reason` is one of REASONS. The sender is not told which."""
-
-    reason: str
-
-
-REASONS: Final = (
-    "no_signature",
-    "bad_header",
-    "bad_timestamp",
-    "outside_tolerance",
-    "no_valid_secret",
-    "covers_too_little",
-    "mismatch",
-)
+_NONE: Final[Mapping[str, sns.Certificate]] = {}
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -79,14 +56,18 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     token: bytes = b""
 
 
-def verify(source: Source, request: Request, now_ms: int) -> Verified | Rejected:
-    """Never raises, whatever the request is."""
+def verify(
+    source: Source, request: Request, now_ms: int, certificates: Mapping[str, sns.Certificate] = _NONE
+) -> Verified | Rejected | Uncertified:
+    """Never raises, whatever the request is. `certificates` are those at hand, by URL."""
     if source.unsigned:
         return Verified(0)
     live = [(n, secret) for n, secret in enumerate(source.secrets, 1) if secret.valid_at(now_ms)]
-    if not live:
-        return Rejected("no_valid_secret")
     scheme = source.scheme
+    if not live:
+        if scheme.form == "sns":
+            return _by_certificate(source, request, now_ms, certificates)
+        return Rejected("no_valid_secret")
     try:
         if scheme.form in ("body", "form") or request.has(scheme.header):
             return _by_signature(source, request, live, now_ms)
@@ -161,6 +142,21 @@ def _message_verdict(
     if content is None or ("body" in source.scheme.signed and not message_signatures.is_body_of(request)):
         return Rejected("mismatch")
     return _first(n for n, secret in live if message_signatures.signed_by(secret.key, signature, content))
+
+
+def _by_certificate(
+    source: Source, request: Request, now_ms: int, certificates: Mapping[str, sns.Certificate]
+) -> Verified | Rejected | Uncertified:
+    told = sns.message(source.topics, request)
+    if isinstance(told, str):
+        return Rejected(told)
+    refused = _time_fault(told.timestamp, source.scheme, source.tolerance_s, now_ms)
+    if refused is not None:
+        return refused
+    certificate = certificates.get(told.certificate_url)
+    if certificate is None or not certificate.valid_at(now_ms):
+        return Uncertified(told.certificate_url)
+    return Verified(told.topic) if sns.signed_by(certificate, told) else Rejected("mismatch")
 
 
 def _first(matching: Iterator[int]) -> Verified | Rejected:

@@ -63,6 +63,10 @@ def _put(value: dict[str, Any], fields: tuple[str, ...], text: str) -> None:
 def sign(source: Source, request: Request, now_ms: int, delivery_id: str) -> Request:
     """`request` as the provider would send it now. Raises ValueError where that can't be made here."""
     scheme, secret = source.scheme, next((s for s in source.secrets if s.valid_at(now_ms)), None)
+    if scheme.form == "sns" and not source.unsigned:
+        raise ValueError(
+            "Amazon SNS signs by a key of its own, which is not to be had: publish something to the topic"
+        )
     if source.unsigned or secret is None:
         raise ValueError("this source is unsigned, or none of its secrets is valid now")
     if secret.key.kind != "hmac" or scheme.form == "message":

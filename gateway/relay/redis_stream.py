@@ -9,12 +9,12 @@ from redis.asyncio import ConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from gateway.config import redacted
+from gateway.network import RefusedAddress
 from gateway.relay.addresses import (
     DevelopmentConnection,
     DevelopmentTlsConnection,
     GuardedConnection,
     GuardedTlsConnection,
-    RefusedAddress,
 )
 from gateway.relay.targets import SEND_TIMEOUT_S, Confirmed, Failed, Outcome, Parcel
 from spec.subscriptions import RedisStream, unsafe

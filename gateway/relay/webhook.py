@@ -13,7 +13,7 @@ from typing import Final
 import httpcore
 import httpx
 
-from gateway.relay.addresses import GuardedNetwork, RefusedAddress
+from gateway.network import GuardedNetwork, RefusedAddress
 from gateway.relay.schedule import retry_after_s
 from gateway.relay.signing import NoSecret, headers, key_of
 from gateway.relay.targets import (

@@ -361,6 +361,21 @@ _ROWS: Final = (
         "event is committed.",
         "See why Postgres is slow.",
     ),
+    LogEvent(
+        "webhook_call_failed",
+        "warning",
+        ("what", "host", "why"),
+        "A certificate of Amazon SNS could not be fetched, or a subscription to it not be confirmed. SNS was "
+        "told 503 and comes again for an hour.",
+        "If it lasts: see that this host can be reached on port 443, at a public address.",
+    ),
+    LogEvent(
+        "webhook_subscribed",
+        "info",
+        ("tenant", "source"),
+        "A subscription to a topic of Amazon SNS was confirmed, for a source that declares the handshake.",
+        "Nothing.",
+    ),
     # What goes out
     LogEvent(
         "delivery_parked",

@@ -346,21 +346,22 @@ _ROWS: Final = (
         "Webhooks by what became of them: accepted, duplicate and quarantined by the delivery; handshake and "
         "undecided (answered 503: the sender comes again), by the request.",
         "Any increase of quarantined: `sluice webhooks quarantine` says why. undecided: 0 while Redis and "
-        "Postgres are well.",
+        "Postgres are well and certificates of Amazon SNS can be fetched.",
     ),
     MetricRow(
         "sluice_webhook_refused_total",
         "counter",
         ("tenant", "source", "reason"),
         "Requests answered 401, by what is wrong with them: no_signature, bad_header, bad_timestamp, "
-        "outside_tolerance, no_valid_secret, covers_too_little, mismatch.",
+        "outside_tolerance, no_valid_secret, covers_too_little, other_topic, bad_url, mismatch.",
         "A steady rate of mismatch: the provider's secret was changed. outside_tolerance: a clock is off.",
     ),
     MetricRow(
         "sluice_webhook_verified_total",
         "counter",
         ("tenant", "source", "secret"),
-        "Verified requests by the secret that matched, counted from 1 in the order of the spec; 0: unsigned.",
+        "Verified requests by the secret that matched, counted from 1 in the order of the spec, or by the "
+        "topic; 0: unsigned.",
         "While a secret rotates: the old one's rate falls to 0, then it can go.",
     ),
     MetricRow(

@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.edge.buckets import Buckets
+from gateway.buckets import Buckets
 
 PAUSES = st.sampled_from([0, 0, 0, 1, 2, 3, 5, 8, 13, 64, 500, 4_000])
 """In 1/64 s: sums of them are exact in binary, so that the model and the floats mean the same moment."""

@@ -20,7 +20,7 @@ from spec.webhooks import Key, Path, Secret, Unseen
 NAMES = (
     "standard_webhooks", "svix", "stripe", "github", "slack", "shopify", "twilio", "square", "paddle",
     "mailgun", "sendgrid", "linear", "gitlab", "bitbucket", "hubspot", "line", "razorpay",
-    "coinbase_commerce", "gocardless", "adyen", "messagebird", "braintree", "discord", "adobe_sign",
+    "coinbase_commerce", "gocardless", "adyen", "messagebird", "braintree", "discord", "adobe_sign", "sns",
     "http_message_signatures", "hmac",
 )  # fmt: skip
 

@@ -24,6 +24,7 @@ from gateway.app import gateway
 from gateway.config import Config
 from gateway.edge.protocol import make_protocol
 from gateway.edge.uvicorn_config import uvicorn_config
+from gateway.intake.amazon import Amazon
 
 START_S = 30.0
 STOP_S = 30.0
@@ -43,11 +44,11 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(config: Config) -> AsyncIterator[Served]:
+async def serving(config: Config, amazon: Amazon | None = None) -> AsyncIterator[Served]:
     """A gateway in this process, as `sluice serve` starts one; leaving it stops it in order."""
     stopping = asyncio.Event()
     with _listening() as listening:
-        async with gateway(config, stopping) as application:
+        async with gateway(config, stopping, amazon) as application:
             protocol = make_protocol(
                 config.headers_max, config.header_bytes_max, body_timeout_s=config.body_timeout_s
             )

@@ -14,8 +14,9 @@ from msgspec.structs import replace as altered
 from gateway.intake import message_signatures
 from gateway.intake.message_signatures import content, is_body_of, signatures, signed_by
 from gateway.intake.request import Request
-from gateway.intake.signature import Rejected, Verified, verify
+from gateway.intake.signature import verify
 from gateway.intake.signing import sign
+from gateway.intake.verdicts import Rejected, Verified
 from spec.webhooks import Key
 from tests.intake.senders import of_message
 

@@ -16,8 +16,9 @@ from gateway.admit.strict_json import decode
 from gateway.intake import message_signatures
 from gateway.intake.handshakes import REFUSED, handshake
 from gateway.intake.request import Request, form_pairs, lookup
-from gateway.intake.signature import REASONS, Claim, Rejected, Verified, contents_of, mac_of, verify
+from gateway.intake.signature import Claim, contents_of, mac_of, verify
 from gateway.intake.signing import sign
+from gateway.intake.verdicts import REASONS, Rejected, Verified
 from spec.presets import PRESETS
 from spec.webhooks import Source
 from tests.intake.senders import (
@@ -124,7 +125,8 @@ SAMPLES += ("gitlab token", "http_message_signatures", "discord", "adobe_sign")
 
 
 def test_there_is_a_sample_of_every_preset() -> None:
-    assert {name.partition(" ")[0] for name in SAMPLES} == set(PRESETS)
+    """But for Amazon SNS, whose certificates want tests of their own (test_sns.py)."""
+    assert {name.partition(" ")[0] for name in SAMPLES} == set(PRESETS) - {"sns"}
 
 
 @pytest.mark.parametrize("provider", SAMPLES)

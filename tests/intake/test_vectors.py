@@ -11,7 +11,8 @@ from msgspec.structs import replace as altered
 from gateway.intake import message_signatures
 from gateway.intake.handshakes import Answered, handshake
 from gateway.intake.request import JSON
-from gateway.intake.signature import Rejected, Verified, verify
+from gateway.intake.signature import verify
+from gateway.intake.verdicts import Rejected, Verified
 from tests.intake.vectors import VECTORS, Vector, source, vectors
 
 OURS = (

@@ -14,8 +14,9 @@ from slack_sdk.signature import SignatureVerifier
 from standardwebhooks import Webhook
 
 from gateway.intake.request import Request
-from gateway.intake.signature import Rejected, Verified, verify
+from gateway.intake.signature import verify
 from gateway.intake.signing import sign
+from gateway.intake.verdicts import Rejected, Verified
 from tests.intake.vectors import source
 
 BODY = '{"id": "evt_1", "type": "charge.succeeded", "name": "Zoë"}'

@@ -48,7 +48,7 @@ def source(provider: str, secrets: list[Any], **more: Any) -> Source:
     """A source of a spec that declares no more than that."""
     declared = {
         "provider": provider,
-        "secrets": secrets,
+        **({"secrets": secrets} if secrets else {}),
         "to": {"type": "webhook_log", "id": "some_webhook", "event": "was_received"},
         **more,
     }

@@ -9,7 +9,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -23,6 +23,7 @@ class Delivery:
     body: bytes
     at: float
     status: int = 200
+    target: str = ""
 
     @property
     def id(self) -> str:
@@ -76,10 +77,11 @@ class WebReceiver:
                     for name, _, value in (line.partition(":") for line in head[1:] if line)
                 }
                 body = await reader.readexactly(int(headers.get("content-length", "0")))
-                delivery = Delivery(headers, body, asyncio.get_running_loop().time())
+                target = head[0].split(" ")[1]
+                delivery = Delivery(headers, body, asyncio.get_running_loop().time(), target=target)
                 told = self.answer(delivery)
                 status = 0 if told.hang else told.status
-                self.deliveries.append(Delivery(headers, body, delivery.at, status or 599))
+                self.deliveries.append(replace(delivery, status=status or 599))
                 if told.hang:
                     await reader.read()
                     return

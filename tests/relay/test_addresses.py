@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.relay.addresses import RefusedAddress, resolve
+from gateway.network import RefusedAddress, resolve
 from gateway.relay.targets import Failed, Parcel
 from gateway.relay.webhook import WebhookTarget
 from spec.subscriptions import Webhook, is_public, unsafe
