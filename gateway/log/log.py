@@ -297,7 +297,7 @@ class Log:
     async def _watch(self) -> None:
         while True:
             begun = self._loop.time()
-            before = [lane.partition.committed_seq for lane in self._lanes]
+            before = [(lane.partition.epoch, lane.partition.committed_seq) for lane in self._lanes]
             try:
                 rows = await self._postgres.fetch("partitions")
                 if self._postgres_outage.lasts:
@@ -305,7 +305,7 @@ class Log:
                     for lane in self._lanes:
                         self._distrust(lane)
                 for row in rows:
-                    self._learn(row, before[row["p"]])
+                    self._learn(row, *before[row["p"]])
                 for call in self._on_watch:
                     await call()
                 self._watched_at = begun
@@ -329,12 +329,12 @@ class Log:
             lane.partition.reach.heard(tuple(row["gateway"] for row in told if number in row["partitions"]))
         self._changes.kept_by([] if missing else sorted(row["gateway"] for row in told))
 
-    def _learn(self, row: Any, known_seq: int) -> None:
-        """`known_seq` was known committed before the row was read."""
+    def _learn(self, row: Any, known_epoch: int, known_seq: int) -> None:
+        """What was known before the row was read: its epoch, and that `known_seq` was committed."""
         lane = self._lanes[row["p"]]
         partition = lane.partition
-        if not partition.open:
-            return  # being verified, for which its memory is needed as it is
+        if not partition.open or partition.epoch != known_epoch:
+            return  # being verified, for which its memory is needed as it is; or verified since the look began
         if row["epoch"] != partition.epoch or row["seq"] < known_seq or row["alarm"] is not None:
             self._distrust(lane)
             return

@@ -197,6 +197,7 @@ async def test_a_postgres_that_hangs_is_given_up_on(
         await conn.execute("LOCK TABLE catalog_clock IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(CatalogUnavailable, match=r"no answer within 0.05 s"):
             await catalog.start()
+    monkeypatch.setattr(module, "ANSWER_S", 30)
     await catalog.start()
 
 

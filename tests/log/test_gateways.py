@@ -15,6 +15,7 @@ from uuid_utils import uuid7
 from gateway.events import Appended, Conflict, Mismatch, OutcomeUnknown
 from gateway.log import pacing
 from gateway.log.log import Log
+from gateway.log.partition import Partition
 from tests.log.conftest import OpenLog
 from tests.log.drive import (
     STALL_S,
@@ -210,6 +211,37 @@ async def test_a_conflict_at_a_gateway_that_only_loses_waits_for_nothing_but_the
     assert isinstance(await first, Appended)
     assert await second == Conflict(1)
     watch.open()
+    await check_invariants(place)
+
+
+async def test_a_look_that_began_before_a_partition_was_sealed_does_not_close_it(
+    log: Log, place: Place
+) -> None:
+    """What it tells of the epoch is older than what the gateway knows."""
+    stream = new_stream()
+    await opened(log, stream)
+    looked, verified = Gate(), 0
+
+    async def look(proceed: Proceed, name: str, *args: Any) -> Any:
+        found = await proceed()
+        if name == "partitions":
+            await looked.hold()
+        return found
+
+    async def verify(proceed: Proceed, partition: Partition) -> Any:
+        nonlocal verified
+        verified += partition is lane(log, stream).partition
+        return await proceed()
+
+    interpose(log._postgres, "fetch", look)
+    await looked.arrived()
+    await wipe_partition(log, stream)
+    interpose(log._verifier, "verify", verify)
+    begun = log._watched_at
+    looked.open()
+    await until(lambda: log._watched_at > begun)
+    await appended(log, append(stream))
+    assert verified == 0
     await check_invariants(place)
 
 

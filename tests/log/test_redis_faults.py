@@ -21,6 +21,7 @@ from tests.log.drive import (
     crash,
     hold_commits,
     hold_help,
+    hold_script,
     ids,
     interpose,
     lane,
@@ -173,8 +174,7 @@ async def test_a_stream_deleted_with_uncommitted_events_harms_nothing_that_was_a
     beside = new_stream(stream.tenant)
     await asyncio.gather(opened(log, stream), opened(other, stream))
     gate = hold_commits(log, stream)
-    for each in (log, other):
-        hold_help(each)
+    helping = [hold_help(each) for each in (log, other)]
     first = log.append(append(stream, 2))
     await gate.arrived()
     keys = lane(log, stream).partition.keys
@@ -183,7 +183,8 @@ async def test_a_stream_deleted_with_uncommitted_events_harms_nothing_that_was_a
         await redis.hdel(keys.heads, keys.stream(stream))
     second, good = other.append(append(stream)), other.append(append(beside))
     await until(lambda: redis.exists(keys.stream(stream)))
-    gate.open()
+    for each in (gate, *helping):
+        each.open()
     outcomes = tally([await first, await second, await good])
     assert outcomes == ({"Appended": 2, "Quarantined": 1} if head_too else {"Appended": 3})
     length = await log.length(stream)
@@ -215,13 +216,13 @@ async def test_a_journal_that_was_deleted_ends_the_epoch_and_nothing_waits_for_e
     stream = new_stream()
     await asyncio.gather(opened(dead, stream), opened(living, stream))
     await appended(living, append(stream))
-    gate, helped = hold_commits(dead, stream), hold_help(living)
+    gate, looking = hold_commits(dead, stream), hold_script(living, "journal")
     hold_help(dead)
     dead.append(append(stream))
     await gate.arrived()
     await crash(dead)
     await redis.delete(lane(living, stream).partition.keys.journal)
-    helped.open()
+    looking.open()
     (outcome,) = await appended(living, append(stream))
     assert outcome.first_version == 2
     await check_invariants(place)
@@ -233,7 +234,7 @@ async def test_a_journal_with_a_hole_ends_the_epoch_and_nothing_waits_for_ever(
     dead, living = await open_log(), await open_log()
     stream = new_stream()
     await asyncio.gather(opened(dead, stream), opened(living, stream))
-    gate, helped = hold_commits(dead, stream), hold_help(living)
+    gate, looking = hold_commits(dead, stream), hold_script(living, "journal")
     hold_help(dead)
     for _ in range(2):
         dead.append(append(stream))
@@ -242,7 +243,7 @@ async def test_a_journal_with_a_hole_ends_the_epoch_and_nothing_waits_for_ever(
     await crash(dead)
     partition = lane(living, stream).partition
     await redis.xdel(partition.keys.journal, "1-0")
-    helped.open()
+    looking.open()
     (outcome,) = await appended(living, append(stream))
     assert outcome.first_version == 1
     await check_invariants(place)
@@ -254,7 +255,7 @@ async def test_bytes_that_changed_in_the_journal_are_never_committed(
     dead, living = await open_log(), await open_log()
     stream = new_stream()
     await asyncio.gather(opened(dead, stream), opened(living, stream))
-    gate, helped = hold_commits(dead, stream), hold_help(living)
+    gate, looking = hold_commits(dead, stream), hold_script(living, "journal")
     hold_help(dead)
     one = append(stream)
     dead.append(one)
@@ -267,7 +268,7 @@ async def test_bytes_that_changed_in_the_journal_are_never_committed(
         return redis.call('XADD', KEYS[1], '1-0', e[1], (string.gsub(e[2], 'was_placed', 'was_places')))""",
         1, journal,
     )  # fmt: skip
-    helped.open()
+    looking.open()
     (outcome,) = await appended(living, append(stream))
     assert outcome.first_version == 1
     assert await living.length(stream) == 1
