@@ -334,7 +334,7 @@ class Log:
         lane = self._lanes[row["p"]]
         partition = lane.partition
         if not partition.open or partition.epoch != known_epoch:
-            return  # being verified, for which its memory is needed as it is; or verified since the look began
+            return  # being verified, for which its memory is needed as is, or verified since the look began
         if row["epoch"] != partition.epoch or row["seq"] < known_seq or row["alarm"] is not None:
             self._distrust(lane)
             return
