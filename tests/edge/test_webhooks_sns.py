@@ -76,8 +76,10 @@ class Gateway:
 async def at_amazon(own_config: Config, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     async with host(tmp_path_factory.mktemp("aws")) as aws:
         amazon = Amazon(aws.network, wait_s=20.0, trusted=aws.trusted)
-        async with serving(own_config, amazon) as served:
-            yield Gateway(aws, amazon, served.url)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("gateway.intake.amazon.CALL_S", 20.0)
+            async with serving(own_config, amazon) as served:
+                yield Gateway(aws, amazon, served.url)
 
 
 @pytest.fixture
@@ -208,8 +210,12 @@ async def test_a_certificate_that_can_not_be_had_is_a_503_until_it_can(stand: St
 
 
 async def test_a_host_that_says_nothing_holds_up_nobody_else(
-    own_config: Config, own_outbox: asyncpg.Pool, tmp_path_factory: pytest.TempPathFactory
+    own_config: Config,
+    own_outbox: asyncpg.Pool,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("gateway.intake.amazon.CALL_S", 60.0)
     async with host(tmp_path_factory.mktemp("aws")) as aws:
         amazon = Amazon(aws.network, wait_s=0.2, trusted=aws.trusted)
         aws.receiver.answer = lambda _: Answer(hang=True)
@@ -239,17 +245,23 @@ async def test_whoever_has_no_certificate_of_amazons_host_is_not_asked(
     assert aws.asked == []
 
 
-async def test_strangers_can_not_bring_about_any_number_of_calls(stand: Stand) -> None:
-    stand.serve(Answer(403))
-    sent = told()
-    for n in range(CALLS_BURST * 2):
-        forged = {**sent, "SigningCertURL": f"https://{HOST}/SimpleNotificationService-{n}.pem"}
-        refused(await stand.post(forged), 503, "not_committed")
-    calls = len(stand.aws.asked)
-    assert CALLS_BURST <= calls < CALLS_BURST * 2, "one more each three seconds at most"
-    stand.serve(signing_pem())
-    assert (await stand.post(sent, "by_hand")).status_code == 202, "of another source"
-    assert (await stand.post(sent)).status_code == 202, "by a certificate that is at hand"
+async def test_strangers_can_not_bring_about_any_number_of_calls(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.intake.amazon.CALLS_PER_S", 1 / 86_400)
+    async with host(tmp_path_factory.mktemp("aws")) as aws:
+        aws.receiver.answer = lambda asked: Answer(
+            403 if asked.target != PEM_PATH else 200, body=signing_pem()
+        )
+        amazon = Amazon(aws.network, wait_s=20.0, trusted=aws.trusted)
+        for n in range(CALLS_BURST + 5):
+            failed = await amazon.certify(f"https://{HOST}/{n}.pem", "some")
+            assert failed is not None
+            assert (failed.retry_after_s > 3_600) == (n >= CALLS_BURST)
+        assert len(aws.asked) == CALLS_BURST
+        assert await amazon.confirm(f"https://{HOST}{PEM_PATH}", "some") is None, "that is counted apart"
+        assert await amazon.certify(f"https://{HOST}{PEM_PATH}", "another source") is None
+        await amazon.close()
 
 
 async def test_a_host_at_a_private_address_is_not_asked(
