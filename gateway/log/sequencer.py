@@ -36,6 +36,8 @@ logger = logging.getLogger("sluice.log")
 # How long the watermark may lag behind, and an answer wait for another gateway's commit, when no further
 # append comes along to carry the one and ask for the other.
 _WATERMARK_LAG_S = 0.003
+# The same while a commit of ours is under way, after which there is more to tell.
+_BUSY_WATERMARK_LAG_S = 0.03
 _RETRY_FIRST_S = 0.01
 _RETRY_MOST_S = 0.5
 
@@ -69,6 +71,7 @@ class Sequencer:
         self._numbers = itertools.count()
         self._calls = itertools.count(1)
         self._work = asyncio.Event()
+        self._waited = False  # long enough for appends
         self._hurry = asyncio.Event()
         self._verdicts = Verdicts(partition, postgres, self.requeue)
         self._direct = Direct(partition, postgres, commits, self._verdicts, self.requeue, telemetry)
@@ -147,16 +150,25 @@ class Sequencer:
                 await self._sequence(batch)
 
     async def _wait_for_work(self) -> None:
-        """A wake-up that comes while there is work is not lost: it brings one look more."""
-        if self._queue:
-            return
-        if self._partition.open and self._partition.curious:
-            waiter = self._loop.call_later(_WATERMARK_LAG_S, self._work.set)
+        """A wake-up that comes while there is work is not lost: it brings one look more. What a call without
+        appends would tell or ask waits a moment for appends to carry it: just after a commit those who were
+        answered are on their way with their next ones, which would have to wait for such a call."""
+        while not self._queue:
+            timer = None
+            if self._partition.open and self._partition.curious:
+                lag_s = _BUSY_WATERMARK_LAG_S if self._commits.appends else _WATERMARK_LAG_S
+                timer = self._loop.call_later(lag_s, self._wait_no_longer)
             await self._work.wait()
-            waiter.cancel()
-        else:
-            await self._work.wait()
-        self._work.clear()
+            self._work.clear()
+            if timer is not None:
+                timer.cancel()
+            if self._waited or not self._partition.open:
+                break
+        self._waited = False
+
+    def _wait_no_longer(self) -> None:
+        self._waited = True
+        self._work.set()
 
     async def _open(self) -> bool:
         """Verifies Redis once what was sequenced under the former belief is settled, or can't be."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.events import AT_LEAST_ONE, Append, Appended, Conflict, NotCommitted, Outcome, Stream
-from gateway.log import pacing
+from gateway.log import pacing, sequencer
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.reader import Range
@@ -252,6 +252,27 @@ async def test_a_call_carries_half_of_what_is_under_way_and_of_very_much_a_quart
     interpose(lane(log, stream).connection, "swap", around)
     await appended(log, *[append(stream) for _ in range(appends)])
     assert (runs[0], sum(runs)) == (carried, appends)
+
+
+async def test_no_call_without_appends_goes_before_the_next_append_of_who_was_just_answered(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequencer, "_WATERMARK_LAG_S", 60.0)
+    monkeypatch.setattr(sequencer, "_BUSY_WATERMARK_LAG_S", 60.0)
+    stream = new_stream()
+    await opened(log, stream)
+    await appended(log, append(stream))
+    calls: list[int] = []
+
+    async def around(proceed: Proceed, name: str, names: Any, args: Any) -> Any:
+        if name == "sequence":
+            calls.append(len(names))
+        return await proceed()
+
+    interpose(log._scripts, "run", around)
+    for _ in range(5):
+        await appended(log, append(stream))
+    assert len(calls) == 5
 
 
 async def test_while_other_partitions_keep_the_gateway_busy_a_small_call_waits_for_more(
