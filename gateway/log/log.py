@@ -84,7 +84,7 @@ class Log:
         self._redis_outage, self._postgres_outage = Outage("redis"), Outage("postgres")
         self._limits = limits
         self._scripts = Scripts(redis)
-        self._postgres = Postgres(pool)
+        self._postgres = Postgres(pool, keeps=True)
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{self._scripts.caller}"
         self.announcements = Announcements(redis, instance.id)
         self.followers = Followers(self.announcements.committed)
@@ -256,6 +256,7 @@ class Log:
         await _end(self._tasks)
         await asyncio.gather(*(lane.connection.close() for lane in self._lanes))
         await self._help_connection.close()
+        await self._postgres.close()
         await self._scripts.close()
 
     async def ready(self) -> str | None:

@@ -134,17 +134,46 @@ async def connect(url: str, timeout_s: float) -> asyncpg.Connection:
 
 
 class Postgres:
-    """Look-ups of the append protocol. Each raises PostgresTrouble when Postgres can't answer."""
+    """Look-ups of the append protocol. Each raises PostgresTrouble when Postgres can't answer.
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    With `keeps`, one connection of the pool is kept until `close`: to give it back takes asyncpg a task and
+    some turns of the event loop, in each of which whatever else has come is done first."""
+
+    def __init__(self, pool: asyncpg.Pool, *, keeps: bool = False) -> None:
         self._pool = pool
+        self._keeps = keeps
+        self._kept: Any = None
 
     async def fetch(self, name: str, *args: object) -> list[Any]:
         try:
-            async with self._pool.acquire(timeout=5) as connection:
-                return list(await connection.fetch(SQL[name], *args))
+            connection = await self._connection()
+            try:
+                rows = list(await connection.fetch(SQL[name], *args))
+            except BaseException:
+                await self._pool.release(connection)
+                raise
+            if self._keeps and self._kept is None:
+                self._kept = connection
+            else:
+                await self._pool.release(connection)
         except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
             raise PostgresTrouble(f"{name}: {reason(error)}") from error
+        return rows
+
+    async def _connection(self) -> Any:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            with suppress(asyncpg.InterfaceError):  # closed, and so the pool's already
+                if not kept.is_closed():
+                    return kept
+            await self._pool.release(kept)
+        return await self._pool.acquire(timeout=5)
+
+    async def close(self) -> None:
+        self._keeps = False
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            await self._pool.release(kept)
 
     async def instance(self) -> Instance:
         row = (await self.fetch("instance"))[0]

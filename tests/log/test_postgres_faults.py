@@ -7,6 +7,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from gateway.events import Append, Appended, NotCommitted, Outcome, OutcomeUnknown, Quarantined, Stream
@@ -160,6 +161,26 @@ async def test_a_connection_that_an_operator_ends_is_made_anew(open_log: OpenLog
     assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
     await load.check(load.logs[0])
     await check_invariants(place)
+
+
+async def test_a_look_up_after_its_connection_was_ended_takes_another_one(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    (first,) = await appended(log, append(stream, key=b"k"))
+    await until(lambda: log._postgres._kept)
+    kept = log._postgres._kept
+
+    def has_ended() -> bool:
+        try:
+            return bool(kept.is_closed())
+        except asyncpg.InterfaceError:
+            return True
+
+    await place.execute("SELECT pg_terminate_backend($1)", kept.get_server_pid())
+    await until(has_ended)
+    assert await log.settled(append(stream, key=b"k").retry) == replace(first, replayed=True)
 
 
 async def test_a_statement_that_an_operator_cancels_is_sent_again(open_log: OpenLog, place: Place) -> None:
