@@ -16,7 +16,6 @@ _HALF_MIN = 16  # fewer are not worth a call of their own
 # much is under way that the rest keeps them busy, as of a bulk request (docs/decisions/0025).
 _USUAL_MAX = 96
 _CROWD_MIN = 16  # so many elsewhere keep everybody busy
-_CROWDED_ENOUGH = 16
 # Beside another gateway: what two halves have together. After fewer than the least it is not worth the wait:
 # who appends alone must not wait at all.
 _SHARED_ENOUGH = 32
@@ -89,9 +88,9 @@ class Pace:
         await self._gathered.wait()
 
     def _enough(self) -> int:
-        """So many in the queue wait for no others."""
+        """So many in the queue wait for no others: in a crowd all that a call may carry."""
         if self._crowded:
-            return _CROWDED_ENOUGH
+            return self.largest
         return _SHARED_ENOUGH if self._last >= _SHARED_MIN else 0
 
     @property

@@ -295,14 +295,14 @@ async def test_while_other_partitions_keep_the_gateway_busy_a_small_call_waits_f
     def taken() -> bool:
         return lane(log, stream).sequencer.waiting == (0, 0)
 
-    async def runs_of_two() -> list[int]:
-        """Of an append and of another that comes once the first is on its way, or soon."""
+    async def runs_of_two(few: int = 1) -> list[int]:
+        """Of an append, or a few, and of another that comes once these are on their way, or soon."""
         runs.clear()
         soon = loop.time() + 0.5
-        first = log.append(append(stream))
+        first = [log.append(append(stream)) for _ in range(few)]
         await until(lambda: taken() or loop.time() > soon)
         await appended(log, append(stream))
-        assert isinstance(await first, Appended)
+        await asyncio.gather(*first)
         return runs
 
     interpose(lane(log, stream).connection, "swap", around)
@@ -314,6 +314,7 @@ async def test_while_other_partitions_keep_the_gateway_busy_a_small_call_waits_f
     elsewhere.append(log.append(append(busy)))
     await until(lambda: lane(log, busy).committer.appends == 16)
     assert await runs_of_two() == [2]
+    assert await runs_of_two(20) == [21]
     gate.open()
     await asyncio.gather(*elsewhere)
     one = lane(log, stream)
