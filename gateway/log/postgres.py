@@ -149,13 +149,11 @@ class Postgres:
             connection = await self._connection()
             try:
                 rows = list(await connection.fetch(SQL[name], *args))
-            except BaseException:
-                await self._pool.release(connection)
-                raise
-            if self._keeps and self._kept is None:
-                self._kept = connection
-            else:
-                await self._pool.release(connection)
+                if self._keeps and self._kept is None:
+                    self._kept, connection = connection, None
+            finally:
+                if connection is not None:
+                    await self._pool.release(connection)
         except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
             raise PostgresTrouble(f"{name}: {reason(error)}") from error
         return rows

@@ -33,6 +33,7 @@ NOT_ON_THE_WAY = {
     "_end": "a stop in order",
     "Outstanding.drained": "a stop in order",
     "CommitConnection.close": "a stop in order",
+    "Postgres.close": "a stop in order",
     "Server.aclose": "a stop in order",
     "Scripts.close": "a stop in order, or after a reply that belongs to another call",
     "_for_ever": "after a bug of ours",
