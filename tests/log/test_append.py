@@ -32,6 +32,8 @@ from tests.log.drive import (
 from tests.log.invariants import check_invariants
 
 WRITERS = 64
+OTHER_KEYS = 6
+"""Of a call of sequence.lua, beside a stream for each append."""
 
 
 async def test_the_first_event_of_a_stream_has_version_1(log: Log, place: Place) -> None:
@@ -273,6 +275,32 @@ async def test_no_call_without_appends_goes_before_the_next_append_of_who_was_ju
     for _ in range(5):
         await appended(log, append(stream))
     assert len(calls) == 5
+
+
+async def test_a_call_that_asks_postgres_first_takes_along_what_each_turn_of_the_loop_brings(
+    log: Log,
+) -> None:
+    stream = new_stream()
+    await opened(log, stream)
+    await appended(log, append(stream))
+    calls: list[int] = []
+    pendings: list[asyncio.Future[Outcome]] = []
+
+    async def around(proceed: Proceed, name: str, names: Any, args: Any) -> Any:
+        if name == "sequence":
+            calls.append(len(names))
+        return await proceed()
+
+    def submit() -> None:
+        pendings.append(log.append(append(stream, key=b"%d" % len(pendings))))
+        if len(pendings) < 9:
+            asyncio.get_running_loop().call_soon(submit)
+
+    interpose(log._scripts, "run", around)
+    submit()
+    await pendings[0]
+    assert set(map(type, await asyncio.gather(*pendings))) == {Appended}
+    assert calls[0] == OTHER_KEYS + 9
 
 
 async def test_while_other_partitions_keep_the_gateway_busy_a_small_call_waits_for_more(
