@@ -144,8 +144,7 @@ async def test_a_gateway_sweeps_what_another_one_left(place: Place, admin: Redis
         await until(committed)
     finally:
         await surviving.close()
-        await dying.redis.aclose()
-        await dying.pool.close()
+        await dying.close()
     assert await refused_commands(admin) == []
 
 
