@@ -32,6 +32,19 @@ HOUR = datetime.timedelta(hours=1)
 NAME = "sns.amazonaws.com"
 
 
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 @cache
 def rsa_key(bits: int = 2048) -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(65537, bits)
@@ -60,6 +73,7 @@ def _certificate(
     ends: datetime.datetime,
     ca: bool = False,
 ) -> bytes:
+    """With all that RFC 5280 asks for, as Python 3.13 does of who serves."""
     builder = (
         x509.CertificateBuilder()
         .subject_name(_named(name or "nobody"))
@@ -69,7 +83,11 @@ def _certificate(
         .not_valid_before(begins)
         .not_valid_after(ends)
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by.public_key()), critical=False)
     )
+    if ca:
+        builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
     if name is not None:
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
     return builder.sign(by, hashes.SHA256()).public_bytes(Encoding.PEM)
