@@ -31,7 +31,7 @@ MEMORY_BYTES_LEAST = 4 << 30
 
 @dataclass(slots=True)
 class Server:
-    """One server. It is down after `kill` and `stop` until `start`; tests decide, nothing restarts it."""
+    """One server. It is down after `kill` and `stop` until `start`; tests decide, nobody else restarts it."""
 
     keeper: Keeper
     children: Callable[[], list[int]] = list
@@ -49,6 +49,13 @@ class Server:
             assert time.monotonic() < deadline, f"{self.keeper.name} does not start{self.keeper.last_words()}"
             await asyncio.sleep(POLL_S)
             self.keeper.tick()
+
+    async def revive(self) -> None:
+        """Start it again where it has ended by itself, as a supervisor would."""
+        if self.pid is not None:
+            self.keeper.tick()
+            if self.pid is None:
+                await self.start()
 
     def kill(self) -> None:
         """SIGKILL, and gone on return."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -40,7 +42,7 @@ from tests.log.load import Load
 from tests.operations.filled import audited
 from tests.redis_cluster import Node, RedisNodes, nodes_in
 from tests.redis_cluster import until as eventually
-from tests.servers import open_folder
+from tests.servers import Server, open_folder
 
 
 @pytest.fixture(scope="module")
@@ -386,6 +388,26 @@ async def test_a_master_that_fails_over_under_load_loses_no_event(
     assert set(tally([outcome for *_, outcome in load.outcomes])) == {"Appended"}
     await load.check(load.logs[1])
     await check_invariants(place)
+
+
+async def test_a_node_that_ended_by_itself_is_started_again_and_one_that_was_killed_is_not(
+    nodes: RedisNodes,
+) -> None:
+    """As a crash of Redis' own, in a test of something else."""
+    (crashed, killed) = (node.server for node in nodes.nodes[-2:])
+    before = crashed.pid
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    killed.kill()
+    await eventually(lambda: _is_up(nodes, crashed, before))
+    assert killed.pid is None
+    await killed.start()
+    await eventually(nodes.well)
+
+
+async def _is_up(nodes: RedisNodes, server: Server, before: int) -> bool:
+    assert not await nodes.well()
+    return server.pid not in (before, None)
 
 
 async def test_while_a_master_is_away_its_partitions_alone_do_without_redis(
