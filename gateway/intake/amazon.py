@@ -15,7 +15,8 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
-from typing import Final
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
 import httpcore
 import httpx
@@ -26,6 +27,8 @@ from gateway.intake.results import Undecided
 from gateway.intake.sns import Certificate
 
 logger = logging.getLogger("sluice.intake")
+
+_V = TypeVar("_V")
 
 CALL_S: Final = 5.0
 """A call from the name's look-up to the last byte. It goes on when its sender is answered: the next one may
@@ -109,8 +112,8 @@ class Amazon:
         except (OSError, httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as trouble:
             why = str(trouble) or type(trouble).__name__
         if why is not None:
-            host = url.removeprefix("https://").partition("/")[0]
-            logger.warning("webhook_call_failed", extra={"what": what, "host": host, "why": why})
+            told = {"what": what, "host": urlsplit(url).netloc, "why": why}
+            logger.warning("webhook_call_failed", extra=told)
         return why
 
     async def _fetch(self, url: str) -> str | None:
@@ -120,25 +123,19 @@ class Amazon:
         found = sns.certificate(body, time.time_ns() // 1_000_000)
         if isinstance(found, str):
             return found
-        self.certificates.pop(url, None)
-        if len(self.certificates) >= CERTIFICATES_MAX:
-            del self.certificates[next(iter(self.certificates))]
-        self.certificates[url] = found
+        _keep(self.certificates, url, found, CERTIFICATES_MAX)
         return None
 
     async def _visit(self, url: str) -> str | None:
         status, _ = await self._get(url)
         if status != 200:
             return f"status {status}"
-        if len(self._confirmed) >= CONFIRMED_MAX:
-            del self._confirmed[next(iter(self._confirmed))]
-        self._confirmed[url] = None
+        _keep(self._confirmed, url, None, CONFIRMED_MAX)
         return None
 
     async def _get(self, url: str) -> tuple[int, bytes]:
         """Status, and of the body no more than shows that it is too large."""
-        host = url.removeprefix("https://").partition("/")[0]
-        headers = [("host", host), ("user-agent", f"sluice/{version('sluice')}")]
+        headers = [("host", urlsplit(url).netloc), ("user-agent", f"sluice/{version('sluice')}")]
         pool = await self._opened()
         async with pool.stream("GET", url, headers=headers) as answer:
             body = b""
@@ -160,6 +157,14 @@ class Amazon:
                 network_backend=self._network,
             )
         return self._pool
+
+
+def _keep(kept: dict[str, _V], url: str, value: _V, most: int) -> None:
+    """As the newest; the oldest goes where there are too many."""
+    kept.pop(url, None)
+    if len(kept) >= most:
+        del kept[next(iter(kept))]
+    kept[url] = value
 
 
 def _undecided(what: str, retry_after_s: int = AGAIN_S) -> Undecided:

@@ -67,12 +67,7 @@ def signed_rsa_pss(key: bytes, signature: bytes, content: bytes) -> bool:
 def signed_rsa(key: bytes, signature: bytes, content: bytes) -> bool:
     """`key` is SPKI in DER; PKCS #1 v1.5 over SHA-256."""
     octets = strict_base64(signature.decode("latin-1"))
-    if octets is None:
-        return False
-    from cryptography.hazmat.primitives.asymmetric import padding
-    from cryptography.hazmat.primitives.hashes import SHA256
-
-    return _verified(_loaded(key), octets, content, padding.PKCS1v15(), SHA256())
+    return octets is not None and signed_rsa_by(_loaded(key), octets, content, "sha256")
 
 
 def signed_rsa_by(key: Any, signature: bytes, content: bytes, digest: str) -> bool:

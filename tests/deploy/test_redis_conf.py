@@ -27,6 +27,7 @@ from tests.log.drive import (
     new_stream,
     open_gateway,
     opened,
+    ready,
     until,
 )
 
@@ -74,10 +75,7 @@ async def test_a_gateway_appends_and_reads_as_the_user(place: Place, admin: Redi
         page = await gateway.log.page(Range(stream, limit=1000))
         assert (page.length, len(page.events)) == (251, 251)
 
-        async def ready() -> bool:
-            return await gateway.log.ready() is None
-
-        await until(ready)
+        await until(lambda: ready(gateway.log))
     finally:
         await gateway.close()
     assert await refused_commands(admin) == []

@@ -190,6 +190,11 @@ async def opened(log: Log, stream: Stream) -> None:
     await until(lambda: lane(log, stream).partition.open)
 
 
+async def ready(log: Log) -> bool:
+    """Whether an append would commit now."""
+    return await log.ready() is None
+
+
 def time_is_up(log: Log, stream: Stream) -> None:
     """For all that waits on the stream's partition: it is answered with what is known by now."""
     for pending in lane(log, stream).sequencer.outstanding:

@@ -26,6 +26,7 @@ from tests.log.drive import (
     new_tenant,
     opened,
     partition_number,
+    ready,
     tally,
     until,
 )
@@ -256,14 +257,8 @@ async def test_a_call_carries_half_of_what_is_under_way_and_of_very_much_a_quart
     assert (runs[0], sum(runs)) == (carried, appends)
 
 
-async def test_no_call_without_appends_goes_before_the_next_append_of_who_was_just_answered(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sequencer, "_WATERMARK_LAG_S", 60.0)
-    monkeypatch.setattr(sequencer, "_BUSY_WATERMARK_LAG_S", 60.0)
-    stream = new_stream()
-    await opened(log, stream)
-    await appended(log, append(stream))
+def calls_of(log: Log) -> list[int]:
+    """Grows by the number of keys of each call of sequence.lua that is made from now on."""
     calls: list[int] = []
 
     async def around(proceed: Proceed, name: str, names: Any, args: Any) -> Any:
@@ -272,6 +267,18 @@ async def test_no_call_without_appends_goes_before_the_next_append_of_who_was_ju
         return await proceed()
 
     interpose(log._scripts, "run", around)
+    return calls
+
+
+async def test_no_call_without_appends_goes_before_the_next_append_of_who_was_just_answered(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequencer, "_WATERMARK_LAG_S", 60.0)
+    monkeypatch.setattr(sequencer, "_BUSY_WATERMARK_LAG_S", 60.0)
+    stream = new_stream()
+    await opened(log, stream)
+    await appended(log, append(stream))
+    calls = calls_of(log)
     for _ in range(5):
         await appended(log, append(stream))
     assert len(calls) == 5
@@ -283,20 +290,13 @@ async def test_a_call_that_asks_postgres_first_takes_along_what_each_turn_of_the
     stream = new_stream()
     await opened(log, stream)
     await appended(log, append(stream))
-    calls: list[int] = []
-    pendings: list[asyncio.Future[Outcome]] = []
-
-    async def around(proceed: Proceed, name: str, names: Any, args: Any) -> Any:
-        if name == "sequence":
-            calls.append(len(names))
-        return await proceed()
+    calls, pendings = calls_of(log), list[asyncio.Future[Outcome]]()
 
     def submit() -> None:
         pendings.append(log.append(append(stream, key=b"%d" % len(pendings))))
         if len(pendings) < 9:
             asyncio.get_running_loop().call_soon(submit)
 
-    interpose(log._scripts, "run", around)
     submit()
     await pendings[0]
     assert set(map(type, await asyncio.gather(*pendings))) == {Appended}
@@ -414,10 +414,7 @@ async def test_ready_says_when_an_append_could_commit(open_log: OpenLog) -> None
     log = await open_log()
     assert "not open" in (await log.ready() or "")
 
-    async def ready() -> bool:
-        return await log.ready() is None
-
-    await until(ready)
+    await until(lambda: ready(log))
     assert all(each.partition.open for each in [lane(log, new_stream())])
 
 

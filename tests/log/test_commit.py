@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -134,19 +135,33 @@ async def test_a_run_that_comes_before_its_turn_waits_for_it(
     await check_invariants(place, settles=False)
 
 
+@contextlib.asynccontextmanager
+async def looking_longer(place: Place) -> AsyncIterator[None]:
+    """For a turn that does come: that it comes in time also on a machine that stands still for a while."""
+    ((text,),) = await place.fetch("SELECT pg_get_functiondef('swap_in_turn'::regproc)")
+    assert text.count("looks int := 30;") == 1
+    await place.execute(text.replace("looks int := 30;", "looks int := 30000;"))
+    try:
+        yield
+    finally:
+        await place.execute(text)
+
+
 async def test_runs_of_several_gateways_commit_in_order_whoever_sends_first(place: Place) -> None:
     connections = [CommitConnection(place.postgres_url, 5) for _ in range(4)]
     runs, places = [], [(0, "")]
     for seq in range(1, 5):
         runs.append([placed(append(new_stream(), key=b"%d" % seq), 1, seq)])
         places.append((seq, chain_over(places[-1][1], runs[-1])))
-
-    async def commit(n: int) -> None:
-        """Until it holds: one that finds nobody under way before its turn has waited long enough."""
-        while not await connections[n].swap(P, EPOCH, places[n], places[n + 1], runs[n], in_turn=True):
-            pass
-
-    await asyncio.gather(*(commit(n) for n in reversed(range(4))))
+    swaps = [*zip(connections, places[:-1], places[1:], runs, strict=True)]
+    async with looking_longer(place):
+        held = await asyncio.gather(
+            *(
+                each.swap(P, EPOCH, before, after, run, in_turn=True)
+                for each, before, after, run in reversed(swaps)
+            )
+        )
+    assert held == [True] * 4
     assert await stands(place) == (*places[-1], 4)
     await asyncio.gather(*(each.close() for each in connections))
     await check_invariants(place, settles=False)

@@ -28,6 +28,7 @@ from tests.log.drive import (
     new_tenant,
     open_gateway,
     opened,
+    ready,
     tally,
     until,
 )
@@ -135,10 +136,7 @@ async def test_a_gateway_that_starts_without_redis_takes_appends(
     assert (outcome.first_version, log.mode) == (1, "direct")
     assert await log.length(stream) == 2
 
-    async def ready() -> bool:
-        return await log.ready() is None
-
-    await until(ready)
+    await until(lambda: ready(log))
 
 
 async def test_what_was_sequenced_and_not_committed_when_redis_left_is_appended_once(
