@@ -20,7 +20,7 @@ from gateway.edge.request import Head, Receive, Refused, Scope, Send, read_body,
 from gateway.errors import Refusal
 from gateway.intake.handshakes import REFUSED, Answered, echoed
 from gateway.intake.intake import Intake
-from gateway.intake.receipts import Place
+from gateway.intake.receipts import Place, place_of
 from gateway.intake.request import Request
 from gateway.intake.results import Result, Taken, Told, Undecided
 from gateway.intake.verdicts import Rejected
@@ -118,7 +118,7 @@ class Webhooks:
             if tenant is not None and deployed is not None and source is not None:
                 if len(self._places) >= _PLACES_MAX:  # a path has many spellings
                     self._places.clear()
-                place = self._places[path] = Place(tenant, deployed, source)
+                place = self._places[path] = place_of(tenant, deployed, source)
                 return place
         raise Refused(
             Refusal("not_found", "There is no such source of webhooks: /_/webhooks/{tenant}/{source}.")

@@ -14,7 +14,7 @@ from gateway.config import Config
 from gateway.intake import store
 from gateway.intake.amazon import Amazon
 from gateway.intake.intake import Intake
-from gateway.intake.receipts import Place
+from gateway.intake.receipts import place_of
 from gateway.intake.recorder import Recorder
 from gateway.intake.results import Told, Undecided
 from gateway.log.cluster import open_redis
@@ -71,7 +71,7 @@ class Replayer:
         if source is None:
             why = f"The spec declares no source {stored.source!r} any more."
             return {**told, "event_id": None, "duplicate": False, "reason": "unknown_source", "error": why}
-        place = Place(self._tenant, self._deployed, source)
+        place = place_of(self._tenant, self._deployed, source)
         outcome = await self._intake.replay(place, stored, again=again)
         if isinstance(outcome, Told):
             assert outcome.event_id is not None

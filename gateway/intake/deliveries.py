@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -30,6 +31,9 @@ from spec.webhooks import Source
 
 ITEMS_MAX: Final = 5_000
 """Items of one batch: more than fit into a body of 1 MiB as any provider writes them."""
+
+_SCHEMES_MAX: Final = 1_024
+"""Whose places are remembered; a preset is one scheme."""
 
 _ENCODE = msgspec.json.Encoder().encode
 
@@ -67,14 +71,12 @@ class Unreadable:
 
 def header_fault(source: Source, request: Request) -> str | None:
     """The name of a header with a delivery id that can't be one."""
-    for place in source.scheme.delivery:
-        name = place.removeprefix("header:")
-        if name != place:
-            try:
-                if request.one(name, ID_BYTES_MAX) is not None:
-                    return None
-            except BadHeader as fault:
-                return fault.name
+    try:
+        for kind, where in _places_of(source.scheme.delivery):
+            if kind == "header" and request.one(where, ID_BYTES_MAX) is not None:
+                return None
+    except BadHeader as fault:
+        return fault.name
     return None
 
 
@@ -144,8 +146,7 @@ def _id(source: Source, request: Request, value: object) -> str | None:
     """As the provider gives it, at the first of its places that has one."""
     if source.delivery_id is not None:
         return _bounded(as_text(lookup(value, source.delivery_id)))
-    for place in source.scheme.delivery:
-        kind, _, where = place.partition(":")
+    for kind, where in _places_of(source.scheme.delivery):
         if kind == "header":
             sent = request.one(where, ID_BYTES_MAX)
             found = None if sent is None else sent.decode()
@@ -157,6 +158,12 @@ def _id(source: Source, request: Request, value: object) -> str | None:
         if found:
             return _bounded(found)
     return None
+
+
+@lru_cache(_SCHEMES_MAX)
+def _places_of(delivery: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Of each place the kind, and where it is: a header, a claim of a token, or fields of the body."""
+    return tuple((kind, where) for kind, _, where in (place.partition(":") for place in delivery))
 
 
 def _part(value: object) -> str | None:
@@ -174,7 +181,12 @@ def _bounded(found: str | None) -> str | None:
 
 def _digest(source: Source, body: bytes) -> bytes:
     """Over the bytes, but for the values of what the provider changes when it tries again."""
-    for name in source.scheme.volatile:
-        pattern = rb'("%b"\s*:\s*)(?:"[^"\\]*"|[0-9a-z.+-]+)' % re.escape(name.encode())
-        body = re.sub(pattern, rb"\1", body)
+    for pattern in _patterns_of(source.scheme.volatile):
+        body = pattern.sub(rb"\1", body)
     return request_digest(f"webhook:{source.name}", body, ANY_LENGTH)
+
+
+@lru_cache(_SCHEMES_MAX)
+def _patterns_of(volatile: tuple[str, ...]) -> tuple[re.Pattern[bytes], ...]:
+    value = rb'("%b"\s*:\s*)(?:"[^"\\]*"|[0-9a-z.+-]+)'
+    return tuple(re.compile(value % re.escape(name.encode())) for name in volatile)

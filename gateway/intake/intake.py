@@ -33,7 +33,7 @@ from gateway.intake.amazon import Amazon
 from gateway.intake.deliveries import Delivery, Unreadable, deliveries, header_fault, is_batch
 from gateway.intake.handshakes import Answered, Confirming, handshake
 from gateway.intake.normalize import Foreign, Held
-from gateway.intake.receipts import Item, Place, Receipt, batch_row, item_of, rows_of
+from gateway.intake.receipts import Item, Place, Receipt, batch_row, item_of, row_of, rows_of
 from gateway.intake.recorder import Recorder
 from gateway.intake.request import Request
 from gateway.intake.results import (
@@ -68,6 +68,7 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 
     receipt: Receipt
     delivery: Delivery
+    counts: WebhookCounts
     tell: Tell
     due: float
 
@@ -137,14 +138,15 @@ class Intake:
         if isinstance(found, Unreadable):
             return False
         (delivery,), headers = found, request.shown(source.headers)
-        key = normalize.place(place.deployed.spec, source, delivery, headers)
+        key = normalize.place(place.plan, delivery, headers)
         append = _composed(place, delivery, headers, key, now_ms) if isinstance(key, str) else None
         if not isinstance(append, Append):
             return False
-        self._metrics.webhooks(place.tenant.name, source.name).verified[verdict] += 1
+        counts = self._metrics.webhooks(place.tenant.name, source.name)
+        counts.verified[verdict] += 1
         receipt = Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch=False)
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(receipt, delivery, tell, loop.time() + self._answer_s)
+        waiting = _Waiting(receipt, delivery, counts, tell, loop.time() + self._answer_s)
         self._under_way[waiting] = None
         if self._timer is None:
             self._timer = loop.call_later(self._answer_s, self._look)
@@ -173,7 +175,7 @@ class Intake:
             return
         item = item_of(waiting.delivery, outcome)
         if item.held is None:
-            self._recorder.keep(rows_of(waiting.receipt, [item])[0])
+            self._recorder.keep(row_of(waiting.receipt, item))
             self._tell(waiting, Taken((Told(item.event_id, item.duplicate),), batch=False))
             return
         task = asyncio.create_task(self._quarantine_late(waiting, item))
@@ -192,9 +194,7 @@ class Intake:
             self._tell(waiting, Taken((Told(None),), batch=False))
 
     def _tell(self, waiting: _Waiting, result: Taken | Undecided) -> None:
-        place = waiting.receipt.place
-        counts = self._metrics.webhooks(place.tenant.name, place.source.name)
-        _count(counts, result, waiting.receipt.begun)
+        _count(waiting.counts, result, waiting.receipt.begun)
         waiting.tell(result)
 
     def greeted(self, place: Place, request: Request) -> Answered | None:
@@ -250,7 +250,7 @@ class Intake:
         elif items[0].held is not None:
             await self._quarantine(receipt, items)
         else:
-            self._recorder.keep(rows_of(receipt, items)[0])
+            self._recorder.keep(row_of(receipt, items[0]))
         return Taken(tuple([Told(each.event_id, each.duplicate) for each in items]), receipt.batch)
 
     async def _keep_batch(self, receipt: Receipt, items: Sequence[Item]) -> None:
@@ -289,15 +289,14 @@ class Intake:
     ) -> Append | Held:
         """The append that the delivery becomes by the spec of today. Raises CatalogUnavailable and
         PostgresTrouble."""
-        spec, source = place.deployed.spec, place.source
-        now_ms = time.time_ns() // 1_000_000
-        key, before = normalize.place(spec, source, delivery, headers), None
+        source, now_ms = place.source, time.time_ns() // 1_000_000
+        key, before = normalize.place(place.plan, delivery, headers), None
         if isinstance(key, Foreign):
             sighted = read(key.source, key.aggregate_type, key.source_id)
             if isinstance(sighted, Unusable):
                 return Held("no_source_id", sighted.reason)
             key = await self._key_of(place.tenant, sighted)
-            before = await self._last_of(Stream(place.tenant.id.bytes, source.target.aggregate_type, key))
+            before = await self._last_of(Stream(place.tenant_id, source.target.aggregate_type, key))
         if isinstance(key, Held):
             return key
         return _composed(place, delivery, headers, key, now_ms, claimed, before)
@@ -312,7 +311,7 @@ class Intake:
 
     async def _unless_committed(self, place: Place, delivery: Delivery, held: Held) -> Appended | Held:
         """A delivery that an earlier spec made an event of is that event, whatever today's says."""
-        settled = await self._log.settled(delivery.retry(place.tenant.id.bytes, place.source.name))
+        settled = await self._log.settled(delivery.retry(place.tenant_id, place.source.name))
         match settled:
             case Appended():
                 return settled
@@ -358,7 +357,7 @@ class Intake:
             outcome = judged(await asyncio.shield(self._log.append(append)))
         if isinstance(outcome, Undecided):
             return outcome
-        tenant = place.tenant.id.bytes
+        tenant = place.tenant_id
         if isinstance(outcome, Held):
             why = (outcome.code, outcome.error)
             await store.settle(self._pool, tenant, stored.id, stored.verdict, why, None)
@@ -376,9 +375,9 @@ def _composed(
     claimed: str | None = None,
     before: Recorded | None = None,
 ) -> Append | Held:
-    tenant, revision, source = place.tenant.id.bytes, place.deployed.revision, place.source
+    tenant, revision = place.tenant_id, place.deployed.revision
     minting = Minting(tenant, revision, now_ms, uuid7().bytes, _mint, event_bytes_max=0)
-    return normalize.compose(place.deployed.spec, source, delivery, headers, key, minting, claimed, before)
+    return normalize.compose(place.plan, delivery, headers, key, minting, claimed, before)
 
 
 def _named(place: Place) -> str:

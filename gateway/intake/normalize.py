@@ -1,5 +1,6 @@
 """A delivery as an append, by the spec: where it goes, and what its event's data are. Pure.
 
+What is the same for all deliveries of a source is worked out once, as its `Plan`.
 What can't be normalized is `Held`: a value that says why, in the words of the refusals of an append. Clock
 and randomness are arguments.
 """
@@ -46,13 +47,43 @@ class Foreign:
     source_id: str
 
 
-def place(spec: Spec, source: Source, delivery: Delivery, headers: dict[str, str]) -> str | Foreign | Held:
-    """Whose stream it goes to: a canonical key, or what leads to one."""
+class Plan(msgspec.Struct, frozen=True):
+    """What a spec says of all deliveries of a source. `key` and `event_type` are None where each delivery
+    tells its own."""
+
+    spec: Spec
+    source: Source
+    key: str | Held | None
+    event_type: EventType | Held | None
+    actor: Held | None
+    """Why nobody can be the actor."""
+
+
+def plan_of(spec: Spec, source: Source) -> Plan:
     target = source.target
+    key: str | Held | None = None
+    event_type: EventType | Held | None = None
+    actor: Held | None = None
     if target.aggregate_type not in spec.aggregate_types:
-        return Held(
-            "unknown_aggregate_type", f"The spec declares no aggregate type {target.aggregate_type!r}."
-        )
+        why = f"The spec declares no aggregate type {target.aggregate_type!r}."
+        key = Held("unknown_aggregate_type", why)
+    else:
+        if target.source_id is None and not isinstance(target.key, Path):
+            key = _canonical(spec, target.key)
+        if not isinstance(target.event, Path):
+            event_type = _declared(spec, source, target.event)
+    if source.actor_type not in spec.agent_types or canonicalize(source.actor_id, spec.singletons) is None:
+        why = f"The actor {source.actor_type}/{source.actor_id} is not declared."
+        actor = Held("unknown_actor_type", why)
+    return Plan(spec, source, key, event_type, actor)
+
+
+def place(plan: Plan, delivery: Delivery, headers: dict[str, str]) -> str | Foreign | Held:
+    """Whose stream it goes to: a canonical key, or what leads to one."""
+    if plan.key is not None:
+        return plan.key
+    source = plan.source
+    target = source.target
     if target.source_id is not None:
         found = as_text(_at(target.source_id, source, delivery, headers))
         if found is None:
@@ -60,11 +91,14 @@ def place(spec: Spec, source: Source, delivery: Delivery, headers: dict[str, str
                 "no_source_id", "What `to.source_id` names is neither a text nor a whole number here."
             )
         return Foreign(source.name, target.aggregate_type, found)
-    key = target.key
-    if isinstance(key, Path):
-        key = as_text(_at(key, source, delivery, headers))
-        if key is None:
-            return Held("invalid_identifier", "What `to.id` names is no text here.")
+    assert isinstance(target.key, Path)
+    key = as_text(_at(target.key, source, delivery, headers))
+    if key is None:
+        return Held("invalid_identifier", "What `to.id` names is no text here.")
+    return _canonical(plan.spec, key)
+
+
+def _canonical(spec: Spec, key: str | None) -> str | Held:
     canonical = canonicalize(key or "", spec.singletons)
     if canonical is None:
         return Held("invalid_identifier", f"{shown(key or '')} is none of the four kinds of identifier.")
@@ -72,8 +106,7 @@ def place(spec: Spec, source: Source, delivery: Delivery, headers: dict[str, str
 
 
 def compose(
-    spec: Spec,
-    source: Source,
+    plan: Plan,
     delivery: Delivery,
     headers: dict[str, str],
     key: str,
@@ -83,11 +116,14 @@ def compose(
 ) -> Append | Held:
     """The append of one event. `claimed` is the delivery id that it claims, where that is another one.
     `before` is the event before it, by which it is graded, where the stream is that of a source id."""
-    event_type = _event_type(spec, source, delivery, headers)
+    source, event_type = plan.source, plan.event_type
+    if event_type is None:
+        assert isinstance(source.target.event, Path)
+        event_type = _declared(plan.spec, source, _at(source.target.event, source, delivery, headers))
     if isinstance(event_type, Held):
         return event_type
-    if source.actor_type not in spec.agent_types or canonicalize(source.actor_id, spec.singletons) is None:
-        return Held("unknown_actor_type", f"The actor {source.actor_type}/{source.actor_id} is not declared.")
+    if plan.actor is not None:
+        return plan.actor
     raw, value = _data(source, delivery, headers)
     violation = event_type.violation(value)
     if violation is not None:
@@ -167,10 +203,7 @@ def _identity_of(recorded: Recorded) -> Identity | None:
 _decode_extra: Final = msgspec.json.Decoder(_Extra).decode
 
 
-def _event_type(spec: Spec, source: Source, delivery: Delivery, headers: dict[str, str]) -> EventType | Held:
-    name: object = source.target.event
-    if isinstance(name, Path):
-        name = _at(name, source, delivery, headers)
+def _declared(spec: Spec, source: Source, name: object) -> EventType | Held:
     declared = spec.aggregate_types[source.target.aggregate_type].events
     found = declared.get(name) if isinstance(name, str) else None
     if found is None:

@@ -17,18 +17,24 @@ from gateway.catalog.model import Deployed, Tenant
 from gateway.events import Appended
 from gateway.intake import store
 from gateway.intake.deliveries import Delivery
-from gateway.intake.normalize import Held
+from gateway.intake.normalize import Held, Plan, plan_of
 from gateway.intake.request import Request
 from gateway.intake.store import Kept
 from spec.webhooks import Source
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Whose source it is, and the spec that declares it."""
+    """Whose source it is, the spec that declares it, and what that says of all its deliveries."""
 
     tenant: Tenant
+    tenant_id: bytes
     deployed: Deployed
     source: Source
+    plan: Plan
+
+
+def place_of(tenant: Tenant, deployed: Deployed, source: Source) -> Place:
+    return Place(tenant, tenant.id.bytes, deployed, source, plan_of(deployed.spec, source))
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -63,8 +69,13 @@ def item_of(delivery: Delivery, outcome: Appended | Held) -> Item:
 def rows_of(receipt: Receipt, items: Sequence[Item]) -> list[Kept]:
     """A row an item. The request stands with its only item, or in a row of its own for a batch."""
     if not receipt.batch:
-        return [_row(receipt, receipt.id, items[0], receipt.request)]
+        return [row_of(receipt, items[0])]
     return [_row(receipt, uuid7().bytes, each, None) for each in items]
+
+
+def row_of(receipt: Receipt, item: Item) -> Kept:
+    """The row of the only item of its request."""
+    return _row(receipt, receipt.id, item, receipt.request)
 
 
 def batch_row(receipt: Receipt) -> Kept:
@@ -74,28 +85,29 @@ def batch_row(receipt: Receipt) -> Kept:
 
 
 def _row(receipt: Receipt, row_id: bytes, item: Item, request: Request | None) -> Kept:
+    place, held = receipt.place, item.held
     verdict: store.Verdict = "accepted"
-    if item.held is not None:
+    if held is not None:
         verdict = "quarantined"
     elif item.duplicate:
         verdict = "duplicate"
     return Kept(
-        id=row_id,
-        tenant=receipt.place.tenant.id.bytes,
-        source=receipt.place.source.name,
-        delivery_id=item.delivery_id,
-        digest=item.digest,
-        request_id=receipt.id,
-        item=item.number,
-        verdict=verdict,
-        reason=None if item.held is None else item.held.code,
-        error=None if item.held is None else item.held.error,
-        event_id=item.event_id,
-        received_ms=receipt.received_ms,
-        took_ms=int((time.perf_counter() - receipt.begun) * 1000),
-        secret=receipt.secret,
-        request=request,
-        body_in_event=verdict == "accepted" and request is not None and _event_has_body(receipt),
+        row_id,
+        place.tenant_id,
+        place.source.name,
+        item.delivery_id,
+        item.digest,
+        receipt.id,
+        item.number,
+        verdict,
+        None if held is None else held.code,
+        None if held is None else held.error,
+        item.event_id,
+        receipt.received_ms,
+        int((time.perf_counter() - receipt.begun) * 1000),
+        receipt.secret,
+        request,
+        verdict == "accepted" and request is not None and _event_has_body(receipt),
     )
 
 

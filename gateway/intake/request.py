@@ -60,13 +60,12 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         value = self._last.get(raw)
         if value is None:
             return None
-        if len(value) > bytes_max or not _VISIBLE.fullmatch(value) or self._is_repeated(raw):
+        repeated = len(self._last) < len(self.headers) and self._is_repeated(raw)
+        if repeated or len(value) > bytes_max or not _VISIBLE.fullmatch(value):
             raise BadHeader(name)
         return value
 
     def _is_repeated(self, name: bytes) -> bool:
-        if len(self._last) == len(self.headers):
-            return False
         return sum(header == name for header, _ in self.headers) > 1
 
     def shown(self, names: tuple[str, ...]) -> dict[str, str]:

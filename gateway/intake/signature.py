@@ -95,11 +95,13 @@ def _by_signature(
         refused = _time_fault(claim.timestamp, scheme, source.tolerance_s, now_ms)
         if refused is not None:
             return refused
-    contents = list(contents_of(scheme, request, claim, source.public_base_url))
-    matched = _first(n for n, secret in live if _signed_by(scheme, secret, contents, claim.signatures))
-    if isinstance(matched, Verified) and scheme.fresh and not _is_fresh(source, request.body, now_ms):
-        return Rejected("outside_tolerance")
-    return matched
+    contents = contents_of(scheme, request, claim, source.public_base_url)
+    for number, secret in live:
+        if _signed_by(scheme, secret, contents, claim.signatures):
+            if scheme.fresh and not _is_fresh(source, request.body, now_ms):
+                return Rejected("outside_tolerance")
+            return Verified(number)
+    return Rejected("mismatch")
 
 
 def _by_token(
@@ -259,17 +261,17 @@ def _is_fresh(source: Source, body: bytes, now_ms: int) -> bool:
 # ---- what is signed ----
 
 
-def contents_of(scheme: Scheme, request: Request, claim: Claim, base_url: str) -> Iterator[bytes]:
+def contents_of(scheme: Scheme, request: Request, claim: Claim, base_url: str) -> Sequence[bytes]:
     """The bytes that may have been signed: more than one only where a provider is inconsistent itself."""
     if scheme.signed == ("body",):  # as most: what follows costs as much as the digest
-        yield request.body
-        return
+        return (request.body,)
     urls = [base_url.encode() + request.target] if "url" in scheme.signed else [b""]
     if scheme.url_variants:
         urls = list(url_variants(urls[0]))
     form = _form(request) if "form" in scheme.signed else b""
+    contents: list[bytes] = []
     if form is None:
-        return
+        return contents
     for url in urls:
         words = {
             "body": request.body,
@@ -280,7 +282,8 @@ def contents_of(scheme: Scheme, request: Request, claim: Claim, base_url: str) -
             "form": form,
             "url": url,
         }
-        yield b"".join([words[part] if part in words else part.encode() for part in scheme.signed])
+        contents.append(b"".join([words[part] if part in words else part.encode() for part in scheme.signed]))
+    return contents
 
 
 def _form(request: Request) -> bytes | None:
@@ -309,11 +312,13 @@ def _signed_by(
             wanted = b"v1" if scheme.form == "versions" else b""
             if scheme.signer_mark:
                 wanted = secret.text.partition(scheme.signer_mark)[0].encode()
-            expected = [mac_of(scheme, key.octets, content) for content in contents]
-            found = [
-                _same(each, given) for each in expected for version, given in signatures if version == wanted
-            ]
-            return any(found)
+            signed = False
+            for content in contents:
+                expected = mac_of(scheme, key.octets, content)
+                for version, given in signatures:
+                    if version == wanted and hmac.compare_digest(expected, given):
+                        signed = True
+            return signed
         case "ed25519":
             wanted = b"v1a" if scheme.form == "versions" else b""
             return any(

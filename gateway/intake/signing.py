@@ -90,10 +90,10 @@ def _by_header(source: Source, secret: Secret, request: Request, now_ms: int, de
     scheme = source.scheme
     now = _told(now_ms, scheme.timestamp_unit)
     claim = Claim((), now if scheme.timed else b"", delivery_id.encode())
-    content = next(contents_of(scheme, request, claim, source.public_base_url), None)
-    if content is None:
+    contents = contents_of(scheme, request, claim, source.public_base_url)
+    if not contents:
         raise ValueError("a body that is no form is signed by its digest: put bodySHA256=… into the query")
-    mac = mac_of(scheme, secret.key.octets, content)
+    mac = mac_of(scheme, secret.key.octets, contents[0])
     match scheme.form:
         case "pairs":
             name, pair = scheme.timestamp_name.encode(), scheme.signature_name.encode()
@@ -139,7 +139,7 @@ def _in_object(scheme: Scheme, secret: Secret, request: Request, now_ms: int, de
     claim = Claim(
         (), b"%d" % (now_ms // 1000), token=hashlib.sha256(delivery_id.encode()).hexdigest().encode()
     )
-    mac = mac_of(scheme, secret.key.octets, next(contents_of(scheme, request, claim, "")))
+    mac = mac_of(scheme, secret.key.octets, contents_of(scheme, request, claim, "")[0])
     for path, text in (
         (scheme.body_timestamp, claim.timestamp),
         (scheme.body_token, claim.token),
@@ -154,7 +154,7 @@ def _in_form(scheme: Scheme, secret: Secret, request: Request) -> Request:
     claim = Claim((), token=base64.b64encode(request.body))
     if len(claim.token) < scheme.token_chars_min:
         raise ValueError(f"a payload has at least {scheme.token_chars_min * 3 // 4 + 1} bytes")
-    mac = mac_of(scheme, secret.key.octets, next(contents_of(scheme, request, claim, "")))
+    mac = mac_of(scheme, secret.key.octets, contents_of(scheme, request, claim, "")[0])
     signer = secret.text.partition(scheme.signer_mark)[0]
     signature = f"{signer}{scheme.signer_mark}{mac.decode()}"
     told = {scheme.body_signature or "": signature, scheme.body_token or "": claim.token.decode()}

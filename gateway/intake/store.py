@@ -32,17 +32,19 @@ HIDDEN: Final = frozenset(
 
 
 _COLUMNS: Final = (
-    "id", "tenant", "source", "delivery_id", "digest", "request", "item", "verdict", "reason", "error",
-    "event_id", "received_at", "took_ms", "secret", "target", "headers", "body", "body_bytes",
+    "id", "tenant", "request", "item", "received_at", "took_ms", "secret",
+    "source", "delivery_id", "digest", "verdict", "event_id", "target", "headers", "body", "body_bytes",
+    "reason", "error",
 )  # fmt: skip
 
 # Postgres' binary form of COPY: https://www.postgresql.org/docs/current/sql-copy.html
 _COPY_BEGINS: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_ENDS: Final = b"\xff\xff"
-_COUNT: Final = struct.pack(">h", len(_COLUMNS))
+_begun: Final = struct.Struct(">h i16s i16s i16s ii iq ii ii").pack
+"""How many columns there are, and the first seven of them, each with its length before it."""
+
 _NULL: Final = b"\xff\xff\xff\xff"
 _int4: Final = struct.Struct(">i").pack
-_int8: Final = struct.Struct(">q").pack
 _EPOCH_MS: Final = 946_684_800_000
 """Of Postgres' timestamps: the year 2000."""
 
@@ -105,49 +107,47 @@ def _values(row: Kept) -> tuple[Any, ...]:
     return (
         UUID(row.id),
         UUID(row.tenant),
-        row.source,
-        row.delivery_id,
-        row.digest,
         UUID(row.request_id),
         row.item,
-        row.verdict,
-        row.reason,
-        row.error,
-        None if row.event_id is None else UUID(row.event_id),
         datetime.fromtimestamp(row.received_ms / 1000, UTC),
         row.took_ms,
         row.secret,
+        row.source,
+        row.delivery_id,
+        row.digest,
+        row.verdict,
+        None if row.event_id is None else UUID(row.event_id),
         target,
         headers,
         body,
         body_bytes,
+        row.reason,
+        row.error,
     )
 
 
 def _copied(row: Kept) -> bytes:
     """The same as a row of a COPY: asyncpg would make a value of each first, and ask of what kind it is."""
     target, headers, body, body_bytes = _request_values(row)
-    values = (
-        row.id,
-        row.tenant,
+    received = (row.received_ms - _EPOCH_MS) * 1000
+    begun = _begun(
+        len(_COLUMNS), 16, row.id, 16, row.tenant, 16, row.request_id, 4, row.item, 8, received,
+        4, row.took_ms, 4, row.secret,
+    )  # fmt: skip
+    more = (
         row.source.encode(),
         row.delivery_id.encode(),
         row.digest,
-        row.request_id,
-        _int4(row.item),
         row.verdict.encode(),
-        None if row.reason is None else row.reason.encode(),
-        None if row.error is None else row.error.encode(),
         row.event_id,
-        _int8((row.received_ms - _EPOCH_MS) * 1000),
-        _int4(row.took_ms),
-        _int4(row.secret),
         target,
         headers,
         body,
         None if body_bytes is None else _int4(body_bytes),
+        None if row.reason is None else row.reason.encode(),
+        None if row.error is None else row.error.encode(),
     )
-    return _COUNT + b"".join([_NULL if each is None else _int4(len(each)) + each for each in values])
+    return begun + b"".join([_NULL if each is None else _int4(len(each)) + each for each in more])
 
 
 def _request_values(row: Kept) -> tuple[bytes | None, bytes | None, bytes | None, int | None]:

@@ -458,7 +458,7 @@ def signed_at(made: Source, time: bytes) -> Request:
     """A request whose signature is right, over whatever `time` is."""
     scheme, key = made.scheme, made.secrets[0].key.octets
     request = Request(b"POST", b"/hook", b"", (), b"{}")
-    content = next(contents_of(scheme, request, Claim((), time, b"dlv_1"), made.public_base_url))
+    content = contents_of(scheme, request, Claim((), time, b"dlv_1"), made.public_base_url)[0]
     mac = mac_of(scheme, key, content)
     match scheme.form:
         case "pairs":
