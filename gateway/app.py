@@ -241,7 +241,7 @@ def _application(
         callers,
         operators.health,
         Bulk(log, catalog, outcomes, config),
-        Feed(outbox, live),
+        Feed(outbox, live, config),
         Specs(catalog, catalog_pool, config),
         OpenApi(catalog, config),
         Ids(catalog, config),

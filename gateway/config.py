@@ -68,6 +68,7 @@ class Config:
     webhook_bytes_max: int = MIB
     webhook_answer_s: float = 2.5
     webhook_keep_days: int = 30
+    feed_gzip: bool = True
     relay: bool = True
     relay_inflight: int = 16
     relay_lease_s: float = 6.0
@@ -318,6 +319,11 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "webhook_keep_days",
         _integer(1, 36_500),
         "Raw deliveries, to look into and to replay; what is in quarantine stays longer.",
+    ),
+    (
+        "feed_gzip",
+        _SWITCH,
+        "Live followers who accept it are sent gzip, compressed once for all; off where a proxy does that.",
     ),
     ("relay", _SWITCH, "Delivers subscriptions beside its work; off where `sluice relay` runs for it."),
     ("relay_inflight", _integer(1, 1000), "Deliveries of a subscription at once, each of another aggregate."),

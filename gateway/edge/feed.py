@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from gateway.catalog.model import Principal
+from gateway.config import Config
 from gateway.edge import cloud_events, render, respond
+from gateway.edge.coded import Gzip, Plain, accepts_gzip
 from gateway.edge.follow import (
     NDJSON,
     SSE,
@@ -57,9 +59,10 @@ class Asked:
 
 
 class Feed:
-    def __init__(self, outbox: Outbox, live: Live) -> None:
+    def __init__(self, outbox: Outbox, live: Live, config: Config) -> None:
         self._outbox = outbox
         self._live = live
+        self._offers_gzip = config.feed_gzip
 
     async def feed(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         """In the form that `Accept` asks for. Raises Refused."""
@@ -67,12 +70,13 @@ class Feed:
         form = wanted_stream(head.joined(b"accept"), (SSE, NDJSON, cloud_events.BATCH))
         resumed = head.get(b"last-event-id") if form == SSE else None
         asked = await self._asked(principal, Parameters(scope["query_string"]), resumed)
+        coding = self._coding(head)
         if head_only and form is not None and form != cloud_events.BATCH:
             await self._stream_page(asked.wanted, asked.after, 1)
-            await stream_head(send, form)
+            await stream_head(send, form, coding.headers if form == SSE else ())
             return
         if form == SSE:
-            await self._sse(asked, receive, send)
+            await self._sse(asked, coding, receive, send)
             return
         if form == NDJSON:
             await self._ndjson(asked, receive, send)
@@ -140,53 +144,66 @@ class Feed:
 
     # -- forms
 
-    async def _sse(self, asked: Asked, receive: Receive, send: Send) -> None:
+    def _coding(self, head: Head) -> type[Plain]:
+        """Of server-sent events."""
+        gzip = self._offers_gzip and accepts_gzip(head.joined(b"accept-encoding"))
+        return Gzip if gzip else Plain
+
+    async def _sse(self, asked: Asked, coding: type[Plain], receive: Receive, send: Send) -> None:
         """What lies behind the position and then whatever is committed, until one side goes."""
         page = await self._stream_page(asked.wanted, asked.after, _UNBOUNDED)
         with self._live.following(asked.wanted) as following:
             gone = asyncio.get_running_loop().create_task(until_gone(receive, following.wake))
             try:
-                await start_stream(send, SSE)
-                await self._follow(asked.wanted, page, following, gone, send)
+                await start_stream(send, SSE, coding.headers)
+                coded = coding(partial(_messages, page.p))
+                await self._follow(asked.wanted, page, following, gone, coded, send)
             finally:
                 gone.cancel()
 
     async def _follow(
-        self, wanted: Filter, page: Page, following: Following, gone: asyncio.Task[None], send: Send
+        self,
+        wanted: Filter,
+        page: Page,
+        following: Following,
+        gone: asyncio.Task[None],
+        coded: Plain,
+        send: Send,
     ) -> None:
         """Pages from Postgres while behind, then what the live channel has."""
         loop, send_now = asyncio.get_running_loop(), await at_once(send)
-        p, messages = page.p, partial(_messages, page.p)
-        sent_at, body, place = loop.time(), messages(page.entries), page.position.at(page.p)
+        p, place, sent_at = page.p, page.position.at(page.p), loop.time()
+        body = coded.head + await coded.alone(coded.make(page.entries))
 
         def hand(chunk: Chunk) -> bool:
             nonlocal sent_at
-            sent = send_now(chunk.form(messages))
+            sent = send_now(coded.one(chunk))
             if sent:
+                coded.sent(chunk)
                 sent_at = loop.time()
             return sent
 
         while not gone.done() and not self._live.stopping.is_set():
             if body:
                 await more(send, body)
-                sent_at = loop.time()
+                body, sent_at = b"", loop.time()
             taken = following.take(place)
             if taken is None:
                 try:
                     page = await self._stream_page(wanted, START.moved(p, place), _UNBOUNDED)
                 except Refused:
                     break  # the client resumes where it was, or is told then what is in the way
-                body, place = messages(page.entries), page.position.at(p)
+                body, place = await coded.alone(coded.make(page.entries)), page.position.at(p)
                 if page.caught_up and not body:
                     await following.wait(_UNCOVERED_S)
                 continue
             chunks, place = taken
-            body = b"".join([chunk.form(messages) for chunk in chunks])
+            body = await coded.several(chunks)
             if not body:
                 place = await following.handed(place, hand, max(sent_at + _HEARTBEAT_S - loop.time(), 0))
                 if loop.time() >= sent_at + _HEARTBEAT_S:
-                    body = _still_here(p, place)
-        await send({"type": "http.response.body", "body": b""})
+                    body = await coded.alone(_still_here(p, place))
+        await send({"type": "http.response.body", "body": body + coded.end()})
 
     async def _ndjson(self, asked: Asked, receive: Receive, send: Send) -> None:
         """An event a line, until all that is committed was sent, or `limit` of them. Postgres is asked for

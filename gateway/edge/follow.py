@@ -33,6 +33,7 @@ from gateway.log.reader import VERSION_MAX, Range
 
 NDJSON = b"application/x-ndjson"
 SSE = b"text/event-stream"
+Headers = Sequence[tuple[bytes, bytes]]
 
 _EVENTS_A_PAGE = 500
 # A comment now and then keeps proxies from closing a quiet stream, and finds out who has gone.
@@ -46,14 +47,14 @@ def wanted_stream(accept: bytes | None, offered: Sequence[bytes] = (SSE, NDJSON)
     first where it likes several alike."""
     if accept is None or accept in (b"*/*", b"application/json"):
         return None
-    likes = dict(map(_liked, accept.split(b",")))
+    likes = dict(map(weighed, accept.split(b",")))
     best = max(offered, key=lambda each: likes.get(each, 0.0))
     liked = likes.get(best, 0.0)
     return best if liked and liked >= likes.get(b"application/json", 0.0) else None
 
 
-def _liked(part: bytes) -> tuple[bytes, float]:
-    """A media type, and how well it is liked: 0 is not at all (RFC 9110 section 12.4.2)."""
+def weighed(part: bytes) -> tuple[bytes, float]:
+    """A media type or a coding, and how well it is liked: 0 is not at all (RFC 9110 section 12.4.2)."""
     media, *parameters = part.lower().split(b";")
     for parameter in parameters:
         name, _, value = parameter.partition(b"=")
@@ -192,14 +193,14 @@ async def until_gone(receive: Receive, wake: Callable[[], None]) -> None:
     wake()
 
 
-async def start_stream(send: Send, media_type: bytes) -> None:
-    headers = [(b"content-type", media_type), (b"cache-control", b"no-cache"), respond.API_VERSION]
+async def start_stream(send: Send, media_type: bytes, more: Headers = ()) -> None:
+    headers = [(b"content-type", media_type), (b"cache-control", b"no-cache"), respond.API_VERSION, *more]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
-async def stream_head(send: Send, media_type: bytes) -> None:
+async def stream_head(send: Send, media_type: bytes, more: Headers = ()) -> None:
     """The whole answer to a HEAD."""
-    await start_stream(send, media_type)
+    await start_stream(send, media_type, more)
     await send({"type": "http.response.body", "body": b""})
 
 

@@ -19,6 +19,7 @@ from gateway.log.announcements import Announcements
 from gateway.log.entries import Placed
 from gateway.log.followers import Follower, Followers
 from gateway.log.postgres import PostgresTrouble
+from gateway.relay.gzipped import Part, Run
 from gateway.relay.outbox import Entry, Filter, LostPlace, Outbox, event_bytes
 from gateway.relay.position import MARK_BYTES, Place
 
@@ -46,20 +47,28 @@ _AGAIN_S = 0.25
 class Chunk:
     """Some events of a channel, in order; `end` is where whoever has them stands."""
 
-    __slots__ = ("_form", "after_seq", "end", "entries", "size")
+    __slots__ = ("_form", "_gzipped", "_run", "after_seq", "end", "entries", "size")
 
-    def __init__(self, after_seq: int, entries: Sequence[Entry], end: Place) -> None:
+    def __init__(self, after_seq: int, entries: Sequence[Entry], end: Place, run: Run | None = None) -> None:
         self.after_seq = after_seq
         self.entries = entries
         self.end = end
         self.size = sum(event_bytes(each) + _EVENT_OVERHEAD_BYTES for each in entries)
         self._form: bytes | None = None
+        self._run = run
+        self._gzipped: Part | None = None
 
     def form(self, make: Callable[[Sequence[Entry]], bytes]) -> bytes:
         """The events as they are sent, made once for all followers: `make` is the same for each."""
         if self._form is None:
             self._form = make(self.entries)
         return self._form
+
+    def gzipped(self, make: Callable[[Sequence[Entry]], bytes]) -> Part:
+        """The same, compressed once for all: of the channel's run."""
+        if self._gzipped is None:
+            self._gzipped = (self._run or Run()).part(self.form(make))
+        return self._gzipped
 
     def behind(self, after: Place) -> Chunk:
         """What of it lies behind a place."""
@@ -102,6 +111,7 @@ class Channel:
         self.end = start
         self.chunks: deque[Chunk] = deque()
         self.followers: set[Following] = set()
+        self._run = Run()
         self._size = 0
 
     def add(self, batch: Batch, end: Place, keep_bytes: int) -> Chunk | None:
@@ -110,7 +120,7 @@ class Channel:
         after_seq, self.end = self.end.seq, end
         if not passing:
             return None
-        chunk = Chunk(after_seq, passing, end)
+        chunk = Chunk(after_seq, passing, end, self._run)
         self.chunks.append(chunk)
         self._size += chunk.size
         while self._size > keep_bytes:
