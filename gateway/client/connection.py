@@ -77,7 +77,7 @@ class Following:
 
     def headers(self) -> dict[str, str]:
         resumed = {} if self._position is None else {"last-event-id": self._position}
-        return {"accept": "text/event-stream", **resumed}
+        return {"accept": "text/event-stream", "accept-encoding": "gzip", **resumed}
 
     def received(self, data: bytes) -> Iterator[Event]:
         self._failures, self._least_s = 0, 0.0

@@ -150,7 +150,7 @@ class Client:
                                 for event in following.received(received):
                                     yield event
                                     following.processed()
-                except httpx.TransportError:
+                except (httpx.TransportError, httpx.DecodingError):
                     pass  # the gateway or the network is away: connect again
                 time.sleep(following.pause_s(chance()))
         finally:

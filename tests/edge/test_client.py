@@ -205,6 +205,30 @@ async def test_broken_connections_make_no_gap(gateway: Served, tenant: Account) 
     assert seen == list(range(60))
 
 
+class Garbling(httpx.AsyncBaseTransport):
+    """The real connections; what comes compressed over the first of them is damaged on its way."""
+
+    def __init__(self, real: httpx.AsyncBaseTransport) -> None:
+        self._real = real
+        self._done = False
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await self._real.handle_async_request(request)
+        if "content-encoding" in response.headers and not self._done:
+            self._done = True
+            await response.aclose()
+            return httpx.Response(200, headers=response.headers, content=b"\x1f\x8b\x08 and so on")
+        return response
+
+
+async def test_what_was_damaged_on_its_way_is_asked_for_again(gateway: Served, tenant: Account) -> None:
+    async with AsyncClient(gateway.url, tenant.write, patience=Patience(first_s=0.01)) as sluice:
+        sluice._http._transport = Garbling(sluice._http._transport)
+        await sluice.append("order", new_id(), "was_noted", 1, actor=ADA)
+        assert [each.data for each in await taken(sluice.follow(), 1)] == [1]
+        assert sluice._http._transport._done
+
+
 async def break_connections(sluice: AsyncClient) -> None:
     """As if the network had reset them all."""
     transport = sluice._http._transport

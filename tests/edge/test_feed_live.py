@@ -184,7 +184,7 @@ async def test_followers_see_every_event_once_and_in_order(
 
 async def test_a_follower_that_reads_slowly_misses_nothing(client: httpx.AsyncClient) -> None:
     text = "x" * 100_000
-    async with followed(client) as stream:
+    async with followed(client, accept_encoding="identity") as stream:
         for _ in range(12):
             await client.post(f"/order/{new_id()}", json=batch(*[("was_noted", text)] * 9))
         seen = [(await anext(stream)).id for _ in range(108)]
