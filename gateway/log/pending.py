@@ -94,15 +94,19 @@ class Outstanding(deque[Pending]):
     """Appends handed over that may have no outcome yet, in the order of their deadlines. A deque, since every
     append goes into it."""
 
+    def let_go(self) -> None:
+        """Keeps none at the head that has its outcome. Called at each script call: those that were just
+        answered are still in the processor's cache, where they cost little to free, and their memory is there
+        for the next ones; and Python's collector finds no more objects than before."""
+        while self and self[0].waiter.done():
+            self.popleft()
+
     def expire(self, now: float) -> None:
         """Answers what has waited too long. Called a few times a second."""
-        while self:
-            pending = self[0]
-            if not pending.done:
-                if pending.deadline > now:
-                    return
-                pending.expire()
-            self.popleft()
+        self.let_go()
+        while self and self[0].deadline <= now:
+            self.popleft().expire()
+            self.let_go()
 
     @property
     def unsettled(self) -> int:

@@ -134,6 +134,7 @@ class Sequencer:
         """Until cancelled."""
         while True:
             self._pace.calling = 0
+            self.outstanding.let_go()
             await self._wait_for_work()
             if not self._partition.open and not await self._open():
                 continue
