@@ -290,16 +290,15 @@ def _lower(uuid: str | UnsetType | None) -> str | None:
 
 
 def _envelope(events: tuple[EventBody, ...], metadata: _Metadata, parent: str | None) -> Envelope:
-    target = metadata.target
-    length = metadata.previous_length
+    target = None if metadata.target is UNSET else metadata.target
     extra = None if metadata.extra is UNSET else bytes(metadata.extra)
     return Envelope(
         events,
         metadata.actor.type,
         metadata.actor.id,
-        target.type if isinstance(target, _Ref) else None,
-        target.id if isinstance(target, _Ref) else None,
-        length if isinstance(length, int) else None,
+        None if target is None else target.type,
+        None if target is None else target.id,
+        None if metadata.previous_length is UNSET else metadata.previous_length,
         metadata.skip_occ is True,
         _lower(metadata.event_id),
         _lower(metadata.causation_id),

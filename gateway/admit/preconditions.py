@@ -39,11 +39,16 @@ class Asked(Struct, frozen=True, gc=False):
 
 NOTHING_ASKED: Final = Asked()
 
+ASKING: Final = frozenset(
+    (b"if-match", b"if-none-match", b"idempotency-key", b"x-idempotency-key", b"x-correlation-id", b"prefer")
+)
+"""The headers that ask for something. Without any of them it is NOTHING_ASKED."""
+
 
 def read_asked(headers: Iterable[tuple[bytes, bytes]]) -> Asked | Refusal:
     """What an append's headers ask for, or the first of them that can't be read: `If-Match`,
     `If-None-Match`, `Idempotency-Key`. The others are never refused."""
-    found = collect(headers, _NAMES)
+    found = collect(headers, ASKING)
     if not found:
         return NOTHING_ASKED
     expected = _expected(found.get(b"if-match"), found.get(b"if-none-match"))
@@ -110,9 +115,6 @@ def read_correlation_id(value: bytes | None) -> str | None:
     return value.decode("ascii")
 
 
-_NAMES = frozenset(
-    (b"if-match", b"if-none-match", b"idempotency-key", b"x-idempotency-key", b"x-correlation-id", b"prefer")
-)
 _LENGTH_TAG = re.compile(rb'"(0|[1-9][0-9]{0,18})(?:\.r[0-9]{1,10})?"')
 _ETAG = re.compile(rb'"[\x21\x23-\x7e\x80-\xff]*"')
 # Possessive, so linear: a comma can't be in a blank, nor a quote in a tag.

@@ -101,7 +101,7 @@ class Appends:
         )
         read = read_asked(headers)
         asked = NOTHING_ASKED if isinstance(read, Refusal) else read
-        correlation_id = asked.correlation_id or str(uuid7())
+        correlation_id, correlation_bytes = correlation(asked)
         call = Call(principal, head, names, asked, correlation_id)
         if isinstance(place, Refusal) or isinstance(read, Refusal):
             refusal = place if isinstance(place, Refusal) else read
@@ -118,7 +118,7 @@ class Appends:
             tenant=principal.tenant.id.bytes,
             spec_rev=deployed.revision,
             now_ms=time.time_ns() // 1_000_000,
-            correlation_id=bytes.fromhex(correlation_id.replace("-", "")),
+            correlation_id=correlation_bytes,
             mint=mint,
             event_bytes_max=self._event_bytes_max,
         )
@@ -201,24 +201,24 @@ class Appends:
 
 async def _send(send: Send, call: Call, answer: Answer) -> None:
     """With the headers that go with it."""
-    headers = headers_of(answer, call.correlation_id, call.names.aggregate_type, minting=call.names.minting)
-    await respond.answer(send, answer.status, answer.body, headers)
+    lines = lines_of(answer, call.correlation_id, call.names.aggregate_type, minting=call.names.minting)
+    await respond.answer_with(send, answer.status, answer.body, lines)
 
 
-def headers_of(answer: Answer, correlation_id: str, aggregate_type: str, *, minting: bool) -> respond.Headers:
-    """What an answer to an append says beside its body."""
-    headers = [(b"x-correlation-id", correlation_id.encode())]
+def lines_of(answer: Answer, correlation_id: str, aggregate_type: str, *, minting: bool) -> bytes:
+    """What the header of an answer to an append says beside what all do, each line with its CR LF."""
+    lines = f"x-correlation-id: {correlation_id}\r\n"
     if answer.length is not None:
-        headers.append((b"etag", b'"%d"' % answer.length))
+        lines += f'etag: "{answer.length}"\r\n'
     done = answer.done
     if done is not None:
-        event = "" if minting else f"/events/{done.length}"
-        headers.append((b"location", f"/{aggregate_type}/{done.key}{event}".encode()))
+        event = "" if minting else f"/events/{answer.length}"
+        lines += f"location: /{aggregate_type}/{done.key}{event}\r\n"
         if done.replayed:
-            headers.append((b"idempotency-replayed", b"true"))
+            lines += "idempotency-replayed: true\r\n"
     if answer.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % answer.retry_after_s))
-    return headers
+        lines += f"retry-after: {answer.retry_after_s}\r\n"
+    return lines.encode()
 
 
 def _address(spec: Spec | None, names: Names) -> Address | Refusal:
@@ -227,6 +227,15 @@ def _address(spec: Spec | None, names: Names) -> Address | Refusal:
         return address(spec, names.aggregate_type, names.key, names.event_type)
     place = address(spec, names.aggregate_type, GLOBAL, names.event_type)
     return place if isinstance(place, Refusal) else names.refused
+
+
+def correlation(asked: Asked) -> tuple[str, bytes]:
+    """What its events and its answer name as theirs, as text and as 16 bytes: the id that the request brings,
+    or a new one."""
+    if asked.correlation_id is None:
+        minted = uuid7()
+        return str(minted), minted.bytes
+    return asked.correlation_id, bytes.fromhex(asked.correlation_id.replace("-", ""))
 
 
 def mint() -> bytes:

@@ -14,17 +14,16 @@ import asyncio
 import logging
 import time
 from functools import partial
-
-from uuid_utils import uuid7
+from typing import Final
 
 from gateway.admit.append import Fault, Minting, address, compose
 from gateway.admit.path import split
-from gateway.admit.preconditions import read_asked
+from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Scope
 from gateway.config import Config
 from gateway.edge import respond
-from gateway.edge.appends import headers_of, mint
+from gateway.edge.appends import correlation, lines_of, mint
 from gateway.edge.callers import Callers
 from gateway.edge.express_reads import ExpressReads
 from gateway.edge.outcomes import Answer, Outcomes, appended, refused, unforeseen
@@ -37,6 +36,8 @@ from gateway.log.log import Log
 from gateway.telemetry.metrics import Metrics
 
 logger = logging.getLogger("sluice.edge")
+
+_WRITE: Final = Scope.WRITE  # to get it out of an enumeration costs as much as to compare
 
 
 class Express:
@@ -69,7 +70,7 @@ class Express:
         if principal is None:
             return raw_path.startswith(WEBHOOKS) and self._webhooks.take(raw_path, headers, body, reply)
         if (
-            principal.scope < Scope.WRITE
+            principal.scope < _WRITE
             or headers.get(b"content-type") != JSON
             or b"content-encoding" in headers
             or len(body) > self._body_bytes_max
@@ -83,15 +84,15 @@ class Express:
         if aggregate_type is None or key is None or event_type is None:
             return False
         place = address(deployed.spec, aggregate_type, key, event_type)
-        asked = read_asked(headers.items())
+        asked = NOTHING_ASKED if ASKING.isdisjoint(headers) else read_asked(headers.items())
         if isinstance(place, Refusal) or isinstance(asked, Refusal) or asked.wait:
             return False
-        correlation_id = asked.correlation_id or str(uuid7())
+        correlation_id, correlation_bytes = correlation(asked)
         minting = Minting(
             principal.tenant.id.bytes,
             deployed.revision,
             time.time_ns() // 1_000_000,
-            bytes.fromhex(correlation_id.replace("-", "")),
+            correlation_bytes,
             mint,
             self._event_bytes_max,
         )
@@ -99,7 +100,7 @@ class Express:
         if isinstance(append, Fault):
             return False
         try:
-            self._callers.require(principal, Scope.WRITE)
+            self._callers.require(principal, _WRITE)
         except Refused:
             return False  # an empty bucket gives nothing to whoever asks again
         told = partial(self._settled, append, asked.minimal, correlation_id, reply)
@@ -134,5 +135,5 @@ class Express:
 
     def _reply(self, append: Append, correlation_id: str, reply: Reply, answer: Answer) -> None:
         self._responses["POST", answer.status] += 1
-        headers = headers_of(answer, correlation_id, append.stream.aggregate_type, minting=False)
-        reply(answer.status, respond.head_lines(answer.body, headers), answer.body)
+        lines = lines_of(answer, correlation_id, append.stream.aggregate_type, minting=False)
+        reply(answer.status, respond.head_with(answer.body, lines), answer.body)

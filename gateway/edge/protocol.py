@@ -84,6 +84,7 @@ class StrictProtocol(Connection):
         self._empty_bytes = 0  # bytes received since a body last grew
         self._express: Express | None = getattr(self.app, "express", None)
         self._held: list[tuple[bytes, bytes]] | None = None  # headers of a request that the express may take
+        self._held_found: dict[bytes, bytes] = {}  # the same by name
         self._held_body = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -262,7 +263,7 @@ class StrictProtocol(Connection):
             and not self.flow.write_paused
             and self.parser.get_method() in _EXPRESS
         ):
-            self._held, self._held_body = headers, b""
+            self._held, self._held_found, self._held_body = headers, found, b""
         else:
             self._begin(headers, keep_alive=keep_alive)
 
@@ -280,10 +281,12 @@ class StrictProtocol(Connection):
         ride = Ride(self.transport, self.on_response_complete)
         try:
             if self.parser.get_method() == b"POST":
-                taken = express.take(self.url, dict(held), self._held_body, ride.reply)
+                taken = express.take(self.url, self._held_found, self._held_body, ride.reply)
             else:
                 give_up = partial(self._begin_after_all, ride, self.url, held)
-                taken = not self._held_body and express.reads.take(self.url, dict(held), ride.reply, give_up)
+                taken = not self._held_body and express.reads.take(
+                    self.url, self._held_found, ride.reply, give_up
+                )
         except Exception:  # a bug: the usual way meets it too, and has words for it
             taken = False
         if taken:

@@ -34,9 +34,23 @@ async def answer(send: Send, status: int, body: bytes, more: Iterable[tuple[byte
     await send({"type": "http.response.body", "body": body})
 
 
+async def answer_with(send: Send, status: int, body: bytes, lines: bytes) -> None:
+    """The same with headers in `lines` as they are sent, each with its CR LF."""
+    if getattr(send, "knows_whole_answers", False):
+        await send({"type": WHOLE, "status": status, "head": head_with(body, lines), "body": body})
+        return
+    headers = [line.partition(b": ") for line in lines.split(b"\r\n")[:-1]]
+    await answer(send, status, body, [(name, value) for name, _, value in headers])
+
+
 def head_lines(body: bytes, more: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The header of a JSON answer as it is sent, each line with its CR LF."""
-    return b"%bcontent-length: %d\r\n%b" % (_HEAD, len(body), _lines(more))
+    return head_with(body, _lines(more))
+
+
+def head_with(body: bytes, lines: bytes) -> bytes:
+    """The same, with more `lines`."""
+    return b"%bcontent-length: %d\r\n%b" % (_HEAD, len(body), lines)
 
 
 def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

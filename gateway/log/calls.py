@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 from gateway.events import Append
@@ -30,19 +31,19 @@ def sequence_call(
 ) -> tuple[list[str], list[str | bytes | int]]:
     """KEYS, and ARGV after the nonce. A hint is '' or '<as of>:<head in Postgres>'."""
     names = [keys.meta, keys.journal, *keys.identities, keys.calls, keys.heads]
+    names += [keys.stream(append.stream) for append in appends]
     identities: list[bytes] = []
     facts: list[bytes] = []
     bodies: list[bytes] = []
     for append, hint in zip(appends, hints, strict=True):
-        names.append(keys.stream(append.stream))
         identities += append.identities
         packed, digests, told = append.packed, append.digests, hint.encode()
         count, front = len(packed), _array(1 + len(packed)) + append.header
-        body = b"".join((front, *packed))
-        bodies.append(body)
+        bodies.append(front)
+        bodies += packed
         facts += (
             _facts(
-                append.expected, count, len(append.identities), len(body), len(front),
+                append.expected, count, len(append.identities), len(front) + append.size_bytes, len(front),
                 append.request_digest, digests[:32], len(told),
             ),
             told,
@@ -52,6 +53,7 @@ def sequence_call(
     return names, [*head, b"".join(identities), b"".join(facts), b"".join(bodies)]
 
 
+@cache
 def _array(items: int) -> bytes:
     """How a MessagePack array of so many items begins."""
     if items < 16:

@@ -93,9 +93,12 @@ def commit_columns(run: Sequence[Placed]) -> list[Any]:
     streams = [placed.stream for placed in run]
     payloads = [event.payload for event in events]
     sizes = [-1 if each is None else len(each) for each in payloads]
-    begins = accumulate([max(size, 0) for size in sizes[:-1]], initial=1)
+    kept = [each or b"" for each in payloads]
+    versions = [placed.first_version for placed in run]
+    if counts is not None:
+        versions = [first + n for first, count in zip(versions, counts, strict=True) for n in range(count)]
     return [
-        _numbers([placed.first_version + n for placed in run for n in range(len(placed.events))]),
+        _numbers(versions),
         _numbers([event.recorded_at_ms for event in events]),
         _uuids([event.id for event in events]),
         _uuids([stream.tenant for stream in streams], counts),
@@ -111,10 +114,10 @@ def commit_columns(run: Sequence[Placed]) -> list[Any]:
         _texts([event.target_type for event in events]),
         _texts([event.target_id for event in events]),
         _present([event.extra for event in events]),
-        _numbers(list(begins)),
+        _numbers(list(accumulate(map(len, kept[:-1]), initial=1))),
         _numbers(sizes),
         b"".join([placed.digests for placed in run]),
-        b"".join([each for each in payloads if each]),
+        b"".join(kept),
         *_claims(run),
     ]
 

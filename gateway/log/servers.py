@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
+import hiredis
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError, ResponseError
@@ -122,14 +123,9 @@ async def _reply(connection: AbstractConnection) -> Any:
         return refused
 
 
-def pack(command: Sequence[str | bytes | int]) -> bytes:
+def pack(command: tuple[str | bytes | int, ...]) -> bytes:
     """A command as Redis reads it (RESP)."""
-    parts = [b"*%d\r\n" % len(command)]
-    for part in command:
-        if type(part) is not bytes:
-            part = (part if type(part) is str else str(part)).encode()
-        parts.append(b"$%d\r\n%b\r\n" % (len(part), part))
-    return b"".join(parts)
+    return hiredis.pack_command(command)  # type: ignore[arg-type,no-any-return]  # typed for one argument
 
 
 _ROLE: Final = pack(("INFO", "replication"))
