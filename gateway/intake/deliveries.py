@@ -149,8 +149,10 @@ def _id(source: Source, request: Request, value: object) -> str | None:
     for kind, where in _places_of(source.scheme.delivery):
         if kind == "header":
             sent = request.one(where, ID_BYTES_MAX)
-            found = None if sent is None else sent.decode()
-        elif kind == "jwt":
+            if sent is not None:
+                return sent.decode()
+            continue
+        if kind == "jwt":
             found = as_text(jwt.claims(request.one(source.scheme.header) or b"").get(where))
         else:
             texts = [_part(lookup(value, tuple(each.split(".")))) for each in where.split("+")]

@@ -64,13 +64,12 @@ Tell = Callable[[Taken | Undecided], None]
 
 
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
-    """A delivery whose append is under way, and who is told of it, at the latest when it is due."""
+    """A delivery whose append is under way, and who is told of it."""
 
     receipt: Receipt
     delivery: Delivery
     counts: WebhookCounts
     tell: Tell
-    due: float
 
 
 class Intake:
@@ -145,22 +144,21 @@ class Intake:
         counts = self._metrics.webhooks(place.tenant.name, source.name)
         counts.verified[verdict] += 1
         receipt = Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch=False)
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(receipt, delivery, counts, tell, loop.time() + self._answer_s)
+        waiting = _Waiting(receipt, delivery, counts, tell)
         self._under_way[waiting] = None
         if self._timer is None:
-            self._timer = loop.call_later(self._answer_s, self._look)
+            self._timer = asyncio.get_running_loop().call_later(self._answer_s, self._look)
         self._log.append(append).add_done_callback(partial(self._settled, waiting))
         return True
 
     def _look(self) -> None:
         """Tells those that are due that it takes too long; looks again when the next one is."""
-        self._timer, loop = None, asyncio.get_running_loop()
+        self._timer, begun = None, time.perf_counter() - self._answer_s
         while self._under_way:
             oldest = next(iter(self._under_way))
-            left_s = oldest.due - loop.time()
+            left_s = oldest.receipt.begun - begun
             if left_s > 0:
-                self._timer = loop.call_later(left_s, self._look)
+                self._timer = asyncio.get_running_loop().call_later(left_s, self._look)
                 return
             del self._under_way[oldest]
             self._tell(oldest, TOO_SLOW)

@@ -54,18 +54,18 @@ class Recorder:
     def __init__(self, pool: asyncpg.Pool, keep_s: float) -> None:
         self._pool = pool
         self._keep_s = keep_s
-        self._waiting: deque[Kept] = deque()
+        self._waiting: deque[bytes] = deque()  # as they are written: a fraction of what a request takes
         self._size = 0
         self._some = asyncio.Event()
 
     def keep(self, row: Kept) -> None:
         """Sooner or later; never blocks."""
-        size = row.size_bytes
-        if self._size + size > BYTES_MAX:
+        copied = store.copied(row)
+        if self._size + len(copied) > BYTES_MAX:
             logger.error("webhook_copy_dropped", extra={"source": row.source})
             return
-        self._waiting.append(row)
-        self._size += size
+        self._waiting.append(copied)
+        self._size += len(copied)
         if not self._some.is_set():
             self._some.set()
 
@@ -115,4 +115,4 @@ class Recorder:
         await store.keep_soon(self._pool, rows)
         for row in rows:
             self._waiting.popleft()
-            self._size -= row.size_bytes
+            self._size -= len(row)

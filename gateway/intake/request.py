@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -17,6 +18,9 @@ HEADER_BYTES_MAX: Final = 8 * 1024
 
 ID_BYTES_MAX: Final = 255
 """Longest delivery id, as the longest Idempotency-Key."""
+
+_NAMES_MAX: Final = 1_024
+"""Lists of names that are remembered: one a source."""
 
 _VISIBLE = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _ESCAPED = re.compile(rb"(?:[^%]|%[0-9A-Fa-f]{2})*")
@@ -71,12 +75,11 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     def shown(self, names: tuple[str, ...]) -> dict[str, str]:
         """The headers of these names that are there, for the event; several of a name are one list."""
         found: dict[str, str] = {}
-        for name in names:
-            raw = name.encode()
+        for name, raw in _encoded(names):
             value = self._last.get(raw)
             if value is None:
                 continue
-            if self._is_repeated(raw):
+            if len(self._last) < len(self.headers) and self._is_repeated(raw):
                 value = b", ".join([value for header, value in self.headers if header == raw])
             text = value.decode("latin-1")
             if "\x00" not in text:
@@ -93,6 +96,11 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     @property
     def target(self) -> bytes:
         return self.path + b"?" + self.query if self.query else self.path
+
+
+@lru_cache(_NAMES_MAX)
+def _encoded(names: tuple[str, ...]) -> tuple[tuple[str, bytes], ...]:
+    return tuple((name, name.encode()) for name in names)
 
 
 def form_pairs(body: bytes) -> list[tuple[str, str]] | None:

@@ -15,7 +15,7 @@ from gateway.intake import recorder as recorders
 from gateway.intake import store
 from gateway.intake.recorder import Recorder
 from gateway.intake.request import Request
-from gateway.intake.store import Kept, Verdict
+from gateway.intake.store import Kept, Verdict, copied
 from gateway.log.postgres import PostgresTrouble
 
 DAY_S = 86_400
@@ -61,7 +61,7 @@ async def names(pool: asyncpg.Pool) -> list[str]:
 
 async def test_what_is_kept_soon_and_at_once_comes_back_as_it_came(pool: asyncpg.Pool) -> None:
     soon, now = row("a"), row("b", "quarantined")
-    await store.keep_soon(pool, [soon])
+    await store.keep_soon(pool, [copied(soon)])
     await store.keep(pool, [now])
     for each in (soon, now):
         found = await store.stored(pool, TENANT, each.id)
@@ -76,7 +76,7 @@ async def test_what_is_kept_soon_and_at_once_comes_back_as_it_came(pool: asyncpg
 
 async def test_headers_that_an_earlier_release_wrote_are_read(pool: asyncpg.Pool) -> None:
     old = row("a")
-    await store.keep_soon(pool, [old])
+    await store.keep_soon(pool, [copied(old)])
     await pool.execute("UPDATE webhook_delivery SET headers = $1", b'[["x-n","\xc3\xa9"]]')
     found = await store.stored(pool, TENANT, old.id)
     assert found is not None
@@ -86,8 +86,8 @@ async def test_headers_that_an_earlier_release_wrote_are_read(pool: asyncpg.Pool
 
 async def test_what_was_written_although_no_answer_came_is_there_once(pool: asyncpg.Pool) -> None:
     first, second = row("a"), row("b")
-    await store.keep_soon(pool, [first])
-    await store.keep_soon(pool, [first, second])
+    await store.keep_soon(pool, [copied(first)])
+    await store.keep_soon(pool, [copied(first), copied(second)])
     assert await names(pool) == ["a", "b"]
 
 
@@ -115,7 +115,7 @@ async def test_copies_wait_while_postgres_is_away_and_are_written_after(
 ) -> None:
     keep_soon, away, tried = store.keep_soon, True, asyncio.Event()
 
-    async def keep(pool: asyncpg.Pool, rows: list[Kept]) -> None:
+    async def keep(pool: asyncpg.Pool, rows: list[bytes]) -> None:
         tried.set()
         if away:
             raise PostgresTrouble("away")
@@ -136,7 +136,7 @@ async def test_copies_wait_while_postgres_is_away_and_are_written_after(
 async def test_copies_beyond_what_memory_they_may_take_are_left_out_and_said_so(
     pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorders, "BYTES_MAX", 2 * row("a").size_bytes)
+    monkeypatch.setattr(recorders, "BYTES_MAX", 2 * len(copied(row("a"))))
     recorder = Recorder(pool, DAY_S)
     for name in ("a", "b", "c"):
         recorder.keep(row(name))
