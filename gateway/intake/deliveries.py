@@ -148,9 +148,9 @@ def _id(source: Source, request: Request, value: object) -> str | None:
         return _bounded(as_text(lookup(value, source.delivery_id)))
     for kind, where in _places_of(source.scheme.delivery):
         if kind == "header":
-            sent = request.one(where, ID_BYTES_MAX)
-            if sent is not None:
-                return sent.decode()
+            sent = request.last(where)
+            if sent:
+                return _bounded(sent.decode("latin-1"))
             continue
         if kind == "jwt":
             found = as_text(jwt.claims(request.one(source.scheme.header) or b"").get(where))

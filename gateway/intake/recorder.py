@@ -22,7 +22,7 @@ from gateway.log.postgres import PostgresTrouble
 
 logger = logging.getLogger("sluice.intake")
 
-ROWS_MAX: Final = 500
+ROWS_MAX: Final = 1_000
 BYTES_MAX: Final = 64 * 1024 * 1024
 """Raw copies in memory while Postgres is slow; past it they are left out, and said so."""
 

@@ -69,6 +69,10 @@ class Request(msgspec.Struct, frozen=True, gc=False):
             raise BadHeader(name)
         return value
 
+    def last(self, name: str) -> bytes | None:
+        """The same where `one` has looked at it before, or nothing hangs on it."""
+        return self._last.get(name.encode())
+
     def _is_repeated(self, name: bytes) -> bool:
         return sum(header == name for header, _ in self.headers) > 1
 
