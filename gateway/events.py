@@ -56,7 +56,8 @@ class Stream(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 class Header(msgspec.Struct, array_like=True, frozen=True):
     """What the journal keeps of an append beside its events: enough for any gateway to commit it.
-    `chosen` are the identities that the client chose, for Postgres to remember for ever."""
+    `chosen` are the identities that the client chose, for Postgres to remember for ever; where it chose none,
+    the digest is empty."""
 
     stream: Stream
     append_id: bytes
@@ -126,7 +127,7 @@ def request_digest(path: str, body: bytes, expected: int) -> bytes:
 
 class Retry(msgspec.Struct, frozen=True, gc=False):
     """What a repeated request is recognized by: the identities that the client chose (the event ids among
-    them once more by themselves) and the digest of the request."""
+    them once more by themselves) and the digest of the request, which may be empty where it chose none."""
 
     tenant: bytes
     chosen: tuple[bytes, ...]
@@ -165,7 +166,9 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def request_digest(self) -> bytes:
-        return self.retry.request_digest
+        """Of a request without one, that of its first row: only the gateway can send it again, and sends the
+        same."""
+        return self.retry.request_digest or self.digests[:32]
 
     @property
     def append_id(self) -> bytes:

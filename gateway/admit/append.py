@@ -252,7 +252,7 @@ def _retry(tenant: bytes, asked: Asked, envelope: Envelope | None, path: str, bo
     for each in events:
         if each.event_id is not None:
             chosen.append(_bytes(each.event_id))  # noqa: PERF401 - of one event, a comprehension costs more
-    digest = request_digest(path, body, asked.expected)
+    digest = b"" if key is None and not chosen else request_digest(path, body, asked.expected)
     return make_retry(tenant, None if key is None else key.encode(), tuple(chosen), digest)
 
 

@@ -233,13 +233,14 @@ class StrictProtocol(Connection):
 
     def on_headers_complete(self) -> None:
         """In place of uvicorn's, which parses more than an origin form needs: that pays for the checks."""
-        headers = self.headers
+        headers, parser = self.headers, self.parser
         found = dict(headers)
-        keep_alive = self.parser.should_keep_alive()  # where no `Connection` is sent, true of 1.1 alone
+        each_once = len(found) == len(headers)
+        keep_alive = parser.should_keep_alive()  # where no `Connection` is sent, true of 1.1 alone
         if (
             not keep_alive
-            or self.parser.should_upgrade()
-            or len(found) != len(headers)  # a name is given twice
+            or parser.should_upgrade()
+            or not each_once
             or b"host" not in found
             or not _UNUSUAL.isdisjoint(found)
             or self._bytes_most > self.header_bytes_max
@@ -248,7 +249,7 @@ class StrictProtocol(Connection):
             or HASH in self.url
         ):
             self._examine(headers, found)
-            if self.parser.should_upgrade():
+            if parser.should_upgrade():
                 return
             keep_alive = keep_alive and self._http_version == "1.1"
         if self._timer is not None:
@@ -257,11 +258,11 @@ class StrictProtocol(Connection):
         if (
             self._express is not None
             and keep_alive
-            and len(found) == len(headers)
+            and each_once
             and not self.expect_100_continue
             and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
-            and self.parser.get_method() in _EXPRESS
+            and parser.get_method() in _EXPRESS
         ):
             self._held, self._held_found, self._held_body = headers, found, b""
         else:

@@ -154,7 +154,7 @@ class Queue(deque[Pending]):
                 break
             pending = self.popleft()
             self.size_bytes -= append.size_bytes
-            if not pending.done:
+            if not pending.waiter.done():
                 batch.append(pending)
                 size += append.size_bytes
                 events += len(append.events)

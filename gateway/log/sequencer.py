@@ -234,7 +234,7 @@ class Sequencer:
             looked_up = claims.seq
             batch = self._unclaimed(batch, asked, claims)
         # What its deadline answered meanwhile must not be sequenced: it was told that it never will be.
-        batch = [pending for pending in batch if not pending.done]
+        batch = [pending for pending in batch if not pending.waiter.done()]
         told = partition.committed_seq
         reply = await self._call(batch, looked_up)
         if reply is not None:

@@ -45,6 +45,8 @@ from tests.core.appends import (
 )
 
 BAD_KEY = "not an id"
+KEY = (b"idempotency-key", b"k")
+KEYED = asked(KEY, (b"if-match", b'"5"'))
 STRANGER = {"type": "stranger", "id": UUID}
 NOBODY = {"type": "user", "id": "nobody"}
 LONG = "x" * EVENT_BYTES_MAX  # two quotes more than an event may have
@@ -73,20 +75,20 @@ def test_a_repeat_in_other_spellings_of_path_and_headers_is_the_same_request() -
 @pytest.mark.parametrize(
     "other",
     [
-        compose(SPEC, place("was_noted"), IF_MATCH_5, single(), minting()),
-        compose(SPEC, place(key="global"), IF_MATCH_5, single(), minting()),
-        compose(SPEC, place(), IF_MATCH_5, single() + b" ", minting()),
-        compose(SPEC, place(), IF_MATCH_5, single({"n": 1}), minting()),
-        compose(SPEC, place(), NOTHING_ASKED, single(), minting()),
-        compose(SPEC, place(), NOTHING_ASKED, single(previous_length=5), minting()),
-        compose(SPEC, place(), asked((b"if-match", b'"6"')), single(), minting()),
-        compose(SPEC, place(), asked((b"if-match", b"*")), single(), minting()),
-        compose(SPEC, place(), asked((b"if-none-match", b"*")), single(), minting()),
+        compose(SPEC, place("was_noted"), KEYED, single(), minting()),
+        compose(SPEC, place(key="global"), KEYED, single(), minting()),
+        compose(SPEC, place(), KEYED, single() + b" ", minting()),
+        compose(SPEC, place(), KEYED, single({"n": 1}), minting()),
+        compose(SPEC, place(), asked(KEY), single(), minting()),
+        compose(SPEC, place(), asked(KEY), single(previous_length=5), minting()),
+        compose(SPEC, place(), asked(KEY, (b"if-match", b'"6"')), single(), minting()),
+        compose(SPEC, place(), asked(KEY, (b"if-match", b"*")), single(), minting()),
+        compose(SPEC, place(), asked(KEY, (b"if-none-match", b"*")), single(), minting()),
     ],
     ids=["type", "key", "blank", "data", "any length", "in the body", "other length", "at least one", "none"],
 )
 def test_another_path_body_or_version_is_another_request(other: Append | Fault) -> None:
-    first = admitted(compose(SPEC, place(), IF_MATCH_5, single(), minting()))
+    first = admitted(compose(SPEC, place(), KEYED, single(), minting()))
     assert admitted(other).request_digest != first.request_digest
 
 
@@ -143,9 +145,6 @@ def test_what_no_spec_ever_accepted_has_no_original(body: bytes, by: Asked) -> N
     fault = one(body, by)
     assert isinstance(fault, Fault)
     assert fault.retry is None
-
-
-KEYED = asked((b"idempotency-key", b"k"), (b"if-match", b'"5"'))
 
 
 @pytest.mark.parametrize("key", [UUID, UUID.upper(), "abc1o3xyi", "till"])
