@@ -213,7 +213,7 @@ class Sequencer:
     async def _sequence(self, batch: list[Pending]) -> None:
         partition = self._partition
         looked_up = partition.committed_seq
-        asked = [pending for pending in batch if pending.append.chosen or pending.again]
+        asked = [pending for pending in batch if pending.append.retry.chosen or pending.again]
         if asked:
             self._telemetry.metrics.identity_lookups.inc(len(asked))
             try:
@@ -327,12 +327,12 @@ class Sequencer:
         cold: list[Pending] = []
         for pending, answer in zip(batch, answers, strict=True):
             if type(answer) is int:
-                append = pending.append
+                append, retry = pending.append, pending.append.retry
                 pending.sent = True
                 seq += len(append.events)
                 placed = Placed(
-                    append.stream, append.append_id, append.events, append.digests, append.chosen,
-                    append.request_digest, answer, seq,
+                    append.stream, append.append_id, append.events, append.digests, retry.chosen,
+                    retry.request_digest, answer, seq,
                 )  # fmt: skip
                 sequenced.add(pending, placed)
                 continue
