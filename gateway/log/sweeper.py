@@ -79,7 +79,9 @@ class Sweeper:
     async def run_once(self) -> int:
         """One look at every partition; the number of appends committed from journals."""
         committed = 0
-        for (partition, sequencer), standing in zip(self._partitions, await self._look(), strict=True):
+        known = [partition.epoch if partition.open else None for partition, _ in self._partitions]
+        looks = await self._look()
+        for (partition, sequencer), epoch, standing in zip(self._partitions, known, looks, strict=True):
             if isinstance(standing, Exception):
                 self._miss(partition, sequencer)
                 continue
@@ -89,6 +91,8 @@ class Sweeper:
                     partition.open = False  # back to Redis
                     sequencer.wake()
                 continue
+            if partition.open and partition.epoch != epoch:
+                continue  # verified since the look began
             if partition.halted is not None or not partition.open or standing is None or (
                 standing.epoch != partition.epoch
             ):  # fmt: skip
