@@ -291,7 +291,8 @@ class StrictProtocol(Connection):
         except Exception:  # a bug: the usual way meets it too, and has words for it
             taken = False
         if taken:
-            self._held, self.cycle = None, ride
+            # Nothing of it is kept until the next one comes: what is freed at once is still in the cache.
+            self._held, self._held_found, self._held_body, self.cycle = None, {}, b"", ride
         else:
             self._begin_held(held)
             super().on_message_complete()
