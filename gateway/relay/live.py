@@ -32,6 +32,10 @@ POLL_S = 0.25
 _ROUND_S = 0.002
 _ROUND_A_FOLLOWER_S = 0.0003
 _ROUND_MOST_S = 0.25
+# A write costs the appends about as much, however many events it holds. Where commits carry a crowd of
+# appends, the gateway has all it can do, and 100 are told within about 100 ms.
+_CROWD = 16
+_ROUND_A_FOLLOWER_OF_A_CROWD_S = 0.0009
 # Then whoever appends has a turn: a write to a follower takes about as long as half an append.
 _TOLD_AT_ONCE = 8
 # What all channels together keep in memory, and each at least.
@@ -42,6 +46,12 @@ _EVENT_OVERHEAD_BYTES = 500
 _PENDING_MAX = 5000
 _EVENTS_A_READ = 1000
 _AGAIN_S = 0.25
+
+
+def round_s(told: int, crowd: bool) -> float:
+    """From the begin of a round of which so many were told to that of the next."""
+    a_follower_s = _ROUND_A_FOLLOWER_OF_A_CROWD_S if crowd else _ROUND_A_FOLLOWER_S
+    return min(_ROUND_S + told * a_follower_s, _ROUND_MOST_S)
 
 
 class Chunk:
@@ -255,6 +265,8 @@ class _Tail:
         self.channels: dict[Filter, Channel] = {}
         self._end: Place | None = None
         self._pending: deque[Placed] = deque()
+        self._commits = 0  # that brought what is pending
+        self._crowd = False
         self._look = asyncio.Event()
         self._elsewhere = True  # something may have been committed that was not handed over here
         self._ends = ExitStack()
@@ -298,6 +310,7 @@ class _Tail:
     # -- who tells of commits
 
     def _committed_here(self, placed: Sequence[Placed]) -> None:
+        self._commits += 1
         if len(self._pending) < _PENDING_MAX:
             self._pending.extend(placed)
         else:
@@ -324,8 +337,7 @@ class _Tail:
                     self._begin_anew()
                 await asyncio.sleep(_AGAIN_S)
                 continue
-            round_s = min(_ROUND_S + told * _ROUND_A_FOLLOWER_S, _ROUND_MOST_S)
-            await asyncio.sleep(begun + round_s - loop.time())
+            await asyncio.sleep(begun + round_s(told, self._crowd) - loop.time())
             if not self._look.is_set():
                 await self._next_look()
             self._look.clear()
@@ -366,6 +378,8 @@ class _Tail:
         """What this gateway committed, as far as it continues where the tail stands; of which tenants; and
         where it ends."""
         pending, self._pending = self._pending, deque()
+        commits, self._commits = self._commits, 0
+        self._crowd = len(pending) > _CROWD * commits
         tenants = self._tenants()
         entries: list[Entry] = []
         for placed in pending:

@@ -18,7 +18,7 @@ from gateway.config import Config
 from gateway.edge.cycle import Cycle
 from gateway.relay import live
 from tests.edge.accounts import Account, open_account
-from tests.edge.calls import appended, batch, new_client, new_id, noted, refused, until
+from tests.edge.calls import appended, batch, bulk, bulk_line, new_client, new_id, noted, refused, until
 from tests.edge.serving import Served, serving
 from tests.edge.test_aliases import PUBLIC, WAIT
 from tests.edge.test_feed import fed, fed_whole
@@ -209,6 +209,29 @@ async def test_whoever_keeps_up_is_handed_what_is_new_without_a_task(
             await appended(client, "order", "global", "was_noted", n)
             assert (await anext(stream)).event["data"] == n
     assert woken < 10
+
+
+async def test_rounds_are_longer_while_commits_carry_a_crowd_of_appends(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: list[tuple[int, bool]] = []
+
+    def noted_down(told: int, crowd: bool) -> float:
+        rounds.append((told, crowd))
+        return round_s(told, crowd)
+
+    round_s = live.round_s
+    monkeypatch.setattr(live, "round_s", noted_down)
+    async with followed(client) as stream:
+        for _ in range(20):
+            await appended(client, "order", "global", "was_noted")
+            await anext(stream)
+        assert (1, False) in rounds
+        assert (1, True) not in rounds
+        await bulk(client, *[bulk_line(new_id()) for _ in range(1000)])
+        await take(stream, 1000)
+    assert (1, True) in rounds
+    assert round_s(100, crowd=True) > 2 * round_s(100, crowd=False)
 
 
 async def test_whoever_breaks_off_takes_nothing_from_the_others(client: httpx.AsyncClient) -> None:
