@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-import hiredis
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError, ResponseError
@@ -123,9 +122,14 @@ async def _reply(connection: AbstractConnection) -> Any:
         return refused
 
 
-def pack(command: tuple[str | bytes | int, ...]) -> bytes:
+def pack(command: Sequence[str | bytes | int]) -> bytes:
     """A command as Redis reads it (RESP)."""
-    return hiredis.pack_command(command)  # type: ignore[arg-type,no-any-return]  # typed for one argument
+    parts = [b"*%d\r\n" % len(command)]
+    for part in command:
+        if type(part) is not bytes:
+            part = (part if type(part) is str else str(part)).encode()
+        parts += (b"$%d\r\n" % len(part), part, b"\r\n")  # the long ones are copied once
+    return b"".join(parts)
 
 
 _ROLE: Final = pack(("INFO", "replication"))
