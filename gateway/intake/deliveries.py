@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.admit.strict_json import Malformed, decode
+from gateway.admit.strict_json import DEPTH_MAX, Malformed, decode, is_strict
 from gateway.events import ANY_LENGTH, Retry, identity, request_digest
 from gateway.intake import jwt
 from gateway.intake.request import (
@@ -27,6 +27,7 @@ from gateway.intake.request import (
     lookup,
     raw_object,
 )
+from gateway.names.content import content_of_json, content_of_read, read_once
 from spec.webhooks import Source
 
 ITEMS_MAX: Final = 5_000
@@ -39,14 +40,16 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """One thing that a provider tells. `raw` is JSON as it was sent, or what a form's parameters make;
-    `digest` is what a repetition must have in common; `by_digest`: the provider gave no id."""
+    """One thing that a provider tells. `raw` is JSON as it was sent, or what a form's parameters make, and
+    `content` a hash of what that says (names/content.py); `digest` is what a repetition must have in common;
+    `by_digest`: the provider gave no id."""
 
     id: str
     by_digest: bool
     digest: bytes
     raw: bytes
     value: object
+    content: str
     item: int = 0
 
     def __repr__(self) -> str:
@@ -87,20 +90,33 @@ def deliveries(source: Source, request: Request) -> tuple[Delivery, ...] | Unrea
         pairs = form_pairs(body)
         if pairs is None:
             return _unreadable(source, request, "invalid_json", "The form is not percent-encoded UTF-8.")
-        value: object = form_object(pairs)
-        return (_delivery(source, request, _ENCODE(value), value, body, 0),)
-    value = decode(body)
+        form = form_object(pairs)
+        raw = _ENCODE(form)
+        return (_delivery(source, request, raw, form, content_of_json(raw, strict=True), body),)
+    value, spelled = _decoded(body)
     if isinstance(value, Malformed):
         return _unreadable(source, request, "invalid_json", value.reason)
-    if source.items is None:
-        return (_delivery(source, request, body, value, body, 0),)
-    listed = _items(source.items, source.scheme.item, body, value)
-    if listed is None:  # a batch's sender that sends one thing for once
-        return (_delivery(source, request, body, value, body, 0),)
+    listed = None if source.items is None else _items(source.items, source.scheme.item, body, value)
+    if listed is None:  # also a batch's sender that sends one thing for once
+        content = content_of_json(body, strict=True) if spelled is None else content_of_read(body, spelled)
+        return (_delivery(source, request, body, value, content, body),)
     if len(listed) > ITEMS_MAX:
         why = f"The batch has {len(listed)} items; at most {ITEMS_MAX} are taken apart."
         return _unreadable(source, request, "too_large", why)
-    return tuple([_delivery(source, request, raw, item, raw, n) for n, (raw, item) in enumerate(listed)])
+    return tuple(
+        [
+            _delivery(source, request, raw, item, content_of_json(raw, strict=True), raw, n)
+            for n, (raw, item) in enumerate(listed)
+        ]
+    )
+
+
+def _decoded(body: bytes) -> tuple[object | Malformed, bytes | None]:
+    """Its value and, where one reading tells both, as nearly always, the spelling that its content is of."""
+    read = read_once(body)
+    if read is not None and is_strict(body, read[1].count(b":"), read[0], DEPTH_MAX):
+        return read
+    return decode(body), None
 
 
 def is_batch(source: Source, request: Request) -> bool:
@@ -128,13 +144,19 @@ def _items(
 
 
 def _delivery(
-    source: Source, request: Request, raw: bytes, value: object, digested: bytes, item: int
+    source: Source,
+    request: Request,
+    raw: bytes,
+    value: object,
+    content: str,
+    digested: bytes,
+    item: int = 0,
 ) -> Delivery:
     digest = _digest(source, digested)
     given = _id(source, request, value)
     if given is None:
-        return Delivery(f"sha256:{sha256(digested).hexdigest()}", True, digest, raw, value, item)
-    return Delivery(given, False, digest, raw, value, item)
+        return Delivery(f"sha256:{sha256(digested).hexdigest()}", True, digest, raw, value, content, item)
+    return Delivery(given, False, digest, raw, value, content, item)
 
 
 def _unreadable(source: Source, request: Request, code: str, error: str) -> Unreadable:

@@ -18,7 +18,7 @@ from gateway.admit.append import Minting
 from gateway.events import ANY_LENGTH, Append, Event, Recorded, Stream, make_append
 from gateway.intake.deliveries import Delivery
 from gateway.intake.request import as_text, lookup
-from gateway.names.content import ALGORITHM, Identity, content_of_json, context_of, grade
+from gateway.names.content import ALGORITHM, Identity, context_of, grade
 from spec.errors import shown
 from spec.identifiers import canonicalize
 from spec.model import EventType, Spec
@@ -170,7 +170,7 @@ def _said(
 ) -> _Said:
     """With what the delivery says, and in which context, as hashes."""
     context = _context(source.name, event_type.name, source.target.aggregate_type, key)
-    found = Identity(content_of_json(delivery.raw, strict=True), context)
+    found = Identity(delivery.content, context)
     graded: str | msgspec.UnsetType = msgspec.UNSET
     if source.target.source_id is not None:
         graded = grade(found, None if before is None else _identity_of(before))

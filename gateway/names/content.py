@@ -87,6 +87,23 @@ def content_of_json(text: bytes, *, strict: bool = False) -> str:
     return sha256(canonical).hexdigest()
 
 
+def read_once(text: bytes) -> tuple[object, bytes] | None:
+    """The value of a JSON text and its shortest spelling with sorted keys, for who wants value and content; a
+    key that stands twice is once in both. None where a number has a fraction or an exponent, which a value
+    does not tell as the RFC spells it, and for what is no JSON."""
+    try:
+        value = _decode_integral(text)
+        return value, _encode_sorted(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def content_of_read(text: bytes, spelled: bytes) -> str:
+    """As `content_of_json`, strictly, of a text whose spelling `read_once` told."""
+    canonical = _canonical(text, spelled)
+    return content_of_json(text, strict=True) if canonical is None else sha256(canonical).hexdigest()
+
+
 def context_of(name: str, kind: str, properties: Mapping[str, str]) -> str:
     """SHA-256 over name, type and properties but the volatile ones. Their order does not count."""
     stable = sorted((key, value) for key, value in properties.items() if not key.startswith(VOLATILE))
@@ -145,7 +162,12 @@ def _double(digits: str) -> msgspec.Raw:
     return msgspec.Raw(rfc8785.dumps(number))
 
 
+def _refuse_double(digits: str) -> NoReturn:
+    raise ValueError(f"{digits} is no integer")
+
+
 _decode = msgspec.json.Decoder(float_hook=_double).decode
+_decode_integral = msgspec.json.Decoder(float_hook=_refuse_double).decode
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
@@ -153,16 +175,21 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 def _quickly(text: bytes, strict: bool) -> bytes | None:
     """The canonical form, by way of C: a fiftieth of the time. None where that could be another than the
     RFC's, which includes all that has none."""
-    if _LONG_NUMBER in text.translate(_DIGITS_AS_ZERO) and _LONG_INTEGER.search(text):
-        return None
     try:
         value = _decode(text)
         if not strict and _encode(value).count(b":") != text.count(b":"):
             return None  # a key that stands twice, or a colon that is spelled as an escape
-        found: bytes = _encode_sorted(value)
+        spelled: bytes = _encode_sorted(value)
     except (ValueError, RecursionError):
         return None
-    return found if found.isascii() or not _FOUR_BYTES.search(found) else None
+    return _canonical(text, spelled)
+
+
+def _canonical(text: bytes, spelled: bytes) -> bytes | None:
+    """What msgspec has spelled of a text, if that is the RFC's form."""
+    if _LONG_NUMBER in text.translate(_DIGITS_AS_ZERO) and _LONG_INTEGER.search(text):
+        return None
+    return spelled if spelled.isascii() or not _FOUR_BYTES.search(spelled) else None
 
 
 def _read(text: bytes) -> Any:

@@ -16,10 +16,12 @@ from gateway.names.content import (
     Graded,
     Identity,
     content_of_json,
+    content_of_read,
     content_of_text,
     context_of,
     grade,
     grade_all,
+    read_once,
 )
 
 EMPTY = sha256(b"").hexdigest()
@@ -198,6 +200,27 @@ def test_the_content_is_the_hash_of_what_the_library_makes(value: object, escape
     sent = json.dumps(value, ensure_ascii=escaped).encode()
     assert content_of_json(sent) == sha256(rfc8785.dumps(value)).hexdigest()  # type: ignore[arg-type]
     assert content_of_json(sent, strict=True) == content_of_json(sent)
+
+
+@given(values | plain_values, st.booleans())
+def test_a_text_that_is_read_once_has_the_same_value_and_content(value: object, escaped: bool) -> None:
+    sent = json.dumps(value, ensure_ascii=escaped).encode()
+    read = read_once(sent)
+    if read is not None:
+        assert read[0] == value
+        assert content_of_read(sent, read[1]) == content_of_json(sent)
+
+
+@pytest.mark.parametrize("text", [b"[1.5]", b'{"a":1e3}', b"[", b'"\\ud800"', b"", b"[" * 100_000])
+def test_fractions_exponents_and_what_is_no_json_are_not_read_once(text: bytes) -> None:
+    assert read_once(text) is None
+
+
+@pytest.mark.parametrize("text", [b"[9007199254740993]", '["\U0001f600"]'.encode()])
+def test_what_is_spelled_otherwise_than_by_the_rfc_has_the_same_content_all_the_same(text: bytes) -> None:
+    read = read_once(text)
+    assert read is not None
+    assert content_of_read(text, read[1]) == content_of_json(text)
 
 
 @given(values, values)
