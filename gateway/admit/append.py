@@ -317,8 +317,8 @@ def _references(spec: Spec, envelope: Envelope) -> tuple[str, str | None] | Refu
 
 
 def _schemas(types: tuple[EventType, ...], envelope: Envelope, *, single: bool) -> Refusal | None:
-    for n, event in enumerate(envelope.events):
-        violation = types[n].violation(event.data)
+    for n, (event_type, event) in enumerate(zip(types, envelope.events, strict=True)):
+        violation = event_type.violation(event.data)
         if violation is not None:
             base = "data" if single else f"events[{n}].data"
             joint = "." if violation.path and not violation.path.startswith("[") else ""
@@ -338,12 +338,12 @@ def _append(
     actor_id, target_id = ids
     causation_id = None if envelope.causation_id is None else _bytes(envelope.causation_id)
     events = []
-    for n, event in enumerate(envelope.events):
+    for event_type, event in zip(types, envelope.events, strict=True):
         events.append(
             Event(
                 # In the order of the fields: a dozen names cost as much as the rest.
                 minting.mint() if event.event_id is None else _bytes(event.event_id),
-                types[n].name,
+                event_type.name,
                 envelope.actor_type,
                 actor_id,
                 envelope.target_type,

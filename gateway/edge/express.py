@@ -14,7 +14,6 @@ import asyncio
 import logging
 import time
 from functools import partial
-from typing import Final
 
 from gateway.admit.append import Fault, Minting, address, compose
 from gateway.admit.path import split
@@ -36,8 +35,6 @@ from gateway.log.log import Log
 from gateway.telemetry.metrics import Metrics
 
 logger = logging.getLogger("sluice.edge")
-
-_WRITE: Final = Scope.WRITE  # to get it out of an enumeration costs as much as to compare
 
 
 class Express:
@@ -70,7 +67,7 @@ class Express:
         if principal is None:
             return raw_path.startswith(WEBHOOKS) and self._webhooks.take(raw_path, headers, body, reply)
         if (
-            principal.scope < _WRITE
+            principal.scope < Scope.WRITE
             or headers.get(b"content-type") != JSON
             or b"content-encoding" in headers
             or len(body) > self._body_bytes_max
@@ -100,7 +97,7 @@ class Express:
         if isinstance(append, Fault):
             return False
         try:
-            self._callers.require(principal, _WRITE)
+            self._callers.require(principal, Scope.WRITE)
         except Refused:
             return False  # an empty bucket gives nothing to whoever asks again
         told = partial(self._settled, append, asked.minimal, correlation_id, reply)

@@ -98,7 +98,7 @@ class Webhooks:
     def _reply(self, reply: Reply, echo: respond.Headers, result: Taken | Undecided) -> None:
         status, body, more = _told(result, echo)
         self._responses["POST", status] += 1
-        reply(status, respond.head_lines(body, more) if more else respond.head_with(body, b""), body)
+        reply(status, respond.head_lines(body, more), body)
 
     def _known(self, path: bytes) -> Place | None:
         """As `_place` found it for a request before, if nothing was deployed since."""

@@ -92,23 +92,17 @@ def deliveries(source: Source, request: Request) -> tuple[Delivery, ...] | Unrea
             return _unreadable(source, request, "invalid_json", "The form is not percent-encoded UTF-8.")
         form = form_object(pairs)
         raw = _ENCODE(form)
-        return (_delivery(source, request, raw, form, content_of_json(raw, strict=True), body),)
+        return (_delivery(source, request, raw, form, body),)
     value, spelled = _decoded(body)
     if isinstance(value, Malformed):
         return _unreadable(source, request, "invalid_json", value.reason)
     listed = None if source.items is None else _items(source.items, source.scheme.item, body, value)
     if listed is None:  # also a batch's sender that sends one thing for once
-        content = content_of_json(body, strict=True) if spelled is None else content_of_read(body, spelled)
-        return (_delivery(source, request, body, value, content, body),)
+        return (_delivery(source, request, body, value, body, spelled=spelled),)
     if len(listed) > ITEMS_MAX:
         why = f"The batch has {len(listed)} items; at most {ITEMS_MAX} are taken apart."
         return _unreadable(source, request, "too_large", why)
-    return tuple(
-        [
-            _delivery(source, request, raw, item, content_of_json(raw, strict=True), raw, n)
-            for n, (raw, item) in enumerate(listed)
-        ]
-    )
+    return tuple([_delivery(source, request, raw, item, raw, n) for n, (raw, item) in enumerate(listed)])
 
 
 def _decoded(body: bytes) -> tuple[object | Malformed, bytes | None]:
@@ -148,10 +142,12 @@ def _delivery(
     request: Request,
     raw: bytes,
     value: object,
-    content: str,
     digested: bytes,
     item: int = 0,
+    spelled: bytes | None = None,
 ) -> Delivery:
+    """`spelled`: as `_decoded` told it of `raw`."""
+    content = content_of_json(raw, strict=True) if spelled is None else content_of_read(raw, spelled)
     digest = _digest(source, digested)
     given = _id(source, request, value)
     if given is None:

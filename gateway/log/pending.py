@@ -98,7 +98,7 @@ class Outstanding(deque[Pending]):
         """Keeps none at the head that has its outcome. Called at each script call: those that were just
         answered are still in the processor's cache, where they cost little to free, and their memory is there
         for the next ones; and Python's collector finds no more objects than before."""
-        while self and self[0].waiter.done():
+        while self and self[0].done:
             self.popleft()
 
     def expire(self, now: float) -> None:
@@ -154,7 +154,7 @@ class Queue(deque[Pending]):
                 break
             pending = self.popleft()
             self.size_bytes -= append.size_bytes
-            if not pending.waiter.done():
+            if not pending.done:
                 batch.append(pending)
                 size += append.size_bytes
                 events += len(append.events)

@@ -40,11 +40,11 @@ class Placing:
         self.seq += count
         placed = Placed(
             append.stream, append.append_id, append.events, append.digests, append.chosen,
-            append.request_digest, head + 1, self.seq,
+            append.retry.request_digest, head + 1, self.seq,
         )  # fmt: skip
         self.chain = placed.chain_after(self.chain)
         self._heads[append.stream] = head + count
-        tenant, claim = append.stream.tenant, Claim(self._p, placed.first_seq, count, append.request_digest)
+        tenant, claim = append.stream.tenant, Claim(self._p, placed.first_seq, count, placed.request_digest)
         for identity in append.chosen:
             self._claims.identities[tenant, identity] = claim
         for n, event in enumerate(append.events):

@@ -213,7 +213,7 @@ class Sequencer:
     async def _sequence(self, batch: list[Pending]) -> None:
         partition = self._partition
         looked_up = partition.committed_seq
-        asked = [pending for pending in batch if pending.append.retry.chosen or pending.again]
+        asked = [pending for pending in batch if pending.append.chosen or pending.again]
         if asked:
             self._telemetry.metrics.identity_lookups.inc(len(asked))
             try:
@@ -234,7 +234,7 @@ class Sequencer:
             looked_up = claims.seq
             batch = self._unclaimed(batch, asked, claims)
         # What its deadline answered meanwhile must not be sequenced: it was told that it never will be.
-        batch = [pending for pending in batch if not pending.waiter.done()]
+        batch = [pending for pending in batch if not pending.done]
         told = partition.committed_seq
         reply = await self._call(batch, looked_up)
         if reply is not None:

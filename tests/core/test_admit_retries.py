@@ -92,6 +92,13 @@ def test_another_path_body_or_version_is_another_request(other: Append | Fault) 
     assert admitted(other).request_digest != first.request_digest
 
 
+def test_a_request_that_names_an_identity_is_digested_whole() -> None:
+    one = admitted(compose(SPEC, place(key=UUID), asked(KEY), single(), minting()))
+    assert one.request_digest == request_digest(f"/order/{UUID}/was_placed", single(), ANY_LENGTH)
+    body = batch(event(event_id=V7), event())
+    assert admitted(several(body)).request_digest == request_digest(f"/order/{UUID}", body, ANY_LENGTH)
+
+
 def test_a_new_aggregate_is_recognized_without_the_key_that_was_minted_for_it() -> None:
     body = batch(event(event_id=V7))
 
