@@ -200,6 +200,20 @@ async def no_redis(stage: Stage) -> None:
 
 
 @_scene
+async def connections_that_break(stage: Stage) -> None:
+    """An append's call beside a look at Redis leaves two connections; when one breaks, the other ends."""
+    await _go_known(stage)
+    stage.redis_link.hold(Way.DOWN)
+    stage.send(stage.plain())
+    await stage.until(lambda: stage.redis_link.waiting >= 2)
+    stage.redis_link.heal()
+    await stage.answered()
+    stage.redis_link.drop()
+    stage.send(stage.plain())
+    await stage.answered()
+
+
+@_scene
 async def no_postgres_for_a_look_up(stage: Stage) -> None:
     await _go_known(stage)
     await _waits_for(stage, stage.postgres_link, stage.operation(), "Sequencer._sequence", "self._back_off()")
@@ -334,6 +348,7 @@ async def a_start_with_a_watermark_behind(stage: Stage) -> None:
 async def a_postgres_that_lost_commits(stage: Stage) -> None:
     async with stage.lost():
         await stage.start_a_halted()
+        await stage.until(lambda: stage.passes("Sequencer._open", "self._back_off()", "after"))
 
 
 @_scene

@@ -253,13 +253,13 @@ class Stage:
     def aside(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return self._loop.create_task(coroutine)
 
-    def passes(self, function: str, what: str) -> bool:
-        """Whether A has come to that wait since it was armed."""
+    def passes(self, function: str, what: str, side: str = "before") -> bool:
+        """Whether A has come to that wait, or behind it ("after"), since it was armed."""
         passed = self.a.passed()
         return any(
             point.number in passed
             for point in self.points
-            if point.function == function and point.what == what
+            if (point.function, point.what, point.side) == (function, what, side)
         )
 
     @asynccontextmanager

@@ -47,6 +47,11 @@ class Link:
         self.drop()
         await asyncio.gather(*self._tasks)
 
+    @property
+    def waiting(self) -> int:
+        """Connections of which bytes are held on their way to the client."""
+        return sum(line.pipes[Way.DOWN].waits for line in self._lines)
+
     # -- what can happen
 
     def lead_to(self, upstream: Path, *, drop: bool) -> None:
@@ -184,6 +189,10 @@ class _Pipe:
         self._free = asyncio.Event()
         self._free.set()
         self._finished = False
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._waiting) and not self._free.is_set()
 
     def put(self, data: bytes) -> None:
         """b"": there is no more."""
