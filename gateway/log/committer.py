@@ -245,9 +245,8 @@ class Committer:
 
     def _take_back(self, lost: list[Pending]) -> None:
         for pending in lost:
-            pending.again = True
+            pending.anew()
             pending.in_doubt = False
-            pending.hint = ""
         self._requeue(lost)
         self._wake()
 

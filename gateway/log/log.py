@@ -235,8 +235,9 @@ class Log:
     async def start(self) -> None:
         """Starts every task; partitions open in the background."""
         for lane in self._lanes:
-            lane.sequencer.wake()
-            for loop in (lane.sequencer.run, lane.committer.run, lane.reader.run):
+            sequencer = lane.sequencer
+            sequencer.wake()
+            for loop in (sequencer.run, sequencer.look_ups.run, lane.committer.run, lane.reader.run):
                 self._tasks.append(self._loop.create_task(_for_ever(loop)))
         telling, listening = self.announcements.run_telling, self.announcements.run_listening
         looks_after = (self._sweeper.run, self._evictor.run)

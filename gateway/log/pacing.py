@@ -80,22 +80,12 @@ class Pace:
             # Of very much, half may be sequenced already, and a commit takes what several calls gave.
             if self.largest == _USUAL_MAX or self._commits.appends > len(self._queue):
                 await self._commits.room()
-            if self._queue and self._queue[0].append.chosen:
-                await self._take_along()
             return
         await self._commits.settled()
         if len(self._queue) < self._enough():
             self._gathered.clear()
             self._loop.call_later(_GATHER_S, self._gathered.set)
         await self._gathered.wait()
-
-    async def _take_along(self) -> None:
-        """Before a call of appends with identities Postgres is asked, and whoever comes just after it waits
-        for both: it takes along what each turn of the event loop brings, as long as one brings any."""
-        before = 0
-        while before < len(self._queue) < self.most:
-            before = len(self._queue)
-            await asyncio.sleep(0)
 
     def _enough(self) -> int:
         """So many in the queue wait for no others: in a crowd all that a call may carry."""

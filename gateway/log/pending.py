@@ -31,6 +31,7 @@ class Pending:
     `in_doubt`: a script call that carried it may still run, or ran and was not answered, or its rows are on
     their way to Postgres. While it is False, dropping the append means that it will never appear.
     `again`: it was sequenced before, so Postgres must be asked for it before it is sequenced once more.
+    `looked_up`: the partition's seq when Postgres was asked for its identities; None before.
     `told` counts outcomes one by one; those of `resolve_at` are counted by the batch.
     """
 
@@ -40,6 +41,7 @@ class Pending:
         "deadline",
         "hint",
         "in_doubt",
+        "looked_up",
         "number",
         "sent",
         "span",
@@ -62,6 +64,7 @@ class Pending:
         self.hint = ""  # head in Postgres of a stream that Redis does not have: '<as of>:<head>'
         self.in_doubt = False
         self.again = False
+        self.looked_up: int | None = None
         self.sent = False  # an earlier call placed it, or may have: the original of a retry may be our own
         self.span: Link | None = None  # of the request, where traces are on
         self.told = told
@@ -69,6 +72,17 @@ class Pending:
     @property
     def done(self) -> bool:
         return self.waiter.done()
+
+    @property
+    def to_look_up(self) -> bool:
+        """Whether Postgres must be asked for its identities before it may be sequenced."""
+        return self.looked_up is None and (self.again or bool(self.append.chosen)) and not self.done
+
+    def anew(self) -> None:
+        """It may have been sequenced, in what is not there any more: nothing that was found out holds."""
+        self.again = True
+        self.looked_up = None
+        self.hint = ""
 
     def resolve(self, outcome: Outcome) -> None:
         if not self.waiter.done():
@@ -139,13 +153,22 @@ class Queue(deque[Pending]):
         self.clear()
         self.size_bytes = 0
 
-    def take(self, most: int, limits: Limits) -> list[Pending]:
-        """At most so many, and as many as one call may carry. What was answered meanwhile (a deadline) falls
-        out here."""
+    def drop(self, settled: set[Pending]) -> None:
+        """Those that need not be sequenced."""
+        kept = [pending for pending in self if pending not in settled]
+        self.empty()
+        for pending in kept:
+            self.put(pending)
+
+    def take(self, most: int, limits: Limits, *, looked_up: bool) -> list[Pending]:
+        """At most so many, and as many as one call may carry; none beyond one that must be `looked_up` and is
+        not yet. What was answered meanwhile (a deadline) falls out here."""
         batch: list[Pending] = []
         most = min(most, limits.sequence_appends_max)
         events = size = 0
         while self and len(batch) < most:
+            if looked_up and self[0].to_look_up:
+                break
             append = self[0].append
             if batch and (
                 size + append.size_bytes > limits.sequence_bytes_max

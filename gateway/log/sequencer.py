@@ -19,8 +19,9 @@ from gateway.events import Append, Conflict, NotCommitted, Outcome
 from gateway.log.calls import CallHead, sequence_call
 from gateway.log.direct import Direct
 from gateway.log.entries import Placed
-from gateway.log.identities import ClaimedByAnother, Claims, Original, look_up
+from gateway.log.identities import ClaimedByAnother, Original
 from gateway.log.limits import Limits
+from gateway.log.look_ups import Claimed, LookUps
 from gateway.log.pacing import Crowd, Pace
 from gateway.log.partition import Partition
 from gateway.log.pending import Outstanding, Pending, Queue, Waiter
@@ -77,6 +78,8 @@ class Sequencer:
         self._direct = Direct(partition, postgres, commits, self._verdicts, self.requeue, telemetry)
         self._retry_s = _RETRY_FIRST_S
         self._pace = Pace(self._queue, commits, crowd)
+        metrics = telemetry.metrics
+        self.look_ups = LookUps(partition, postgres, limits, metrics, self._claimed, looked=self.wake)
 
     # -- what the rest of the gateway calls
 
@@ -104,6 +107,8 @@ class Sequencer:
             pending.span = self._tracing.current()
         self._queue.put(pending)
         self.outstanding.append(pending)
+        if append.chosen:
+            self.look_ups.ask(pending)
         if not self._work.is_set():
             self._work.set()
 
@@ -112,6 +117,9 @@ class Sequencer:
         back = [pending for pending in pendings if not pending.done]
         if back:
             self._queue.put_back(back)
+            for pending in back:
+                if pending.to_look_up:
+                    self.look_ups.ask(pending)
             self._work.set()
 
     @property
@@ -142,7 +150,7 @@ class Sequencer:
             if not self._partition.open:
                 continue
             most = self._pace.largest if self._partition.direct else self._pace.most
-            batch = self._queue.take(most, self._limits)
+            batch = self._queue.take(most, self._limits, looked_up=not self._partition.direct)
             self._pace.calling = len(batch)
             if self._partition.direct:
                 if not await self._direct.append(batch):
@@ -154,7 +162,7 @@ class Sequencer:
         """A wake-up that comes while there is work is not lost: it brings one look more. What a call without
         appends would tell or ask waits a moment for appends to carry it: just after a commit those who were
         answered are on their way with their next ones, which would have to wait for such a call."""
-        while not self._queue:
+        while not self._ready:
             timer = None
             if self._partition.open and self._partition.curious:
                 lag_s = _BUSY_WATERMARK_LAG_S if self._commits.appends else _WATERMARK_LAG_S
@@ -166,6 +174,11 @@ class Sequencer:
             if self._waited or not self._partition.open:
                 break
         self._waited = False
+
+    @property
+    def _ready(self) -> bool:
+        """Whether anything in the queue may be sequenced now."""
+        return bool(self._queue) and (self._partition.direct or not self._queue[0].to_look_up)
 
     def _wait_no_longer(self) -> None:
         self._waited = True
@@ -190,6 +203,7 @@ class Sequencer:
             self._partition.halted = None
             logger.warning("partition_resumed", extra={"partition": self._partition.number})
         self._retry_s = _RETRY_FIRST_S
+        self.look_ups.ask_anew(self._queue)
         return True
 
     def _halt(self, why: str) -> None:
@@ -212,49 +226,20 @@ class Sequencer:
 
     async def _sequence(self, batch: list[Pending]) -> None:
         partition = self._partition
-        looked_up = partition.committed_seq
-        asked = [pending for pending in batch if pending.append.chosen or pending.again]
-        if asked:
-            self._telemetry.metrics.identity_lookups.inc(len(asked))
-            try:
-                claims = await look_up(
-                    self._postgres,
-                    partition.number,
-                    [pending.append.retry for pending in asked],
-                    [(each.append.stream.tenant, each.append.append_id) for each in asked if each.again],
-                )
-            except PostgresTrouble:
-                self.requeue(batch)
-                await self._back_off()
-                return
-            if claims.epoch != partition.epoch:
-                partition.open = False
-                self.requeue(batch)
-                return
-            looked_up = claims.seq
-            batch = self._unclaimed(batch, asked, claims)
-        # What its deadline answered meanwhile must not be sequenced: it was told that it never will be.
-        batch = [pending for pending in batch if not pending.done]
         told = partition.committed_seq
-        reply = await self._call(batch, looked_up)
+        looks = [pending.looked_up for pending in batch if pending.looked_up is not None]
+        reply = await self._call(batch, looked_up=min(looks, default=told))
         if reply is not None:
             await self._settle(batch, reply)
             if partition.watermark < told:
                 # This Redis' chain is not the one that Postgres committed.
                 partition.open = False
 
-    def _unclaimed(self, batch: list[Pending], asked: list[Pending], claims: Claims) -> list[Pending]:
-        """Answers what is committed already and returns the rest."""
-        settled = set()
-        for pending in asked:
-            verdict = claims.judge(pending.append)
-            if verdict is None:
-                # Not there in the epoch that it would be sequenced in now: an earlier call that carried it
-                # ended with its epoch, or will find the identity taken.
-                continue
-            settled.add(pending)
+    def _claimed(self, claimed: list[Claimed]) -> None:
+        """These are committed already, or never will be."""
+        self._queue.drop({pending for pending, _ in claimed})
+        for pending, verdict in claimed:
             self._verdicts.answer(pending, verdict)
-        return [pending for pending in batch if pending not in settled] if settled else batch
 
     async def _call(self, batch: Sequence[Pending], looked_up: int) -> list[Any] | None:
         """The script's reply, or None when there is none: then the batch is back in the queue."""
@@ -310,8 +295,7 @@ class Sequencer:
     def _distrust(self, batch: Sequence[Pending]) -> None:
         self._partition.open = False
         for pending in batch:
-            pending.again = True
-            pending.hint = ""
+            pending.anew()
         self.requeue(batch)
 
     async def _settle(self, batch: list[Pending], reply: list[Any]) -> None:
@@ -353,6 +337,7 @@ class Sequencer:
                     back.append(pending)
                 case b"S":
                     pending.again = True
+                    pending.looked_up = None
                     back.append(pending)
                 case _:
                     self._telemetry.metrics.busy_appends.inc()

@@ -86,7 +86,7 @@ class Verdicts:
                 pending.resolve(msgspec.structs.replace(found, replayed=not own))
 
     def _decide_anew(self, pending: Pending) -> None:
-        pending.again = True
+        pending.anew()
         self._again((pending,))
 
     def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:

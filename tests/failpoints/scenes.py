@@ -216,7 +216,7 @@ async def connections_that_break(stage: Stage) -> None:
 @_scene
 async def no_postgres_for_a_look_up(stage: Stage) -> None:
     await _go_known(stage)
-    await _waits_for(stage, stage.postgres_link, stage.operation(), "Sequencer._sequence", "self._back_off()")
+    await _waits_for(stage, stage.postgres_link, stage.operation(), "LookUps.run", "asyncio.sleep(_RETRY_S)")
 
 
 @_scene

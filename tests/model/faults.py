@@ -23,16 +23,8 @@ def steps(w: World, s: State) -> Iterator[State]:
             if NEW < pending.stage < ANSWERED:
                 w.step = ("FAULT the deadline of append {} passes", i)
                 d = Draft(s, faults=1)
-                _expire(w, d, i)
+                outcomes.expire(w, d, i)
                 yield d.state()
-
-
-def _expire(w: World, d: Draft, i: int) -> None:
-    outcomes.expire(w, d, i)
-    for g, gateway in enumerate(d.gateways):
-        if gateway.phase and gateway.phase[0] == "call" and i in gateway.phase[2]:
-            rest = tuple([each for each in gateway.phase[2] if each != i])
-            d.gateway(g, phase=("call", gateway.phase[1], rest) if rest else ())
 
 
 def _replicate(w: World, s: State, n: int, node: Node) -> Iterator[State]:
@@ -126,11 +118,12 @@ def _die(w: World, s: State, g: int) -> Iterator[State]:
         d = _dead(w, s, g)
         d.send("commit", *gateway.runs[0])
         yield d.state()
-    batch = gateway.phase[2] if gateway.phase and gateway.phase[0] == "call" else ()
+    batch: tuple[int, ...] = ()
     if not gateway.phase and gateway.open:
-        batch = tuple([i for i in w.of_gateway[g] if s.pendings[i].stage == QUEUED and not _asks(w, s, i)])
+        waiting = [i for i in w.of_gateway[g] if s.pendings[i].stage == QUEUED]
+        batch = tuple([i for i in waiting if not sequencing.to_look_up(w, s, i)])
     if batch:
-        looked_up = gateway.phase[1] if gateway.phase else w.histories.seq[s.history]
+        looked_up = sequencing.looked_up(w, s, batch)
         for n, node in enumerate(s.nodes):
             if node.master and node.data is not None:
                 w.step = (
@@ -145,14 +138,10 @@ def _die(w: World, s: State, g: int) -> Iterator[State]:
                 yield d.state()
 
 
-def _asks(w: World, s: State, i: int) -> bool:
-    return bool(w.chosen[i]) or s.pendings[i].again
-
-
 def _dead(w: World, s: State, g: int) -> Draft:
     d = Draft(s, faults=1)
     d.gateway(g, alive=False, open=False, direct=False, phase=(), runs=(), stuck=False, confirmed=0, epoch=0)
     for i in w.of_gateway[g]:
         if d.pendings[i].stage < ANSWERED:
-            d.pending(i, stage=ANSWERED, doubt=False, again=False, extra=(), floor=0)
+            d.pending(i, stage=ANSWERED, doubt=False, again=False, extra=(), floor=0, looked_up=-1)
     return d

@@ -119,7 +119,7 @@ def _end(d: Draft, append: int, stage: int) -> None:
 
 def wait(w: World, d: Draft, append: int, kind: str, basis: int, value: int) -> None:
     """Answers once everything up to the basis is confirmed: at once, where it is."""
-    d.pending(append, stage=WAITING, extra=(kind, basis, value))
+    d.pending(append, stage=WAITING, extra=(kind, basis, value), looked_up=-1)
     confirmed = d.gateways[w.appends[append].gateway].confirmed
     at_once = not {"C": w.rules.conflict_waits, "D": w.rules.replay_waits}.get(kind, True)
     if at_once or _awaited(w, kind, basis, value) <= confirmed:
@@ -198,4 +198,7 @@ def adopt(w: World, d: Draft, g: int, epoch: int, history: int, *, direct: bool 
         d.gateway(g, epoch=epoch, confirmed=0)
         decide_anew(w, d, g)
     d.gateway(g, open=True, direct=direct, phase=())
+    if w.rules.look_anew:
+        for i in w.of_gateway[g]:
+            d.pending(i, looked_up=-1)
     confirm(w, d, g, w.histories.seq[history])

@@ -46,6 +46,7 @@ class Rules:
     call_numbers: bool = True  # calls of one gateway run in order or not at all
     look_again: bool = True  # 'S': identities were forgotten since they were looked up
     relook: bool = True  # what is sequenced anew is looked up anew
+    look_anew: bool = True  # so is what waits while Redis is verified
     evicts: str = "committed"  # | anything: also a stream that is not all committed
     evicted: bool = True  # a hint of a stream's head dies when something later was evicted
     hint_epoch: bool = True  # and with the epoch

@@ -1,30 +1,33 @@
-"""Steps of a gateway's sequencer: look identities up, call the script, take its answers."""
+"""Steps of a gateway's sequencer: look identities up, call the script, take its answers. The first has a task
+of its own (look_ups.py), so anything may come between it and the second."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 from tests.model import outcomes, script
 from tests.model.script import Item, Reply
-from tests.model.state import HELD, NEW, QUEUED, RUNNING, Data, Node, State
+from tests.model.state import NEW, QUEUED, RUNNING, Data, Node, State
 from tests.model.world import Draft, World
 
 
 def steps(w: World, s: State, g: int) -> Iterator[State]:
     yield from _submissions(w, s, g)
     gateway = s.gateways[g]
-    if gateway.phase and gateway.phase[0] == "call":
-        yield from _calls(w, s, g, *gateway.phase[1:])
-    elif gateway.phase == ("cold",):
+    if gateway.phase == ("cold",):
         yield from _look_at_heads(w, s, g)
     elif gateway.direct:
         return
-    elif not gateway.phase and gateway.open and len(gateway.runs) < 2:
+    elif not gateway.phase and gateway.open:
         queue = [i for i in w.of_gateway[g] if s.pendings[i].stage == QUEUED]
-        for most in range(1, len(queue) + 1):
-            yield from _take(w, s, g, tuple(queue[:most]))
-        yield from _empty_calls(w, s, g)
+        yield from _look_ups(w, s, g, [i for i in queue if to_look_up(w, s, i)])
+        if len(gateway.runs) < 2:
+            ready = tuple(itertools.takewhile(lambda i: not to_look_up(w, s, i), queue))
+            for most in range(1, len(ready) + 1):
+                yield from _calls(w, s, g, ready[:most])
+            yield from _empty_calls(w, s, g)
 
 
 def _submissions(w: World, s: State, g: int) -> Iterator[State]:
@@ -39,29 +42,40 @@ def _submissions(w: World, s: State, g: int) -> Iterator[State]:
         yield d.state()
 
 
-def _take(w: World, s: State, g: int, batch: tuple[int, ...]) -> Iterator[State]:
+def to_look_up(w: World, s: State, i: int) -> bool:
     """What was chosen by a client, or sent before, is looked up in Postgres first."""
-    asked = [i for i in batch if w.chosen[i] or (w.rules.relook and s.pendings[i].again)]
-    if not asked:
-        yield from _calls(w, s, g, w.histories.seq[s.history], batch)
-        return
-    w.step = ("gateway {} looks up appends {}: Postgres is in epoch {} at seq {}", g, tuple(asked), s.epoch,
-              w.histories.seq[s.history])  # fmt: skip
-    d = Draft(s)
-    if s.epoch != s.gateways[g].epoch:
+    pending = s.pendings[i]
+    return pending.looked_up < 0 and (bool(w.chosen[i]) or (w.rules.relook and pending.again))
+
+
+def _look_ups(w: World, s: State, g: int, waiting: list[int]) -> Iterator[State]:
+    if waiting and s.epoch != s.gateways[g].epoch:
+        w.step = ("gateway {} finds at a look-up that Postgres is in epoch {}", g, s.epoch)
+        d = Draft(s)
         d.gateway(g, open=False)
-    else:
-        for i in batch:
-            d.pending(i, stage=HELD)
+        yield d.state()
+        return
+    seq = w.histories.seq[s.history]
+    for most in range(1, len(waiting) + 1):
+        asked = tuple(waiting[:most])
+        w.step = ("gateway {} looks up appends {}: Postgres is in epoch {} at seq {}", g, asked, s.epoch, seq)
+        d = Draft(s)
         for i in asked:
             outcomes.judge(w, d, i)
-        rest = tuple([i for i in batch if d.pendings[i].stage == HELD])
-        d.gateway(g, phase=("call", w.histories.seq[s.history], rest) if rest else ())
-    yield d.state()
+            if d.pendings[i].stage == QUEUED:
+                d.pending(i, looked_up=seq)
+        yield d.state()
 
 
-def _calls(w: World, s: State, g: int, looked_up: int, batch: tuple[int, ...]) -> Iterator[State]:
+def looked_up(w: World, s: State, batch: tuple[int, ...]) -> int:
+    """What a call of these carries."""
+    looks = [s.pendings[i].looked_up for i in batch if s.pendings[i].looked_up >= 0]
+    return min(looks, default=w.histories.seq[s.history])
+
+
+def _calls(w: World, s: State, g: int, batch: tuple[int, ...]) -> Iterator[State]:
     """The call reaches whichever master the gateway's connection leads to."""
+    looked = looked_up(w, s, batch)
     gateway = s.gateways[g]
     for n, node in enumerate(s.nodes):
         if not node.master:
@@ -75,14 +89,14 @@ def _calls(w: World, s: State, g: int, looked_up: int, batch: tuple[int, ...]) -
             continue
         items = hinted(w, s, batch, data)
         for known in _known(w, s, node):
-            reply = script.sequence(w, data, looked_up, known, items)
+            reply = script.sequence(w, data, looked, known, items)
             yield from _answered(w, s, g, n, batch, known, reply)
         if w.may(s, "tear"):
-            yield from _torn(w, s, g, n, batch, script.sequence(w, data, looked_up, None, items))
+            yield from _torn(w, s, g, n, batch, script.sequence(w, data, looked, None, items))
         if w.may(s, "delay call"):
             w.step = ("FAULT gateway {} calls Redis {} with appends {}: under way, unanswered", g, n, batch)
             d = Draft(s, faults=1)
-            delay(d, g, n, gateway.epoch, looked_up, items)
+            delay(d, g, n, gateway.epoch, looked, items)
             _distrust(d, g, batch, doubt=True)
             yield d.state()
 
@@ -171,7 +185,7 @@ def _settle(w: World, d: Draft, g: int, batch: tuple[int, ...], reply: Reply) ->
     places = dict(histories.run(reply.before, reply.data.h))
     for i, answer in zip(batch, reply.answers, strict=True):
         if answer == ("V",):
-            d.pending(i, stage=RUNNING, doubt=True, again=True, extra=())
+            d.pending(i, stage=RUNNING, doubt=True, again=True, extra=(), looked_up=-1)
             if w.rules.acknowledge == "sequenced":
                 outcomes.acknowledge(w, d, i, places[i])
         else:

@@ -52,13 +52,15 @@ class Gateway(NamedTuple):
 class Pending(NamedTuple):
     """`extra` is the hint of a queued append, (epoch, seq as of which, head), the first two alone
     until Postgres was asked; or what a waiting one will be
-    answered, (kind, basis, value); `floor` the seq acknowledged to anyone before it was sent."""
+    answered, (kind, basis, value); `floor` the seq acknowledged to anyone before it was sent; `looked_up` the
+    seq at which Postgres did not know its identities, -1 before it was asked."""
 
     stage: int
     doubt: bool
     again: bool
     extra: tuple[Any, ...]
     floor: int
+    looked_up: int = -1
 
 
 class State(NamedTuple):

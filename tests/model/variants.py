@@ -98,6 +98,10 @@ UNSAFE = {
         Scenario(appends=(_ONE, _TWO), faults=("wipe", "lose reply"), budget=2, rules=Rules(relook=False)),
         "append 0 is there beside append 0 of the same identity",
     ),
+    "a look-up of an epoch that has ended": Variant(
+        Scenario(appends=(_KEYED, _RETRY), faults=("wipe",), budget=1, rules=Rules(look_anew=False)),
+        "append 1 is there beside append 0 of the same identity",
+    ),
     "an eviction that no hint takes note of": Variant(
         Scenario(appends=(_ONE, _TWO), cold=True, faults=("evict",), budget=1, rules=Rules(evicted=False)),
         "stands at version 1 of a stream that has 1 events",

@@ -106,6 +106,9 @@ class Draft:
         self.pendings[i] = self.pendings[i]._replace(**changes)
 
     def requeue(self, i: int, **changes: Any) -> None:
+        """With `again`, nothing holds that was looked up before."""
+        if changes.get("again"):
+            changes["looked_up"] = -1
         self.pendings[i] = self.pendings[i]._replace(stage=QUEUED, **changes)
 
     def send(self, *message: Any) -> None:
