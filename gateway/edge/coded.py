@@ -7,15 +7,14 @@ them, what one alone is sent for it alone, beside the loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from gateway.edge.follow import Headers, weighed
 from gateway.relay.gzipped import HEAD, Sent, deflated
 from gateway.relay.live import Chunk
-from gateway.relay.outbox import Entry
 
-Make = Callable[[Sequence[Entry]], bytes]
-"""The messages of some events."""
+Messages = Chunk[bytes]
+"""Each is what one event is sent as."""
 
 # What nobody else may have compressed: each costs the loop 10 µs.
 _CHUNKS_AT_ONCE = 8
@@ -38,18 +37,15 @@ class Plain:
     headers: Headers = ((b"vary", b"Accept-Encoding"),)
     head = b""
 
-    def __init__(self, make: Make) -> None:
-        self.make = make
-
-    def one(self, chunk: Chunk) -> bytes:
+    def one(self, chunk: Messages) -> bytes:
         """What the chunk is to be sent as. Once it was, `sent` is to be called."""
-        return chunk.form(self.make)
+        return chunk.whole()
 
-    def sent(self, chunk: Chunk) -> None: ...
+    def sent(self, chunk: Messages) -> None: ...
 
-    async def several(self, chunks: Sequence[Chunk]) -> bytes:
+    async def several(self, chunks: Sequence[Messages]) -> bytes:
         """What will be sent next for these."""
-        return b"".join([chunk.form(self.make) for chunk in chunks])
+        return b"".join([chunk.whole() for chunk in chunks])
 
     async def alone(self, messages: bytes) -> bytes:
         """What will be sent next for messages to this connection alone."""
@@ -63,17 +59,16 @@ class Gzip(Plain):
     headers = (*Plain.headers, (b"content-encoding", b"gzip"))
     head = HEAD
 
-    def __init__(self, make: Make) -> None:
-        super().__init__(make)
+    def __init__(self) -> None:
         self._sent = Sent()
 
-    def one(self, chunk: Chunk) -> bytes:
-        return chunk.gzipped(self.make).sent
+    def one(self, chunk: Messages) -> bytes:
+        return chunk.gzipped().sent
 
-    def sent(self, chunk: Chunk) -> None:
-        self._sent.follow(chunk.gzipped(self.make))
+    def sent(self, chunk: Messages) -> None:
+        self._sent.follow(chunk.gzipped())
 
-    async def several(self, chunks: Sequence[Chunk]) -> bytes:
+    async def several(self, chunks: Sequence[Messages]) -> bytes:
         if len(chunks) > _CHUNKS_AT_ONCE:
             return await self.alone(await super().several(chunks))
         for chunk in chunks:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from gateway.catalog.model import Principal
 from gateway.config import Config
@@ -123,7 +122,7 @@ class Feed:
             return page
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
-        with self._live.following(asked.wanted) as following:
+        with self._live.following(asked.wanted, _as_it_is) as following:
             gone = loop.create_task(until_gone(receive, following.wake))
             try:
                 while not (gone.done() or self._live.stopping.is_set()):
@@ -152,12 +151,11 @@ class Feed:
     async def _sse(self, asked: Asked, coding: type[Plain], receive: Receive, send: Send) -> None:
         """What lies behind the position and then whatever is committed, until one side goes."""
         page = await self._stream_page(asked.wanted, asked.after, _UNBOUNDED)
-        with self._live.following(asked.wanted) as following:
+        with self._live.following(asked.wanted, _message) as following:
             gone = asyncio.get_running_loop().create_task(until_gone(receive, following.wake))
             try:
                 await start_stream(send, SSE, coding.headers)
-                coded = coding(partial(_messages, page.p))
-                await self._follow(asked.wanted, page, following, gone, coded, send)
+                await self._follow(asked.wanted, page, following, gone, coding(), send)
             finally:
                 gone.cancel()
 
@@ -165,7 +163,7 @@ class Feed:
         self,
         wanted: Filter,
         page: Page,
-        following: Following,
+        following: Following[bytes],
         gone: asyncio.Task[None],
         coded: Plain,
         send: Send,
@@ -173,9 +171,9 @@ class Feed:
         """Pages from Postgres while behind, then what the live channel has."""
         loop, send_now = asyncio.get_running_loop(), await at_once(send)
         p, place, sent_at = page.p, page.position.at(page.p), loop.time()
-        body = coded.head + await coded.alone(coded.make(page.entries))
+        body = coded.head + await coded.alone(_messages(page))
 
-        def hand(chunk: Chunk) -> bool:
+        def hand(chunk: Chunk[bytes]) -> bool:
             nonlocal sent_at
             sent = send_now(coded.one(chunk))
             if sent:
@@ -193,7 +191,7 @@ class Feed:
                     page = await self._stream_page(wanted, START.moved(p, place), _UNBOUNDED)
                 except Refused:
                     break  # the client resumes where it was, or is told then what is in the way
-                body, place = await coded.alone(coded.make(page.entries)), page.position.at(p)
+                body, place = await coded.alone(_messages(page)), page.position.at(p)
                 if page.caught_up and not body:
                     await following.wait(_UNCOVERED_S)
                 continue
@@ -284,14 +282,19 @@ def _nothing() -> None:
     """What wakes nobody."""
 
 
-def _messages(p: int, entries: Sequence[Entry]) -> bytes:
-    """As server-sent events, `id:` being the position."""
-    parts: list[bytes] = []
-    for each in entries:
-        position = encode_alone(p, each.place)
-        event = in_one_line(render.fed_json(each.recorded, position))
-        parts += (b"id: ", position.encode(), b"\ndata: ", event, b"\n\n")
-    return b"".join(parts)
+def _messages(page: Page) -> bytes:
+    return b"".join([_message(page.p, each) for each in page.entries])
+
+
+def _message(p: int, entry: Entry) -> bytes:
+    """As a server-sent event, `id:` being the position."""
+    position = encode_alone(p, entry.place)
+    event = in_one_line(render.fed_json(entry.recorded, position))
+    return b"id: %b\ndata: %b\n\n" % (position.encode(), event)
+
+
+def _as_it_is(_p: int, entry: Entry) -> Entry:
+    return entry
 
 
 def _still_here(p: int, place: Place) -> bytes:
@@ -300,9 +303,9 @@ def _still_here(p: int, place: Place) -> bytes:
     return b": still here\nid: %b\n\n" % encode(START.moved(p, place)).encode()
 
 
-def _page_of(chunks: Sequence[Chunk], before: Page, limit: int) -> Page:
+def _page_of(chunks: Sequence[Chunk[Entry]], before: Page, limit: int) -> Page:
     """The page that follows one, of what was committed meanwhile."""
-    entries = tuple([entry for chunk in chunks for entry in chunk.entries])
+    entries = tuple([entry for chunk in chunks for entry in chunk.items])
     if len(entries) > limit:
         entries = entries[:limit]
         return Page(before.p, entries, before.position.moved(before.p, entries[-1].place), False)

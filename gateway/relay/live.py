@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from time import perf_counter
+from typing import Any, Generic, TypeVar
 
 from gateway.events import Recorded
 from gateway.log.announcements import Announcements
@@ -36,12 +40,14 @@ _ROUND_MOST_S = 0.25
 # appends, the gateway has all it can do, and 100 are told within about 100 ms.
 _CROWD = 16
 _ROUND_A_FOLLOWER_OF_A_CROWD_S = 0.0009
-# Then whoever appends has a turn: a write to a follower takes about as long as half an append.
-_TOLD_AT_ONCE = 8
+# Then whoever appends has a turn. More turns cost more than they give: after each, the processor's caches
+# hold other things.
+_TELLING_S = 0.002
 # What all channels together keep in memory, and each at least.
 _KEPT_BYTES = 64 * 1024 * 1024
 _KEPT_BYTES_LEAST = 128 * 1024
 _EVENT_OVERHEAD_BYTES = 500
+_MESSAGE_OVERHEAD_BYTES = 100
 # Appends that a tail takes over between two looks; with more, it reads them from Postgres instead.
 _PENDING_MAX = 5000
 _EVENTS_A_READ = 1000
@@ -54,37 +60,56 @@ def round_s(told: int, crowd: bool) -> float:
     return min(_ROUND_S + told * a_follower_s, _ROUND_MOST_S)
 
 
-class Chunk:
+T = TypeVar("T")
+"""What followers of a channel are sent of an event."""
+
+Form = Callable[[int, Entry], T]
+"""Makes it of an event of a partition."""
+
+
+class Chunk(Generic[T]):
     """Some events of a channel, in order; `end` is where whoever has them stands."""
 
-    __slots__ = ("_form", "_gzipped", "_run", "after_seq", "end", "entries", "size")
+    __slots__ = ("_gzipped", "_run", "_whole", "after_seq", "end", "items", "seqs", "size")
 
-    def __init__(self, after_seq: int, entries: Sequence[Entry], end: Place, run: Run | None = None) -> None:
+    def __init__(
+        self, after_seq: int, seqs: Sequence[int], items: Sequence[T], end: Place, run: Run | None = None
+    ) -> None:
         self.after_seq = after_seq
-        self.entries = entries
+        self.seqs = seqs
+        self.items = items
         self.end = end
-        self.size = sum(event_bytes(each) + _EVENT_OVERHEAD_BYTES for each in entries)
-        self._form: bytes | None = None
+        self.size = sum(map(_size, items))
+        self._whole: bytes | None = None
         self._run = run
         self._gzipped: Part | None = None
 
-    def form(self, make: Callable[[Sequence[Entry]], bytes]) -> bytes:
-        """The events as they are sent, made once for all followers: `make` is the same for each."""
-        if self._form is None:
-            self._form = make(self.entries)
-        return self._form
+    def whole(self: Chunk[bytes]) -> bytes:
+        """All of it as it is sent, put together once for all followers."""
+        if self._whole is None:
+            self._whole = b"".join(self.items)
+        return self._whole
 
-    def gzipped(self, make: Callable[[Sequence[Entry]], bytes]) -> Part:
+    def gzipped(self: Chunk[bytes]) -> Part:
         """The same, compressed once for all: of the channel's run."""
         if self._gzipped is None:
-            self._gzipped = (self._run or Run()).part(self.form(make))
+            self._gzipped = (self._run or Run()).part(self.whole())
         return self._gzipped
 
-    def behind(self, after: Place) -> Chunk:
+    def behind(self, after: Place) -> Chunk[T]:
         """What of it lies behind a place."""
         if after.seq <= self.after_seq:
             return self
-        return Chunk(after.seq, [each for each in self.entries if each.place.seq > after.seq], self.end)
+        first = bisect_right(self.seqs, after.seq)
+        return Chunk(after.seq, self.seqs[first:], self.items[first:], self.end)
+
+
+def _size(item: object) -> int:
+    """In memory, about: a message is kept once alone and once among the others of its chunk."""
+    if isinstance(item, bytes):
+        return 2 * len(item) + _MESSAGE_OVERHEAD_BYTES
+    assert isinstance(item, Entry)
+    return event_bytes(item) + _EVENT_OVERHEAD_BYTES
 
 
 class Batch:
@@ -112,25 +137,39 @@ def _kind(entry: Entry) -> tuple[bytes, str, str]:
     return stream.tenant, stream.aggregate_type, entry.recorded.event.type
 
 
-class Channel:
-    """The newest events that pass one filter, in chunks: all of them from behind `start` to `end`."""
+class Channel(Generic[T]):
+    """The newest events that pass one filter, in one form, in chunks: all of them from behind `start` to
+    `end`. What was committed behind that waits for the next chunk."""
 
-    def __init__(self, wanted: Filter, start: Place) -> None:
+    def __init__(self, wanted: Filter, form: Callable[[Entry], T], start: Place) -> None:
         self.wanted = wanted
+        self._form = form
         self.start_seq = start.seq
         self.end = start
-        self.chunks: deque[Chunk] = deque()
-        self.followers: set[Following] = set()
+        self.chunks: deque[Chunk[T]] = deque()
+        self.followers: set[Following[T]] = set()
         self._run = Run()
         self._size = 0
+        self._reached = start
+        self._seqs: list[int] = []
+        self._items: list[T] = []
 
-    def add(self, batch: Batch, end: Place, keep_bytes: int) -> Chunk | None:
-        """What passes of it, which is all that was committed up to `end`: followers are to be told."""
-        passing = batch.passing(self.wanted)
-        after_seq, self.end = self.end.seq, end
-        if not passing:
+    def add(self, batch: Batch, end: Place) -> None:
+        """What passes of it, which is all that was committed behind the last one up to `end`. Its form is
+        made here, a few events at a time, while they are in the processor's caches: those of a whole round
+        would keep whoever appends waiting."""
+        for each in batch.passing(self.wanted):
+            self._seqs.append(each.place.seq)
+            self._items.append(self._form(each))
+        self._reached = end
+
+    def close(self, keep_bytes: int) -> Chunk[T] | None:
+        """What was added, if anything was: followers are to be told."""
+        after_seq, self.end = self.end.seq, self._reached
+        if not self._items:
             return None
-        chunk = Chunk(after_seq, passing, end, self._run)
+        chunk = Chunk(after_seq, self._seqs, self._items, self.end, self._run)
+        self._seqs, self._items = [], []
         self.chunks.append(chunk)
         self._size += chunk.size
         while self._size > keep_bytes:
@@ -141,8 +180,9 @@ class Channel:
 
     def begin(self, start: Place) -> None:
         """Anew from here: what came before is not, or no more, all in this channel."""
-        self.start_seq, self.end = start.seq, start
+        self.start_seq, self.end, self._reached = start.seq, start, start
         self.chunks.clear()
+        self._seqs, self._items = [], []
         self._size = 0
         self.wake()
 
@@ -150,7 +190,7 @@ class Channel:
         for following in self.followers:
             following.wake()
 
-    def take(self, after: Place) -> tuple[list[Chunk], Place] | None:
+    def take(self, after: Place) -> tuple[list[Chunk[T]], Place] | None:
         """What lies behind a place, and where that leads; None where some of it is not here any more."""
         if after.seq < self.start_seq:
             return None
@@ -165,30 +205,30 @@ class Channel:
         return taken, self.end
 
 
-Hand = Callable[[Chunk], bool]
+Hand = Callable[[Chunk[T]], bool]
 """Sends what is in a chunk if that can be done at once, and says whether it was."""
 
 
-class Following:
+class Following(Generic[T]):
     """One follower of a channel. While it has all that there is and its connection takes what is new at once,
     that is handed to it: no task is woken."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel[T]) -> None:
         self._channel = channel
         self._follower = Follower()
-        self._hand: Hand | None = None
+        self._hand: Hand[T] | None = None
         self._place = channel.end
         self.take = channel.take
         self.wait = self._follower.wait
 
-    def __enter__(self) -> Following:
+    def __enter__(self) -> Following[T]:
         self._channel.followers.add(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._channel.followers.discard(self)
 
-    async def handed(self, place: Place, hand: Hand, timeout_s: float) -> Place:
+    async def handed(self, place: Place, hand: Hand[T], timeout_s: float) -> Place:
         """Hands over what comes behind `place`, where `take` has just found nothing, until the time is up,
         `hand` does not take it, or `wake` is called; returns how far that led."""
         self._place, self._hand = place, hand
@@ -198,7 +238,7 @@ class Following:
             self._hand = None
         return self._place
 
-    def tell(self, chunk: Chunk) -> None:
+    def tell(self, chunk: Chunk[T]) -> None:
         """Of what is new in the channel."""
         if self._hand is None:
             self._follower.wake()
@@ -235,15 +275,16 @@ class Live:
         return sum(tail.count for tail in self._tails.values())
 
     @contextmanager
-    def following(self, wanted: Filter) -> Iterator[Following]:
-        """A follower of the events that pass, told of each commit from now on."""
+    def following(self, wanted: Filter, form: Form[T]) -> Iterator[Following[T]]:
+        """A follower of the events that pass, told of each commit from now on. Those of one form, which is
+        then the same function, share what is made."""
         p = self._outbox.partition(wanted.tenant)
         tail = self._tails.get(p)
         if tail is None:
             tail = self._tails[p] = _Tail(p, self._outbox, self._keep_bytes)
             tail.start(self._followers, self._announcements, self.stopping)
         try:
-            with tail.following(wanted) as following:
+            with tail.following(wanted, form) as following:
                 yield following
         finally:
             if not tail.channels and self._tails.get(p) is tail:
@@ -260,13 +301,17 @@ class _Tail:
 
     def __init__(self, p: int, outbox: Outbox, keep_bytes: Callable[[], int]) -> None:
         self._p = p
+        self._loop = asyncio.get_running_loop()
         self._outbox = outbox
         self._keep_bytes = keep_bytes
-        self.channels: dict[Filter, Channel] = {}
+        self.channels: dict[tuple[Filter, Form[Any]], Channel[Any]] = {}
         self._end: Place | None = None
         self._pending: deque[Placed] = deque()
-        self._commits = 0  # that brought what is pending
-        self._crowd = False
+        self._gathers = False  # it is about to
+        self._reads = False  # what others committed, or where the partition ends
+        # Of this round.
+        self._commits = 0
+        self._appends = 0
         self._look = asyncio.Event()
         self._elsewhere = True  # something may have been committed that was not handed over here
         self._ends = ExitStack()
@@ -281,9 +326,8 @@ class _Tail:
     def start(self, followers: Followers, announcements: Announcements, stopping: asyncio.Event) -> None:
         self._ends.enter_context(followers.tapped(self._p, self._committed_here))
         self._ends.enter_context(announcements.hearing(self._committed_elsewhere))
-        loop = asyncio.get_running_loop()
         for work in (self._run(), self._let_go(stopping)):
-            self._ends.callback(loop.create_task(work).cancel)
+            self._ends.callback(self._loop.create_task(work).cancel)
 
     def stop(self) -> None:
         self._stopped = True  # a wait in asyncpg may swallow the cancellation, before Python 3.12
@@ -295,28 +339,39 @@ class _Tail:
             channel.wake()
 
     @contextmanager
-    def following(self, wanted: Filter) -> Iterator[Following]:
-        channel = self.channels.get(wanted)
+    def following(self, wanted: Filter, form: Form[T]) -> Iterator[Following[T]]:
+        channel = self.channels.get((wanted, form))
         if channel is None:
             # Until the tail has found where the partition ends, nobody's place is covered.
-            channel = self.channels[wanted] = Channel(wanted, self._end or _NOWHERE)
+            channel = Channel(wanted, partial(form, self._p), self._end or _NOWHERE)
+            self.channels[wanted, form] = channel
         try:
             with Following(channel) as following:
                 yield following
         finally:
             if not channel.followers:
-                self.channels.pop(wanted, None)
+                self.channels.pop((wanted, form), None)
 
     # -- who tells of commits
 
     def _committed_here(self, placed: Sequence[Placed]) -> None:
         self._commits += 1
+        self._appends += len(placed)
         if len(self._pending) < _PENDING_MAX:
             self._pending.extend(placed)
         else:
             self._pending.clear()
             self._elsewhere = True
+        if not self._gathers:
+            self._gathers = True
+            self._loop.call_soon(self._gather_soon)
         self._look.set()
+
+    def _gather_soon(self) -> None:
+        """What was committed, while it is fresh, but behind the answers to those who appended it."""
+        self._gathers = False
+        if self._end is not None and not self._reads and not self._stopped:
+            self._gather(self._end)
 
     def _committed_elsewhere(self, p: int | None) -> None:
         if p is None or p == self._p:
@@ -326,9 +381,10 @@ class _Tail:
     # -- the loop
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         while not self._stopped:
-            begun = loop.time()
+            begun = self._loop.time()
+            crowd = self._appends > _CROWD * self._commits
+            self._appends = self._commits = 0
             try:
                 told = await self._take()
             except (PostgresTrouble, LostPlace) as trouble:
@@ -337,7 +393,7 @@ class _Tail:
                     self._begin_anew()
                 await asyncio.sleep(_AGAIN_S)
                 continue
-            await asyncio.sleep(begun + round_s(told, self._crowd) - loop.time())
+            await asyncio.sleep(begun + round_s(told, crowd) - self._loop.time())
             if not self._look.is_set():
                 await self._next_look()
             self._look.clear()
@@ -357,29 +413,33 @@ class _Tail:
 
     async def _take(self) -> int:
         """Hands on what was committed since; returns how many followers were told."""
-        end = self._end
-        if end is None:
-            end = self._end = await self._outbox.end_of(self._p)
+        if self._end is None:
+            end = await self._outbox.end_of(self._p)
+            self._end = end
             for channel in self.channels.values():
                 channel.begin(end)
-        told = await self._deliver(*self._committed(end))
+        self._gather(self._end)
+        told = await self._tell()
         if not self._elsewhere:
             return told
         self._elsewhere = False
-        while True:
-            assert self._end is not None
-            tenants = self._tenants()
-            read = await self._outbox.stretch_of(self._p, tenants, self._end, _EVENTS_A_READ)
-            told += await self._deliver(read.entries, tenants, read.reached)
-            if read.caught_up:
-                return told
+        self._reads = True
+        try:
+            while True:
+                tenants = self._tenants()
+                read = await self._outbox.stretch_of(self._p, tenants, self._end, _EVENTS_A_READ)
+                self._add(read.entries, tenants, read.reached)
+                told += await self._tell()
+                if read.caught_up:
+                    return told
+        finally:
+            self._reads = False
 
-    def _committed(self, end: Place) -> tuple[Sequence[Entry], Collection[bytes], Place]:
-        """What this gateway committed, as far as it continues where the tail stands; of which tenants; and
-        where it ends."""
+    def _gather(self, end: Place) -> None:
+        """What this gateway committed, as far as it continues where the tail stands."""
+        if not self._pending:
+            return
         pending, self._pending = self._pending, deque()
-        commits, self._commits = self._commits, 0
-        self._crowd = len(pending) > _CROWD * commits
         tenants = self._tenants()
         entries: list[Entry] = []
         for placed in pending:
@@ -392,27 +452,38 @@ class _Tail:
             end = placed_entries[-1].place
             if placed.stream.tenant in tenants:
                 entries += placed_entries
-        return entries, tenants, end
+        self._add(entries, tenants, end)
 
     def _tenants(self) -> set[bytes]:
         return {channel.wanted.tenant for channel in self.channels.values()}
 
-    async def _deliver(self, entries: Sequence[Entry], tenants: Collection[bytes], end: Place) -> int:
-        """To every channel what is committed up to `end`; `entries` hold all of these tenants. Returns how
-        many followers were told."""
+    def _add(self, entries: Sequence[Entry], tenants: Collection[bytes], end: Place) -> None:
+        """To every channel what is committed up to `end`; `entries` hold all of these tenants."""
         self._end = end
-        batch, keep_bytes, told = Batch(entries), self._keep_bytes(), 0
-        new: list[tuple[Following, Chunk]] = []
+        batch = Batch(entries)
         for channel in self.channels.values():
             if channel.wanted.tenant not in tenants:  # it came while Postgres was read for the others
                 channel.begin(end)
-            elif channel.end.seq < end.seq and (chunk := channel.add(batch, end, keep_bytes)):
+            elif channel.end.seq < end.seq:
+                try:
+                    channel.add(batch, end)
+                except Exception:  # a bug: who follows meets it too, reading Postgres, and has words for it
+                    channel.begin(end)
+
+    async def _tell(self) -> int:
+        """Everybody of what was added; returns how many followers were told."""
+        keep_bytes = self._keep_bytes()
+        new: list[tuple[Following[Any], Chunk[Any]]] = []
+        for channel in self.channels.values():
+            if chunk := channel.close(keep_bytes):
                 new += [(following, chunk) for following in channel.followers]
-        for told, (following, chunk) in enumerate(new, 1):
+        begun = perf_counter()
+        for following, chunk in new:
             following.tell(chunk)
-            if told % _TOLD_AT_ONCE == 0:
+            if perf_counter() - begun > _TELLING_S:
                 await asyncio.sleep(0)
-        return told
+                begun = perf_counter()
+        return len(new)
 
 
 _NOWHERE = Place(2**62, bytes(MARK_BYTES))

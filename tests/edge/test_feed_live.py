@@ -15,8 +15,10 @@ import httpx
 import pytest
 
 from gateway.config import Config
+from gateway.edge import feed
 from gateway.edge.cycle import Cycle
 from gateway.relay import live
+from gateway.relay.outbox import Entry
 from tests.edge.accounts import Account, open_account
 from tests.edge.calls import appended, batch, bulk, bulk_line, new_client, new_id, noted, refused, until
 from tests.edge.serving import Served, serving
@@ -197,7 +199,7 @@ async def test_whoever_keeps_up_is_handed_what_is_new_without_a_task(
     woken = 0
     handed = live.Following.handed
 
-    async def counted(self: live.Following, *arguments: Any) -> Any:
+    async def counted(self: live.Following[bytes], *arguments: Any) -> Any:
         nonlocal woken
         place = await handed(self, *arguments)
         woken += 1
@@ -266,6 +268,75 @@ async def test_a_fault_in_telling_one_follower_is_none_of_the_others(
             await appended(client, "order", "global", "was_noted", n)
             for each in (one, another):
                 assert (await anext(each)).event["data"] == n
+
+
+async def test_an_event_is_made_into_a_message_once_for_all_at_its_commit(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not by a follower, in the midst of a round."""
+    made: list[int] = []
+    telling = False
+
+    def counted(p: int, entry: Entry) -> bytes:
+        assert not telling
+        made.append(entry.place.seq)
+        return message(p, entry)
+
+    def told(self: live.Following[bytes], chunk: live.Chunk[bytes]) -> None:
+        nonlocal telling
+        telling = True
+        tell(self, chunk)
+        telling = False
+
+    message, tell = feed._message, live.Following.tell
+    monkeypatch.setattr(feed, "_message", counted)
+    monkeypatch.setattr(live.Following, "tell", told)
+    async with AsyncExitStack() as following:
+        streams = [
+            await following.enter_async_context(
+                followed(client, "?after=now", accept_encoding=("gzip", "identity")[n % 2])
+            )
+            for n in range(6)
+        ]
+        await until_followers(6)
+        for n in range(10):
+            await appended(client, "order", "global", "was_noted", n)
+            assert [(await anext(each)).event["data"] for each in streams] == [n] * 6
+    assert made[6:] == sorted(set(made[6:]))  # each may have found the first in Postgres
+    assert len(made) <= 10 + 6
+
+
+async def test_a_fault_in_making_a_message_sends_its_followers_to_postgres(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message, faults = feed._message, iter([RuntimeError("a bug")])
+
+    def failing(p: int, entry: Entry) -> bytes:
+        for fault in faults:
+            raise fault
+        return message(p, entry)
+
+    monkeypatch.setattr(live, "POLL_S", 1000.0)
+    async with followed(client) as one, followed(client) as another:
+        await appended(client, "order", "global", "was_noted", 0)
+        for each in (one, another):
+            assert (await anext(each)).event["data"] == 0
+    monkeypatch.setattr(feed, "_message", failing)
+    async with followed(client, "?after=now") as one, followed(client, "?after=now") as another:
+        await until_followers(2)
+        for n in range(1, 4):
+            await appended(client, "order", "global", "was_noted", n)
+            for each in (one, another):
+                assert (await anext(each)).event["data"] == n
+    assert next(faults, None) is None
+
+
+async def test_those_who_wait_and_those_who_follow_are_told_of_the_same(client: httpx.AsyncClient) -> None:
+    async with followed(client, "?after=now") as stream:
+        waiting = asyncio.create_task(fed(client, "?after=now&wait=8"))
+        await until_followers(2)
+        await appended(client, "order", "global", "was_noted", "both")
+        assert (await waiting)["events"] == [(await anext(stream)).event]
 
 
 async def test_whoever_has_gone_is_followed_no_more(client: httpx.AsyncClient) -> None:

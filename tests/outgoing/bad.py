@@ -42,7 +42,7 @@ def _edit(owner: object, name: str, old: str, new: str) -> None:
 def _hand_over_anything() -> None:
     from gateway.relay.live import _Tail
 
-    _edit(_Tail, "_hand_over", "if placed.first_seq != end.seq + 1:", "if placed.last_seq <= end.seq:")
+    _edit(_Tail, "_gather", "if placed.first_seq != end.seq + 1:", "if placed.last_seq <= end.seq:")
 
 
 def _position_past_the_page() -> None:

@@ -25,21 +25,33 @@ def place(seq: int) -> Place:
     return Place(seq, seq.to_bytes(4))
 
 
-def channel_of(rounds: int) -> Channel:
-    """Two events a round, behind seq 10; all of them are kept."""
-    channel = Channel(Filter(TENANT), place(10))
+def form(each: Entry) -> bytes:
+    return b"%d," % each.place.seq
+
+
+def new_channel() -> Channel[bytes]:
+    """Behind seq 10."""
+    return Channel(Filter(TENANT), form, place(10))
+
+
+def channel_of(rounds: int) -> Channel[bytes]:
+    """Two events a round; all of them are kept."""
+    channel = new_channel()
     for first in range(11, 11 + 2 * rounds, 2):
-        channel.add(Batch([entry(first), entry(first + 1)]), place(first + 1), 2**40)
+        channel.add(Batch([entry(first), entry(first + 1)]), place(first + 1))
+        channel.close(2**40)
     return channel
 
 
-def seqs(channel: Channel, after: int) -> list[int] | None:
+def seqs(channel: Channel[bytes], after: int) -> list[int] | None:
     taken = channel.take(place(after))
     if taken is None:
         return None
     chunks, end = taken
     assert end.seq == max(after, channel.end.seq)
-    return [each.place.seq for chunk in chunks for each in chunk.entries]
+    found = [seq for chunk in chunks for seq in chunk.seqs]
+    assert b"".join([chunk.whole() for chunk in chunks]) == b"".join([b"%d," % seq for seq in found])
+    return found
 
 
 def test_a_follower_takes_all_that_lies_behind_it_in_order() -> None:
@@ -49,6 +61,39 @@ def test_a_follower_takes_all_that_lies_behind_it_in_order() -> None:
         *(list(range(after + 1, 21)) for after in range(10, 21)),
         [],
     ]
+
+
+def test_what_was_added_is_there_once_its_chunk_is_closed() -> None:
+    channel = new_channel()
+    for first in (11, 13, 15):
+        channel.add(Batch([entry(first), entry(first + 1)]), place(first + 2))
+        assert seqs(channel, 10) == []
+    chunk = channel.close(2**40)
+    assert chunk is not None
+    assert chunk.whole() == b"11,12,13,14,15,16,"
+    assert (channel.end, chunk.end) == (place(17), place(17))
+    assert seqs(channel, 12) == [13, 14, 15, 16]
+    assert channel.close(2**40) is None
+
+
+def test_a_channel_that_begins_anew_forgets_what_was_added() -> None:
+    channel = new_channel()
+    channel.add(Batch([entry(11)]), place(11))
+    channel.begin(place(20))
+    assert channel.close(2**40) is None
+    channel.add(Batch([entry(21)]), place(21))
+    channel.close(2**40)
+    assert (seqs(channel, 10), seqs(channel, 20)) == (None, [21])
+
+
+def test_what_is_more_than_may_be_kept_goes_from_its_old_end() -> None:
+    channel = new_channel()
+    for seq in range(11, 41):
+        channel.add(Batch([entry(seq)]), place(seq))
+        channel.close(1000)
+    assert seqs(channel, 10) is None
+    assert seqs(channel, channel.start_seq) == list(range(channel.start_seq + 1, 41))
+    assert 11 < channel.start_seq < 40
 
 
 def test_what_a_round_takes_is_found_at_once_however_much_is_kept() -> None:
