@@ -70,10 +70,15 @@ class LookUps:
             asked = self._take()
             if not self._partition.in_redis:
                 continue  # all are asked for anew once Redis was verified
-            if asked and not await self._ask(asked):
-                self._waiting.extendleft(reversed(asked))
-                await asyncio.sleep(_RETRY_S)
+            told = False
+            try:
+                told = await self._ask(asked)
+            finally:
+                if not told:  # else they, and all who wait behind them, would wait for nothing
+                    self._waiting.extendleft(reversed(asked))
             self._looked()
+            if not told:
+                await asyncio.sleep(_RETRY_S)
 
     async def _gather(self) -> None:
         """Whoever comes just after a look waits for it and for another one: it takes along what each turn of
@@ -93,6 +98,8 @@ class LookUps:
 
     async def _ask(self, asked: list[Pending]) -> bool:
         """False where Postgres could not be asked."""
+        if not asked:
+            return True
         partition, verified = self._partition, self._verified
         self._metrics.identity_lookups.inc(len(asked))
         minted = [(each.append.stream.tenant, each.append.append_id) for each in asked if each.again]

@@ -162,7 +162,9 @@ async def test_followers_see_every_event_once_and_in_order(
 
     async def write(client: httpx.AsyncClient, n: int) -> None:
         for _ in range(rounds):
-            await client.post(f"/order/{new_id()}", json=batch(("was_noted", n), ("was_cleared", {"n": n})))
+            events = batch(("was_noted", n), ("was_cleared", {"n": n}))
+            response = await client.post(f"/order/{new_id()}", json=events)
+            assert response.status_code == 201, response.text
             await appended(client, "ticket", "ABC123XYZ", "was_opened", {"n": n})
 
     total = writers * rounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from gateway.events import Appended, NotCommitted
@@ -162,6 +163,22 @@ async def test_what_was_looked_up_before_redis_forgot_is_looked_up_again(
     assert outcome.event_ids == original.event_ids
     assert len(answered) >= 2
     assert type(await waits) is Appended
+    await check_invariants(place)
+
+
+async def test_a_look_up_that_a_bug_breaks_is_made_again(log: Log, place: Place) -> None:
+    stream = new_stream()
+    await opened(log, stream)
+    broken = iter([True])
+
+    async def breaks_once(proceed: Proceed, name: str, *_: Any) -> Any:
+        if name == LOOK_UP and next(broken, False):
+            raise RuntimeError("a bug")
+        return await proceed()
+
+    interpose(log._postgres, "fetch", breaks_once)
+    outcomes = await asyncio.gather(log.append(append(stream, key=b"k")), log.append(append(stream)))
+    assert [type(each) for each in outcomes] == [Appended, Appended]
     await check_invariants(place)
 
 
