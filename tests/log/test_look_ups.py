@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gateway.events import Appended, NotCommitted
+from gateway.events import Appended, NotCommitted, Outcome, Stream
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from tests.log.conftest import OpenLog
@@ -42,19 +42,26 @@ def count_look_ups(log: Log) -> list[Any]:
     return answered
 
 
-def looked_up(log: Log, stream: Any) -> list[int | None]:
+def looked_up(log: Log, stream: Stream) -> list[int | None]:
     return [pending.looked_up for pending in lane(log, stream).sequencer._queue]
 
 
-async def test_an_identity_is_looked_up_while_a_call_is_under_way(log: Log, place: Place) -> None:
-    stream = new_stream()
+async def looked_up_behind_a_call(
+    log: Log, stream: Stream
+) -> tuple[Gate, asyncio.Future[Outcome], asyncio.Future[Outcome]]:
+    """A call that is held, the append that it carries, and one with the key "k", looked up beside it."""
     await opened(log, stream)
-    answered = count_look_ups(log)
     call = hold_script(log, "sequence")
-    first = log.append(append(stream))
+    carried = log.append(append(stream))
     await call.arrived()
-    second = log.append(append(stream, key=b"k"))
-    await until(lambda: answered)
+    keyed = log.append(append(stream, key=b"k"))
+    await until(lambda: looked_up(log, stream) == [0])
+    return call, carried, keyed
+
+
+async def test_an_identity_is_looked_up_while_a_call_is_under_way(log: Log, place: Place) -> None:
+    answered = count_look_ups(log)
+    call, first, second = await looked_up_behind_a_call(log, new_stream())
     assert not first.done()
     call.open()
     assert [type(await each) for each in (first, second)] == [Appended, Appended]
@@ -77,14 +84,8 @@ async def test_what_came_first_is_sequenced_first_though_it_is_looked_up(log: Lo
 
 async def test_a_look_up_in_an_epoch_that_has_ended_is_made_again(log: Log, place: Place) -> None:
     """In that epoch's last moments, another gateway may have committed the same request."""
-    stream = new_stream()
-    await opened(log, stream)
     answered = count_look_ups(log)
-    call = hold_script(log, "sequence")
-    waits = log.append(append(stream))
-    await call.arrived()
-    keyed = log.append(append(stream, key=b"k"))
-    await until(lambda: looked_up(log, stream) == [0])
+    call, waits, keyed = await looked_up_behind_a_call(log, new_stream())
     await place.execute("UPDATE partition_log SET epoch = epoch + 1")
     call.open()
     assert type(await waits) is type(await keyed) is Appended
@@ -125,12 +126,7 @@ async def test_a_retry_that_was_looked_up_too_early_finds_its_original(
     """The original is committed between the look-up and the call: the script knows it."""
     mine, other = await open_log(), await open_log()
     stream = new_stream()
-    await opened(mine, stream)
-    call = hold_script(mine, "sequence")
-    waits = mine.append(append(stream))
-    await call.arrived()
-    retry = mine.append(append(stream, key=b"k"))
-    await until(lambda: looked_up(mine, stream) == [0])
+    call, waits, retry = await looked_up_behind_a_call(mine, stream)
     (original,) = await appended(other, append(stream, key=b"k"))
     call.open()
     outcome = await retry
@@ -147,13 +143,8 @@ async def test_what_was_looked_up_before_redis_forgot_is_looked_up_again(
     """Its original is committed after the look-up, and so many events after it that Redis has forgotten."""
     mine, other = await open_log(identity_window=8), await open_log(identity_window=8)
     stream = new_stream()
-    await opened(mine, stream)
     answered = count_look_ups(mine)
-    call = hold_script(mine, "sequence")
-    waits = mine.append(append(stream))
-    await call.arrived()
-    retry = mine.append(append(stream, key=b"k"))
-    await until(lambda: looked_up(mine, stream) == [0])
+    call, waits, retry = await looked_up_behind_a_call(mine, stream)
     (original,) = await appended(other, append(stream, key=b"k"))
     for _ in range(4):
         await appended(other, append(stream, 8))
