@@ -39,6 +39,9 @@ _NOWHERE: Final = ":none"
 """Behind a key, in its slot: a key that there never is."""
 # Nodes agree on a change within their heartbeats: asking more often tells nothing new.
 _LEARN_EVERY_S: Final = 0.1
+# A node that is silent for longer is passed over: whoever waits to learn the map may be the one who is to find
+# out that it is away.
+_LEARN_PATIENCE_S: Final = 0.5
 _ASKING: Final = pack(("ASKING",))
 _SLOTS: Final = pack(("CLUSTER", "SLOTS"))
 
@@ -175,7 +178,8 @@ class Cluster:
             trouble: Exception = RedisConnectionError("the cluster's URL names no node")
             for server in sorted((*self._servers.values(), *self._seeds), key=lambda each: each.failed_at):
                 try:
-                    (told,) = await server.send(_SLOTS)
+                    async with asyncio.timeout(_LEARN_PATIENCE_S):
+                        (told,) = await server.send(_SLOTS)
                     if isinstance(told, ResponseError):
                         raise told
                 except (RedisError, OSError) as fault:

@@ -27,6 +27,7 @@ from gateway.operations.place import open_place
 from gateway.pools import CannotStart, check_redis
 from tests.log.conftest import PARTITIONS, OpenLog
 from tests.log.drive import (
+    WITHIN_S,
     Place,
     append,
     appended,
@@ -134,6 +135,18 @@ async def test_a_cluster_is_found_though_the_first_nodes_named_do_not_answer(
         assert await late.send(pack(("GET", key)), 1, key) == [str(n).encode()]
         await late.send(pack(("DEL", key)), 1, key)
     assert len(await late.all()) == 6
+    await late.aclose()
+
+
+async def test_a_cluster_is_found_while_the_first_node_named_is_silent(nodes: RedisNodes) -> None:
+    """However long an answer may take: who waited for it would not find out that a master is away."""
+    master = await nodes.holder(0)
+    (silent,) = nodes.replicas(master)
+    silent.server.pause()
+    late = open_redis(f"redis+cluster://127.0.0.1:{silent.port},127.0.0.1:{master.port}", 600, 8)
+    assert isinstance(late, Cluster)
+    async with asyncio.timeout(WITHIN_S):
+        assert len(await late.all()) == 6
     await late.aclose()
 
 
