@@ -39,8 +39,8 @@ _NOWHERE: Final = ":none"
 """Behind a key, in its slot: a key that there never is."""
 # Nodes agree on a change within their heartbeats: asking more often tells nothing new.
 _LEARN_EVERY_S: Final = 0.1
-# A node that is silent for longer is passed over: whoever waits to learn the map may be the one who is to find
-# out that it is away.
+# A node that is silent for longer is passed over: whoever waits to learn the map may be the one who is to
+# find out that it is away.
 _LEARN_PATIENCE_S: Final = 0.5
 _ASKING: Final = pack(("ASKING",))
 _SLOTS: Final = pack(("CLUSTER", "SLOTS"))
