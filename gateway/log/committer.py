@@ -9,9 +9,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from gateway.events import Quarantined
-from gateway.log.committing import ChainBroken, CommitConnection, RefusedByPostgres
+from gateway.log.committing import ChainBroken, CommitConnection, RefusedByPostgres, made_ready
 from gateway.log.entries import Placed, chain_over
 from gateway.log.followers import Followers
 from gateway.log.journal import CannotHelp, Journal, quarantine
@@ -77,10 +78,18 @@ class Committer:
         return len(self._running) + sum(len(each.placed) for each in self._queue)
 
     def put(self, sequenced: Sequenced) -> None:
+        if self._running:
+            self._make_ready(sequenced)
         self._queue.append(sequenced)
         self._room.clear()
         self._settled.clear()
         self._work.set()
+
+    def _make_ready(self, sequenced: Sequenced) -> None:
+        """While another commits: Postgres would wait for it afterwards."""
+        # Whatever is wrong with it, its own commit meets it too, and has words for it.
+        with suppress(Exception):
+            sequenced.ready = made_ready(sequenced.before, sequenced.after, sequenced.placed)
 
     async def room(self) -> None:
         """Returns when the next call may be sequenced: one waits at most while another commits. Letting the
@@ -167,7 +176,7 @@ class Committer:
         partition = self._partition
         others_first = run.before[0] > partition.committed_seq  # as far as we know
         return await self._connection.swap(
-            partition.number, run.epoch, run.before, run.after, run.placed, run.mode, others_first
+            partition.number, run.epoch, run.before, run.after, run.placed, run.mode, others_first, run.ready
         )
 
     def _acknowledge(self, run: Sequenced, count: int, seq: int, chain: str) -> None:

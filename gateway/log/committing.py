@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 
@@ -24,6 +24,21 @@ class RefusedByPostgres(Exception):
 
 class ChainBroken(Exception):
     """The rows at hand do not add up to the chain that the script returned: they must not be committed."""
+
+
+class Ready(NamedTuple):
+    """What is sent of a run. Its ends, (seq, chain) each, say which: equal chains mean equal rows."""
+
+    before: tuple[int, str]
+    after: tuple[int, str]
+    columns: list[Any]
+
+
+def made_ready(before: tuple[int, str], after: tuple[int, str], run: Sequence[Placed]) -> Ready:
+    """Raises ChainBroken."""
+    if chain_over(before[1], run) != after[1]:
+        raise ChainBroken(f"rows after seq {before[0]} do not give the chain at {after[0]}")
+    return Ready(before, after, commit_columns(run))
 
 
 class CommitConnection:
@@ -45,21 +60,20 @@ class CommitConnection:
         run: Sequence[Placed],
         mode: str = REDIS,
         in_turn: bool = False,
+        ready: Ready | None = None,
     ) -> bool:
         """Moves partition `p` from (seq, chain) `before` to `after` and inserts `run`; False when the
         partition stood elsewhere or appends take another way than `mode`, and then nothing was done. With
         `in_turn`, as long as it stands before `before` it waits there for whoever commits what is between,
-        and gives up when nobody did for some 30 ms.
+        and gives up when nobody did for some 30 ms. `ready` of another run counts for nothing.
 
         Raises ChainBroken before anything is sent, RefusedByPostgres when the rows were refused (nothing
         was done), PostgresTrouble when the outcome is unknown: send the same again.
         """
-        if chain_over(before[1], run) != after[1]:
-            raise ChainBroken(
-                f"partition {p}: rows after seq {before[0]} do not give the chain at {after[0]}"
-            )
+        if ready is None or (ready.before, ready.after) != (before, after):
+            ready = made_ready(before, after, run)
         name = "commit_in_turn" if in_turn else "commit"
-        return await self._send(name, p, epoch, *before, *after, *commit_columns(run), mode) > 0
+        return await self._send(name, p, epoch, *before, *after, *ready.columns, mode) > 0
 
     async def settle(self, p: int) -> None:
         """What was found committed may be so on this server alone: its wait for a standby was cancelled, or

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from gateway.log.committing import Ready
 from gateway.log.entries import Placed
 from gateway.log.pending import Pending
 from gateway.log.postgres import REDIS
 
 
 class Sequenced:
-    """What one script call placed, or one look in direct mode, in order; and the (seq, chain) around it."""
+    """What one script call placed, or one look in direct mode, in order; and the (seq, chain) around it.
+    `ready`: what its commit sends, where that was made ahead; other calls may have joined it since."""
 
-    __slots__ = ("after", "before", "epoch", "events", "mode", "pendings", "placed")
+    __slots__ = ("after", "before", "epoch", "events", "mode", "pendings", "placed", "ready")
 
     def __init__(
         self, epoch: int, before: tuple[int, str], after: tuple[int, str], mode: str = REDIS
@@ -24,6 +26,7 @@ class Sequenced:
         self.placed: list[Placed] = []
         self.pendings: list[Pending] = []
         self.events = 0
+        self.ready: Ready | None = None
 
     def add(self, pending: Pending, placed: Placed) -> None:
         self.pendings.append(pending)

@@ -237,6 +237,7 @@ EXPECTED = {
     "stream-node-max-bytes": "512",
     "appendonly": "yes",
     "appendfsync": "everysec",
+    "auto-aof-rewrite-min-size": str(256 * 1024**2),
     "save": "",
     "protected-mode": "yes",
     "bind": "127.0.0.1 -::1",

@@ -48,16 +48,23 @@ async def ask_postgres(pair: Servers, query: str) -> object:
 async def test_redis_is_set_up_as_the_append_protocol_needs_it(servers: Servers) -> None:
     async with redis.asyncio.from_url(servers.redis_url, decode_responses=True) as client:
         found = await client.config_get(
-            "appendonly", "appendfsync", "maxmemory-policy", "save", "port", "stream-node-max-bytes"
-        )
+            "appendonly", "appendfsync", "auto-aof-rewrite-min-size", "maxmemory-policy", "save", "port",
+            "stream-node-max-bytes",
+        )  # fmt: skip
     assert found == {
         "appendonly": "yes",
         "appendfsync": "everysec",
+        "auto-aof-rewrite-min-size": str(256 * 1024**2),
         "maxmemory-policy": "noeviction",
         "save": "",
         "port": "0",
         "stream-node-max-bytes": "512",
     }
+
+
+def test_redis_keeps_at_hand_what_a_script_frees(servers: Servers) -> None:
+    found = Path(f"/proc/{servers.redis.pid}/environ").read_bytes().split(b"\0")
+    assert b"GLIBC_TUNABLES=glibc.malloc.tcache_count=2000" in found
 
 
 async def test_postgres_is_set_up_as_the_append_protocol_needs_it(start_servers: StartServers) -> None:

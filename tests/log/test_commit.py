@@ -10,12 +10,24 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gateway.events import Append, Appended, next_chain
-from gateway.log.committing import ChainBroken, CommitConnection, RefusedByPostgres
+from gateway.events import Append, Appended, Stream, next_chain
+from gateway.log.committing import ChainBroken, CommitConnection, Ready, RefusedByPostgres
 from gateway.log.entries import Placed, chain_over, commit_columns
+from gateway.log.log import Log
 from gateway.log.postgres import REDIS, SQL, PostgresTrouble
 from tests.log.conftest import OpenLog
-from tests.log.drive import Place, Proceed, append, appended, interpose, lane, new_stream, opened, until
+from tests.log.drive import (
+    Place,
+    Proceed,
+    append,
+    appended,
+    hold_commits,
+    interpose,
+    lane,
+    new_stream,
+    opened,
+    until,
+)
 from tests.log.invariants import check_invariants
 
 P, EPOCH = 3, 1
@@ -263,3 +275,89 @@ async def test_a_connection_says_that_a_warned_commit_is_of_unknown_outcome(
         await place.execute(WARNS_NO_MORE)
     assert not await connection.swap(*swap)
     assert (await stands(place))[0] == 1
+
+
+# -- made ready ahead
+
+
+def sent_of(log: Log, stream: Stream) -> list[tuple[tuple[int, str], Ready | None]]:
+    """Grows by the end of each run that the gateway commits from now on, and what was made ready of it."""
+    sent: list[tuple[tuple[int, str], Ready | None]] = []
+
+    async def around(proceed: Proceed, *args: Any) -> Any:
+        sent.append((args[3], args[7]))
+        return await proceed()
+
+    interpose(lane(log, stream).connection, "swap", around)
+    return sent
+
+
+async def test_what_a_commit_sends_is_made_while_the_one_before_it_is_under_way(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    gate = hold_commits(log, stream)
+    sent = sent_of(log, stream)
+    committing = log.append(append(stream))
+    await gate.arrived()
+    behind = log.append(append(stream))
+    await until(lambda: lane(log, stream).committer.appends == 2)
+    gate.open()
+    assert [type(each) for each in await asyncio.gather(committing, behind)] == [Appended] * 2
+    (_, none), (end, ready) = sent
+    assert none is None
+    assert ready is not None
+    assert ready.after == end
+    await check_invariants(place)
+
+
+async def test_calls_that_are_committed_together_leave_out_nothing_though_each_was_made_ready_alone(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    gate = hold_commits(log, stream)
+    sent = sent_of(log, stream)
+    first = log.append(append(stream))
+    await gate.arrived()
+    crowd = asyncio.gather(*(log.append(append(stream)) for _ in range(600)))  # their calls wait for no room
+    await until(lambda: lane(log, stream).committer.appends > 300)
+    gate.open()
+    outcomes = [await first, *await crowd]
+    assert sorted(each.first_version for each in outcomes if type(each) is Appended) == [*range(2, 603)]
+    assert [end for end, ready in sent if ready is not None and ready.after != end], "no calls were joined"
+    await check_invariants(place)
+
+
+async def test_an_append_whose_rows_do_not_give_the_chain_that_redis_told_is_sequenced_anew(
+    open_log: OpenLog, place: Place
+) -> None:
+    """Found while the commit before it is under way, which is not held up by it."""
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    gate = hold_commits(log, stream)
+    before = log.append(append(stream))
+    await gate.arrived()
+    told_wrong = 0
+
+    async def around(proceed: Proceed, name: str, *args: Any) -> Any:
+        nonlocal told_wrong
+        reply = await proceed()
+        if name == "sequence" and told_wrong == 0 and reply[0] == b"OK" and len(reply) > 7:
+            told_wrong += 1
+            reply[4] = b"0" * 40
+        return reply
+
+    interpose(log._scripts, "run", around)
+    behind = log.append(append(stream))
+    await until(lambda: told_wrong and lane(log, stream).committer.appends == 2)
+    epoch = lane(log, stream).partition.epoch
+    gate.open()
+    outcomes = await asyncio.gather(before, behind)
+    assert [each.first_version for each in outcomes if type(each) is Appended] == [2, 3]
+    assert lane(log, stream).partition.epoch > epoch
+    await check_invariants(place)
