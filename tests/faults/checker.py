@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
@@ -221,9 +221,9 @@ class _Known:
         self._of = {stream: _rising(pairs, len(streams.get(stream, ()))) for stream, pairs in told.items()}
 
     def before(self, stream: StreamName, at: float) -> int:
-        """The longest that it was known to be at that time."""
+        """The longest that it was known to be before that time; what was told at the same may be later."""
         times, lengths = self._of.get(stream, ((), ()))
-        place = bisect_right(times, at)
+        place = bisect_left(times, at)
         return lengths[place - 1] if place else 0
 
     def since(self, stream: StreamName, length: int) -> float:

@@ -27,6 +27,7 @@ from tests.faults.history import (
     Try,
     Verdict,
     never,
+    now,
 )
 from tests.faults.spec import EVENT_TYPE
 from tests.faults.wire import Answer, Caller
@@ -88,11 +89,7 @@ class Client:
         self.known: dict[StreamName, int] = {}
         """Lengths that it was told."""
         self.giving_up_at: float | None = None
-        self._loop = asyncio.get_running_loop()
         self._made = 0
-
-    def now(self) -> float:
-        return self._loop.time()
 
     # -- operations
 
@@ -123,7 +120,7 @@ class Client:
         caller: Caller | None = None,
     ) -> Try:
         """One request, recorded with its answer. `adopting` is the event id that a 504 named."""
-        one = Try(gateway.number, self.now(), adopts=adopting is not None)
+        one = Try(gateway.number, now(), adopts=adopting is not None)
         wanted.tries.append(one)
         target, headers, body = _request(wanted, adopting)
         headers.append(self.authorization(wanted.tenant))
@@ -152,13 +149,13 @@ class Client:
             repeatable = adopting is not None or wanted.identity in (Identity.KEY, Identity.EVENTS)
             if not _worth_repeating(one) or not (repeatable or all(map(never, wanted.tries))):
                 return wanted.verdict
-            if self.giving_up_at is not None and self.now() > self.giving_up_at:
+            if self.giving_up_at is not None and now() > self.giving_up_at:
                 return wanted.verdict
             await asyncio.sleep(self.rng.uniform(*AGAIN_S))
             gateway = self.pick(avoid=gateway.number)
 
     def _record(self, wanted: Operation, one: Try, answer: Answer) -> None:
-        one.answered, one.status = self.now(), answer.status
+        one.answered, one.status = now(), answer.status
         told = json.loads(answer.body)
         one.code = told.get("code", "")
         if answer.status == 201:

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from tests.faults.checker import RECOVERY_S, Violation, check
 from tests.faults.cluster import SERVE, Cluster
 from tests.faults.evidence import Evidence, gather, read_meta
-from tests.faults.history import History, Recovery, Sample
+from tests.faults.history import History, Recovery, Sample, now
 from tests.faults.nemesis import Nemesis
 from tests.faults.workload import Workload
 from tests.servers import open_folder
@@ -124,13 +124,13 @@ class _Episode:
         await self._cluster.start_gateways(plan.gateways, plan.argv, self._settings)
         workload = Workload(self._cluster, self._history, plan.seed)
         nemesis = Nemesis(self._cluster, self._history, plan.seed, plan.faults)
-        begun = self._loop.time()
+        begun = now()
         sampling = self._loop.create_task(self._sample())
         attack = self._loop.create_task(nemesis.run(begun + plan.seconds))
         workload.start()
         try:
             violations = await self._watch(attack, workload)
-            seconds = self._loop.time() - begun
+            seconds = now() - begun
             if violations:
                 evidence, rested_s = await gather(self._cluster, with_redis=False), None
             else:
@@ -146,7 +146,7 @@ class _Episode:
         """What there is once nobody wants anything any more; and how long after the last fault Redis and
         Postgres stood at the same place, None where they never did."""
         rested_s, _ = await asyncio.gather(self._equal(self._history.recoveries[-1].at), workload.stop())
-        await self._equal(self._loop.time())  # the last clients are gone only now
+        await self._equal(now())  # the last clients are gone only now
         return await gather(self._cluster, with_redis=True), rested_s
 
     def _check(self, evidence: Evidence, rested_s: float | None) -> list[Violation]:
@@ -163,10 +163,10 @@ class _Episode:
 
     async def _watch(self, attack: asyncio.Task[None], workload: Workload) -> list[Violation]:
         """Until the attack is over; violations if they show before."""
-        plan, due = self._plan, self._loop.time()
+        plan, due = self._plan, now()
         while True:
             due += plan.check_every_s or plan.seconds
-            while not attack.done() and self._loop.time() < due:
+            while not attack.done() and now() < due:
                 await asyncio.wait((attack,), timeout=0.5)
                 if workload.broken is not None:
                     raise workload.broken
@@ -174,7 +174,7 @@ class _Episode:
                 attack.result()
                 return []
             if plan.check_every_s is not None:
-                cutoff = self._loop.time()
+                cutoff = now()
                 try:
                     evidence = await gather(self._cluster, with_redis=False)
                 except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
@@ -190,7 +190,7 @@ class _Episode:
                 try:
                     while True:
                         for row in await connection.fetch("SELECT p, epoch, seq, chain FROM partition_log"):
-                            self._history.samples.append(Sample(self._loop.time(), *row))
+                            self._history.samples.append(Sample(now(), *row))
                         await asyncio.sleep(SAMPLE_EVERY_S)
                 finally:
                     connection.terminate()
@@ -202,7 +202,7 @@ class _Episode:
         connection = await asyncpg.connect(self._cluster.postgres_url)
         redis = self._cluster.redis.client(self._cluster.redis.master)
         try:
-            while self._loop.time() < healed + REST_S:
+            while now() < healed + REST_S:
                 rows = await connection.fetch("SELECT p, epoch, seq, chain FROM partition_log")
                 resting = 0
                 for row in rows:
@@ -210,7 +210,7 @@ class _Episode:
                     here = None if meta is None else (meta.epoch, meta.q, meta.c, meta.chain_at_c)
                     resting += here == (row["epoch"], row["seq"], row["seq"], row["chain"])
                 if resting == self._cluster.partitions:
-                    return self._loop.time() - healed
+                    return now() - healed
                 await asyncio.sleep(0.05)
         except RedisError:
             return None

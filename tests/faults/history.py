@@ -1,7 +1,7 @@
 """What the clients of a run did and were told: operations with their tries, and observations of readers.
 
 Owns the meaning of an answer, by docs/guarantees.md: which of them settle an operation, and how. Times are
-seconds on the clock of the run's event loop. Must not know how requests are sent.
+seconds by `now`. Must not know how requests are sent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf
+from time import monotonic
 from typing import NamedTuple
+
+now = monotonic
+"""Not the event loop's time: uvloop's is in whole milliseconds, as of the beginning of its turn, and within
+one a gateway answers both an append and a read."""
 
 AT_LEAST_ONE = -1
 """As `Operation.expected`: `If-Match: *`."""

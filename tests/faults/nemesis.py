@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 
 from tests.faults.client import Client
 from tests.faults.cluster import Cluster, GatewayAt
-from tests.faults.history import Fault, History, Identity, Recovery, StreamName, Verdict
+from tests.faults.history import Fault, History, Identity, Recovery, StreamName, Verdict, now
 from tests.faults.injections import INJECTIONS, Injection, Scene
 from tests.faults.spec import CONFIG, SINGLETONS
 from tests.faults.wire import Caller
@@ -35,7 +35,6 @@ class Nemesis:
             [INJECTIONS[name] for name in names for _ in range(INJECTIONS[name].weight)]
         )
         self._probes = Client("probe", cluster, history, random.Random(f"{seed}/probe"))
-        self._loop = asyncio.get_running_loop()
 
     def _shuffled(self, injections: list[Injection]) -> Iterator[Injection]:
         """Each of them as often as its weight says before any of them again."""
@@ -45,7 +44,7 @@ class Nemesis:
 
     async def run(self, until: float) -> None:
         """Rounds of faults until that time; all is healed and recovered afterwards."""
-        while self._loop.time() < until:
+        while now() < until:
             await self._round(until)
             await asyncio.sleep(self._rng.uniform(*CALM_S))
 
@@ -61,21 +60,21 @@ class Nemesis:
         async with AsyncExitStack() as stack:
             for injection in chosen:
                 scene = Scene(self._cluster, self._rng)
-                fault = Fault(injection.name, self._loop.time(), splits=injection.splits)
+                fault = Fault(injection.name, now(), splits=injection.splits)
                 self._history.faults.append(fault)
                 faults.append(fault)
                 stack.callback(_note, fault, scene)
                 await stack.enter_async_context(injection.inject(scene))
                 await asyncio.sleep(self._rng.uniform(0, 0.3))
             hold_s = self._rng.uniform(*max(each.hold_s for each in chosen))
-            await asyncio.sleep(min(hold_s, max(until - self._loop.time(), HOLD_LEAST_S)))
+            await asyncio.sleep(min(hold_s, max(until - now(), HOLD_LEAST_S)))
         for fault in faults:
-            fault.ended = self._loop.time()
+            fault.ended = now()
         await self.recovered(tuple(fault.name for fault in faults))
 
     async def recovered(self, after: tuple[str, ...]) -> None:
         """Appends to every partition at every gateway, and notes how long that took from now on."""
-        begun = self._loop.time()
+        begun = now()
         self._probes.giving_up_at = begun + GIVE_UP_S
         tenant_in = {tenant.partition: n for n, tenant in enumerate(self._cluster.tenants)}
         stuck = await asyncio.gather(
@@ -85,9 +84,7 @@ class Nemesis:
                 for partition, tenant in tenant_in.items()
             )
         )
-        self._history.recoveries.append(
-            Recovery(begun, after, self._loop.time() - begun, tuple(filter(None, stuck)))
-        )
+        self._history.recoveries.append(Recovery(begun, after, now() - begun, tuple(filter(None, stuck))))
 
     async def _accepts(self, gateway: GatewayAt, partition: int, tenant: int) -> str | None:
         """None once it did; else what is stuck."""
@@ -98,7 +95,7 @@ class Nemesis:
         )  # fmt: skip
         caller = Caller()
         try:
-            while self._loop.time() < (probe.giving_up_at or 0):
+            while now() < (probe.giving_up_at or 0):
                 await probe.attempt(made, gateway, timeout_s=GIVE_UP_S, caller=caller)
                 if made.verdict is Verdict.COMMITTED:
                     return None

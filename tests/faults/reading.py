@@ -14,7 +14,7 @@ import msgspec
 
 from tests.faults.client import Client, EventBody
 from tests.faults.cluster import GatewayAt
-from tests.faults.history import Observation, Operation, Seen, StreamName, Verdict
+from tests.faults.history import Observation, Operation, Seen, StreamName, Verdict, now
 from tests.faults.wire import Answer
 
 READ_S = 6.0
@@ -106,7 +106,7 @@ class Reader:
         known = self.client.known.get(stream, 0)
         first, limit = max(1, known - rng.randint(0, 40)), rng.randint(1, PAGE_EVENTS_MAX)
         strong = "&consistency=strong" if rng.random() < 0.1 else ""
-        asked = self.client.now()
+        asked = now()
         answer = await self._get(stream, gateway, f"/events?from={first}&limit={limit}{strong}")
         if answer is None:
             return
@@ -116,7 +116,7 @@ class Reader:
 
     async def _newest(self, stream: StreamName, gateway: GatewayAt) -> None:
         limit = self.client.rng.randint(1, PAGE_EVENTS_MAX)
-        asked = self.client.now()
+        asked = now()
         answer = await self._get(stream, gateway, f"/events?order=desc&limit={limit}")
         if answer is not None:
             length, events = self._events(answer)
@@ -125,7 +125,7 @@ class Reader:
 
     async def _state(self, stream: StreamName, gateway: GatewayAt) -> None:
         strong = self.client.rng.random() < 0.1
-        asked = self.client.now()
+        asked = now()
         answer = await self._get(stream, gateway, "?consistency=strong" if strong else "")
         if answer is None:
             return
@@ -137,7 +137,7 @@ class Reader:
         self._note("state", stream, gateway, asked, told.metadata.length, folded=folded, strong=strong)
 
     async def _length(self, stream: StreamName, gateway: GatewayAt) -> None:
-        asked = self.client.now()
+        asked = now()
         answer = await self._get(stream, gateway, "/length")
         if answer is not None:
             told = msgspec.json.decode(answer.body, type=Length)
@@ -150,7 +150,7 @@ class Reader:
             await self._length(stream, gateway)
             return
         version = self.client.rng.randint(max(1, known - 5), known)
-        asked = self.client.now()
+        asked = now()
         answer = await self._get(stream, gateway, f"/events/{version}")
         if answer is None:
             return
@@ -169,7 +169,7 @@ class Reader:
         receipt = done.receipts[0] if done.receipts else None
         if receipt is None:
             return
-        asked = self.client.now()
+        asked = now()
         where = StreamName(done.tenant, done.aggregate_type, receipt.key)
         answer = await self._ask(done.tenant, gateway, f"/_/events/{receipt.event_ids[0]}")
         if answer is None:
@@ -233,7 +233,7 @@ class Reader:
                 what,
                 gateway.number,
                 asked,
-                client.now(),
+                now(),
                 stream,
                 length,
                 events,
@@ -259,14 +259,14 @@ class Follower:
         stream = StreamName(tenant, *rng.choice(self._places.hot))
         last = 0
         while not self._stopping.is_set():
-            gateway, asked, seen = client.pick(), client.now(), list[Seen]()
+            gateway, asked, seen = client.pick(), now(), list[Seen]()
             with contextlib.suppress(OSError, EOFError, TimeoutError, ValueError):
                 async with asyncio.timeout(rng.uniform(*FOLLOW_S)):
                     await self._follow(stream, gateway, last, seen)
             if seen:
                 client.history.observations.append(
                     Observation(
-                        "follow", gateway.number, asked, client.now(), stream, None, tuple(seen),
+                        "follow", gateway.number, asked, now(), stream, None, tuple(seen),
                         last + 1, last + len(seen),
                     )
                 )  # fmt: skip

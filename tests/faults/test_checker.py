@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gateway.events import Stream
 from tests.faults.checker import check
 from tests.faults.evidence import Evidence, Row, Standing
-from tests.faults.history import History, Operation, Receipt, StreamName, Try
+from tests.faults.history import History, Observation, Operation, Receipt, StreamName, Try, now
 
 STREAM = StreamName(0, "order", "a")
 
@@ -17,3 +19,19 @@ def test_a_batch_without_its_first_event_is_lost_and_no_riddle() -> None:
     row = Row(0, 1, 1, STREAM, "2", b"", b"", payloads[1], Stream(b"", "order", "a"), b"")
     found = check(History([batch]), Evidence([row], {0: Standing(1, 1, "")}), digests=False)
     assert ("lost", "of w1.1 only 1 of 2 events are stored") in found
+
+
+@pytest.mark.parametrize(("asked", "stale"), [(1.9, False), (2.0, False), (2.001, True)])
+def test_a_read_shows_what_was_told_before_it_was_asked_for(asked: float, stale: bool) -> None:
+    payload = b'{"op": "w1.1#0", "n": 1}'
+    told = Receipt("a", ("1",), 1, 1)
+    one = Operation("w1.1", "plain", 0, "order", "a", (payload,), tries=[Try(0, 1.0, 2.0, 201, receipt=told)])
+    row = Row(0, 1, 1, STREAM, "1", b"", b"", payload, Stream(b"", "order", "a"), b"")
+    read = Observation("length", 0, asked, 3.0, STREAM, 0)
+    found = check(History([one], [read]), Evidence([row], {0: Standing(1, 1, "")}), digests=False)
+    assert ("stale" in {kind for kind, _ in found}) == stale
+
+
+def test_times_of_a_history_tell_apart_what_happens_within_a_millisecond() -> None:
+    begun = now()
+    assert len({now() for _ in range(1000)} - {begun}) > 100

@@ -17,7 +17,7 @@ from uuid_utils import uuid7
 
 from tests.faults.client import PATIENCE_S, Client
 from tests.faults.cluster import Cluster
-from tests.faults.history import AT_LEAST_ONE, History, Identity, Operation, StreamName, Verdict
+from tests.faults.history import AT_LEAST_ONE, History, Identity, Operation, StreamName, Verdict, now
 from tests.faults.reading import Follower, Reader
 from tests.faults.spec import CONFIG, ORDER, SINGLETONS
 from tests.faults.wire import Caller
@@ -82,7 +82,7 @@ class Workload:
         """Nothing new is begun; what is not settled is tried on for a while. Raises what broke a client."""
         self.stopping.set()
         for each in self._clients:
-            each.client.giving_up_at = each.client.now() + DRAIN_S
+            each.client.giving_up_at = now() + DRAIN_S
         await asyncio.wait(self._tasks, timeout=DRAIN_S + PATIENCE_S[1] + 1)
         await self.end()
         if self.broken is not None:
