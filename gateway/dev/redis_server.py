@@ -17,13 +17,6 @@ SOCKET_NAME = "redis.sock"
 STOP_S = 10.0
 """For writing the append-only file out on SIGTERM."""
 PING_TIMEOUT_S = 0.2
-ENVIRONMENT = {
-    "LC_ALL": "C",
-    "TZ": "UTC",
-    # The bundled Valkey allocates by glibc, which keeps seven freed blocks of each size at hand: far fewer
-    # than a script frees (docs/decisions/0029). Now it is 65 MB at most.
-    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=2000",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +49,14 @@ class RedisServer:
             "auto-aof-rewrite-min-size": "256mb",  # deploy/redis.conf has the reason
             "save": "",  # the append-only file is enough
             "maxmemory-policy": "noeviction",  # the append protocol refuses to start on any other
-            "stream-node-max-bytes": "512",  # most streams are short: deploy/redis.conf has the reason
+            "stream-node-max-bytes": "256",  # most streams are short: deploy/redis.conf has the reason
             "set-proc-title": "no",  # `find` knows it by its arguments
             "daemonize": "no",
         }
         argv: list[str | Path] = [self.binary]
         for key, value in options.items():
             argv += [f"--{key}", str(value)]
-        return Command(argv, signal.SIGTERM, cwd=self.home, env=ENVIRONMENT, log=self.log)
+        return Command(argv, signal.SIGTERM, cwd=self.home, env={"LC_ALL": "C", "TZ": "UTC"}, log=self.log)
 
     def ready(self, pid: int) -> bool:
         """Answers a PING; while it loads its file it answers with an error."""

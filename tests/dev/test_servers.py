@@ -58,13 +58,8 @@ async def test_redis_is_set_up_as_the_append_protocol_needs_it(servers: Servers)
         "maxmemory-policy": "noeviction",
         "save": "",
         "port": "0",
-        "stream-node-max-bytes": "512",
+        "stream-node-max-bytes": "256",
     }
-
-
-def test_redis_keeps_at_hand_what_a_script_frees(servers: Servers) -> None:
-    found = Path(f"/proc/{servers.redis.pid}/environ").read_bytes().split(b"\0")
-    assert b"GLIBC_TUNABLES=glibc.malloc.tcache_count=2000" in found
 
 
 async def test_postgres_is_set_up_as_the_append_protocol_needs_it(start_servers: StartServers) -> None:
