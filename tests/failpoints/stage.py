@@ -27,7 +27,7 @@ from tests.faults.checker import RECOVERY_S, check
 from tests.faults.client import Client
 from tests.faults.cluster import Cluster
 from tests.faults.evidence import gather, read_meta
-from tests.faults.history import History, Identity, Operation, StreamName, Try, Verdict, never
+from tests.faults.history import History, Identity, Operation, StreamName, Try, Verdict, never, now
 from tests.faults.link import Link
 from tests.faults.spec import CONFIG, ORDER, SINGLETONS
 from tests.faults.wire import Answer, Caller
@@ -232,7 +232,7 @@ class Stage:
         row = await self.value("SELECT (epoch, seq, chain) FROM partition_log WHERE p = 0")
         appends: list[Append] = []
         for each in made:
-            each.tries.append(Try(2, self.client.now(), why="died"))
+            each.tries.append(Try(2, now(), why="died"))
             stream = Stream(self.cluster.tenants[each.tenant].id, each.aggregate_type, each.key or "")
             events: tuple[Event, ...] = tuple(drive.event(payload=payload) for payload in each.payloads)
             appends.append(drive.append(stream, events=events))
