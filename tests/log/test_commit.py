@@ -10,13 +10,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gateway.events import Append, Appended, Stream, next_chain
+from gateway.events import Append, Appended, Outcome, Stream, next_chain
 from gateway.log.committing import ChainBroken, CommitConnection, Ready, RefusedByPostgres
 from gateway.log.entries import Placed, chain_over, commit_columns
 from gateway.log.log import Log
 from gateway.log.postgres import REDIS, SQL, PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.drive import (
+    Gate,
     Place,
     Proceed,
     append,
@@ -292,16 +293,24 @@ def sent_of(log: Log, stream: Stream) -> list[tuple[tuple[int, str], Ready | Non
     return sent
 
 
+async def held_commit(
+    log: Log, stream: Stream
+) -> tuple[Gate, asyncio.Future[Outcome], list[tuple[tuple[int, str], Ready | None]]]:
+    """A commit that is held, the append that it carries, and what is sent from it on."""
+    await appended(log, append(stream))
+    gate = hold_commits(log, stream)
+    sent = sent_of(log, stream)
+    carried = log.append(append(stream))
+    await gate.arrived()
+    return gate, carried, sent
+
+
 async def test_what_a_commit_sends_is_made_while_the_one_before_it_is_under_way(
     open_log: OpenLog, place: Place
 ) -> None:
     log = await open_log()
     stream = new_stream()
-    await appended(log, append(stream))
-    gate = hold_commits(log, stream)
-    sent = sent_of(log, stream)
-    committing = log.append(append(stream))
-    await gate.arrived()
+    gate, committing, sent = await held_commit(log, stream)
     behind = log.append(append(stream))
     await until(lambda: lane(log, stream).committer.appends == 2)
     gate.open()
@@ -318,11 +327,7 @@ async def test_calls_that_are_committed_together_leave_out_nothing_though_each_w
 ) -> None:
     log = await open_log()
     stream = new_stream()
-    await appended(log, append(stream))
-    gate = hold_commits(log, stream)
-    sent = sent_of(log, stream)
-    first = log.append(append(stream))
-    await gate.arrived()
+    gate, first, sent = await held_commit(log, stream)
     crowd = asyncio.gather(*(log.append(append(stream)) for _ in range(600)))  # their calls wait for no room
     await until(lambda: lane(log, stream).committer.appends > 300)
     gate.open()
@@ -338,10 +343,7 @@ async def test_an_append_whose_rows_do_not_give_the_chain_that_redis_told_is_seq
     """Found while the commit before it is under way, which is not held up by it."""
     log = await open_log()
     stream = new_stream()
-    await appended(log, append(stream))
-    gate = hold_commits(log, stream)
-    before = log.append(append(stream))
-    await gate.arrived()
+    gate, before, _ = await held_commit(log, stream)
     told_wrong = 0
 
     async def around(proceed: Proceed, name: str, *args: Any) -> Any:
