@@ -62,8 +62,7 @@ def _commit_without_swap() -> None:
     )
     text = _replaced(text, "    RETURNING 1\n", "    ON CONFLICT DO NOTHING RETURNING 1\n")
     text = _replaced(
-        text, "AS i(tenant, identity, seq, count, digest)", "AS i(tenant, identity, seq, count, digest)\n"
-        "    ON CONFLICT DO NOTHING",
+        text, "AS i(tenant, seq, count)", "AS i(tenant, seq, count)\n    ON CONFLICT DO NOTHING",
     )  # fmt: skip
     text = _replaced(text, "SELECT count(*) FROM inserted", "SELECT 1 + count(*) FROM inserted")
     SQL["commit"] = SQL["commit_in_turn"] = text
@@ -87,15 +86,15 @@ def _chain_over_requests() -> None:
 
     real_make, real_placed = gateway.events.make_append, gateway.log.journal.placed_from_journal
 
+    def of_its_request(one: Any) -> Any:
+        digest = one.request_digest or one.digests[:32]
+        return msgspec.structs.replace(one, digests=digest * len(one.events))
+
     def make_append(*args: Any) -> Any:
-        made = real_make(*args)
-        return msgspec.structs.replace(made, digests=made.request_digest * len(made.events))
+        return of_its_request(real_make(*args))
 
     def placed_from_journal(entry: Any) -> Any:
-        return [
-            (msgspec.structs.replace(placed, digests=placed.request_digest * len(placed.events)), chain)
-            for placed, chain in real_placed(entry)
-        ]
+        return [(of_its_request(placed), chain) for placed, chain in real_placed(entry)]
 
     assert gateway.admit.append.make_append is real_make
     gateway.admit.append.make_append = make_append
