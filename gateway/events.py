@@ -166,9 +166,7 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def request_digest(self) -> bytes:
-        """Of a request without one, that of its first row: only the gateway can send it again, and sends the
-        same."""
-        return self.retry.request_digest or self.digests[:32]
+        return self.retry.request_digest
 
     @property
     def append_id(self) -> bytes:

@@ -14,8 +14,9 @@ import asyncio
 import logging
 import time
 from functools import partial
+from typing import Final
 
-from gateway.admit.append import Fault, Minting, address, compose
+from gateway.admit.append import Address, Fault, Minting, address, compose
 from gateway.admit.path import split
 from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
 from gateway.catalog.catalog import Catalog
@@ -33,8 +34,12 @@ from gateway.errors import Refusal
 from gateway.events import Append, Appended, Outcome, OutcomeUnknown
 from gateway.log.log import Log
 from gateway.telemetry.metrics import Metrics
+from spec.model import Spec
 
 logger = logging.getLogger("sluice.edge")
+
+ADDRESSES_MAX: Final = 10_000
+"""Paths of which it is known where they lead, some 600 bytes each: the spec has been asked for these."""
 
 
 class Express:
@@ -58,6 +63,7 @@ class Express:
         self._responses = metrics.responses
         self._body_bytes_max = config.body_bytes_max
         self._event_bytes_max = config.event_bytes_max
+        self._addresses: dict[bytes, tuple[Spec, Address]] = {}
         self._telling: set[asyncio.Task[None]] = set()
 
     def take(self, raw_path: bytes, headers: dict[bytes, bytes], body: bytes, reply: Reply) -> bool:
@@ -73,16 +79,10 @@ class Express:
             or len(body) > self._body_bytes_max
         ):
             return False
-        segments = split(raw_path)
         deployed = self._catalog.deployed(principal.tenant.id)
-        if segments is None or len(segments) != 3 or deployed is None:
-            return False
-        aggregate_type, key, event_type = segments
-        if aggregate_type is None or key is None or event_type is None:
-            return False
-        place = address(deployed.spec, aggregate_type, key, event_type)
+        place = None if deployed is None else self._address(deployed.spec, raw_path)
         asked = NOTHING_ASKED if ASKING.isdisjoint(headers) else read_asked(headers.items())
-        if isinstance(place, Refusal) or isinstance(asked, Refusal) or asked.wait:
+        if deployed is None or place is None or isinstance(asked, Refusal) or asked.wait:
             return False
         correlation_id, correlation_bytes = correlation(asked)
         minting = Minting(
@@ -103,6 +103,25 @@ class Express:
         told = partial(self._settled, append, asked.minimal, correlation_id, reply)
         self._log.append(append).add_done_callback(told)
         return True
+
+    def _address(self, spec: Spec, raw_path: bytes) -> Address | None:
+        """Where the path leads by this spec; None: to no event of an aggregate."""
+        found = self._addresses.get(raw_path)
+        if found is not None and found[0] is spec:
+            return found[1]
+        segments = split(raw_path)
+        if segments is None or len(segments) != 3:
+            return None
+        aggregate_type, key, event_type = segments
+        if aggregate_type is None or key is None or event_type is None:
+            return None
+        place = address(spec, aggregate_type, key, event_type)
+        if isinstance(place, Refusal):
+            return None
+        if len(self._addresses) >= ADDRESSES_MAX:
+            self._addresses.clear()
+        self._addresses[raw_path] = spec, place
+        return place
 
     def _settled(
         self,

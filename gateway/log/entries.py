@@ -85,37 +85,38 @@ def commit_columns(run: Sequence[Placed]) -> list[Any]:
     """What commit.sql takes from $7 on: a column each, then the identities that clients chose.
 
     Most arrays go as literals: asyncpg looks at each item of an array twice to see whether it is one itself,
-    which takes longer than anything else in a commit. Digests, identities and payloads are cut out of one
-    string each; a payload that was erased is -1 bytes long. A column without a value is None.
+    which takes longer than anything else in a commit. Ids of appends, digests, identities and payloads are
+    cut out of one string each; a payload that was erased is -1 bytes long. A column without a value is None.
     """
     events = [event for placed in run for event in placed.events]
-    counts = [len(placed.events) for placed in run] if len(events) > len(run) else None
-    streams = [placed.stream for placed in run]
+    if len(events) == len(run):
+        whole, versions = run, [placed.first_version for placed in run]
+    else:
+        whole = [placed for placed in run for _ in placed.events]
+        versions = [placed.first_version + n for placed in run for n in range(len(placed.events))]
+    streams = [placed.stream for placed in whole]
     payloads = [event.payload for event in events]
     sizes = [-1 if each is None else len(each) for each in payloads]
     kept = [each or b"" for each in payloads]
-    versions = [placed.first_version for placed in run]
-    if counts is not None:
-        versions = [first + n for first, count in zip(versions, counts, strict=True) for n in range(count)]
     return [
         _numbers(versions),
         _numbers([event.recorded_at_ms for event in events]),
         _uuids([event.id for event in events]),
-        _uuids([stream.tenant for stream in streams], counts),
+        _uuids([stream.tenant for stream in streams]),
         _uuids([event.correlation_id for event in events]),
-        _uuids([event.causation_id for event in events]),
+        _optional([event.causation_id for event in events], _uuids),
         _numbers([event.spec_rev for event in events]),
-        _uuids([placed.append_id for placed in run], counts),
-        _texts([stream.aggregate_type for stream in streams], counts),
-        _texts([stream.key for stream in streams], counts),
+        _texts([stream.aggregate_type for stream in streams]),
+        _texts([stream.key for stream in streams]),
         _texts([event.type for event in events]),
         _texts([event.actor_type for event in events]),
         _texts([event.actor_id for event in events]),
-        _texts([event.target_type for event in events]),
-        _texts([event.target_id for event in events]),
+        _optional([event.target_type for event in events], _texts),
+        _optional([event.target_id for event in events], _texts),
         _present([event.extra for event in events]),
         _numbers(list(accumulate(map(len, kept[:-1]), initial=1))),
         _numbers(sizes),
+        b"".join([placed.append_id for placed in whole]),
         b"".join([placed.digests for placed in run]),
         b"".join(kept),
         *_claims(run),
@@ -133,41 +134,30 @@ def _claims(run: Sequence[Placed]) -> list[Any]:
     ]
 
 
-def _numbers(column: Sequence[int]) -> str:
-    return _literal(list(map(str, column)))
+def _numbers(column: list[int]) -> str:
+    return "{" + str(column)[1:-1].replace(" ", "") + "}"
 
 
-def _uuids(column: Sequence[bytes | None], counts: Sequence[int] | None = None) -> str | None:
-    return _column(column, bytes.hex, counts)
+def _uuids(column: Sequence[bytes]) -> str:
+    return "{" + b"".join(column).hex(",", 16) + "}"
 
 
-def _texts(column: Sequence[str | None], counts: Sequence[int] | None = None) -> str | None:
+def _texts(column: Sequence[str]) -> str:
     """Names and keys, each held to a grammar without quotes and backslashes before it came here."""
-    return _column(column, _quoted, counts)
-
-
-def _column(
-    column: Sequence[_V | None], shown: Callable[[_V], str], counts: Sequence[int] | None
-) -> str | None:
-    """With `counts`, each value as often as its append has events."""
-    if not column:
-        return None
-    first = column[0]
-    if column.count(first) == len(column):  # as actors and types mostly are
-        return None if first is None else _literal([shown(first)] * len(column), counts)
-    return _literal(["NULL" if each is None else shown(each) for each in column], counts)
-
-
-def _quoted(text: str) -> str:
-    if '"' in text or "\\" in text:
+    joined = '","'.join(column)
+    if "\\" in joined or joined.count('"') != 2 * len(column) - 2:
         raise ValueError("a name or key with a quote or backslash came to a commit")
-    return f'"{text}"'
+    return '{"' + joined + '"}'
 
 
-def _literal(items: Sequence[str], counts: Sequence[int] | None = None) -> str:
-    if counts is not None:
-        items = [",".join([item] * count) for item, count in zip(items, counts, strict=True)]
-    return "{" + ",".join(items) + "}"
+def _optional(column: Sequence[_V | None], literal: Callable[[list[_V]], str]) -> str | None:
+    """A column that most rows have no value in."""
+    present = [each for each in column if each is not None]
+    if not present:
+        return None
+    if len(present) == len(column):
+        return literal(present)
+    return "{" + ",".join(["NULL" if each is None else literal([each])[1:-1] for each in column]) + "}"
 
 
 def _present(column: Sequence[Any]) -> Sequence[Any] | None:

@@ -87,8 +87,7 @@ def test_an_event_is_made_of_path_body_and_minting() -> None:
     assert append.expected == 5
     assert append.chosen == ()
     assert append.identities == (event_identity(TENANT, minted_id(1)),)
-    assert append.retry.request_digest == b""
-    assert append.request_digest == append.digests
+    assert append.request_digest == b""
 
 
 def test_what_is_optional_is_none() -> None:
@@ -117,7 +116,7 @@ def test_the_events_of_a_batch_keep_their_order_and_share_its_metadata() -> None
     assert append.append_id == minted_id(1)
     assert append.committed_at(7) == Appended(UUID, 7, (minted_id(1), minted_id(2), minted_id(3)))
     assert append.committed_at(7).length == 9
-    assert append.request_digest == append.digests[:32]
+    assert append.request_digest == b""
 
 
 def test_an_event_has_the_id_that_its_client_chose_and_none_is_minted_for_it() -> None:

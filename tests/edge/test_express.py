@@ -9,6 +9,7 @@ import asyncpg
 import httpx
 import pytest
 
+from gateway.edge import express
 from gateway.edge.express import Express
 from gateway.log.log import Log
 from tests.edge.accounts import Account
@@ -29,9 +30,11 @@ class Taken:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.said: list[bool] = []
+        self.by: set[Express] = set()
         take = Express.take
 
         def told(*args: object) -> bool:
+            self.by.add(args[0])  # type: ignore[arg-type]
             self.said.append(take(*args))  # type: ignore[arg-type]
             return self.said[-1]
 
@@ -90,6 +93,31 @@ async def test_pipelined_appends_are_answered_in_their_order(gateway: Served, te
         await connection.send(b"".join(an_append(key, tenant.write, n) for n in range(20)))
         answers = [await connection.answer(b"POST") for _ in range(20)]
     assert [each.json["length"] for each in answers if each is not None] == list(range(1, 21))
+
+
+async def test_where_a_path_leads_is_asked_of_the_spec_of_today(
+    client: httpx.AsyncClient, taken: Taken
+) -> None:
+    key = new_id()
+    for n in (1, 2):
+        assert (await append(client, "order", key, "was_noted", n)).status_code == 201
+    assert taken.said[-1]
+    spec = (await client.get("/_/spec")).json()["spec"]
+    del spec["aggregate_types"]["order"]["events"]["was_noted"]
+    deployed = await client.put("/_/spec?force=true", json=spec)
+    assert deployed.status_code == 200, deployed.text
+    refused(await append(client, "order", key, "was_noted", 3), 404, "unknown_event_type", "event_type")
+
+
+async def test_it_remembers_where_so_many_paths_lead_and_no_more(
+    writer: httpx.AsyncClient, taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(express, "ADDRESSES_MAX", 3)
+    keys = [new_id() for _ in range(5)]
+    for key in (*keys, *keys):
+        assert (await append(writer, "order", key, "was_noted", 1)).status_code == 201
+        assert all(len(each._addresses) <= 3 for each in taken.by)
+    assert [await length_of(writer, key) for key in keys] == [2] * 5
 
 
 async def test_what_it_declines_is_judged_once_and_by_the_application(

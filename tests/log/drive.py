@@ -130,13 +130,16 @@ def append(
     events: tuple[Event, ...] | None = None,
 ) -> Append:
     """What the edge would make of a request. `event_ids` are the ids that the client chose, None where it
-    left one out; the other ids are minted. Requests of equal path, `body` and `expected` are equal."""
+    left one out; the other ids are minted. Requests of equal path, `body` and `expected` are equal; one that
+    names no identity of its own has no digest."""
     if events is None:
         chosen_or_not = event_ids or (None,) * count
         events = tuple(event(each, b'{"n":%d}' % n) for n, each in enumerate(chosen_or_not))
     chosen = tuple(each for each in event_ids if each is not None)
     body += b"".join(each or b"-" for each in event_ids)  # they are among a request's bytes
-    digest = request_digest(f"/{stream.aggregate_type}/{stream.key}", body, expected)
+    digest = b""
+    if key is not None or chosen:
+        digest = request_digest(f"/{stream.aggregate_type}/{stream.key}", body, expected)
     return make_append(stream, events, expected, make_retry(stream.tenant, key, chosen, digest))
 
 

@@ -9,19 +9,22 @@ from typing import Any
 
 import asyncpg
 import pytest
+from uuid_utils import uuid7
 
 from gateway.events import Append, Appended, Outcome, Stream, next_chain
 from gateway.log.committing import ChainBroken, CommitConnection, Ready, RefusedByPostgres
-from gateway.log.entries import Placed, chain_over, commit_columns
+from gateway.log.entries import Placed, chain_over, commit_columns, event_of, stream_of
 from gateway.log.log import Log
 from gateway.log.postgres import REDIS, SQL, PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.drive import (
+    ACTOR,
     Gate,
     Place,
     Proceed,
     append,
     appended,
+    event,
     hold_commits,
     interpose,
     lane,
@@ -70,6 +73,43 @@ async def test_a_run_is_committed_where_the_partition_stands(
     assert not await connection.swap(P, EPOCH, (0, ""), (3, chain), run)
     assert await stands(place) == (3, chain, 3)
     await check_invariants(place, settles=False)
+
+
+async def test_each_column_of_each_row_comes_back_as_it_was_placed(
+    connection: CommitConnection, place: Place
+) -> None:
+    """Of appends of several events and of one, with and without what may be left out."""
+    stream, other = new_stream(), new_stream()
+    full = event(target_type="order", target_id="global", causation_id=uuid7().bytes, extra=b'{"a":1}')
+    bare = event(type="was_noted", actor_type="robot", spec_rev=7, recorded_at_ms=1)
+    several = [
+        placed(append(stream, events=(full, bare)), 1, 2),
+        placed(append(other, events=(event(payload=b""), event(payload=None)), key=b"k"), 1, 4),
+    ]
+    single = [
+        placed(append(other, events=(event(target_type="user", target_id=ACTOR),)), 3, 5),
+        placed(append(stream, events=(event(extra=b"{}"),)), 3, 6),
+    ]
+    before = (0, "")
+    for run in (several, single):
+        after = (run[-1].last_seq, chain_over(before[1], run))
+        assert await connection.swap(P, EPOCH, before, after, run)
+        before = after
+    milliseconds = "(extract(epoch FROM recorded_at) * 1000)::bigint AS recorded_at_ms"
+    rows = await place.fetch(f"SELECT *, {milliseconds} FROM outbox ORDER BY seq")
+    found = [(row["seq"], (row["version"], row["digest"])) for row in rows]
+    assert found == [row for each in (*several, *single) for row in each.rows()]
+    assert [(row["p"], row["append_id"], stream_of(row), event_of(row)) for row in rows] == [
+        (P, each.append_id, each.stream, one) for each in (*several, *single) for one in each.events
+    ]
+    await check_invariants(place, settles=False)
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", '","'])
+def test_a_name_that_would_break_out_of_its_column_is_not_sent(name: str) -> None:
+    stream = Stream(bytes(16), "order", name)
+    with pytest.raises(ValueError, match="quote or backslash"):
+        commit_columns([placed(append(stream), 1, 1), placed(append(stream, 2), 2, 3)])
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,16 @@ async def test_an_append_that_is_sent_again_is_recognized_by_its_minted_id(parti
     assert await partition.answers(one) == [b"D3:3"]
 
 
+async def test_a_claim_has_the_digest_of_a_request_that_names_an_identity_and_of_no_other(
+    partition: Partition, redis: Redis
+) -> None:
+    keyed, plain = append(new_stream(), key=b"k"), append(new_stream())
+    await partition.answers(keyed, plain)
+    claims = await redis.hgetall(partition.keys.identities[0])
+    told = dict.fromkeys(keyed.identities, b"1:1:" + keyed.request_digest)
+    assert claims == told | dict.fromkeys(plain.identities, b"2:1:")
+
+
 async def test_identities_of_two_appends_are_never_one_retry(partition: Partition) -> None:
     stream = new_stream()
     ids = [event_ids(append(stream))[0] for _ in range(2)]

@@ -8,7 +8,7 @@
 --       10 identities of all appends one after another, 32 bytes each,
 --       11 facts, for each append one after another, numbers big-endian: f64 expected, u32 number of events n,
 --          u32 number of identities, u32 length of its body, u32 where the first event begins in it, 32 bytes
---          of request digest, 32 of the first row digest, u8 length of the head hint, the hint ('' or
+--          of request digest (zeros: none), 32 of the first row digest, u8 length of the head hint, the hint ('' or
 --          '<as of>:<head>'); and where n is above 1, the other row digests and u32 length of each event,
 --       12 bodies one after another, each a MessagePack array of header and events, kept as they are
 -- returns {nonce, 'FENCED', reason} or
@@ -172,6 +172,7 @@ local function claim(first, last, value)
   end
 end
 
+local NO_DIGEST = string.rep('\0', 32)
 local reply = { NONCE, 'OK', whole(q), h, '', '', whole(p.c), p.as_of }
 local first, at, from, run, runs = 1, 1, 1, 1, {}
 -- A stream is trimmed each time that its head passes a multiple of `stride`.
@@ -180,6 +181,7 @@ local stride = math.ceil(tail / 4)
 for i = 1, appends do
   local expected, n, k, size, events, digest, rows, hint
   expected, n, k, size, events, digest, rows, hint, at = cut('>dI4I4I4I4c32c32Bc0', FACTS, at)
+  if digest == NO_DIGEST then digest = '' end
   local lengths, last, key = at + 32 * n - 32, first + k - 1, KEYS[STREAM + i]
   local verdict, head = judge(i, key, hint, first, last, digest, expected, n)
   if verdict then
