@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+
 from gateway.events import Append, NotCommitted, Outcome, OutcomeUnknown
 from gateway.log.limits import Limits
 from gateway.telemetry.steps import Link
@@ -25,49 +27,31 @@ class Waiter(Protocol):
         """Must return at once, and do no more than take note."""
 
 
-class Pending:
-    """Mutable, owned by the partition's tasks.
+class Pending(msgspec.Struct, gc=False, eq=False):
+    """Mutable, owned by the partition's tasks; nothing that it refers to refers to it.
 
+    `number`: the order of admission in this gateway. `deadline`: by the loop's clock.
     `in_doubt`: a script call that carried it may still run, or ran and was not answered, or its rows are on
     their way to Postgres. While it is False, dropping the append means that it will never appear.
     `again`: it was sequenced before, so Postgres must be asked for it before it is sequenced once more.
     `looked_up`: the partition's seq when Postgres was asked for its identities; None before.
+    `hint`: the head in Postgres of a stream that Redis does not have, '<as of>:<head>'.
+    `sent`: an earlier call placed it, or may have: the original of a retry may be our own.
+    `span`: of the request, where traces are on.
     `told` counts outcomes one by one; those of `resolve_at` are counted by the batch.
     """
 
-    __slots__ = (
-        "again",
-        "append",
-        "deadline",
-        "hint",
-        "in_doubt",
-        "looked_up",
-        "number",
-        "sent",
-        "span",
-        "told",
-        "waiter",
-    )
-
-    def __init__(
-        self,
-        append: Append,
-        number: int,
-        deadline: float,
-        waiter: Waiter,
-        told: Callable[[Outcome], None],
-    ) -> None:
-        self.append = append
-        self.number = number  # order of admission in this gateway
-        self.deadline = deadline  # on the loop's clock
-        self.waiter = waiter
-        self.hint = ""  # head in Postgres of a stream that Redis does not have: '<as of>:<head>'
-        self.in_doubt = False
-        self.again = False
-        self.looked_up: int | None = None
-        self.sent = False  # an earlier call placed it, or may have: the original of a retry may be our own
-        self.span: Link | None = None  # of the request, where traces are on
-        self.told = told
+    append: Append
+    number: int
+    deadline: float
+    waiter: Waiter
+    told: Callable[[Outcome], None]
+    hint: str = ""
+    in_doubt: bool = False
+    again: bool = False
+    looked_up: int | None = None
+    sent: bool = False
+    span: Link | None = None
 
     @property
     def done(self) -> bool:

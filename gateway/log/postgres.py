@@ -50,7 +50,9 @@ class PostgresTrouble(Exception):
 
 
 def _load(name: str) -> str:
-    return (files("gateway.log") / "sql" / f"{name}.sql").read_text()
+    """Without the lines that explain it: pg_stat_activity shows an operator the first 1,024 bytes."""
+    text = (files("gateway.log") / "sql" / f"{name}.sql").read_text()
+    return "\n".join([line for line in text.splitlines() if not line.startswith("--")])
 
 
 SQL: Final = {
