@@ -39,7 +39,7 @@ from spec.model import Spec
 logger = logging.getLogger("sluice.edge")
 
 ADDRESSES_MAX: Final = 10_000
-"""Paths of which it is known where they lead, some 600 bytes each: the spec has been asked for these."""
+"""Paths of which it is remembered where they lead, some 600 bytes each: more than are busy at a time."""
 
 
 class Express:

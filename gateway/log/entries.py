@@ -101,10 +101,10 @@ def commit_columns(run: Sequence[Placed]) -> list[Any]:
     return [
         _numbers(versions),
         _numbers([event.recorded_at_ms for event in events]),
-        _uuids([event.id for event in events]),
-        _uuids([stream.tenant for stream in streams]),
-        _uuids([event.correlation_id for event in events]),
-        _optional([event.causation_id for event in events], _uuids),
+        uuids([event.id for event in events]),
+        uuids([stream.tenant for stream in streams]),
+        uuids([event.correlation_id for event in events]),
+        _optional([event.causation_id for event in events], uuids),
         _numbers([event.spec_rev for event in events]),
         _texts([stream.aggregate_type for stream in streams]),
         _texts([stream.key for stream in streams]),
@@ -126,7 +126,7 @@ def commit_columns(run: Sequence[Placed]) -> list[Any]:
 def _claims(run: Sequence[Placed]) -> list[Any]:
     claims = [(placed, identity) for placed in run for identity in placed.chosen]
     return [
-        _uuids([placed.stream.tenant for placed, _ in claims]),
+        uuids([placed.stream.tenant for placed, _ in claims]),
         b"".join([identity for _, identity in claims]),
         _numbers([placed.first_seq for placed, _ in claims]),
         _numbers([len(placed.events) for placed, _ in claims]),
@@ -138,7 +138,8 @@ def _numbers(column: list[int]) -> str:
     return "{" + str(column)[1:-1].replace(" ", "") + "}"
 
 
-def _uuids(column: Sequence[bytes]) -> str:
+def uuids(column: Sequence[bytes]) -> str:
+    """An array of them, as a literal."""
     return "{" + b"".join(column).hex(",", 16) + "}"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.events import Append, Appended, Retry
+from gateway.log.entries import uuids
 from gateway.log.postgres import Postgres
 
 
@@ -79,17 +80,12 @@ async def look_up(
     rows = await postgres.fetch(
         "look_up_identities",
         p,
-        _uuids([tenant for tenant, _ in identities]),
+        uuids([tenant for tenant, _ in identities]),
         b"".join([identity for _, identity in identities]),
-        _uuids([tenant for tenant, _ in events]),
-        _uuids([event_id for _, event_id in events]),
+        uuids([tenant for tenant, _ in events]),
+        uuids([event_id for _, event_id in events]),
     )
     return claims_of(rows)
-
-
-def _uuids(column: Sequence[bytes]) -> str:
-    """An array's literal: asyncpg would look at each item, as in a commit's columns (entries.py)."""
-    return "{" + ",".join(map(bytes.hex, column)) + "}"
 
 
 def claims_of(rows: Iterable[Any]) -> Claims:
