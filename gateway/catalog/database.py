@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
-from importlib.resources import files
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
 
 from gateway.catalog.model import CatalogError
 from gateway.config import redacted
+from gateway.statements import statement_of
+
+statement: Final = partial(statement_of, "gateway.catalog")
 
 CONNECT_TIMEOUT_S = 10.0  # a person waits at the other end; a sleeping serverless Postgres wakes within it
 
@@ -67,9 +69,3 @@ async def change(database: Database) -> AsyncIterator[tuple[Any, int]]:
                 "the catalog's clock is missing: this database was not made by `sluice migrate`"
             )
         yield conn, revision
-
-
-@cache
-def statement(name: str) -> str:
-    """The SQL in `sql/<name>.sql`; its header says what it takes and returns."""
-    return (files("gateway.catalog") / "sql" / f"{name}.sql").read_text(encoding="utf-8")

@@ -80,9 +80,11 @@ class Express:
         ):
             return False
         deployed = self._catalog.deployed(principal.tenant.id)
-        place = None if deployed is None else self._address(deployed.spec, raw_path)
+        if deployed is None:
+            return False
+        place = self._address(deployed.spec, raw_path)
         asked = NOTHING_ASKED if ASKING.isdisjoint(headers) else read_asked(headers.items())
-        if deployed is None or place is None or isinstance(asked, Refusal) or asked.wait:
+        if place is None or isinstance(asked, Refusal) or asked.wait:
             return False
         correlation_id, correlation_bytes = correlation(asked)
         minting = Minting(

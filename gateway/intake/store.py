@@ -10,8 +10,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
-from importlib.resources import files
+from functools import partial
 from typing import Any, Final, Literal
 
 import asyncpg
@@ -20,7 +19,10 @@ from asyncpg.pgproto.pgproto import UUID
 
 from gateway.intake.request import Request
 from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
+from gateway.statements import statement_of
 from gateway.telemetry.redact import reason
+
+_statement: Final = partial(statement_of, "gateway.intake")
 
 Verdict = Literal["accepted", "duplicate", "quarantined", "replayed", "batch"]
 
@@ -271,8 +273,3 @@ async def _fetch(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
             return list(await connection.fetch(_statement(name), *args))
     except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
         raise PostgresTrouble(f"webhook deliveries, {name}: {reason(error)}") from error
-
-
-@cache
-def _statement(name: str) -> str:
-    return (files("gateway.intake") / "sql" / f"{name}.sql").read_text(encoding="utf-8")

@@ -90,11 +90,11 @@ def commit_columns(run: Sequence[Placed]) -> list[Any]:
     """
     events = [event for placed in run for event in placed.events]
     if len(events) == len(run):
-        whole, versions = run, [placed.first_version for placed in run]
+        owners, versions = run, [placed.first_version for placed in run]
     else:
-        whole = [placed for placed in run for _ in placed.events]
+        owners = [placed for placed in run for _ in placed.events]
         versions = [placed.first_version + n for placed in run for n in range(len(placed.events))]
-    streams = [placed.stream for placed in whole]
+    streams = [placed.stream for placed in owners]
     payloads = [event.payload for event in events]
     sizes = [-1 if each is None else len(each) for each in payloads]
     kept = [each or b"" for each in payloads]
@@ -116,7 +116,7 @@ def commit_columns(run: Sequence[Placed]) -> list[Any]:
         _present([event.extra for event in events]),
         _numbers(list(accumulate(map(len, kept[:-1]), initial=1))),
         _numbers(sizes),
-        b"".join([placed.append_id for placed in whole]),
+        b"".join([placed.append_id for placed in owners]),
         b"".join([placed.digests for placed in run]),
         b"".join(kept),
         *_claims(run),

@@ -40,7 +40,7 @@ class Placing:
         self.seq += count
         placed = Placed(
             append.stream, append.append_id, append.events, append.digests, append.chosen,
-            append.retry.request_digest, head + 1, self.seq,
+            append.request_digest, head + 1, self.seq,
         )  # fmt: skip
         self.chain = placed.chain_after(self.chain)
         self._heads[append.stream] = head + count

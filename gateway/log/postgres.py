@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
 
+from gateway.statements import statement_of
 from gateway.telemetry.redact import reason
 
 # Every statement of the gateway is an index look-up on tables that only grow; a plan that was made while a
@@ -49,11 +50,7 @@ class PostgresTrouble(Exception):
     """Postgres did not answer, or can't take writes now."""
 
 
-def _load(name: str) -> str:
-    """Without the lines that explain it: pg_stat_activity shows an operator the first 1,024 bytes."""
-    text = (files("gateway.log") / "sql" / f"{name}.sql").read_text()
-    return "\n".join([line for line in text.splitlines() if not line.startswith("--")])
-
+_load: Final = partial(statement_of, "gateway.log")
 
 SQL: Final = {
     name: _load(name)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
@@ -19,7 +18,10 @@ from gateway.log import postgres, scripts
 from gateway.log.cluster import Cluster, open_redis
 from gateway.log.keys import PartitionKeys, partition_keys
 from gateway.log.postgres import CONNECTION_ERRORS, Instance, Postgres, PostgresTrouble
+from gateway.statements import statement_of
 from gateway.telemetry.redact import reason
+
+statement: Final = partial(statement_of, "gateway.operations")
 
 # A page of an audit reads a few hundred rows, and a loss may be hidden behind a long roll of them.
 _STATEMENT_S: Final = 60.0
@@ -59,12 +61,6 @@ async def fetch(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
             return list(await connection.fetch(statement(name), *args))
     except (*CONNECTION_ERRORS, asyncpg.InsufficientPrivilegeError) as error:
         raise PostgresTrouble(reason(error)) from error
-
-
-@cache
-def statement(name: str) -> str:
-    """The SQL in `sql/<name>.sql`; its header says what it takes and returns."""
-    return (files("gateway.operations") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
 
 
 @asynccontextmanager

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -24,7 +23,10 @@ from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
 from gateway.log.reader import VERSION_MAX
 from gateway.names.aliases import Alias, Kind
 from gateway.names.changes import RETIRED, Given, Named, named
+from gateway.statements import statement_of
 from gateway.telemetry.redact import reason
+
+statement: Final = partial(statement_of, "gateway.registry")
 
 _EVENTS_AT_ONCE: Final = 100
 _ACQUIRE_S: Final = 5.0
@@ -291,9 +293,3 @@ def _numbered_and_hashed(row: Any) -> NumberedAndHashed:
 
 def _alias(row: Any) -> Alias:
     return Alias(Kind(row["kind"]), row["prefix"], row["body"], row["path"])
-
-
-@cache
-def statement(name: str) -> str:
-    """The SQL in `sql/<name>.sql`; its header says what it takes and returns."""
-    return (files("gateway.registry") / "sql" / f"{name}.sql").read_text(encoding="utf-8")

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
-from importlib.resources import files
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
@@ -18,7 +17,10 @@ from gateway.log.entries import event_of
 from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
 from gateway.relay.outbox import Entry, Filter
 from gateway.relay.position import Place
+from gateway.statements import statement_of
 from gateway.telemetry.redact import reason
+
+statement: Final = partial(statement_of, "gateway.relay")
 
 ACQUIRE_S: Final = 5.0
 
@@ -76,12 +78,6 @@ class Attempt:
     status: int | None
     error: str | None
     response: bytes
-
-
-@cache
-def statement(name: str) -> str:
-    """The SQL in `sql/<name>.sql`; its header says what it takes and returns."""
-    return (files("gateway.relay") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
 
 
 @asynccontextmanager
