@@ -98,7 +98,7 @@ def _redis_candidates() -> Iterator[Path]:
     for name in REDIS_NAMES:
         for folder in _search_folders():
             if (folder / name).is_file():
-                yield (folder / name).resolve()
+                yield folder / name  # not what it links to: Debian's is its checker too, and goes by its name
 
 
 def _postgres_folders() -> Iterator[tuple[Path, str | None]]:

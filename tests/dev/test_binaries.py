@@ -53,7 +53,22 @@ def test_without_any_postgres_the_error_says_what_to_install(bare: Path) -> None
 @pytest.mark.parametrize("name", ["valkey-server", "redis-server"])
 def test_a_redis_on_path_will_do(bare: Path, name: str) -> None:
     wanted = program(bare / name, "Some server v=8.1.0 sha=00000000:0 malloc=libc bits=64")
-    assert find_redis() == wanted.resolve()
+    assert find_redis() == wanted
+
+
+def test_a_redis_that_goes_by_its_name_is_called_by_it(bare: Path) -> None:
+    """Debian's `redis-server` is a link to its `redis-check-rdb`, which looks at what it was called by."""
+    real = program(bare / "redis-check-rdb", "")
+    real.write_text(
+        """#!/bin/sh
+case $0 in
+*/redis-server) echo 'Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64' ;;
+*) echo "Usage: $0 <rdb-file-name>" >&2 && exit 1 ;;
+esac
+"""
+    )
+    (bare / "redis-server").symlink_to(real)
+    assert find_redis() == bare / "redis-server"
 
 
 @pytest.mark.parametrize("says", ["Redis server v=6.2.14 sha=0", "nothing of the kind"])
