@@ -116,12 +116,13 @@ class Servers:
             server.keeper.stop(hurried=lambda: True)
 
 
-def servers_in(folder: Path, *, durable: bool = False) -> Servers:
-    """A pair that keeps its data in `folder`. Neither runs yet. `durable` has Postgres call fsync."""
+def servers_in(folder: Path, *, durable: bool = False, redis_binary: Path | None = None) -> Servers:
+    """A pair that keeps its data in `folder`. Neither runs yet. `durable` has Postgres call fsync;
+    `redis_binary` is in place of the first that is found."""
     home = folder / "run"
     home.mkdir(mode=0o700, exist_ok=True)
     socket = socket_folder(home, None, REDIS_SOCKET) / REDIS_SOCKET
-    redis = RedisServer(find_redis(), folder / "redis", socket, folder / "redis.log")
+    redis = RedisServer(redis_binary or find_redis(), folder / "redis", socket, folder / "redis.log")
     place = postgres_place(folder, print)
     sockets = socket_folder(place.home, place.account, SOCKET_NAME)
     log = folder / "postgres.log"

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import asyncpg
-from redis.asyncio import Redis
 
 from gateway.catalog.bootstrap import bootstrap
 from gateway.catalog.migrate import migrate
@@ -120,12 +119,11 @@ class Stand:
 
     @asynccontextmanager
     async def database(self, template: str = TEMPLATE) -> AsyncIterator[str]:
-        """The URL of a database that nothing was appended to, but for what `template` has. Redis is emptied
-        too and gives its memory back, so that a scenario's is its own."""
+        """The URL of a database that nothing was appended to, but for what `template` has. Redis begins anew
+        too: what others have left of its memory, and of its file, would be part of what is measured."""
         name = f"bench_{next(self._numbers)}"
-        async with Redis.from_url(self.servers.redis_url) as redis:
-            await redis.flushall()
-            await redis.memory_purge()
+        self.servers.wipe_redis()
+        await self.servers.redis.start()
         await self._execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
         try:
             yield self.servers.database_url(name)
@@ -184,13 +182,15 @@ class Stand:
 
 @asynccontextmanager
 async def open_stand(workers: int) -> AsyncIterator[Stand]:
-    """Servers in a temporary folder, in /tmp or BENCH_FOLDER, gone with it at the end. Gateways get cores of
-    their own, if there are enough; then all else, this process too, keeps off them."""
+    """Servers in a temporary folder, in /tmp or BENCH_FOLDER, gone with it at the end. BENCH_REDIS names
+    another Redis-compatible server than the first that is found. Gateways get cores of their own, if there
+    are enough; then all else, this process too, keeps off them."""
     apart = gateway_cores(workers)
     if apart:
         confine(CORES - apart)
     with open_folder(Path(os.environ.get("BENCH_FOLDER", DISK))) as folder:
-        servers = _durable_servers(folder)
+        named = os.environ.get("BENCH_REDIS")
+        servers = servers_in(folder, durable=True, redis_binary=Path(named) if named else None)
         try:
             await servers.start()
             connection = await asyncpg.connect(servers.database_url("postgres"))
@@ -215,13 +215,6 @@ async def _fill_log(connection: asyncpg.Connection) -> None:
     message = "SELECT count(pg_logical_emit_message(false, 'bench', repeat('x', 1 << 20)))"
     await connection.execute(f"{message} FROM generate_series(1, {LOG_MB})")
     await connection.execute("CHECKPOINT")
-
-
-def _durable_servers(folder: Path) -> Servers:
-    servers = servers_in(folder)
-    servers.postgres_server = replace(servers.postgres_server, durable=True)
-    servers.postgres.keeper.service = servers.postgres_server
-    return servers
 
 
 def _inherited() -> dict[str, str]:

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
+from gateway.dev.binaries import find_redis
 from tests.bench.generator import generate
 from tests.bench.load import BEGIN, END, LENGTH, SERIAL, Traffic
 from tests.bench.measured import Measured, quantiles_ms
 from tests.bench.report import HOLDERS, PROCESSES, Row, ratios
+from tests.bench.stand import open_stand
 
 ROOT = Path(__file__).parents[2]
 CONNECTIONS = 8
@@ -102,6 +105,27 @@ def test_a_row_is_told_against_another_by_rounds() -> None:
     assert list(ratios([*rows, row("other", 1, 5, 5, "what was not measured")])) == [
         "named: rate -5.0%, CPU of all servers +10.0% against plain"
     ]
+
+
+async def test_another_redis_is_measured_where_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "another-server"
+    named.symlink_to(find_redis())
+    monkeypatch.setenv("BENCH_REDIS", str(named))
+    async with open_stand(1) as stand:
+        assert Path(f"/proc/{stand.servers.redis.pid}/cmdline").read_text().startswith(str(named))
+
+
+async def test_what_is_measured_next_has_a_redis_that_nobody_has_used() -> None:
+    async with open_stand(1) as stand:
+        before = stand.servers.redis.pid
+        for _ in range(2):
+            async with stand.database(), Redis.from_url(stand.servers.redis_url) as redis:
+                assert await redis.dbsize() == 0
+                await redis.set("left behind", 1)
+                assert stand.servers.redis.pid not in (None, before)
+                before = stand.servers.redis.pid
 
 
 async def test_an_answer_other_than_the_expected_one_is_counted_and_the_first_is_kept() -> None:
