@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
+
+from isal import isal_zlib
 
 from gateway.admit.append import Fault
 from gateway.edge import render
@@ -207,7 +208,7 @@ class _Told:
         if self._open:
             piece = b"".join(self._open)
             waits = len(self._pieces) * PIECE_BYTES >= _UNREAD_BYTES
-            self._pieces.append(_Packed(zlib.compress(piece, 1)) if waits else piece)
+            self._pieces.append(_Packed(isal_zlib.compress(piece, 1)) if waits else piece)
             self._open, self._open_bytes = [], 0
 
     def take(self) -> bytes | Line:
@@ -215,7 +216,7 @@ class _Told:
         if not self._pieces:
             self._close()
         piece = self._pieces.popleft()
-        return zlib.decompress(piece.receipts) if isinstance(piece, _Packed) else piece
+        return isal_zlib.decompress(piece.receipts) if isinstance(piece, _Packed) else piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ Messages = Chunk[bytes]
 # What nobody else may have compressed: each costs the loop 10 µs.
 _CHUNKS_AT_ONCE = 8
 # In less time than this takes, no thread begins.
-_BESIDE_BYTES = 8 * 1024
+_BESIDE_BYTES = 64 * 1024
 
 
 def accepts_gzip(accept: bytes | None) -> bool:

@@ -108,9 +108,9 @@ async def test_a_round_is_compressed_once_for_all(
 ) -> None:
     rounds, alone = [], []
 
-    def counted(plain: bytes, level: int = 1) -> bytes:
+    def counted(plain: bytes) -> bytes:
         rounds.append(plain)
-        return deflated(plain, level)
+        return deflated(plain)
 
     def counted_alone(plain: bytes) -> bytes:
         alone.append(plain)
