@@ -185,7 +185,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._received:
             data = self._received + data
-        status = _status(data)
+        status = status_of(data)
         if status is None:
             self._received = data
             return
@@ -200,7 +200,7 @@ class _Connection(asyncio.Protocol):
         self._tally.ended(why)
 
 
-def _status(data: bytes) -> bytes | None:
+def status_of(data: bytes) -> bytes | None:
     """The status of a whole answer; None when there is more to come. Raises ValueError for what can't be the
     one answer to the one request that is under way."""
     head_end = data.find(b"\r\n\r\n")

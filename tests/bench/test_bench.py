@@ -16,7 +16,8 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.dev.binaries import find_redis
-from tests.bench.generator import generate
+from gateway.dev.redis_server import RedisServer
+from tests.bench.generator import FRONT_BYTES, generate, status_of
 from tests.bench.load import BEGIN, END, LENGTH, SERIAL, Traffic
 from tests.bench.measured import Measured, quantiles_ms
 from tests.bench.report import HOLDERS, PROCESSES, Row, ratios
@@ -114,7 +115,9 @@ async def test_another_redis_is_measured_where_one_is_named(
     named.symlink_to(find_redis())
     monkeypatch.setenv("BENCH_REDIS", str(named))
     async with open_stand(1) as stand:
-        assert Path(f"/proc/{stand.servers.redis.pid}/cmdline").read_text().startswith(str(named))
+        service = stand.servers.redis.keeper.service
+        assert isinstance(service, RedisServer)
+        assert service.binary == named
 
 
 async def test_what_is_measured_next_has_a_redis_that_nobody_has_used() -> None:
@@ -139,6 +142,16 @@ async def test_an_answer_in_pieces_is_one_answer() -> None:
     measured = await measured_against(b"HTTP/1.1 201 Created\r\nConte", b"nt-Length: 6\r\n\r\nwh", b"ole!")
     assert set(measured.answers) == {"201"}
     assert measured.unexpected is None
+
+
+@pytest.mark.parametrize("padding", [b"", b"y" * FRONT_BYTES])
+def test_an_answer_has_its_own_length_though_others_began_like_it(padding: bytes) -> None:
+    for body in (b"", b"ab", b"abc", b"ab"):
+        answer = b"HTTP/1.1 200 OK\r\nx: %b\r\ncontent-length: %d\r\n\r\n%b" % (padding, len(body), body)
+        assert status_of(answer) == b"200"
+        assert status_of(answer[:-1]) is None
+        with pytest.raises(ValueError, match="after an answer"):
+            status_of(answer + b"d")
 
 
 async def test_a_connection_that_ends_before_its_answer_is_lost() -> None:
