@@ -58,7 +58,17 @@ class Server:
                 await self.start()
 
     def kill(self) -> None:
-        """SIGKILL, and gone on return."""
+        """SIGKILL, to what works for it too, and all gone on return: a backend of Postgres that outlives its
+        parent commits what it has read before it notices."""
+        self.kill_alone()
+        deadline = time.monotonic() + START_S
+        while orphans := self.children():
+            assert time.monotonic() < deadline, f"{self.keeper.name} left {orphans}, which do not end"
+            _signal(orphans, signal.SIGKILL)
+            time.sleep(POLL_S)
+
+    def kill_alone(self) -> None:
+        """SIGKILL, and gone on return; what works for it ends when it notices."""
         self.keeper.kill()
 
     def stop(self) -> None:
@@ -79,9 +89,13 @@ class Server:
 
     def _signal_all(self, number: signal.Signals) -> None:
         self.keeper.signal(number)
-        for pid in self.children():
-            with suppress(ProcessLookupError):  # a backend that has just ended
-                os.kill(pid, number)
+        _signal(self.children(), number)
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # one that has just ended
+            os.kill(pid, number)
 
 
 @dataclass(slots=True)

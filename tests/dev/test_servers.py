@@ -109,6 +109,21 @@ async def test_a_redis_file_that_was_cut_off_loads_as_far_as_it_goes(redis_alone
     assert await ask_redis(redis_alone, "MGET", "key", "later") == [b"value", None]
 
 
+async def test_a_postgres_that_a_test_kills_leaves_no_backend_at_work(pair: Servers) -> None:
+    await ask_postgres(pair, "SELECT 1")
+    busy = asyncio.create_task(ask_postgres(pair, "SELECT count(*) AS busy FROM generate_series(1, 1e10)"))
+    while "AS busy" not in str(
+        await ask_postgres(
+            pair, "SELECT string_agg(query, '') FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        )
+    ):
+        pass
+    pair.postgres.kill()
+    assert find_titled("postgres:", pair.postgres_server.data) == []
+    with pytest.raises((asyncpg.PostgresError, OSError)):
+        await busy
+
+
 async def test_postgres_starts_again_at_once_though_a_backend_outlives_its_parent(pair: Servers) -> None:
     await ask_postgres(pair, "CREATE TABLE kept AS SELECT 1 AS one")
     busy = asyncio.create_task(ask_postgres(pair, "SELECT pg_sleep(60)"))
@@ -118,7 +133,8 @@ async def test_postgres_starts_again_at_once_though_a_backend_outlives_its_paren
         pass
     before = find_titled("postgres:", pair.postgres_server.data)
     async with asyncio.timeout(DEADLINE_S):
-        await pair.postgres.restart()
+        pair.postgres.kill_alone()
+        await pair.postgres.start()
         with pytest.raises((asyncpg.PostgresError, OSError)):
             await busy
     assert gone(*before)

@@ -502,9 +502,9 @@ async def redis_split(scene: Scene) -> AsyncIterator[None]:
 @_injection("postgres-kill", "postgres")
 @asynccontextmanager
 async def postgres_kill(scene: Scene) -> AsyncIterator[None]:
-    postgres = scene.cluster.postgres
-    scene.say("SIGKILL Postgres")
-    postgres.kill()
+    postgres, alone = scene.cluster.postgres, scene.rng.random() < 0.5
+    scene.say(f"SIGKILL Postgres{', not its backends' if alone else ' and all its backends'}")
+    postgres.kill_alone() if alone else postgres.kill()
     try:
         yield
     finally:
