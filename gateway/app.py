@@ -38,6 +38,7 @@ from gateway.edge.follow import Follow
 from gateway.edge.gate import Gate
 from gateway.edge.health import Health
 from gateway.edge.ids import Ids
+from gateway.edge.key_watch import KeyWatch
 from gateway.edge.metrics import Counted, MetricsPage
 from gateway.edge.openapi.endpoint import OpenApi
 from gateway.edge.ops import MetricsHere, Ops, bind_ops, ops_listening
@@ -118,7 +119,7 @@ async def gateway(
                 log = Log(
                     redis, pool, config.postgres_url, instance, limits_of(config), Telemetry(metrics, tracing)
                 )
-                outbox = Outbox(postgres.Postgres(outbox_pool), instance.partitions)
+                outbox = Outbox(postgres.Postgres(outbox_pool, config.read_deadline_s), instance.partitions)
                 live = Live(outbox, log.followers, log.announcements, stopping)
                 metrics.read_at_scrape(lambda: [Reading("sluice_feed_followers", live.count)])
                 catalog = Catalog(catalog_pool, Secrets(os.environ))
@@ -132,23 +133,23 @@ async def gateway(
                 ):
                     intake = Intake(log, pool, recorder, amazon, metrics, config.webhook_answer_s)
                     reads = Reads(log, catalog)
-                    aliases = Aliases(catalog, log, reads, store, Resolver(log, store), assigner)
+                    aliases = Aliases(log, reads, store, Resolver(log, store), assigner)
                     application = _application(
-                        config,
-                        log,
-                        outbox,
-                        live,
-                        catalog,
-                        catalog_pool,
-                        reads,
-                        aliases,
-                        Children(log, writer),
-                        stopping,
-                        operators,
-                        Webhooks(intake, catalog, config, metrics),
-                        going_out,
-                        metrics,
-                        tracing,
+                        config=config,
+                        log=log,
+                        outbox=outbox,
+                        live=live,
+                        catalog=catalog,
+                        catalog_pool=catalog_pool,
+                        reads=reads,
+                        aliases=aliases,
+                        children=Children(log, writer),
+                        stopping=stopping,
+                        operators=operators,
+                        webhooks=Webhooks(intake, catalog, config, metrics),
+                        going_out=going_out,
+                        metrics=metrics,
+                        tracing=tracing,
                     )
                     told = {
                         "version": version("sluice"),
@@ -204,9 +205,9 @@ async def _running(
     log.on_watch(lambda: _follow(catalog))
     metrics.read_at_scrape(log.readings)
     metrics.read_at_scrape(lambda: _readings(catalog))
-    health, page = Health(log), MetricsPage(metrics, config.metrics_token, dev=config.dev)
+    health, page = Health(log), MetricsPage(metrics, config.metrics_token)
     operators = Operators(health, page, Ops(health, page))
-    async with ops_listening(operators.page, _bind_ops(config)):
+    async with health.looking(), ops_listening(operators.page, _bind_ops(config)):
         await log.start()
         try:
             async with assigner.running():
@@ -220,6 +221,7 @@ async def _running(
 
 
 def _application(
+    *,
     config: Config,
     log: Log,
     outbox: Outbox,
@@ -237,12 +239,14 @@ def _application(
     tracing: OtelTracing | None,
 ) -> Application:
     callers, outcomes, states = Callers(catalog, RateLimits(config)), Outcomes(log), States(log)
+    keys = KeyWatch(catalog)
+    log.on_watch(keys.look)
     system = System(
         callers,
         operators.health,
-        Bulk(log, catalog, outcomes, config),
-        Feed(outbox, live, config),
-        Specs(catalog, catalog_pool, config),
+        Bulk(log, catalog, keys, outcomes, config),
+        Feed(outbox, live, keys, config),
+        Specs(catalog, catalog_pool, going_out.subscriptions, config),
         OpenApi(catalog, config),
         Ids(catalog, config),
         webhooks,
@@ -255,9 +259,9 @@ def _application(
         Appends(log, catalog, outcomes, aliases, Parents(aliases, children, outcomes), config),
         reads,
         states,
-        Follow(log, stopping),
+        Follow(log, keys, stopping),
         aliases,
-        MetricsHere(system, operators.page, operators.metrics, callers),
+        MetricsHere(system, operators.page, operators.metrics),
     )
     if tracing is not None:
         return Counted(Traced(gate, tracing), metrics)
@@ -330,14 +334,15 @@ def serve(config: Config) -> None:
 async def _serve(config: Config) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(_tell_fault)
-    async with gateway(config, stopping) as application:
-        protocol = make_protocol(
-            config.headers_max, config.header_bytes_max, body_timeout_s=config.body_timeout_s
-        )
-        server = _Server(stopping, uvicorn_config(application, protocol, int(config.shutdown_s)))
-        _rarely_collect()
-        with _listen(config) as listening:
-            await server.serve(sockets=[listening])
+    with _bound(config) as bound:  # first: whoever can't have the address need not start
+        async with gateway(config, stopping) as application:
+            protocol = make_protocol(
+                config.headers_max, config.header_bytes_max, body_timeout_s=config.body_timeout_s
+            )
+            server = _Server(stopping, uvicorn_config(application, protocol, int(config.shutdown_s)))
+            _rarely_collect()
+            _listen(bound, config)
+            await server.serve(sockets=[bound])
 
 
 def _rarely_collect() -> None:
@@ -377,16 +382,32 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _listen(config: Config) -> socket.socket:
-    """The socket that a supervisor handed over, or one of our own."""
+def _bound(config: Config) -> socket.socket:
+    """The socket that a supervisor handed over, or one of our own, which does not listen yet. Raises
+    CannotStart."""
     if config.listen_fd is not None:
-        return socket.socket(fileno=config.listen_fd)
+        try:
+            return socket.socket(fileno=config.listen_fd)
+        except OSError as fault:
+            why = f"SLUICE_LISTEN_FD {config.listen_fd} is no open socket: {fault.strerror}"
+            raise CannotStart(why) from fault
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    own = socket.socket(family, socket.SOCK_STREAM)
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((config.host, config.port))
+        own.bind((config.host, config.port))
     except OSError as fault:
-        raise CannotStart(f"can't listen on {config.host}:{config.port}: {fault.strerror}") from fault
-    listening.listen(_BACKLOG)
-    return listening
+        own.close()
+        raise _can_not_listen(config, fault) from fault
+    return own
+
+
+def _listen(bound: socket.socket, config: Config) -> None:
+    try:
+        bound.listen(_BACKLOG)
+    except OSError as fault:  # somebody else bound it too, and was quicker
+        raise _can_not_listen(config, fault) from fault
+
+
+def _can_not_listen(config: Config, fault: OSError) -> CannotStart:
+    return CannotStart(f"can't listen on {config.host}:{config.port}: {fault.strerror}")

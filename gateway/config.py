@@ -14,10 +14,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, NamedTuple
+
+from gateway import server_urls
 
 PREFIX = "SLUICE_"
 KIB = 1024
@@ -139,7 +141,8 @@ def one(field: str, environ: Mapping[str, str], read_file: ReadFile) -> Any:
 
 def redacted(url: str) -> str:
     """A URL to show to people: `***` for a password, in whichever place, the rest as it is."""
-    if "@" in re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[-1]:
+    _, *path = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)
+    if path and "@" in path[0]:
         return re.sub("://.*", "://***", url)  # perhaps a password with an unescaped / ? or #
     hidden = re.sub(r"(://[^/?#:@]*):[^/?#]*@", r"\1:***@", url)
     return re.sub(r"([?&](?:ssl)?password=)[^&#]*", r"\1***", hidden)
@@ -181,15 +184,7 @@ def _word(what: str) -> Kind:
     return Kind(f"{what}, in visible ASCII without blanks", read)
 
 
-def _url(*schemes: str) -> Kind:
-    host = r"(?:\[[0-9a-fA-F:.]+\]|[^:@/?#\[\],]*)(?::[0-9]{1,5})?"
-    pattern = rf"(?:{'|'.join(map(re.escape, schemes))})://(?:[^@/?#]*@)?{host}(?:,{host})*(?:[/?][!-~]*)?"
-
-    def read(text: str) -> str:
-        if not re.fullmatch(r"[!-~]+", text) or not re.fullmatch(pattern, text):
-            raise ValueError
-        return text
-
+def _url(schemes: Iterable[str], read: Callable[[str], str]) -> Kind:
     return Kind(" or ".join(f"{scheme}://…" for scheme in schemes) + ", its password percent-encoded", read)
 
 
@@ -217,12 +212,12 @@ _LEVEL = _one_of(debug="debug", info="info", warning="warning", error="error")
 _ROWS: tuple[tuple[str, Kind, str], ...] = (
     (
         "redis_url",
-        _url("redis", "rediss", "redis+cluster", "rediss+cluster", "unix"),
+        _url(server_urls.REDIS, server_urls.redis),
         "Sequences appends and keeps the working set; one an instance.",
     ),
     (
         "postgres_url",
-        _url("postgresql", "postgres"),
+        _url(server_urls.POSTGRES, server_urls.postgres),
         "Decides and keeps every event: the primary, not a replica.",
     ),
     ("host", _word("an address"), "Loopback, so that nothing is open to the network unasked."),
@@ -231,7 +226,7 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
     ("ops_host", _word("an address"), "Loopback too: what is served there asks for no key."),
     ("ops_port", _integer(1, 65535), "Metrics and health on a port of their own: they show all tenants."),
     ("metrics_token", _word("a bearer token"), "Opens /_/metrics on the main port to whoever sends it."),
-    ("dev", _SWITCH, "Set by `sluice dev`: metrics are open to its own key."),
+    ("dev", _SWITCH, "Set by `sluice dev`: on a terminal, the log is written for people."),
     (
         "allow_private_targets",
         _SWITCH,
@@ -379,6 +374,8 @@ def _value(row: Setting, environ: Mapping[str, str], read_file: ReadFile) -> Any
         return row.default
     try:
         return row.kind.read(text)
+    except server_urls.Unfit as fault:
+        raise ValueError(f"{source} {fault}.") from None
     except ValueError:
         given = "" if row.secret else f", not {text!r}"
         raise ValueError(f"{source} must be {row.kind.accepts}{given}.") from None

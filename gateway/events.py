@@ -119,7 +119,7 @@ def event_identity(tenant: bytes, event_id: bytes) -> bytes:
 
 
 def request_digest(path: str, body: bytes, expected: int) -> bytes:
-    """What must be equal in a retry: canonical path, body bytes and the version asked for."""
+    """What must be equal in a retry: canonical path, body bytes and the version asked for beside them."""
     text, number = path.encode(), b"%d" % expected
     framed = b"%b%d:%b%d:%b%b" % (_REQUEST_DOMAIN, len(text), text, len(number), number, body)
     return sha256(framed).digest()

@@ -26,7 +26,10 @@ async def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
     """The addresses of a name, in the order to try them in. Raises RefusedAddress if any of them is not
     public, and OSError if there is none."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:  # a label that is empty, or longer than 63 characters
+        raise socket.gaierror(socket.EAI_NONAME, f"{host} is no name of a host") from None
     addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
     if not allow_private:
         for address in addresses:

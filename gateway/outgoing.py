@@ -106,7 +106,7 @@ async def _serve_relay(config: Config) -> None:
         instance = await postgres.Postgres(outbox_pool).instance()
         if instance.rule != PARTITION_RULE:
             raise CannotStart(f"this release can't spread tenants by the rule {instance.rule!r}")
-        outbox = Outbox(postgres.Postgres(outbox_pool), instance.partitions)
+        outbox = Outbox(postgres.Postgres(outbox_pool, config.read_deadline_s), instance.partitions)
         with logs.counted(metrics.logged):
             _serve_metrics(config, metrics)
             async with (

@@ -21,6 +21,9 @@ DOCUMENT_BYTES_MAX = 1_048_576
 DOCUMENT_DEPTH_MAX = 64
 """Deepest nesting of a spec: as deep as any other body, and far from the stack's end."""
 
+INTEGER_DIGITS_MAX = 4300
+"""Longest integer, in digits: Python reads no longer one."""
+
 UNREADABLE = object()
 """What `read` returns when nothing can be checked any further."""
 
@@ -69,8 +72,8 @@ def _parsed(text: str, report: Report) -> object:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         report.add("invalid_json", "", f"The text is not JSON at {where}: {error.msg.lower()}.")
-    except ValueError as error:  # _refuse_constant, or an integer beyond Python's limit of digits
-        report.add("invalid_json", "", f"The text holds a number that is none: {error}.")
+    except ValueError as error:  # of _integer or _refuse_constant
+        report.add("invalid_json", "", f"The text holds a number that can't be read: {error}.")
     except RecursionError:
         report.add("too_deep", "", _TOO_DEEP)
     return UNREADABLE
@@ -94,7 +97,14 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant)
+def _integer(digits: str) -> int:
+    count = len(digits.lstrip("-"))
+    if count > INTEGER_DIGITS_MAX:
+        raise ValueError(f"{digits[:8]}… has {count} digits, and {INTEGER_DIGITS_MAX} are the most")
+    return int(digits)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=_refuse_constant)
 
 
 def _copy(value: object, pointer: str, depth: int, report: Report) -> object:

@@ -133,6 +133,8 @@ def shown(text: str) -> str:
 
 def proposal(word: str, known: Collection[str]) -> str:
     """A sentence that names the member of `known` nearest to `word`, or all of them when none is near."""
+    if not known:
+        return "There is none yet."
     close = difflib.get_close_matches(word[:SHOWN_CHARS_MAX].lower(), known, n=1, cutoff=0.6)
     if close:
         return f"Did you mean {shown(close[0])}?"

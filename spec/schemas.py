@@ -30,8 +30,9 @@ SCHEMA_WEIGHT_MAX = 10_000
 """Subschemas that one value may be checked against, references unfolded: about 0.2 ms of checking."""
 
 _NO_LINEAR_MATCH = (
-    "is no regular expression that takes linear time and little memory: write it without lookaround, without "
-    "backreferences and without large counted repeats (`maxLength` counts)."
+    "is no regular expression, or none that takes linear time and little memory: close every bracket, and "
+    "write it without lookaround, without backreferences and without large counted repeats (`maxLength` "
+    "counts)."
 )
 
 
@@ -74,7 +75,10 @@ _TOO_COMPLEX = (
 )
 
 
-_TYPES = "`type` is one of array, boolean, integer, null, number, object, string, or a list of some of these."
+_TYPES = (
+    "`type` is one of array, boolean, integer, null, number, object, string, or a list of some of these, "
+    "none of them twice."
+)
 
 
 @functools.cache
@@ -102,7 +106,8 @@ def _check_resource(schema: dict[str, object], place: str, pointer: str, report:
         why = "`dependencies` is not in JSON Schema 2020-12; write `dependentRequired` or `dependentSchemas`."
         report.add("invalid_schema", below(pointer + place, "dependencies"), why)
     if place == "":
-        if schema.get("$schema", DIALECT) not in (DIALECT, DIALECT + "#"):
+        dialect = schema.get("$schema", DIALECT)
+        if isinstance(dialect, str) and dialect not in (DIALECT, DIALECT + "#"):
             why = f"Schemas here are JSON Schema 2020-12; rewrite this one and say {shown(DIALECT)}."
             report.add("invalid_schema", below(pointer, "$schema"), why)
         return

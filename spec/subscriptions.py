@@ -320,10 +320,26 @@ def _check_url(
     if not isinstance(value, str) or len(value) > URL_CHARS_MAX or not pattern.fullmatch(value):
         report.add("invalid_value", place, f"A URL like {form} is needed here, in plain ASCII.")
         return
+    if not _can_be_called(value):
+        report.add("invalid_value", place, "The host or the port in it is none.")
+        return
     why = unsafe(value)
     allowed = environ.get(ALLOW_PRIVATE, "")
     if why is not None and allowed.lower() not in _TRUE and allowed != UNSEEN:
         report.add("unsafe_target", place, f"{why} {ALLOW_PRIVATE}=on allows it, for development.")
+
+
+def _can_be_called(url: str) -> bool:
+    """Whether host and port are such that anybody could be asked for them (RFC 1035 section 2.3.4)."""
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").removesuffix("."), parts.port
+        if ":" in host:
+            ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    labels = [] if ":" in host else host.split(".")
+    return port != 0 and len(host) <= 253 and all(1 <= len(label) <= 63 for label in labels)
 
 
 def unsafe(url: str) -> str | None:

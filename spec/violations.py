@@ -52,6 +52,7 @@ _ASSERTIONS = frozenset(
 # What needs the answers of subschemas for several parts, and is found by elimination.
 _COUNTING = ("contains", "unevaluatedItems", "unevaluatedProperties")
 
+_REQUIRED = "This property is required."
 _NO_PROPERTY = "The schema does not allow this property."
 _NO_VALUE = "The schema allows no value here."
 
@@ -191,9 +192,24 @@ def _asserted(schema: dict[str, object], instance: object, at: Location) -> Sche
         compiled(assertions).validate(instance)
     except jsonschema_rs.ValidationError as error:
         if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
-            return _violation((*at, error.kind.property), "This property is required.")
+            return _violation((*at, error.kind.property), _REQUIRED)
         return _violation(at, _sentence(error.message))
+    except ValueError:
+        # What is refused holds an integer of more digits than Python turns into one, and the library has
+        # answered no before it fails to show it.
+        return _unworded(assertions, instance, at)
     return None
+
+
+def _unworded(assertions: dict[str, object], instance: object, at: Location) -> SchemaViolation:
+    """The first of `assertions` that `instance` fails, by yes-or-no questions alone."""
+    keyword = next(each for each in assertions if not compiled({each: assertions[each]}).is_valid(instance))
+    if keyword == "required":
+        required = assertions[keyword]
+        assert isinstance(required, list) and isinstance(instance, dict)  # by the meta-schema
+        missing = next(name for name in required if name not in instance)
+        return _violation((*at, missing), _REQUIRED)
+    return _violation(at, f"This value does not satisfy `{keyword}`.")
 
 
 def _sentence(message: str) -> str:

@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -37,6 +38,9 @@ _NO_KEY = Key("none", b"")
 KeyForm = str
 """As `Scheme.key`."""
 
+Place = tuple[str, ...]
+"""Of secrets in a document: the names that lead to them."""
+
 
 def read_secrets(
     value: object, pointer: str, form: KeyForm, environ: Mapping[str, str], report: Report
@@ -51,7 +55,7 @@ def read_secrets(
 
 
 def _read(value: object, pointer: str, form: KeyForm, environ: Mapping[str, str], report: Report) -> Secret:
-    bounds: list[int | None] = [None, None]
+    begins = ends = None
     if isinstance(value, dict):
         for name in value:
             if name not in _KEYS:
@@ -62,11 +66,14 @@ def _read(value: object, pointer: str, form: KeyForm, environ: Mapping[str, str]
                 "missing_key", pointer, 'A secret with validity needs `secret`, beside "from" or "until".'
             )
             return Secret(_NO_KEY, "")
-        bounds = [_moment(value.get(name), below(pointer, name), report) for name in ("from", "until")]
+        begins, ends = [_moment(value.get(name), below(pointer, name), report) for name in ("from", "until")]
+        if begins is not None and ends is not None and begins >= ends:
+            why = "This secret is never valid: its `until` must come after its `from`."
+            report.add("invalid_value", below(pointer, "until"), why)
         value, pointer = value["secret"], below(pointer, "secret")
     text = resolve(value, pointer, environ, report)
     key = _NO_KEY if text in (None, UNSEEN) else _key(text or "", form, pointer, report)
-    return Secret(key, "" if text in (None, UNSEEN) else text or "", *bounds)
+    return Secret(key, "" if text in (None, UNSEEN) else text or "", begins, ends)
 
 
 def _moment(value: object, pointer: str, report: Report) -> int | None:
@@ -112,7 +119,10 @@ def resolve(value: object, pointer: str, environ: Mapping[str, str], report: Rep
         why = f"There is no readable file {name} in the folder that SLUICE_SECRETS_DIR names."
         return _looked_up(value, why, pointer, environ, report)
     if value in ("", MASK):
-        why = f"`{MASK}` is how a secret is shown; give the secret, or better `env:{ENV_PREFIX}NAME`."
+        why = (
+            f"`{MASK}` is how a secret is shown, and stands for a deployed one where all of its list are "
+            f"there; give the secret, or better `env:{ENV_PREFIX}NAME`."
+        )
         report.add("invalid_value", pointer, why)
         return None
     return value
@@ -236,23 +246,30 @@ def masked(document: object) -> object:
 
 
 def restored(document: object, earlier: object) -> object:
-    """`document` with each `***` replaced by what `earlier` has at the same place, where it has a text there:
-    so what was shown can be changed and deployed again."""
-    known: dict[tuple[str | int, ...], object] = {}
+    """`document` with each `***` replaced by the secret that `earlier` has there, so that what was shown can
+    be changed and deployed again. In a list there must be as many as `earlier` has, which they are in their
+    order, wherever others were put among them. Of fewer nobody could tell which ones are left: they stay."""
+    deployed: dict[Place, list[object]] = defaultdict(list)
+    masks: Counter[Place] = Counter()
 
-    def note(place: tuple[str | int, ...], value: object) -> object:
-        known[place] = value
+    def note(place: Place, value: object) -> object:
+        deployed[place].append(value)
         return value
 
-    def kept(place: tuple[str | int, ...], value: object) -> object:
-        return known.get(place, value) if value == MASK else value
+    def count(place: Place, value: object) -> object:
+        masks[place] += value == MASK
+        return value
 
     _with_secrets(earlier, note)
-    return _with_secrets(document, kept)
+    _with_secrets(document, count)
+    left = {place: iter(values) for place, values in deployed.items() if masks[place] == len(values)}
+    return _with_secrets(
+        document, lambda place, value: next(left[place]) if value == MASK and place in left else value
+    )
 
 
 def _with_secrets(document: object, change: object) -> object:
-    """A copy in which `change(place, value)` stands for each secret; the place is (source, index or name)."""
+    """A copy in which `change(place, value)` stands for each secret; those of a list have one place."""
     assert callable(change)
     if not isinstance(document, dict):
         return document
@@ -272,7 +289,7 @@ def _with_secrets(document: object, change: object) -> object:
             source["verify_token"] = change((name, "verify_token"), source["verify_token"])
         secrets = source.get("secrets")
         if isinstance(secrets, list):
-            source["secrets"] = [_changed(change, (name, i), each) for i, each in enumerate(secrets)]
+            source["secrets"] = [_changed(change, (name, "secrets"), each) for each in secrets]
     return {**document, "webhooks": changed}
 
 
@@ -296,7 +313,7 @@ def _with_targets(document: dict[str, object], change: object) -> dict[str, obje
     return {**document, "subscriptions": changed}
 
 
-def _changed(change: object, place: tuple[str | int, ...], secret: object) -> object:
+def _changed(change: object, place: Place, secret: object) -> object:
     assert callable(change)
     if isinstance(secret, dict) and "secret" in secret:
         return {**secret, "secret": change(place, secret["secret"])}

@@ -18,16 +18,7 @@ from gateway.admit.envelope import Envelope, read_batch, read_single
 from gateway.admit.preconditions import Asked, agreed_length
 from gateway.admit.strict_json import Malformed, decode
 from gateway.errors import Refusal
-from gateway.events import (
-    ANY_LENGTH,
-    Append,
-    Event,
-    Retry,
-    Stream,
-    make_append,
-    make_retry,
-    request_digest,
-)
+from gateway.events import ANY_LENGTH, Append, Event, Retry, Stream, make_append, make_retry, request_digest
 from spec.identifiers import Refused as NotAnIdentifier
 from spec.identifiers import canonicalize, identify
 from spec.model import AggregateType, EventType, Spec
@@ -47,6 +38,9 @@ SPEC_REFUSALS = frozenset(
 _data_raw = attrgetter("data_raw")
 
 _RESERVED = "Event types that start with an underscore are the system's own; they can't be posted."
+_NO_TYPE = "The aggregate type is empty or can't be decoded; a spec declares none like it."
+_NO_EVENT = "The event type is empty or can't be decoded; a spec declares none like it."
+_UNDECODABLE = "The id is not valid percent-encoded UTF-8, holds control characters, or is `.` or `..`."
 
 
 class Address(msgspec.Struct, frozen=True, gc=False):
@@ -79,8 +73,8 @@ class Fault(msgspec.Struct, frozen=True, gc=False):
 
 
 def address(spec: Spec | None, aggregate: str, key: str | None, event: str | None) -> Address | Refusal:
-    """The first half. `key` is None where the path's segment could not be decoded; `event` is None where
-    the path has none."""
+    """The first half. `key` is None, and another name empty, where the path's segment could not be decoded;
+    `event` is None where the path has none."""
     if event is not None and event.startswith("_"):
         return Refusal("reserved_event_type", _RESERVED, "event_type")
     found = _aggregate_type(spec, aggregate)
@@ -91,16 +85,27 @@ def address(spec: Spec | None, aggregate: str, key: str | None, event: str | Non
     if event is not None:
         event_type = found.events.get(event)
         if event_type is None:
-            return Refusal(
-                "unknown_event_type",
-                f"The spec declares no event {event[:64]!r} for {aggregate!r}.",
-                "event_type",
-            )
+            return _undeclared(event, found, "event_type")
     canonical = canonicalize(key, spec.singletons) if key is not None else None
     if canonical is None:
         return bad_identifier(key, spec, "key")
     path = f"/{aggregate}/{canonical}/{event}" if event is not None else f"/{aggregate}/{canonical}"
     return Address(found, canonical, event_type, path)
+
+
+def misnamed(spec: Spec | None, aggregate: object, key: object, event: object) -> Refusal | None:
+    """What `address` refuses of names that a body brings, as far as it can be told where one of them is
+    missing or no string."""
+    if isinstance(event, str) and event.startswith("_"):
+        return Refusal("reserved_event_type", _RESERVED, "event_type")
+    found = _aggregate_type(spec, aggregate) if isinstance(aggregate, str) else None
+    if isinstance(found, Refusal):
+        return found
+    if found is not None and isinstance(event, str) and event not in found.events:
+        return _undeclared(event, found, "event_type")
+    if spec is not None and isinstance(key, str) and canonicalize(key, spec.singletons) is None:
+        return bad_identifier(key, spec, "key")
+    return None
 
 
 def minting_address(
@@ -115,16 +120,23 @@ def minting_address(
 
 def _aggregate_type(spec: Spec | None, name: str) -> AggregateType | Refusal:
     found = spec.aggregate_types.get(name) if spec is not None else None
-    if found is None:
-        return Refusal(
-            "unknown_aggregate_type", f"The spec declares no aggregate type {name[:64]!r}.", "type"
-        )
-    return found
+    return undeclared_type(name) if found is None else found
+
+
+def undeclared_type(name: str) -> Refusal:
+    """`name` is empty where the path's segment could not be decoded."""
+    sentence = f"The spec declares no aggregate type {name[:64]!r}." if name else _NO_TYPE
+    return Refusal("unknown_aggregate_type", sentence, "type")
+
+
+def _undeclared(event: str, aggregate_type: AggregateType, path: str, status: int | None = None) -> Refusal:
+    sentence = f"The spec declares no event {event[:64]!r} for {aggregate_type.name!r}."
+    return Refusal("unknown_event_type", sentence if event else _NO_EVENT, path, status)
 
 
 def bad_identifier(text: str | None, spec: Spec, path: str) -> Refusal:
     if text is None:
-        return Refusal("invalid_identifier", "The id is not valid percent-encoded UTF-8.", path)
+        return Refusal("invalid_identifier", _UNDECODABLE, path)
     verdict = identify(text, spec.singletons)
     reason = verdict.reason if isinstance(verdict, NotAnIdentifier) else "This is no identifier."
     return Refusal("invalid_identifier", reason, path)
@@ -144,7 +156,7 @@ def compose_read(
 ) -> Append | Fault:
     """The same where the body has been read already."""
     single = place.event_type is not None
-    retry = _retry(minting.tenant, asked, envelope, place.path, body)
+    retry = _retry(minting.tenant, asked, envelope, place.path, body, minted=place.minted)
     types = (place.event_type,) if place.event_type is not None else _types(place, envelope)
     if isinstance(types, Refusal):
         return Fault(types, retry)
@@ -182,9 +194,14 @@ def _before_the_envelope(place: Address, refusal: Refusal, body: bytes, most: in
     single = place.event_type is not None
     names = [] if single else _names_sent(value)
     earlier = _reserved(names) or _unknown(names, place.aggregate_type)
-    if earlier is None and len(body) > most and not isinstance(value, Malformed):
-        earlier = _sizes(_sizes_sent(body, single), most, single)
+    if earlier is None and not isinstance(value, Malformed):
+        earlier = large_data(body, most, single=single)
     return earlier or refusal
+
+
+def large_data(body: bytes, most: int, *, single: bool) -> Refusal | None:
+    """Of a body that is JSON, whatever else it is."""
+    return _sizes(_sizes_sent(body, single), most, single) if len(body) > most else None
 
 
 def _names_sent(value: object) -> list[object]:
@@ -240,20 +257,35 @@ def retry_of(
     if event is not None:
         path += f"/{event}"
     envelope = read_single(body) if event is not None else read_batch(body, parent_allowed=key is None)
-    retry = _retry(tenant, asked, None if isinstance(envelope, Refusal) else envelope, path, body)
+    read = None if isinstance(envelope, Refusal) else envelope
+    retry = _retry(tenant, asked, read, path, body, minted=key is None)
     return retry if retry.chosen else None
 
 
-def _retry(tenant: bytes, asked: Asked, envelope: Envelope | None, path: str, body: bytes) -> Retry:
-    """A version asked for in the body is among its bytes; one asked for by a header is named beside them."""
+def _retry(
+    tenant: bytes, asked: Asked, envelope: Envelope | None, path: str, body: bytes, *, minted: bool
+) -> Retry:
     key = asked.idempotency_key
     events = () if envelope is None else envelope.events
     chosen = []
     for each in events:
         if each.event_id is not None:
             chosen.append(_bytes(each.event_id))  # noqa: PERF401 - of one event, a comprehension costs more
-    digest = b"" if key is None and not chosen else request_digest(path, body, asked.expected)
+    digest = b""
+    if key is not None or chosen:
+        digest = request_digest(path, body, _asked_beside_the_body(asked, envelope, minted=minted))
     return make_retry(tenant, None if key is None else key.encode(), tuple(chosen), digest)
+
+
+def _asked_beside_the_body(asked: Asked, envelope: Envelope | None, *, minted: bool) -> int:
+    """What the headers add to the version that the request asks for without them: ANY_LENGTH where they say
+    the same once more. A version in the body is among its bytes, and a new aggregate has the length 0."""
+    said = None if envelope is None else envelope.previous_length
+    if minted:
+        said = 0
+    if said is not None and agreed_length(asked, said, skip_occ=False) == said:
+        return ANY_LENGTH
+    return asked.expected
 
 
 def _sizes(sizes: Iterable[int], most: int, single: bool) -> Refusal | None:
@@ -282,12 +314,7 @@ def _reserved(names: Sequence[object]) -> Refusal | None:
 def _unknown(names: Sequence[object], aggregate_type: AggregateType) -> Refusal | None:
     for n, name in enumerate(names):
         if isinstance(name, str) and name not in aggregate_type.events:
-            return Refusal(
-                "unknown_event_type",
-                f"The spec declares no event {name[:64]!r} for {aggregate_type.name!r}.",
-                f"events[{n}].type",
-                status=422,
-            )
+            return _undeclared(name, aggregate_type, f"events[{n}].type", status=422)
     return None
 
 

@@ -1,4 +1,5 @@
-"""The words for an append body of the wrong shape: what is missing, unknown, or of the wrong kind.
+"""The words for an append body, or a bulk line, of the wrong shape: what is missing, unknown, or of the
+wrong kind.
 
 Owns: which fields a body has and of which JSON kind each is. Must not know: what their values mean.
 It runs only on bodies that the structs of `envelope` have not let through, so it may take its time.
@@ -35,11 +36,12 @@ class _Fields(NamedTuple):
 
 
 class Form(Enum):
-    """The bodies an append can have, each with its own fields."""
+    """The bodies an append can have, each with its own fields; a bulk line is one with its names in it."""
 
     SINGLE = _Fields(("data", "metadata"))
     BATCH = _Fields(("events", "metadata"))
     MINTING_BATCH = _Fields(("events", "metadata"), ("parent",))
+    LINE = _Fields(("aggregate_type", "key", "type", "data", "metadata"), ("idempotency_key",))
 
 
 _EVENT = _Fields(("type", "data"), ("event_id",))
@@ -52,8 +54,9 @@ _REF = _Fields(("type", "id"))
 def shape_fault(body: object, form: Form) -> Refusal | None:
     """The first thing wrong with the shape of a decoded body. Never raises."""
     if not isinstance(body, dict):
-        names = " and ".join(f"`{name}`" for name in form.value.required)
-        return Refusal("invalid_field", f"The body must be an object with {names}.")
+        what = "line" if form is Form.LINE else "body"
+        *names, last = (f"`{name}`" for name in form.value.required)
+        return Refusal("invalid_field", f"The {what} must be an object with {', '.join(names)} and {last}.")
     places = list(_places(body, form))
     return _missing(places) or _unknown(places) or _invalid(body, form)
 
@@ -68,8 +71,8 @@ class _Place(NamedTuple):
 
 def _places(body: dict[str, object], form: Form) -> Iterator[_Place]:
     yield _Place("", body, form.value)
-    events = body.get("events")
-    if form is not Form.SINGLE and isinstance(events, list):
+    events = body.get("events") if "events" in form.value.required else None
+    if isinstance(events, list):
         for index, event in enumerate(events):
             if isinstance(event, dict):
                 yield _Place(f"events[{index}].", event, _EVENT)
@@ -111,12 +114,23 @@ def _guess(name: str, candidates: Sequence[str]) -> str:
 
 def _invalid(body: dict[str, object], form: Form) -> Refusal | None:
     """The first fault of kind, where nothing is missing or unknown."""
-    fault = None if form is Form.SINGLE else _invalid_events(body["events"])
+    fault = None
+    if form is Form.LINE:
+        fault = _invalid_names(body)
+    elif form is not Form.SINGLE:
+        fault = _invalid_events(body["events"])
     fault = fault or _invalid_metadata(body["metadata"])
     parent = body.get("parent")
     if fault is None and not isinstance(parent, str | None):
         return _must_be("parent", "a string", parent)
     return fault
+
+
+def _invalid_names(line: dict[str, object]) -> Refusal | None:
+    for name in ("aggregate_type", "key", "type"):
+        if not isinstance(line[name], str):
+            return _must_be(name, "a string", line[name])
+    return None
 
 
 def _invalid_events(events: object) -> Refusal | None:

@@ -7,8 +7,19 @@ import re
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.admit.append import Fault, Minting, address, compose, compose_read, retry_of
+from gateway.admit.append import (
+    Address,
+    Fault,
+    Minting,
+    address,
+    compose,
+    compose_read,
+    large_data,
+    misnamed,
+    retry_of,
+)
 from gateway.admit.envelope import Shared, prove_metadata, single_of
+from gateway.admit.envelope_shape import Form, shape_fault
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
 from gateway.admit.strict_json import DEPTH_MAX, FAST_FAILURES, Malformed, decode, is_strict
 from gateway.errors import Refusal
@@ -16,7 +27,7 @@ from gateway.events import Append, Retry
 from spec.model import Spec
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
-_FIELDS = ("aggregate_type", "key", "type", "data", "metadata")
+_NAMES = len(Form.LINE.value.required)
 
 
 class _Line(Struct, gc=False, forbid_unknown_fields=True):
@@ -69,7 +80,7 @@ def _append(spec: Spec | None, line: bytes, minting: Minting, known: dict[bytes,
 
 def _colons_around(sent: _Line) -> int:
     """Beside those of data and metadata: of the keys, and in what stands under them."""
-    colons = len(_FIELDS) + (sent.aggregate_type + sent.key + sent.type).count(":")
+    colons = _NAMES + (sent.aggregate_type + sent.key + sent.type).count(":")
     if sent.idempotency_key is not UNSET:
         colons += 1 + (sent.idempotency_key or "").count(":")
     return colons
@@ -82,38 +93,28 @@ def _judge_exactly(spec: Spec | None, line: bytes, minting: Minting) -> Append |
     value = decode(line)
     if isinstance(value, Malformed):
         return Fault(Refusal("invalid_json", value.reason), None)
-    shape = _shape_fault(value)
-    names = _names(value)
-    place = None if names is None else address(spec, *names)
-    if isinstance(place, Refusal):
+    names = value if isinstance(value, dict) else {}
+    refusal = misnamed(spec, names.get("aggregate_type"), names.get("key"), names.get("type"))
+    asked = _asked(names.get("idempotency_key"))
+    shape = shape_fault(value, Form.LINE)
+    if refusal is not None:
+        if shape is not None or isinstance(asked, Refusal):
+            return Fault(refusal, None)
         # The spec of today refuses it, but it may repeat a line of yesterday.
-        retry = None if shape is not None else _retry_of(spec, _decode_line(line), minting.tenant)
-        return Fault(place, retry)
-    if shape is not None:
-        return Fault(shape, None)
-    assert place is not None
-    sent = _decode_line(line)
-    asked = _asked(sent.idempotency_key)
+        return Fault(refusal, _retry_of(spec, line, asked, minting.tenant))
     if isinstance(asked, Refusal):
         return Fault(asked, None)
+    if shape is not None:
+        return Fault(large_data(line, minting.event_bytes_max, single=True) or shape, None)
     assert spec is not None
+    sent = _decode_line(line)
+    place = address(spec, sent.aggregate_type, sent.key, sent.type)
+    assert isinstance(place, Address)
     return compose(spec, place, asked, _body(sent), minting)
 
 
-def _names(value: object) -> tuple[str, str, str] | None:
-    """Aggregate type, key and event type, where the line has them."""
-    if not isinstance(value, dict):
-        return None
-    aggregate_type, key, event_type = value.get("aggregate_type"), value.get("key"), value.get("type")
-    if isinstance(aggregate_type, str) and isinstance(key, str) and isinstance(event_type, str):
-        return aggregate_type, key, event_type
-    return None
-
-
-def _retry_of(spec: Spec | None, sent: _Line, tenant: bytes) -> Retry | None:
-    asked = _asked(sent.idempotency_key)
-    if isinstance(asked, Refusal):
-        return None
+def _retry_of(spec: Spec | None, line: bytes, asked: Asked, tenant: bytes) -> Retry | None:
+    sent = _decode_line(line)
     return retry_of(spec, tenant, sent.aggregate_type, sent.key, sent.type, asked, _body(sent))
 
 
@@ -122,28 +123,11 @@ def _body(sent: _Line) -> bytes:
     return b'{"data":%b,"metadata":%b}' % (bytes(sent.data), bytes(sent.metadata))
 
 
-def _shape_fault(value: object) -> Refusal | None:
-    if not isinstance(value, dict):
-        return Refusal("invalid_field", "A line is an object with aggregate_type, key, type, data, metadata.")
-    for name in _FIELDS:
-        if name not in value:
-            return Refusal("missing_field", f"The line has no `{name}`.", name)
-    for name in value:
-        if name not in _FIELDS and name != "idempotency_key":
-            return Refusal("unknown_field", f"A line has no field {name[:64]!r}.", name[:64])
-    for name in ("aggregate_type", "key", "type"):
-        if not isinstance(value[name], str):
-            return Refusal("invalid_field", f"`{name}` must be a string.", name)
-    if not isinstance(value.get("idempotency_key", ""), str | None):
-        return Refusal("invalid_field", "`idempotency_key` must be a string.", "idempotency_key")
-    return None
-
-
-def _asked(key: str | UnsetType | None) -> Asked | Refusal:
+def _asked(key: object) -> Asked | Refusal:
+    """What counts as the line's header."""
     if key is UNSET or key is None:
         return NOTHING_ASKED
-    if not _KEY.fullmatch(key):
-        return Refusal(
-            "invalid_field", "`idempotency_key` must be 1 to 255 visible ASCII characters.", "idempotency_key"
-        )
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
+        sentence = "`idempotency_key` must be a string of 1 to 255 visible ASCII characters."
+        return Refusal("invalid_field", sentence, "idempotency_key")
     return Asked(idempotency_key=key)

@@ -17,6 +17,9 @@ from typing import Final
 from gateway.errors import Refusal
 from spec.identifiers import NAME_GRAMMAR, decode_segment
 
+UNIX_SECONDS_MIN: Final = -62_135_596_800
+"""The first second of the year 1."""
+
 UNIX_SECONDS_MAX: Final = 253_402_300_799
 """The last second of the year 9999, where RFC 3339 ends. Greater numbers are milliseconds by mistake."""
 
@@ -33,7 +36,9 @@ def parse(query: bytes, known: Collection[str]) -> dict[str, str] | Refusal:
             return _refusal(name, "is given twice; send it once")
         value = decode_segment(raw_value)
         if value is None:
-            return _refusal(name, "is not percent-encoded UTF-8")
+            return _refusal(
+                name, "must be percent-encoded UTF-8 without control characters, and neither `.` nor `..`"
+            )
         found[name] = value
     return found
 
@@ -77,7 +82,7 @@ def names(found: Mapping[str, str], name: str) -> frozenset[str] | Refusal | Non
     return frozenset(listed)
 
 
-_UNIX = re.compile(r"([0-9]{1,12})(?:\.([0-9]+))?")
+_UNIX = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]+))?")
 _RFC_3339 = re.compile(
     "([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]((?:[01][0-9]|2[0-3]):[0-5][0-9]):([0-9]{2})"
     r"(?:\.([0-9]+))?"
@@ -108,9 +113,13 @@ def instant(found: Mapping[str, str], name: str) -> int | Refusal | None:
 
 def _unix(text: str) -> int | None:
     match = _UNIX.fullmatch(text)
-    if match is None or int(match[1]) > UNIX_SECONDS_MAX:
+    if match is None:
         return None
-    return int(match[1]) * 1000 + _milliseconds(match[2])
+    sign, seconds, fraction = match.groups()
+    if not UNIX_SECONDS_MIN <= int(sign + seconds) <= UNIX_SECONDS_MAX:
+        return None
+    milliseconds = int(seconds) * 1000 + _milliseconds(fraction)
+    return -milliseconds if sign else milliseconds
 
 
 def _rfc_3339(text: str) -> int | None:

@@ -27,12 +27,13 @@ from gateway.catalog.model import (
     Scope,
     Tenant,
 )
-from gateway.catalog.specs import closed
+from gateway.catalog.specs import closed, readable
 from gateway.names import tokens
 from gateway.telemetry.redact import reason
 from spec.errors import Faults
 from spec.parse import parse
 from spec.subscriptions import Reachable
+from spec.webhooks import Unseen
 
 logger = logging.getLogger("sluice.catalog")
 
@@ -135,9 +136,14 @@ class Catalog:
 
     @property
     def unreadable(self) -> Mapping[UUID, tuple[int, Faults]]:
-        """Deployed revisions that this gateway can't read, by tenant: a secret they name is not set here, or
-        a newer release deployed them. Such a tenant keeps the last one that could be read."""
+        """Deployed revisions that this gateway can't read, or not all of, by tenant: a secret that they name
+        is not set here, or a newer release deployed them. Sources of webhooks that can't be read are closed;
+        where it is anything else, the tenant keeps the last revision that could be read."""
         return MappingProxyType(self._unreadable)
+
+    def unserved(self, tenant_id: UUID) -> bool:
+        """Whether this tenant has a spec, but none that could be read here: what it declares is not known."""
+        return tenant_id in self._unreadable and tenant_id not in self._serving
 
     def would_ask(self, token: str) -> bool:
         """Whether `authenticate` would ask Postgres: this could be a key, and memory tells neither way."""
@@ -217,6 +223,7 @@ class Catalog:
                 self._keys.clear()
                 self._declared.clear()
                 self._named.clear()
+                self._unreadable.clear()
                 self._revision = -1
             keys = await conn.fetch("SELECT handle FROM api_key WHERE changed > $1", self._revision)
             specs = await conn.fetch(statement("changed_specs"), self._revision)
@@ -240,6 +247,9 @@ class Catalog:
                 found = [f"{fault.pointer}: {fault.code}" for fault in faults[:FAULTS_TOLD_MAX]]
                 told = {"tenant": str(tenant_id), "revision": revision}
                 logger.error("spec_unreadable", extra={**told, "faults": found})
+                rest = readable(document, faults, self._environ)
+                if rest is not None:
+                    self._declared[tenant_id] = Deployed(revision, rest[0], document, rest[1])
             case spec:
                 if self._unreadable.pop(tenant_id, None) is not None:
                     told = {"tenant": str(tenant_id), "revision": revision}
@@ -248,7 +258,7 @@ class Catalog:
 
     def _close(self, tenant_id: UUID, document: bytes) -> None:
         deployed = self._declared.get(tenant_id)
-        following = parse(document, self._environ)
+        following = parse(document, Unseen())  # what verifies webhooks does not matter here
         if deployed is not None and not isinstance(following, Faults):
             self._serving[tenant_id] = replace(deployed, spec=closed(deployed.spec, following))
 

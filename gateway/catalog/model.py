@@ -57,11 +57,13 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """The spec a tenant's requests are checked by. `document` is as it was sent."""
+    """The spec a tenant's requests are checked by. `document` is as it was sent. `closed` are its sources of
+    webhooks that can't be read here, as where a secret is not set: `spec` is without them."""
 
     revision: int
     spec: Spec
     document: bytes
+    closed: frozenset[str] = frozenset()
 
     @property
     def etag(self) -> str:

@@ -12,8 +12,8 @@ _FILE = "file:"
 
 class Secrets(Mapping[str, str]):
     """An environment in which `file:NAME` is the text of that file, without white space at its ends. What
-    can't be read is not there. Read whenever a spec is parsed: a new text counts from the next deployment or
-    start."""
+    can't be read is not there. Read whenever a spec is parsed: a new text counts from the next start, or
+    the deployment of another document."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ

@@ -6,7 +6,7 @@ or what type of aggregate the key is used with: put the type into the scope wher
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -40,9 +40,28 @@ async def key_of(database: Database, tenant: UUID, sighted: SourceId, *, random:
         known = await _find(conn, tenant, sighted)
         if known is not None:
             return Sighted(known, False)
-        scope = await _scope(conn, tenant, sighted)
-        key = str(uuid4()) if random else _derived(tenant, sighted, scope)
+        scope = await _scope(conn, tenant, sighted.source, sighted.scope)
+        key = str(uuid4()) if random else _derived(tenant, sighted.source, scope, sighted.source_id)
         return await _store(conn, scope["id"], sighted.source_id, key)
+
+
+async def keys_of(
+    database: Database, tenant: UUID, source: str, scope: str, ids: Collection[str]
+) -> dict[str, str]:
+    """The keys of source ids of one scope, as `key_of` gives each of them: in one round trip where all are
+    known, and in a few where not, however many they are. Raises CatalogUnavailable."""
+    async with _connection(database) as conn:
+        found = dict(await conn.fetch(statement("find_source_keys"), tenant, source, scope, [*ids]))
+        # All sort alike: two that store the same ids may wait for each other, but never in a circle.
+        fresh = sorted(each for each in ids if each not in found)
+        if fresh:
+            within = await _scope(conn, tenant, source, scope)
+            minted = [_derived(tenant, source, within, each) for each in fresh]
+            found |= dict(await conn.fetch(statement("create_source_keys"), within["id"], fresh, minted))
+        lost = [each for each in fresh if each not in found]
+        if lost:
+            found |= dict(await conn.fetch(statement("mapped_source_keys"), within["id"], lost))
+    return found
 
 
 async def known_key(database: Database, tenant: UUID, sighted: SourceId) -> str | None:
@@ -53,10 +72,10 @@ async def known_key(database: Database, tenant: UUID, sighted: SourceId) -> str 
 
 
 async def link(database: Database, tenant: UUID, sighted: SourceId, key: str) -> Sighted:
-    """Maps a source id to an aggregate that exists; several may stand for one. A mapping that is there
-    already stays as it is: the answer's key says which. Raises CatalogUnavailable."""
+    """Maps a source id to an aggregate, whether it has events or not; several may stand for one. A mapping
+    that is there already stays as it is: the answer's key says which. Raises CatalogUnavailable."""
     async with _connection(database) as conn:
-        scope = await _scope(conn, tenant, sighted)
+        scope = await _scope(conn, tenant, sighted.source, sighted.scope)
         return await _store(conn, scope["id"], sighted.source_id, key)
 
 
@@ -90,15 +109,15 @@ async def _find(conn: Any, tenant: UUID, sighted: SourceId) -> str | None:
     return found
 
 
-async def _scope(conn: Any, tenant: UUID, sighted: SourceId) -> Any:
+async def _scope(conn: Any, tenant: UUID, source: str, scope: str) -> Any:
     """The scope's row, made if need be. Statements by themselves: each sees what others have committed, as
     `ON CONFLICT DO NOTHING` and a SELECT in one statement would not. Whoever is renaming meanwhile comes
     before or after, since what is found is named by an id that never changes."""
     while True:
-        row = await conn.fetchrow(statement("find_source_scope"), tenant, sighted.source, sighted.scope)
+        row = await conn.fetchrow(statement("find_source_scope"), tenant, source, scope)
         if row is not None:
             return row
-        await conn.execute(statement("create_source_scope"), tenant, sighted.source, sighted.scope)
+        await conn.execute(statement("create_source_scope"), tenant, source, scope)
 
 
 async def _store(conn: Any, scope_id: int, source_id: str, key: str) -> Sighted:
@@ -107,8 +126,8 @@ async def _store(conn: Any, scope_id: int, source_id: str, key: str) -> Sighted:
     return Sighted(await conn.fetchval(statement("mapped_source_key"), scope_id, source_id), False)
 
 
-def _derived(tenant: UUID, sighted: SourceId, scope: Any) -> str:
-    return derived_key(tenant, sighted.source, scope["origin"], scope["incarnation"], sighted.source_id)
+def _derived(tenant: UUID, source: str, scope: Any, source_id: str) -> str:
+    return derived_key(tenant, source, scope["origin"], scope["incarnation"], source_id)
 
 
 @asynccontextmanager

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -20,8 +21,9 @@ import msgspec
 
 from gateway.catalog.database import Database, change, connection, statement
 from gateway.catalog.model import REPORT_S, STALE_S, CatalogError
-from spec.changes import Removal, removals
-from spec.errors import Faults
+from spec.changes import Removal, removals, takings
+from spec.document import read
+from spec.errors import Faults, Report, TooManyFaults
 from spec.model import Spec
 from spec.parse import parse
 from spec.webhook_secrets import masked, restored
@@ -31,6 +33,8 @@ INVALID = "The spec has faults."
 CONFLICT = "The spec would refuse or reinterpret what is already stored."
 
 SHOWN_SECRET = f'"{MASK}"'.encode()
+
+ANY_REVISION = -1
 
 CLOSING_S = 60.0  # a deployer that died leaves a removal closed that long
 READER_GONE_S = STALE_S + REPORT_S + 1  # a gateway silent for longer honours no key any more
@@ -76,6 +80,10 @@ class Stored:
     document: bytes
 
 
+Look = Callable[[Spec, str], Awaitable[Faults | None]]
+"""Faults that only what is stored tells, their pointers below the one that leads to the spec."""
+
+
 class InvalidSpec(CatalogError):
     """For callers that can only report; its text has a line for each fault."""
 
@@ -93,13 +101,15 @@ async def deploy(
     *,
     force: bool = False,
     expect_revision: int | None = None,
+    look: Look | None = None,
 ) -> Accepted | Conflicts | Faults | RevisionMismatch:
     """Makes `document` the tenant's spec; every gateway serves by it within 5 s.
 
-    `environ` holds the secrets that it names, `expect_revision` what the caller thinks is deployed (0: none).
-    With `force` what is stored is not looked at. Removals take up to a few seconds: see above. Not to be
-    called within a transaction. Deployments for one tenant happen one after the other. A secret shown as
-    `***` stands for the one that is deployed at its place.
+    `environ` holds the secrets that it names, `expect_revision` what the caller thinks is deployed (0: none;
+    ANY_REVISION: there is one). With `force` what is stored is not looked at, except by `look`, which is
+    asked of every change. Removals take up to a few seconds: see above. Not to be called within a
+    transaction. Deployments for one tenant happen one after the other. A secret shown as `***` stands for
+    the one that is deployed at its place.
     """
     if SHOWN_SECRET in document:
         document = await _with_secrets(database, tenant_id, document)
@@ -110,10 +120,13 @@ async def deploy(
     async with connection(database) as conn, _turn(conn, tenant_id):
         current = await stored(conn, tenant_id)
         revision = current.revision if current else 0
-        if expect_revision is not None and expect_revision != revision:
+        if not _as_expected(revision, expect_revision):
             return RevisionMismatch(revision)
         if current is not None and digest_of(current.document) == digest:
             return Accepted(revision, changed=False)
+        faults = None if look is None else await look(parsed, _pointer(document))
+        if faults is not None:
+            return faults
         if current is not None and not force:
             conflicts = await _remove(conn, tenant_id, current, document, parsed)
             if conflicts:
@@ -122,6 +135,17 @@ async def deploy(
             await conn.execute("DELETE FROM spec_closing WHERE tenant = $1", tenant_id)
             await conn.execute(statement("create_spec"), tenant_id, revision + 1, document, digest, clock)
     return Accepted(revision + 1, changed=True)
+
+
+def _pointer(document: bytes) -> str:
+    """To the spec in a document that may be wrapped."""
+    return "/spec" if "spec" in msgspec.json.decode(document, type=dict[str, msgspec.Raw]) else ""
+
+
+def _as_expected(revision: int, expected: int | None) -> bool:
+    if expected is None:
+        return True
+    return revision > 0 if expected == ANY_REVISION else revision == expected
 
 
 async def stored(database: Database, tenant_id: UUID) -> Stored | None:
@@ -149,6 +173,7 @@ def bare(document: bytes) -> bytes:
 
 
 _WITH_SECRETS = ("webhooks", "subscriptions")
+_PART = re.compile("(?:/spec)?/(webhooks|subscriptions)/([^/]+)(?:/.*)?")
 
 
 def _with_parts(members: dict[str, msgspec.Raw], change: Callable[[object], object]) -> bytes:
@@ -161,24 +186,53 @@ def _with_parts(members: dict[str, msgspec.Raw], change: Callable[[object], obje
 
 
 async def _with_secrets(database: Database, tenant_id: UUID, document: bytes) -> bytes:
-    """The document with the secrets that are deployed in place of each `***`; itself where it can't be read,
-    which parsing it says better."""
+    """The document with the secrets that are deployed in place of each `***`, bare or wrapped as it was, all
+    else as it was sent; itself where it can't be read, which parsing it says better."""
     current = await stored(database, tenant_id)
+    if current is None or not _is_readable(document):
+        return document
     try:
         wrapped = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
         members = msgspec.json.decode(wrapped.get("spec", document), type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, ValueError):
+    except msgspec.ValidationError:  # not objects
         return document
-    if current is None or not any(part in members for part in _WITH_SECRETS):
+    if not any(part in members for part in _WITH_SECRETS):
         return document
     earlier = msgspec.json.decode(current.document)
-    return _with_parts(members, lambda value: restored(value, earlier.get("spec", earlier)))
+    spec = _with_parts(members, lambda value: restored(value, earlier.get("spec", earlier)))
+    return msgspec.json.encode({**wrapped, "spec": msgspec.Raw(spec)}) if "spec" in wrapped else spec
+
+
+def _is_readable(document: bytes) -> bool:
+    """Whether it is JSON, and lawful: no key twice, no number out of range."""
+    report = Report()
+    with suppress(TooManyFaults):
+        read(document, report)
+    return not len(report)
 
 
 def digest_of(document: bytes) -> bytes:
     """SHA-256 of a spec without the white space between its tokens, wrapped as `{"spec": {…}}` or not."""
     spec = msgspec.json.decode(document, type=dict[str, msgspec.Raw]).get("spec", document)
     return hashlib.sha256(msgspec.json.format(bytes(spec), indent=-1)).digest()
+
+
+def readable(
+    document: bytes, faults: Faults, environ: Mapping[str, str]
+) -> tuple[Spec, frozenset[str]] | None:
+    """The spec without its sources of webhooks and subscriptions that have these faults, as where a secret is
+    not set, and the names of those sources. None where anything else is wrong with it."""
+    places = [_PART.fullmatch(fault.pointer) for fault in faults]
+    if None in places:
+        return None
+    value = msgspec.json.decode(document)
+    spec = value.get("spec", value)
+    for part, name in {place.groups() for place in places if place}:
+        spec[part].pop(name, None)
+    found = parse(value, environ)
+    if isinstance(found, Faults):
+        return None
+    return found, frozenset(place[2] for place in places if place and place[1] == "webhooks")
 
 
 def closed(spec: Spec, following: Spec) -> Spec:
@@ -209,7 +263,7 @@ async def _remove(
     if isinstance(deployed, Faults):
         return (_unreadable(current, deployed),)
     removed = removals(deployed, following)
-    conflicts = await _in_use(conn, tenant_id, removed)
+    conflicts = await _in_use(conn, tenant_id, (*removed, *takings(deployed, following)))
     if conflicts or not removed:
         return conflicts
     try:
@@ -252,6 +306,10 @@ def _conflict(removal: Removal) -> Conflict:
             error = f"Aggregate type {name} has {event} events."
         case "public_key", (name,):
             error = f"Aggregates have public ids with the key {name}; without `public_ids` no more are given."
+        case "key_of_hash_ids", (name,):
+            error = f"Aggregates have hash ids with the prefix {name}; take another key."
+        case "prefix_of_public_ids", (name,):
+            error = f"Aggregates have public ids with the key {name}; take another prefix."
         case _, (name, *_):
             error = f"Singleton {name} has a stream."
     return Conflict(removal.pointer, error)

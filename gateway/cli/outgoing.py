@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from uuid import UUID
 
 import typer
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gateway.relay.subscriptions import Subscriptions
 
 _T = TypeVar("_T")
+_STATEMENT_S: Final = 60.0
 
 TenantOption = Annotated[str, typer.Option(help="The tenant's name.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The subscription's.")]
@@ -58,9 +59,9 @@ async def opened(url: str) -> AsyncIterator[tuple[Subscriptions, Any]]:
     from gateway.relay.subscriptions import Subscriptions
 
     async with prepared(url):
-        pool = await open_pool(url, 2, 60.0)
+        pool = await open_pool(url, 2, _STATEMENT_S)
     async with pool:
-        postgres = Postgres(pool)
+        postgres = Postgres(pool, _STATEMENT_S)
         outbox = Outbox(postgres, (await postgres.instance()).partitions)
         allow_private = bool(one("allow_private_targets", os.environ, read_file))
         yield Subscriptions(pool, outbox, Secrets(os.environ), allow_private=allow_private), pool

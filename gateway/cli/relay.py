@@ -24,7 +24,7 @@ from gateway.cli.output import JsonOption, cell, print_json, print_table, refuse
 from gateway.config import Config
 
 if TYPE_CHECKING:
-    from gateway.relay.subscriptions import Standing
+    from gateway.relay.standing import Standing
 
 app = typer.Typer(help="Run a relay, or see to what is delivered.")
 
@@ -48,7 +48,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """How every subscription stands: its lag, and what waits."""
-    rows = [each for each in _standings(postgres) if tenant in (None, each.tenant)]
+    rows = _standings(postgres, tenant)
     if as_json:
         print_json([dataclasses.asdict(each) for each in rows])
         return
@@ -70,13 +70,15 @@ def status(
             typer.echo(f"{each.tenant}/{each.name}: {each.why}")
 
 
-def _standings(postgres: str | None) -> list[Standing]:
+def _standings(postgres: str | None, tenant: str | None) -> list[Standing]:
     async def run() -> list[Standing]:
-        from gateway.relay.subscriptions import standing
+        from gateway.catalog import tenants
+        from gateway.relay.standing import standing
 
         async with opened(postgres_url(postgres)) as (subscriptions, pool):
-            await subscriptions.declare()
-            return await standing(pool)
+            owner = None if tenant is None else (await tenants.named(pool, tenant)).id
+            await subscriptions.declare(owner)
+            return await standing(pool, owner)
 
     from gateway.log.postgres import PostgresTrouble
 

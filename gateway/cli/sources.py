@@ -61,11 +61,11 @@ def link(
     source: SourceArgument,
     scope: ScopeArgument,
     source_id: IdArgument,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="An aggregate that exists.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="An aggregate's key; it may have no event yet.")],
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
 ) -> None:
-    """Let an id stand for an aggregate that exists. What an id stands for already never changes."""
+    """Let an id stand for an aggregate of yours. What an id stands for already never changes."""
     stored = asyncio.run(
         _link(postgres_url(postgres), tenant, _read(source, scope, source_id), _canonical(key))
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ from gateway.catalog.model import CatalogError
 from gateway.cli.database import PostgresOption, postgres_url, prepared
 from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, print_json
-from gateway.config import ConfigError
+from gateway.config import ConfigError, redacted
 
 app = typer.Typer(
     help="What a tenant declares: its aggregates, events, schemas, handlers.", no_args_is_help=True
@@ -89,14 +90,15 @@ def show(
         answer = _over_http("GET", gateway, key, None, {})
     else:
         answer = asyncio.run(_show(postgres_url(postgres), tenant))
-    if not answer["ok"]:
-        _explain(answer)
-        raise typer.Exit(1)
     if as_json:
         print_json(answer)
-    else:
+    elif answer["ok"]:
         typer.echo(json.dumps(answer["spec"], indent=2, ensure_ascii=False))
         typer.echo(f"revision {answer['revision']}", err=True)
+    else:
+        _explain(answer)
+    if not answer["ok"]:
+        raise typer.Exit(1)
 
 
 def _gateway(url: str | None, postgres: str | None) -> str | None:
@@ -109,11 +111,13 @@ def _gateway(url: str | None, postgres: str | None) -> str | None:
 async def _deploy(url: str, tenant: str, document: bytes, force: bool) -> dict[str, Any]:
     from gateway.catalog import specs, tenants
     from gateway.catalog.secrets import Secrets
+    from gateway.cli.outgoing import opened
     from spec.errors import Faults
 
-    async with prepared(url) as conn:
-        owner = await tenants.named(conn, tenant)
-        match await specs.deploy(conn, owner.id, document, Secrets(os.environ), force=force):
+    async with opened(url) as (subscriptions, pool):
+        owner = await tenants.named(pool, tenant)
+        look = partial(subscriptions.undeclarable, owner.id)
+        match await specs.deploy(pool, owner.id, document, Secrets(os.environ), force=force, look=look):
             case specs.Accepted(revision, changed):
                 return {"ok": True, "revision": revision, "changed": changed}
             case specs.Conflicts(_, conflicts):
@@ -141,23 +145,33 @@ def _over_http(
 ) -> dict[str, Any]:
     import httpx
 
-    key = key or os.environ.get("SLUICE_KEY")
+    from gateway.client import Refused
+    from gateway.client.connection import authorization
+
+    key = (key or os.environ.get("SLUICE_KEY", "")).strip()
     if not key:
         raise ConfigError(("a key is needed for --url: set SLUICE_KEY, or give --key",))
+    try:
+        bearer = authorization(key)
+    except Refused as refused:
+        raise ConfigError((refused.error,)) from None
     try:
         response = httpx.request(
             method,
             f"{url.rstrip('/')}/_/spec",
             content=body,
             params=query,
-            headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+            headers={"Authorization": bearer, "Content-Type": "application/json"},
             timeout=HTTP_TIMEOUT_S,
         )
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        raise CatalogError(f"the gateway at {url} can't be asked: {error}") from error
+    except (httpx.InvalidURL, ValueError):  # their texts quote it, perhaps with a password
+        raise CatalogError(f"the gateway at {redacted(url)} can't be asked: that is no URL") from None
+    except httpx.HTTPError as error:
+        raise CatalogError(f"the gateway at {redacted(url)} can't be asked: {error}") from error
     answer = _json_object(response.content)
     if not (answer.get("ok") is True and "revision" in answer) and "error" not in answer:
-        raise CatalogError(f"what answers at {url} is no Sluice gateway: status {response.status_code}")
+        status = response.status_code
+        raise CatalogError(f"what answers at {redacted(url)} is no Sluice gateway: status {status}")
     return answer
 
 

@@ -72,10 +72,11 @@ def put(
 
 
 def _read(file: str) -> dict[str, Any]:
-    try:
-        document = json.loads(read_input(file))
-    except ValueError as error:
-        raise typer.BadParameter(f"{file} is not JSON: {error}", param_hint="FILE") from None
+    from gateway.admit.strict_json import Malformed, decode
+
+    document = decode(read_input(file))
+    if isinstance(document, Malformed):
+        raise typer.BadParameter(f"{file} is not JSON: {document.reason}", param_hint="FILE")
     if not isinstance(document, dict):
         raise typer.BadParameter(f"{file} holds no object", param_hint="FILE")
     return document

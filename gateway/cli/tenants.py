@@ -16,7 +16,10 @@ app = typer.Typer(help="Whose events they are.", no_args_is_help=True)
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="[a-z][a-z0-9_-]{0,62}; it never changes.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="a-z, then up to 62 of a-z, 0-9, _ and -; it never changes."),
+    ],
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from gateway.client.errors import Refused
 from gateway.client.model import Event, FeedPage, Receipt, State
 from gateway.client.options import AppendOptions, FeedOptions
 from gateway.client.retry import Answer, Call, Request
@@ -41,9 +42,12 @@ def _append(
     path: tuple[str, ...], body: Mapping[str, object], new_key: str, options: AppendOptions
 ) -> Call[Receipt]:
     idempotency_key = options.get("idempotency_key", new_key)
-    headers = {"content-type": "application/json", "idempotency-key": idempotency_key}
+    headers = {
+        "content-type": "application/json",
+        "idempotency-key": sendable("Idempotency-Key", idempotency_key),
+    }
     if "correlation_id" in options:
-        headers["x-correlation-id"] = options["correlation_id"]
+        headers["x-correlation-id"] = sendable("X-Correlation-Id", options["correlation_id"])
     # Encoded once: a repeat must have the very bytes.
     request = Request("POST", _path(*path), {}, headers, _encode(body))
     return Call(request, _receipt, idempotency_key)
@@ -84,6 +88,14 @@ def feed_params(options: FeedOptions) -> dict[str, str]:
             params[name] = ",".join(sorted(names))  # type: ignore[call-overload]
     after = options.get("after")
     return params if after is None else {**params, "after": after}
+
+
+def sendable(header: str, value: str) -> str:
+    """The value, if a header can hold it (RFC 9110 section 5.5). Raises Refused otherwise: the request could
+    never leave."""
+    if value.isascii() and value.isprintable() and value == value.strip():
+        return value
+    raise Refused(422, "invalid_field", f"{header} can't be sent: it must be printable ASCII.", header, {})
 
 
 def _path(*segments: str) -> str:

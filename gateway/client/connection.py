@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 import uuid
 from collections.abc import Iterator
 from time import monotonic
 
 import httpx
 
-from gateway.client.calls import feed_params
+from gateway.client.calls import feed_params, sendable
+from gateway.client.errors import Refused
 from gateway.client.model import Event
 from gateway.client.options import FeedOptions
 from gateway.client.positions import Keeper, SavedPosition
@@ -26,8 +28,21 @@ _ANSWER_S = 15.0
 _CONNECT_S = 5.0
 
 
+def authorization(key: str) -> str:
+    """The header for a key as it is read from a file or a variable: a line break at its end is none of it.
+
+    Raises Refused, without the key, for what no header can carry: whoever sends it would print it.
+    """
+    if not re.fullmatch(r"[!-~]+", bare := key.strip()):
+        why = "the API key is empty, or has characters other than visible ASCII; it is not shown"
+        raise Refused(401, "unauthorized", why, None, {})
+    return f"Bearer {bare}"
+
+
 def default_headers(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}", "user-agent": "sluice-client", "accept-encoding": "identity"}
+    """Raises Refused for a key that can't be one."""
+    bearer = authorization(key)
+    return {"authorization": bearer, "user-agent": "sluice-client", "accept-encoding": "identity"}
 
 
 def timeouts(wait_s: float) -> httpx.Timeout:
@@ -76,7 +91,9 @@ class Following:
         return feed_params(self.options)
 
     def headers(self) -> dict[str, str]:
-        resumed = {} if self._position is None else {"last-event-id": self._position}
+        resumed = {}
+        if self._position is not None:
+            resumed["last-event-id"] = sendable("Last-Event-ID", self._position)
         return {"accept": "text/event-stream", "accept-encoding": "gzip", **resumed}
 
     def received(self, data: bytes) -> Iterator[Event]:

@@ -12,7 +12,8 @@ class SluiceError(Exception):
 
 
 class Refused(SluiceError):
-    """The service refused the request and would refuse it again. Nothing was written."""
+    """The service refused the request and would refuse it again, or it can't be sent as it is. Nothing was
+    written."""
 
     def __init__(self, status: int, code: str, error: str, path: str | None, body: dict[str, Any]) -> None:
         super().__init__(f"{status} {code}: {error}" + (f" ({path})" if path else ""))

@@ -29,8 +29,8 @@ from gateway.client.retry import Answer, Call, Lost, Patience, Request, T, attem
 
 class Client:
     """Calls repeat by themselves what may be repeated, for as long as `patience` says. Each raises Refused
-    for what the service refuses, Unavailable where it gives no answer in time. Threads may
-    share one."""
+    for what the service refuses, Unavailable where it gives no answer in time. Threads may share one. Making
+    one raises Refused for an API key that no header can carry."""
 
     def __init__(self, url: str, key: str, *, patience: Patience | None = None) -> None:
         self._patience = patience or Patience()

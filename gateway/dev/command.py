@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gateway.config import ConfigError, one
+from gateway.config import Config, ConfigError
 from gateway.dev.failure import CannotStart
-from gateway.dev.supervisor import Settings, run
+from gateway.dev.supervisor import Settings, inherited, run
 
 WORKERS_MAX = 64
 """More gateways than a development machine has cores only wait for each other."""
@@ -53,7 +52,7 @@ def dev(
             postgres_url=postgres,
             workers=workers,
             allow_private_targets=allow_private_targets,
-            partitions=one("partitions", os.environ, _no_file),
+            partitions=_gateways(host, redis, postgres).partitions,
         )
         run(settings, _say)
     except (CannotStart, ConfigError) as fault:
@@ -69,5 +68,13 @@ def _say(line: str) -> None:
     print(f"sluice dev: {line}", file=sys.stderr, flush=True)
 
 
-def _no_file(path: str) -> str:
-    raise AssertionError(f"a number is never read from {path}")
+def _gateways(host: str, redis: str | None, postgres: str | None) -> Config:
+    """The settings that the gateways will have, as far as they are known before the servers are started.
+    Raises ConfigError."""
+    told = {"SLUICE_HOST": host, "SLUICE_PORT": "", "SLUICE_DEV": "1"}
+    urls = {"SLUICE_REDIS_URL": redis or "redis://", "SLUICE_POSTGRES_URL": postgres or "postgresql://"}
+    return Config.from_environ({**inherited(), **told, **urls}, _read_file)
+
+
+def _read_file(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")

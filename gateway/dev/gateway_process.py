@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gateway.config import Config
 from gateway.dev.process import Command, Mark
 
 # -P: what is called `spec.py` in the folder where somebody works is not ours.
 COMMAND = (sys.executable, "-P", "-m", "gateway", "serve")
-STOP_S = 25.0
-"""On SIGTERM it finishes what it has accepted: SLUICE_SHUTDOWN_S (20) and some."""
+GOODBYE_S = 15.0
+"""Beside SLUICE_SHUTDOWN_S for open requests, and as much again for the appends behind them."""
 HTTP_TIMEOUT_S = 0.5
 """Our own loop stands still meanwhile. A gateway that is slower is asked again."""
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
@@ -30,7 +31,11 @@ class GatewayProcess:
     data: Path
     fd: int
     number: int
-    stop_signals = (signal.SIGTERM, STOP_S, signal.SIGKILL)
+
+    @property
+    def stop_signals(self) -> tuple[signal.Signals, float, signal.Signals]:
+        shutdown_s = float(self.settings.get("SLUICE_SHUTDOWN_S") or Config.shutdown_s)
+        return signal.SIGTERM, 2 * shutdown_s + GOODBYE_S, signal.SIGKILL
 
     @property
     def name(self) -> str:

@@ -42,8 +42,9 @@ GATEWAY_FAILURES_MAX = 4
 """At the first start. Later a gateway that fails is tried for ever: others may still serve."""
 PROBES_A_WORKER = 8
 """With so many connections, one gateway of several goes unasked once in e^8 = 3000 starts."""
-OVERRULED = ("SLUICE_REDIS_URL_FILE", "SLUICE_POSTGRES_URL_FILE")
+OVERRULED = ("SLUICE_REDIS_URL_FILE", "SLUICE_POSTGRES_URL_FILE", "SLUICE_LISTEN_FD")
 """Would contradict what the gateways are told."""
+METRICS_TOKEN = ("SLUICE_METRICS_TOKEN", "SLUICE_METRICS_TOKEN_FILE")
 TICK_S = 0.02
 RETRY_S = 1.0
 
@@ -82,6 +83,11 @@ def run(settings: Settings, say: Say, argv: tuple[str, ...] = COMMAND, preparing
                 say("stopping")
             finally:
                 supervisor.stop()
+
+
+def inherited() -> dict[str, str]:
+    """What the gateways have of our environment."""
+    return {name: value for name, value in os.environ.items() if name not in OVERRULED}
 
 
 class Supervisor:
@@ -124,7 +130,7 @@ class Supervisor:
             shared["SLUICE_ALLOW_PRIVATE_TARGETS"] = "1"
         self._folder.write_env(shared)
         key = self._prepared(shared["SLUICE_POSTGRES_URL"])
-        self._start_gateways(shared)
+        self._start_gateways(shared, key)
         self._announce(key)
 
     def supervise(self) -> None:
@@ -222,13 +228,14 @@ class Supervisor:
             self._folder.write_key(key)
         return key
 
-    def _start_gateways(self, shared: Mapping[str, str]) -> None:
-        """Return once every gateway answers that it is ready."""
-        settings = self._settings
-        inherited = {name: value for name, value in os.environ.items() if name not in OVERRULED}
+    def _start_gateways(self, shared: Mapping[str, str], key: str) -> None:
+        """Return once every gateway answers that it is ready. Their metrics are open to `key`."""
+        settings, environ = self._settings, inherited()
         port = str(self._sockets[0].getsockname()[1])
         own = {"SLUICE_HOST": settings.host, "SLUICE_PORT": port, "SLUICE_DEV": "1"}
-        environ = {**inherited, **shared, **own}
+        if not any(environ.get(name) for name in METRICS_TOKEN):
+            own["SLUICE_METRICS_TOKEN"] = key
+        environ |= {**shared, **own}
         for number, sock in enumerate(self._sockets, 1):
             gateway = GatewayProcess(self._argv, environ, settings.data, sock.fileno(), number)
             self._gateways.append(Keeper(gateway, self._say))

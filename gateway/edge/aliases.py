@@ -6,13 +6,12 @@ into the append, the answer, and the `Content-Location` of whatever is answered.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.admit.path import split
-from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.edge import respond
 from gateway.edge.cycle import WHOLE
@@ -24,7 +23,7 @@ from gateway.errors import Refusal
 from gateway.events import Stream
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
-from gateway.names.aliases import SIGIL, Alias, Malformed, parse_alias
+from gateway.names.aliases import SIGIL, Alias, Kind, Malformed, parse_alias
 from gateway.registry.assigner import Assigner
 from gateway.registry.kinds import names_of_type
 from gateway.registry.resolver import Ambiguous, Resolver
@@ -40,14 +39,12 @@ NAMES_WAIT_S = 5
 class Aliases:
     def __init__(
         self,
-        catalog: Catalog,
         log: Log,
         reads: Reads,
         store: Store,
         resolver: Resolver,
         assigner: Assigner,
     ) -> None:
-        self._catalog = catalog
         self._log = log
         self._reads = reads
         self._store = store
@@ -55,28 +52,30 @@ class Aliases:
         self._assigner = assigner
 
     def known(self, principal: Principal, aggregate_type: str, text: str) -> Subject | None:
-        """The aggregate of a read whose id is `text`, sigil and all, if that is in memory. Raises Refused."""
+        """The aggregate of a read whose id is `text`, sigil and all, if that is in memory and declared."""
         found = self._resolver.known(principal.tenant.id.bytes, text[1:])
         if found is None or found.aggregate_type != aggregate_type:
             return None
-        return self._reads.subject(principal, aggregate_type, found.key, aliased=True)
+        try:
+            return self._reads.subject(principal, aggregate_type, found.key, aliased=True)
+        except Refused:
+            return None
 
     async def subject(self, principal: Principal, aggregate_type: str, text: str) -> Subject:
-        """The same wherever it is. Raises Refused: unknown type, no alias, one that names nothing of this
-        type, or too much."""
-        self._reads.subject(principal, aggregate_type, GLOBAL)  # an unknown type comes first
+        """The same wherever it is; what is stored stays readable (`Reads.stored`). Raises Refused: unknown
+        type, no alias, one that names nothing of this type, or too much."""
         try:
             found = await self._resolve(principal, text, aggregate_type)
         except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
-        return self._reads.subject(principal, aggregate_type, found.key, aliased=True)
+        except Refused:
+            self._reads.subject(principal, aggregate_type, GLOBAL)  # an unknown type comes first
+            raise
+        return await self._reads.stored(principal, aggregate_type, found.key, aliased=True)
 
     async def exact(self, principal: Principal, aggregate_type: str, text: str) -> str | Refusal:
         """The key that a write means by an exact alias, or why there is none: that is refused in its turn,
         after the types. Raises Refused where nobody can tell now."""
-        deployed = self._catalog.deployed(principal.tenant.id)
-        if deployed is None or aggregate_type not in deployed.spec.aggregate_types:
-            return Refusal("invalid_identifier", "An alias names nothing without its type.", "key")
         try:
             return (await self._resolve(principal, text, aggregate_type, exact=True)).key
         except Refused as refused:
@@ -85,16 +84,32 @@ class Aliases:
             why = "The event will never appear: Postgres does not answer, and the alias needs it."
             raise Refused(Refusal("not_committed", why)) from trouble
 
-    async def given(self, spec: Spec, stream: Stream) -> tuple[str, ...] | None:
-        """The aliases of an aggregate that was just created, once it has them; None where its type gets
-        none."""
-        if not names_of_type(spec, stream.aggregate_type):
-            return None
+    async def given(self, spec: Spec | None, stream: Stream) -> tuple[str, ...] | None:
+        """The aliases of an aggregate that is written, once it has them; None where it has none and its type
+        gets none."""
+        gets_names = spec is not None and bool(names_of_type(spec, stream.aggregate_type))
         try:
-            found = await self._assigner.named(stream, NAMES_WAIT_S)
+            if gets_names:
+                found = await self._assigner.named(stream, NAMES_WAIT_S)
+            else:
+                found = await self._store.aliases_of(stream)
         except PostgresTrouble:
             return ()  # it is committed all the same, and its names will follow
+        if not found and not gets_names:
+            return None
         return tuple([each.alias.text for each in found if not each.retired])
+
+    async def as_a_child(self, stream: Stream) -> tuple[str, ...]:
+        """The name that a child was given before it was written."""
+        try:
+            found = await self._store.aliases_of(stream)
+        except PostgresTrouble:
+            return ()
+        return tuple([each.alias.text for each in found if each.alias.kind is Kind.HASH])
+
+    async def hash_id_of_key(self, tenant: bytes, key: str, types: Iterable[str]) -> Found | None:
+        """The oldest hash id that a key has as an aggregate of one of these types. Raises PostgresTrouble."""
+        return await self._store.hash_id_of_key(tenant, key, types)
 
     async def meant(self, principal: Principal, text: str) -> Found:
         """What an exact alias names, of whatever type. Raises Refused and PostgresTrouble."""
@@ -128,9 +143,9 @@ class Aliases:
     async def resolve(self, request: Request) -> Response:
         """GET /_/resolve/@{alias}: of any type."""
         segments = split(request.scope["raw_path"].partition(b"?")[0])
-        if segments is not None and len(segments) != _RESOLVE_SEGMENTS:
+        if segments is None or len(segments) != _RESOLVE_SEGMENTS:
             raise Refused(respond.no_such_route())
-        text = None if segments is None else segments[-1]
+        text = segments[-1]
         if text is None or not text.startswith(SIGIL):
             why = _UNDECODABLE if text is None else f"An alias is asked for with its sigil: {SIGIL}VNO-42."
             raise Refused(Refusal("invalid_identifier", why, "key"))
@@ -171,16 +186,17 @@ class Aliases:
             case Found() as found:
                 return found
             case None:
-                raise Refused(_unknown(alias, aggregate_type))
+                raise Refused(_unknown(alias, aggregate_type, exact=exact))
 
 
 _RESOLVE_SEGMENTS = 3
 _UNDECODABLE = "The alias is not valid percent-encoded UTF-8, or holds control characters."
 
 
-def _unknown(alias: Alias, aggregate_type: str | None) -> Refusal:
+def _unknown(alias: Alias, aggregate_type: str | None, *, exact: bool) -> Refusal:
     what = "aggregate" if aggregate_type is None else aggregate_type
-    return Refusal("unknown_alias", f"There is no {what} with the alias {shown(alias.text)}.", "key")
+    why = f"There is no {what} with the alias {shown(alias.text)}."
+    return Refusal("unknown_alias", f"{why} Only reads take abbreviations." if exact else why, "key")
 
 
 def location_line(aggregate_type: str, key: str) -> bytes:

@@ -26,18 +26,19 @@ from gateway.admit.append import (
     minting_address,
     retry_of,
 )
-from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
+from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked, read_correlation_id
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.edge import render, respond
 from gateway.edge.aliases import Aliases
-from gateway.edge.outcomes import Answer, Outcomes, appended, refused
+from gateway.edge.outcomes import Answer, Outcomes, refused
 from gateway.edge.parents import Parents, parent_of
 from gateway.edge.request import Head, Receive, Refused, Send, check_json_body, read_body
 from gateway.errors import Refusal
-from gateway.events import Append, Appended, Conflict, OutcomeUnknown, Stream, make_append
+from gateway.events import Append, Conflict, OutcomeUnknown, Stream, make_append
 from gateway.log.log import Log
+from gateway.names.aliases import Alias
 from spec.identifiers import GLOBAL, HUMANE_RANDOM_BYTES, mint_humane
 from spec.model import AggregateType, Spec
 
@@ -123,12 +124,12 @@ class Appends:
             event_bytes_max=self._event_bytes_max,
         )
         append = compose(deployed.spec, place, asked, body, minting)
-        batch = names.event_type is None
-        if names.minting and isinstance(append, Append) and (parent := parent_of(body)) is not None:
-            mint_key = partial(_mint_key, place.aggregate_type)
-            answer = await self._append_child(principal, deployed.spec, parent, append, mint_key)
-        elif isinstance(append, Fault):
+        batch, name = names.event_type is None, None
+        if isinstance(append, Fault):
             answer = await self._outcomes.of_fault(append, batch=batch)
+        elif names.minting and (parent := parent_of(body)) is not None:
+            mint_key = partial(_mint_key, place.aggregate_type)
+            answer, name = await self._append_child(principal, deployed.spec, parent, append, mint_key)
         else:
             again = KEYS_AGAIN_MAX if names.minting else 0
             try:
@@ -136,46 +137,59 @@ class Appends:
                     append, again = _under_another_key(place.aggregate_type, append), again - 1
             except asyncio.CancelledError:  # a shutdown that waits no longer
                 outcome = OutcomeUnknown(append.append_id)
-            if type(outcome) is Appended:
-                answer = appended(outcome, batch=batch)
-                if asked.wait and outcome.first_version == 1:
-                    answer = await self._with_aliases(answer, deployed.spec, append.stream)
-            else:
-                answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
-        await _send(send, call, answer)
+            answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
+        await _send(send, call, await self._with_aliases(call, answer, deployed.spec, body, name))
 
     async def _append_child(
         self, principal: Principal, spec: Spec, parent: str, append: Append, mint_key: Callable[[], str]
-    ) -> Answer:
-        """As any append of a new aggregate, once it has its name: what its receipt shows is there by then."""
+    ) -> tuple[Answer, Alias | None]:
+        """As any append of a new aggregate, once it has its name, which is returned with the answer: what its
+        receipt shows is there by then. What is settled already under the request's identities is told without
+        taking a number, and without a name."""
+        earlier = await self._outcomes.of_retry(append.retry, batch=True)
+        if earlier is not None:
+            return earlier, None
         child = await self._parents.child(principal, spec, parent, append, mint_key)
         if isinstance(child, Answer):
-            return child
+            return child, None
         stream = msgspec.structs.replace(append.stream, key=child.key)
         append = make_append(stream, append.events, append.expected, append.retry)
         try:
             outcome = await self._log.append(append)
         except asyncio.CancelledError:  # a shutdown that waits no longer
             outcome = OutcomeUnknown(append.append_id)
-        if not isinstance(outcome, Appended):
-            return await self._outcomes.of_append(append, outcome, minimal=True, batch=True)
-        answer = appended(outcome, batch=True)
-        return msgspec.structs.replace(answer, body=render.with_aliases(answer.body, (child.alias.text,)))
+        return await self._outcomes.of_append(append, outcome, minimal=True, batch=True), child.alias
 
-    async def _with_aliases(self, answer: Answer, spec: Spec, stream: Stream) -> Answer:
-        """The receipt of a new aggregate with the names that it was given."""
-        try:
-            given = await self._aliases.given(spec, stream)
-        except asyncio.CancelledError:  # a shutdown: what is committed is told all the same
-            given = ()
-        if given is None:
+    async def _with_aliases(
+        self, call: Call, answer: Answer, spec: Spec | None, body: bytes, name: Alias | None = None
+    ) -> Answer:
+        """A receipt of a new aggregate with its names, where the request asks for them: by `Prefer: wait` all
+        that it is given, else by its parent the one below the parent's, which is `name` if that is known. A
+        replay's are those of what was created then."""
+        done = answer.done
+        if done is None or done.first_version != 1:
             return answer
-        return msgspec.structs.replace(answer, body=render.with_aliases(answer.body, given))
+        names = call.names
+        if not call.asked.wait and not (names.minting and parent_of(body) is not None):
+            return answer
+        stream = Stream(call.principal.tenant.id.bytes, names.aggregate_type, done.key)
+        try:
+            if call.asked.wait:
+                told = await self._aliases.given(spec, stream)
+            elif name is not None:
+                told = (name.text,)
+            else:
+                told = await self._aliases.as_a_child(stream)
+        except asyncio.CancelledError:  # a shutdown: what is committed is told all the same
+            told = ()
+        if told is None:
+            return answer
+        return msgspec.structs.replace(answer, body=render.with_aliases(answer.body, told))
 
     async def _refuse_by_head(self, call: Call, refusal: Refusal, receive: Receive, send: Send) -> None:
         """Path or headers are refused. The body is read where it can change the answer: the request may
         repeat one that an earlier spec accepted, or a batch may name event types that are looked at first."""
-        names, tenant, retry = call.names, call.principal.tenant.id, None
+        names, tenant, retry, spec = call.names, call.principal.tenant.id, None, None
         batch = names.event_type is None
         body = None
         if batch or refusal.code in SPEC_REFUSALS:
@@ -188,7 +202,8 @@ class Appends:
             if names.minting or names.key is not None:
                 path = (names.aggregate_type, names.key, names.event_type)
                 retry = retry_of(spec, tenant.bytes, *path, call.asked, body)
-        await _send(send, call, await self._outcomes.of_fault(Fault(refusal, retry), batch=batch))
+        answer = await self._outcomes.of_fault(Fault(refusal, retry), batch=batch)
+        await _send(send, call, await self._with_aliases(call, answer, spec, body or b""))
 
     async def _readable_body(self, head: Head, receive: Receive) -> bytes | None:
         if check_json_body(head, self._body_bytes_max) is not None:
@@ -236,6 +251,11 @@ def correlation(asked: Asked) -> tuple[str, bytes]:
         minted = uuid7()
         return str(minted), minted.bytes
     return asked.correlation_id, bytes.fromhex(asked.correlation_id.replace("-", ""))
+
+
+def correlation_id_of(head: Head) -> str:
+    """The same as text, where no more was read of the headers."""
+    return read_correlation_id(head.joined(b"x-correlation-id")) or str(uuid7())
 
 
 def mint() -> bytes:

@@ -1,7 +1,7 @@
 """POST /_/bulk: NDJSON in, NDJSON out, one independent append a line.
 
-Owns: reading and answering at the same time, at constant memory; and that other requests get their turn
-meanwhile. What is between the two, and the order of the lines of one aggregate: bulk_run.py.
+Owns: reading and answering at the same time; and that other requests get their turn meanwhile. What is
+between the two, the order of the lines of one aggregate, and how much of all that is held: bulk_run.py.
 """
 
 from __future__ import annotations
@@ -10,25 +10,30 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from uuid_utils import uuid7
+import msgspec
 
 from gateway.admit.append import Fault, Minting
 from gateway.admit.envelope import Shared
 from gateway.admit.line import judge_line
-from gateway.admit.preconditions import read_correlation_id
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.edge import respond
-from gateway.edge.appends import mint
-from gateway.edge.bulk_run import PIECE_BYTES, Line, Run, as_line
-from gateway.edge.outcomes import Answer, Outcomes
+from gateway.edge.appends import correlation_id_of, mint
+from gateway.edge.bulk_run import Broken, Line, Run
+from gateway.edge.bulk_told import PIECE_BYTES, Doubted, Missed, as_line
+from gateway.edge.callers import UNAUTHORIZED
+from gateway.edge.key_watch import KeyWatch, Watched
+from gateway.edge.outcomes import Answer, Outcomes, refused, unforeseen
 from gateway.edge.request import ClientGone, Head, Receive, Refused, Scope, Send, check_json_body
 from gateway.errors import Refusal
-from gateway.events import NotCommitted
+from gateway.events import NotCommitted, Stream
 from gateway.log.log import Log
+from spec.identifiers import canonicalize
+from spec.model import Spec
 
 logger = logging.getLogger("sluice.edge")
 
@@ -39,10 +44,33 @@ have sent has its turn: both servers would wait for a gateway that goes on readi
 NDJSON = b"application/x-ndjson"
 
 
+@dataclass(slots=True)
+class _Request:
+    principal: Principal
+    key: Watched
+    correlation_id: str
+    run: Run
+    line_failed: bool = False
+
+    def log_line_failed(self) -> None:
+        """A bug of ours, the first of the request: one that every line meets would fill the log."""
+        if not self.line_failed:
+            self.line_failed = True
+            self.log_failed()
+
+    def log_failed(self) -> None:
+        """Called where an exception is handled."""
+        told = {"method": "POST", "correlation_id": self.correlation_id}
+        logger.exception("request_failed", extra=told)
+
+
 class Bulk:
-    def __init__(self, log: Log, catalog: Catalog, outcomes: Outcomes, config: Config) -> None:
+    def __init__(
+        self, log: Log, catalog: Catalog, keys: KeyWatch, outcomes: Outcomes, config: Config
+    ) -> None:
         self._log = log
         self._catalog = catalog
+        self._keys = keys
         self._outcomes = outcomes
         self._bulk_bytes_max = config.bulk_bytes_max
         self._line_bytes_max = config.body_bytes_max
@@ -50,60 +78,62 @@ class Bulk:
 
     async def bulk(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         head = Head(scope)
+        correlation_id = correlation_id_of(head)
+        correlated = (b"x-correlation-id", correlation_id.encode())
         refusal = check_json_body(head, self._bulk_bytes_max, NDJSON)
         if refusal is not None:
-            await respond.refuse(send, refusal)
+            await respond.refuse(send, refusal, [correlated])
             return
-        correlation_id = read_correlation_id(head.get(b"x-correlation-id")) or str(uuid7())
         run = Run(partial(self._log.append_each, principal.tenant.id.bytes))
-        headers = [
-            (b"content-type", NDJSON),
-            (b"x-correlation-id", correlation_id.encode()),
-            respond.API_VERSION,
-        ]
+        headers = [(b"content-type", NDJSON), correlated, respond.API_VERSION]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        reading = asyncio.get_running_loop().create_task(self._read(principal, correlation_id, receive, run))
-        try:
-            await self._answer(run, send)
-        finally:
-            # Whoever hung up still gets what was handed over appended; nothing more is read for them.
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+        with self._keys.watching(head) as key:
+            request = _Request(principal, key, correlation_id, run)
+            reading = asyncio.get_running_loop().create_task(self._read(request, receive))
+            try:
+                await self._answer(request, send)
+            finally:
+                # Whoever hung up still gets what was handed over appended; nothing more is read for them.
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
 
     # -- reading
 
-    async def _read(self, principal: Principal, correlation_id: str, receive: Receive, run: Run) -> None:
-        number = 0
+    async def _read(self, request: _Request, receive: Receive) -> None:
+        run, number = request.run, 0
         try:
             async for several in lines(receive, self._bulk_bytes_max, self._line_bytes_max):
                 for at in range(0, len(several), _AT_A_TIME):
                     await run.room()
+                    if request.key.ended:
+                        raise Refused(UNAUTHORIZED)
                     part = several[at : at + min(_AT_A_TIME, LINES_MAX - number)]
-                    run.add(self._judge(principal, correlation_id, part, number + 1))
+                    run.add(self._judge(request, part, number + 1))
                     number += len(part)
-                    if number == LINES_MAX and at + len(part) < len(several):
-                        raise Refused(_TOO_MANY)
                     await asyncio.sleep(0)
+                    if number == LINES_MAX:
+                        if any(line is None or line.strip() for line in several[at + len(part) :]):
+                            raise Refused(_TOO_MANY)
+                        break
             run.end(None)
-        except Refused as refused:
-            run.end(Line(number + 1, Fault(refused.refusal, None)))
+        except Refused as stop:
+            run.end(Line(number + 1, Fault(stop.refusal, None)))
         except ClientGone:
             run.end(None)
         except Exception:
             run.end(Line(number + 1, NotCommitted("the gateway failed to read on")))
-            logger.exception("request_failed", extra={"method": "POST", "correlation_id": correlation_id})
+            request.log_failed()
 
-    def _judge(
-        self, principal: Principal, correlation_id: str, several: Sequence[bytes | None], number: int
-    ) -> list[Line]:
+    def _judge(self, request: _Request, several: Sequence[bytes | None], number: int) -> list[Line]:
         """By the spec and the clock of this moment. `number` is that of the first; empty ones are none."""
-        deployed = self._catalog.deployed(principal.tenant.id)
+        tenant = request.principal.tenant.id
+        deployed = self._catalog.deployed(tenant)
         spec = None if deployed is None else deployed.spec
         minting = Minting(
-            tenant=principal.tenant.id.bytes,
+            tenant=tenant.bytes,
             spec_rev=0 if deployed is None else deployed.revision,
             now_ms=time.time_ns() // 1_000_000,
-            correlation_id=bytes.fromhex(correlation_id.replace("-", "")),
+            correlation_id=bytes.fromhex(request.correlation_id.replace("-", "")),
             mint=mint,
             event_bytes_max=self._event_bytes_max,
         )
@@ -114,32 +144,56 @@ class Bulk:
                 fault = Refusal("too_large", f"The line is larger than {self._line_bytes_max} bytes.")
                 judged.append(Line(n, Fault(fault, None)))
             elif line.strip():
-                judged.append(Line(n, judge_line(spec, line, minting, known)))
+                try:
+                    judged.append(Line(n, judge_line(spec, line, minting, known)))
+                except Exception:
+                    request.log_line_failed()
+                    judged.append(Line(n, Broken(_aggregate_of(tenant.bytes, spec, line))))
         return judged
 
     # -- answering
 
-    async def _answer(self, run: Run, send: Send) -> None:
-        piece: list[bytes] = []
-        size = 0
-        async for told in run.settled():
-            piece.append(told if isinstance(told, bytes) else await self._tell(told))
-            size += len(piece[-1])
-            if size >= PIECE_BYTES or run.idle:
-                await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
-                piece.clear()
-                size = 0
-        await send({"type": "http.response.body", "body": b"".join(piece)})
+    async def _answer(self, request: _Request, send: Send) -> None:
+        async for several in request.run.settled():
+            piece: list[bytes] = []
+            for told in several:
+                if isinstance(told, bytes):
+                    piece.append(told)
+                    continue
+                piece.append(await self._look_up(request, told))
+                if len(piece[-1]) >= PIECE_BYTES:
+                    await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
+                    piece.clear()
+            await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
-    async def _tell(self, line: Line) -> bytes:
-        outcome = line.outcome
-        assert outcome is not None
+    async def _look_up(self, request: _Request, told: Missed | Doubted) -> bytes:
         answer: Answer
-        if isinstance(outcome, Fault):
-            answer = await self._outcomes.of_fault(outcome)
-        else:
-            answer = await self._outcomes.of_append(line.append, outcome, minimal=False)
-        return as_line(line.number, answer.status, answer.body, replayed=answer.replayed)
+        try:
+            if isinstance(told, Doubted):
+                answer = await self._outcomes.of_fault(told.fault)
+            else:
+                length = told.length
+                answer = await self._outcomes.of_conflict(told.stream, told.expected, length, minimal=False)
+        except Exception:
+            request.log_line_failed()
+            answer = refused(unforeseen("POST"))
+        return as_line(told.number, answer.status, answer.body, replayed=answer.replayed)
+
+
+class _Named(msgspec.Struct):
+    aggregate_type: str
+    key: str
+
+
+def _aggregate_of(tenant: bytes, spec: Spec | None, line: bytes) -> Stream | None:
+    """What a line that could not be judged would append to; None: nothing, whatever else is in it."""
+    try:
+        named = msgspec.json.decode(line, type=_Named)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    key = None if spec is None else canonicalize(named.key, spec.singletons)
+    return None if key is None else Stream(tenant, named.aggregate_type, key)
 
 
 _TOO_MANY = Refusal("too_large", f"At most {LINES_MAX} lines are read at a time.")

@@ -1,9 +1,10 @@
 """The lines of one bulk request between reading and answering.
 
-Owns: the order of the lines of one aggregate, and of the answers. Lines of different aggregates are on their
-way together; of one aggregate, the next line is handed over once the one before it has its outcome, so that
-after a failure none of the later ones is written (docs/decisions/0007). One commit settles hundreds, so what
-follows from it is done for all of them at once.
+Owns: the order of the lines of one aggregate, and of the answers; and how much is held of them. Lines of
+different aggregates are on their way together; of one aggregate, the next line is handed over once the one
+before it has its outcome, so that after a failure none of the later ones is written (docs/decisions/0007).
+One commit settles hundreds, so what follows from it is done for all of them at once. What waits to be sent:
+bulk_told.py.
 """
 
 from __future__ import annotations
@@ -12,34 +13,53 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
-from isal import isal_zlib
+import msgspec
 
 from gateway.admit.append import Fault
 from gateway.edge import render
-from gateway.events import Append, Appended, NotCommitted, Outcome, OutcomeUnknown, Stream
+from gateway.edge.bulk_told import Doubted, Missed, Told, Waiting, as_line
+from gateway.edge.outcomes import known, refused, to_look_up, unforeseen
+from gateway.events import (
+    Append,
+    Appended,
+    Conflict,
+    NotCommitted,
+    Outcome,
+    OutcomeUnknown,
+    Quarantined,
+    Stream,
+)
 
 UNDER_WAY_MAX: Final = 2_000
-"""Appends handed over and not yet settled: enough for full batches, few enough to be held in memory."""
-PIECE_BYTES: Final = 16 * 1024
-"""Answers are sent in pieces of about this size."""
-_UNREAD_BYTES: Final = 1024 * 1024
-"""Receipts that wait as they are for a client to read them: what a slow connection has under way."""
+"""Appends handed over, or behind one of their aggregate: enough for full batches."""
+UNDER_WAY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Their bytes, which take 2.5 times as much memory: sixteen of the largest calls to Redis, and a quarter of
+what may wait in a partition's queue."""
+HELD_MAX: Final = 20_000
+"""Lines that have no answer yet, or wait for an earlier one that has none: those take 0.4 KB each."""
 
+_FAILURES: Final = (NotCommitted, OutcomeUnknown, Quarantined)
+"""What is answered 503 or 504."""
 _AFTER_A_FAILURE: Final = NotCommitted("an earlier line of this aggregate was not settled")
 
 
+class Broken(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a line that a bug of ours kept from being judged: its aggregate, if it names one."""
+
+    stream: Stream | None
+
+
 class Line:
-    """What a line asks for, or the fault it has; and its outcome once there is one. The log tells it."""
+    """What a line asks for, as long as that is under way; then its outcome. The log tells it."""
 
     __slots__ = ("append", "behind", "number", "outcome", "run")
 
-    def __init__(self, number: int, judged: Append | Fault | NotCommitted) -> None:
+    def __init__(self, number: int, judged: Append | Fault | NotCommitted | Broken) -> None:
         self.number = number
         self.append: Append | None = None
-        self.outcome: Outcome | Fault | None = None
+        self.outcome: Outcome | Missed | Fault | Broken | None = None
         if isinstance(judged, Append):
             self.append = judged
         else:
@@ -58,12 +78,12 @@ class Line:
 class Run:
     def __init__(self, hand_over: Callable[[Iterable[tuple[Append, Line]]], None]) -> None:
         self._hand_over = hand_over
-        self._lines: deque[Line] = deque()  # not settled, or behind such
-        self._told = _Told()
+        self._lines: deque[Line] = deque()  # under way, or behind such
+        self._waiting = Waiting()
         self._last: dict[Stream, Line] = {}  # of each stream that has a line under way
         self._failed: set[Stream] = set()
         self._settled: list[Line] = []
-        self._under_way = 0
+        self._under_way = self._under_way_bytes = 0
         self._ended = False
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
@@ -78,15 +98,16 @@ class Run:
             self._lines.append(line)
             append = line.append
             if append is None:
-                self._changed.set()
+                if isinstance(line.outcome, Broken) and line.outcome.stream is not None:
+                    self._failed.add(line.outcome.stream)
                 continue
             stream = append.stream
             if self._failed and stream in self._failed:
-                line.outcome = _AFTER_A_FAILURE
-                self._changed.set()
+                line.append, line.outcome = None, _AFTER_A_FAILURE
                 continue
             line.run = self
             self._under_way += 1
+            self._under_way_bytes += append.size_bytes
             ahead = self._last.get(stream)
             self._last[stream] = line
             if ahead is None:
@@ -94,10 +115,21 @@ class Run:
             else:
                 ahead.behind = line
         self._hand_over(first)
+        self._collect()
+
+    @property
+    def full(self) -> bool:
+        """Whether no more lines may be added now. It does not depend on the client, who may send all of its
+        lines before it reads an answer."""
+        return (
+            self._under_way >= UNDER_WAY_MAX
+            or self._under_way_bytes >= UNDER_WAY_BYTES_MAX
+            or len(self._lines) >= HELD_MAX
+        )
 
     async def room(self) -> None:
         """Returns when more lines may be added."""
-        while self._under_way >= UNDER_WAY_MAX:
+        while self.full:
             self._room.clear()
             await self._room.wait()
 
@@ -105,6 +137,7 @@ class Run:
         if last is not None:
             self._lines.append(last)
         self._ended = True
+        self._collect()
         self._changed.set()
 
     # -- from the log
@@ -119,44 +152,46 @@ class Run:
         settled, self._settled = self._settled, []
         following: list[tuple[Append, Line]] = []
         for line in settled:
-            assert line.append is not None
-            behind = line.behind
-            if isinstance(line.outcome, NotCommitted | OutcomeUnknown):
-                self._fail(line, line.append.stream)
-            elif behind is None:
-                del self._last[line.append.stream]
-            else:
+            append, outcome, behind = line.append, line.outcome, line.behind
+            assert append is not None
+            if type(outcome) is not Appended:
+                if isinstance(outcome, _FAILURES):
+                    self._fail(behind, append.stream)
+                    behind = None
+                elif isinstance(outcome, Conflict):
+                    line.outcome = Missed(line.number, append.stream, append.expected, outcome.length)
+            if behind is not None:
                 assert behind.append is not None
                 following.append((behind.append, behind))
-        self._under_way -= len(settled)
+            else:
+                del self._last[append.stream]
+            self._let_go(line, append)
         self._hand_over(following)
         self._collect()
-        self._changed.set()
         self._room.set()
 
-    def _fail(self, line: Line, stream: Stream) -> None:
+    def _fail(self, behind: Line | None, stream: Stream) -> None:
         """None of the later lines of the stream is handed over."""
         self._failed.add(stream)
-        del self._last[stream]
-        behind = line.behind
         while behind is not None:
+            assert behind.append is not None
             behind.outcome = _AFTER_A_FAILURE
-            self._under_way -= 1
+            self._let_go(behind, behind.append)
             behind = behind.behind
+
+    def _let_go(self, line: Line, append: Append) -> None:
+        """It may wait for long until it is told; what it asked for is not held meanwhile."""
+        line.append = None
+        self._under_way -= 1
+        self._under_way_bytes -= append.size_bytes
 
     # -- to the answerer
 
-    @property
-    def idle(self) -> bool:
-        """Nothing further can be told at this moment."""
-        return not self._told
-
-    async def settled(self) -> AsyncIterator[bytes | Line]:
-        """Receipts in the order of their lines, several at a time, and between them the lines refused."""
+    async def settled(self) -> AsyncIterator[list[Told]]:
+        """What is told in the order of the lines, several at a time."""
         while True:
-            self._collect()
-            if self._told:
-                yield self._told.take()
+            if self._waiting:
+                yield self._waiting.take()
             elif self._ended and not self._lines:
                 return
             else:
@@ -164,61 +199,32 @@ class Run:
                 await self._changed.wait()
 
     def _collect(self) -> None:
-        """Takes the settled lines in their order; of what was appended, the receipts alone are kept."""
-        lines, told = self._lines, self._told
-        while lines and (outcome := lines[0].outcome) is not None:
+        """Takes the settled lines in their order. All that is kept of them is what is to be told."""
+        lines, waiting = self._lines, self._waiting
+        while lines and lines[0].append is None:
             line = lines.popleft()
-            if isinstance(outcome, Appended):
-                told.add(as_line(line.number, 201, render.receipt_json(outcome), replayed=outcome.replayed))
+            outcome = line.outcome
+            if type(outcome) is Appended:
+                receipt = render.receipt_json(outcome)
+                waiting.add(as_line(line.number, 201, receipt, replayed=outcome.replayed))
             else:
-                told.put(line)
+                waiting.add(_refused(line))
+        if waiting:
+            self._changed.set()
 
 
-def as_line(number: int, status: int, body: bytes, *, replayed: bool) -> bytes:
-    """The single answer's body with `line` and `status` in front."""
-    again = b'"replayed":true,' if replayed else b""
-    return b'{"line":%d,"status":%d,%b%b\n' % (number, status, again, body[1:])
-
-
-class _Told:
-    """What waits to be sent. A client may send all of its lines before it reads an answer: beyond
-    `_UNREAD_BYTES`, receipts wait compressed."""
-
-    def __init__(self) -> None:
-        self._pieces: deque[bytes | Line | _Packed] = deque()
-        self._open: list[bytes] = []
-        self._open_bytes = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._pieces or self._open)
-
-    def add(self, receipt: bytes) -> None:
-        self._open.append(receipt)
-        self._open_bytes += len(receipt)
-        if self._open_bytes >= PIECE_BYTES:
-            self._close()
-
-    def put(self, line: Line) -> None:
-        """One that was refused."""
-        self._close()
-        self._pieces.append(line)
-
-    def _close(self) -> None:
-        """What is added next begins another piece."""
-        if self._open:
-            piece = b"".join(self._open)
-            waits = len(self._pieces) * PIECE_BYTES >= _UNREAD_BYTES
-            self._pieces.append(_Packed(isal_zlib.compress(piece, 1)) if waits else piece)
-            self._open, self._open_bytes = [], 0
-
-    def take(self) -> bytes | Line:
-        """What is to be sent next. There is something."""
-        if not self._pieces:
-            self._close()
-        piece = self._pieces.popleft()
-        return isal_zlib.decompress(piece.receipts) if isinstance(piece, _Packed) else piece
-
-
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    receipts: bytes
+def _refused(line: Line) -> Told:
+    outcome = line.outcome
+    assert outcome is not None and not isinstance(outcome, Conflict)
+    match outcome:
+        case Missed():
+            return outcome
+        case Fault():
+            if to_look_up(outcome) is not None:
+                return Doubted(line.number, outcome)
+            answer = refused(outcome.refusal)
+        case Broken():
+            answer = refused(unforeseen("POST"))
+        case _:
+            answer = known(outcome, batch=False)
+    return as_line(line.number, answer.status, answer.body, replayed=answer.replayed)

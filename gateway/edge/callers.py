@@ -8,7 +8,9 @@ from gateway.edge.rate_limits import RateLimits
 from gateway.edge.request import Head, Refused
 from gateway.errors import Refusal
 
-_UNAUTHORIZED = Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`.")
+UNAUTHORIZED = Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`.")
+
+_SPEC_UNREAD = "this gateway can't read the spec that is deployed; its log says why."
 
 
 class Callers:
@@ -19,17 +21,14 @@ class Callers:
     async def principal(self, head: Head) -> Principal:
         """Raises Refused: 401 for a missing or unknown key, 400 for two different ones, 429 where too many
         keys from there were unknown."""
-        value = head.get(b"authorization")
         if head.repeated and len(set(head.all(b"authorization"))) > 1:
             raise Refused(Refusal("bad_request", "Two different Authorization headers were sent; send one."))
-        if value is None:
-            raise Refused(_UNAUTHORIZED)
-        scheme, _, token = value.decode("latin-1").partition(" ")
-        if scheme.lower() != "bearer":
-            raise Refused(_UNAUTHORIZED)
-        known = self._catalog.principal(token) or await self._look_up(token.strip(), head)
+        token = bearer_of(head)
+        if token is None:
+            raise Refused(UNAUTHORIZED)
+        known = self._catalog.principal(token) or await self._look_up(token, head)
         if known is None:
-            raise Refused(_UNAUTHORIZED)
+            raise Refused(UNAUTHORIZED)
         return known
 
     def known(self, value: bytes | None) -> Principal | None:
@@ -47,14 +46,32 @@ class Callers:
             self._limits.known(address)
         return known
 
-    def require(self, principal: Principal, scope: Scope) -> None:
-        """Raises Refused: 403 where the key's scope does not reach, 429 where it sent too many requests."""
+    def require(self, principal: Principal, scope: Scope, *, by_spec: bool = True) -> None:
+        """Raises Refused: 403 where the key's scope does not reach, 429 where it sent too many requests, and
+        503 where the request is judged `by_spec` and this gateway could read none of the tenant's."""
         require(principal, scope)
         self._limits.request(principal.handle)
+        if by_spec and self._catalog.unserved(principal.tenant.id):
+            raise Refused(spec_unread(scope))
 
     def take_back(self, principal: Principal) -> None:
         """Its request will be counted once more."""
         self._limits.uncount(principal.handle)
+
+
+def spec_unread(scope: Scope) -> Refusal:
+    if scope is Scope.WRITE:
+        return Refusal("not_committed", f"The event will never appear: {_SPEC_UNREAD}")
+    return Refusal("unavailable", _SPEC_UNREAD[0].upper() + _SPEC_UNREAD[1:])
+
+
+def bearer_of(head: Head) -> str | None:
+    """The key that a request brings; None without an `Authorization`, or where that is of another scheme."""
+    value = head.get(b"authorization")
+    if value is None:
+        return None
+    scheme, _, token = value.decode("latin-1").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def require(principal: Principal, scope: Scope) -> None:

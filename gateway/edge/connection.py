@@ -21,8 +21,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from gateway.edge.cycle import Cycle, Ride
 
 LINGER_S: Final = 2.0
-"""How long a refused connection is read on, unheard: closing at once would reset it, and the client would
-never see why (RFC 9112 section 9.6)."""
+"""How long a connection that ends amid a request is read on, unheard: closing at once would reset it, and the
+client would never see why (RFC 9112 section 9.6)."""
 
 
 class Connection(HttpToolsProtocol):
@@ -141,7 +141,7 @@ class Connection(HttpToolsProtocol):
             "server": self.server,
             "state": self.app_state.copy(),
         }
-        return Cycle(
+        cycle = Cycle(
             scope=scope,
             transport=self.transport,
             flow=self.flow,
@@ -154,6 +154,8 @@ class Connection(HttpToolsProtocol):
             keep_alive=keep_alive,
             on_response=self.on_response_complete,
         )
+        cycle.linger = self._linger
+        return cycle
 
     # ---- the end ----
 

@@ -29,6 +29,9 @@ class Cycle(RequestResponseCycle):
     task: asyncio.Task[None]
     tasks: set[asyncio.Task[None]]
     """The server's, which waits for them when it stops."""
+    linger: Callable[[], None]
+    """Ends the connection in place of `transport.close` while the client may still be sending the body: that
+    would be reset, and the answer lost with it."""
     _body_given = False
 
     async def run_asgi(self, app: Any) -> None:
@@ -54,7 +57,7 @@ class Cycle(RequestResponseCycle):
             elif self.chunked_encoding and message.get("more_body") and not self.response_complete:
                 await self._send_part(message.get("body", b""))
             else:
-                await super().send(message)
+                await self._send_by_uvicorn(message)
             return
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
@@ -73,10 +76,29 @@ class Cycle(RequestResponseCycle):
         self.transport.write(_answer(message["status"], head, body))
         self.message_event.set()
         if not self.keep_alive:
-            self.transport.close()
+            self._end()
         self.on_response()
 
     send.knows_whole_answers = True  # type: ignore[attr-defined]
+
+    async def _send_by_uvicorn(self, message: Any) -> None:
+        if self.scope["http_version"] == "1.0":
+            # It knows no chunks (RFC 9112 section 6.1): what has no length ends with the connection.
+            self.chunked_encoding = False
+            self.expected_content_length = len(message.get("body", b""))
+        last = self.response_started and not message.get("more_body")
+        if not (last and self.more_body and not self.keep_alive):
+            await super().send(message)
+            return
+        self.keep_alive = True  # uvicorn would close
+        await super().send(message)
+        self._end()
+
+    def _end(self) -> None:
+        if self.more_body and not self.disconnected:
+            self.linger()
+        else:
+            self.transport.close()
 
     async def _send_part(self, body: bytes) -> None:
         """As uvicorn does, but without a copy: what the feed sends goes to many."""

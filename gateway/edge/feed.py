@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.edge import cloud_events, render, respond
+from gateway.edge.callers import UNAUTHORIZED
 from gateway.edge.coded import Gzip, Plain, accepts_gzip
 from gateway.edge.follow import (
     NDJSON,
@@ -25,6 +26,7 @@ from gateway.edge.follow import (
     until_gone,
     wanted_stream,
 )
+from gateway.edge.key_watch import KeyWatch, Watched
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import PAGE_EVENTS_MAX
 from gateway.edge.request import Head, Receive, Refused, Scope, Send
@@ -58,9 +60,10 @@ class Asked:
 
 
 class Feed:
-    def __init__(self, outbox: Outbox, live: Live, config: Config) -> None:
+    def __init__(self, outbox: Outbox, live: Live, keys: KeyWatch, config: Config) -> None:
         self._outbox = outbox
         self._live = live
+        self._keys = keys
         self._offers_gzip = config.feed_gzip
 
     async def feed(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,12 +78,12 @@ class Feed:
             await stream_head(send, form, coding.headers if form == SSE else ())
             return
         if form == SSE:
-            await self._sse(asked, coding, receive, send)
+            await self._sse(asked, coding, head, receive, send)
             return
         if form == NDJSON:
-            await self._ndjson(asked, receive, send)
+            await self._ndjson(asked, head, receive, send)
             return
-        page = await self._page_or_wait(asked, 0 if head_only else asked.wait_s, receive)
+        page = await self._page_or_wait(asked, 0 if head_only else asked.wait_s, head, receive)
         if form == cloud_events.BATCH:
             await _batch(page, send, head_only)
         else:
@@ -114,18 +117,24 @@ class Feed:
         except PostgresTrouble as trouble:
             raise Refused(_unavailable()) from trouble
 
-    async def _page_or_wait(self, asked: Asked, wait_s: float, receive: Receive) -> Page:
-        """The next page; where nothing is left to read, the first events that come within the time."""
+    async def _page_or_wait(self, asked: Asked, wait_s: float, head: Head, receive: Receive) -> Page:
+        """The next page; where nothing is left to read, the first events that come within the time. Raises
+        Refused, also where the key ends meanwhile."""
         limit = asked.limit or PAGE_EVENTS_MAX
         page = await self._page(asked.wanted, asked.after, limit, PAGE_BYTES)
         if page.entries or not page.caught_up or not wait_s:
             return page
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
-        with self._live.following(asked.wanted, _as_it_is) as following:
+        with (
+            self._live.following(asked.wanted, _as_it_is) as following,
+            self._keys.watching(head, following.wake) as key,
+        ):
             gone = loop.create_task(until_gone(receive, following.wake))
             try:
                 while not (gone.done() or self._live.stopping.is_set()):
+                    if key.ended:
+                        raise Refused(UNAUTHORIZED)
                     taken = following.take(page.position.at(page.p))
                     if taken is None:
                         page = await self._page(asked.wanted, page.position, limit, PAGE_BYTES)
@@ -148,14 +157,18 @@ class Feed:
         gzip = self._offers_gzip and accepts_gzip(head.joined(b"accept-encoding"))
         return Gzip if gzip else Plain
 
-    async def _sse(self, asked: Asked, coding: type[Plain], receive: Receive, send: Send) -> None:
-        """What lies behind the position and then whatever is committed, until one side goes."""
+    async def _sse(self, asked: Asked, coding: type[Plain], head: Head, receive: Receive, send: Send) -> None:
+        """What lies behind the position and then whatever is committed, until one side goes or the key
+        ends."""
         page = await self._stream_page(asked.wanted, asked.after, _UNBOUNDED)
-        with self._live.following(asked.wanted, _message) as following:
+        with (
+            self._live.following(asked.wanted, _message) as following,
+            self._keys.watching(head, following.wake) as key,
+        ):
             gone = asyncio.get_running_loop().create_task(until_gone(receive, following.wake))
             try:
                 await start_stream(send, SSE, coding.headers)
-                await self._follow(asked.wanted, page, following, gone, coding(), send)
+                await self._follow(asked.wanted, page, following, gone, key, coding(), send)
             finally:
                 gone.cancel()
 
@@ -165,6 +178,7 @@ class Feed:
         page: Page,
         following: Following[bytes],
         gone: asyncio.Task[None],
+        key: Watched,
         coded: Plain,
         send: Send,
     ) -> None:
@@ -181,7 +195,7 @@ class Feed:
                 sent_at = loop.time()
             return sent
 
-        while not gone.done() and not self._live.stopping.is_set():
+        while not (gone.done() or key.ended or self._live.stopping.is_set()):
             if body:
                 await more(send, body)
                 body, sent_at = b"", loop.time()
@@ -203,9 +217,9 @@ class Feed:
                     body = await coded.alone(_still_here(p, place))
         await send({"type": "http.response.body", "body": body + coded.end()})
 
-    async def _ndjson(self, asked: Asked, receive: Receive, send: Send) -> None:
-        """An event a line, until all that is committed was sent, or `limit` of them. Postgres is asked for
-        the next page while one is sent."""
+    async def _ndjson(self, asked: Asked, head: Head, receive: Receive, send: Send) -> None:
+        """An event a line, until all that is committed was sent, or `limit` of them; it breaks off where the
+        key ends. Postgres is asked for the next page while one is sent."""
         left = asked.limit or _UNBOUNDED
         page = await self._stream_page(asked.wanted, asked.after, left)
         await start_stream(send, NDJSON)
@@ -213,16 +227,19 @@ class Feed:
         gone = loop.create_task(until_gone(receive, _nothing))
         ahead: asyncio.Task[Page] | None = None
         try:
-            while not gone.done():
-                left -= len(page.entries)
-                ahead = None
-                if left and not page.caught_up:
-                    ahead = loop.create_task(self._stream_page(asked.wanted, page.position, left))
-                if body := await _lines(page):
-                    await more(send, body)
-                if ahead is None:
-                    break
-                page = await ahead
+            with self._keys.watching(head) as key:
+                while not gone.done():
+                    left -= len(page.entries)
+                    ahead = None
+                    if left and not page.caught_up:
+                        ahead = loop.create_task(self._stream_page(asked.wanted, page.position, left))
+                    if body := await _lines(page):
+                        await more(send, body)
+                    if ahead is None:
+                        break
+                    page = await ahead
+                    if key.ended:
+                        raise Refused(UNAUTHORIZED)
             await send({"type": "http.response.body", "body": b""})
         finally:
             gone.cancel()

@@ -12,8 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
+from gateway.admit.preconditions import LENGTH_MAX
 from gateway.edge import render, respond
+from gateway.edge.callers import UNAUTHORIZED
 from gateway.edge.cycle import AT_ONCE
+from gateway.edge.key_watch import KeyWatch, Watched
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import (
     PAGE_EVENTS_MAX,
@@ -64,12 +67,16 @@ def weighed(part: bytes) -> tuple[bytes, float]:
 
 
 class Follow:
-    def __init__(self, log: Log, stopping: asyncio.Event) -> None:
+    def __init__(self, log: Log, keys: KeyWatch, stopping: asyncio.Event) -> None:
         self._log = log
+        self._keys = keys
         self._stopping = stopping
 
-    async def ndjson(self, subject: Subject, query: Parameters, send: Send, *, head_only: bool) -> None:
-        """The events asked for, one a line, to where the stream ends now; without a `limit`, all of them."""
+    async def ndjson(
+        self, subject: Subject, query: Parameters, head: Head, send: Send, *, head_only: bool
+    ) -> None:
+        """The events asked for, one a line, to where the stream ends now; without a `limit`, all of them. It
+        breaks off where its key ends: whoever reads it must not take what there is for all."""
         wanted, strong = read_range(subject, query, VERSION_MAX), is_strong(query)
         await wait_for_length(self._log, subject, query)
         page = await self._page(wanted, strong)
@@ -79,12 +86,15 @@ class Follow:
             await stream_head(send, NDJSON)
             return
         await start_stream(send, NDJSON)
-        rest: Range | None = wanted
-        while rest is not None and page.events:
-            await more(send, b"".join([one_line(each) + b"\n" for each in page.events]))
-            rest = _rest(rest, page)
-            if rest is not None:
-                page = await self._page(rest, strong)
+        with self._keys.watching(head) as key:
+            while page.events:
+                await more(send, b"".join([one_line(each) + b"\n" for each in page.events]))
+                rest = _rest(wanted, page)
+                if rest is None:
+                    break
+                wanted, page = rest, await self._page(rest, strong)
+                if key.ended:
+                    raise Refused(UNAUTHORIZED)
         await send({"type": "http.response.body", "body": b""})
 
     async def sse(
@@ -97,12 +107,12 @@ class Follow:
         *,
         head_only: bool,
     ) -> None:
-        """From `from`, or after `Last-Event-ID`, and then whatever comes, until one side goes: no `limit`
-        ends it, but one that can't be read is refused."""
+        """From `from`, or after `Last-Event-ID`, and then whatever comes, until one side goes or the key
+        ends: no `limit` ends it, but one that can't be read is refused."""
         following = read_range(subject, query, PAGE_EVENTS_MAX).first
         query.choice("order", ("asc",), "asc")
         is_strong(query)
-        resumed = head.get(b"last-event-id")
+        resumed = head.joined(b"last-event-id")
         if resumed is not None:
             following = _resumed(resumed) + 1
         await wait_for_length(self._log, subject, query)
@@ -116,7 +126,8 @@ class Follow:
         with self._log.followers.follow(subject.stream) as follower:
             gone = asyncio.get_running_loop().create_task(until_gone(receive, follower.wake))
             try:
-                await self._live(subject, page, following, follower.wait, gone, send)
+                with self._keys.watching(head, follower.wake) as key:
+                    await self._live(subject, page, following, follower.wait, gone, key, send)
             finally:
                 gone.cancel()
 
@@ -127,11 +138,12 @@ class Follow:
         following: int,
         wait: Callable[[float], Awaitable[None]],
         gone: asyncio.Task[None],
+        key: Watched,
         send: Send,
     ) -> None:
         loop = asyncio.get_running_loop()
         quiet_since = loop.time()
-        while not gone.done() and not self._stopping.is_set():
+        while not (gone.done() or key.ended or self._stopping.is_set()):
             if page.events:
                 await more(send, b"".join([_sse_event(each) for each in page.events]))
                 following = page.events[-1].version + 1
@@ -180,11 +192,11 @@ def _sse_event(recorded: Recorded) -> bytes:
 
 
 def _resumed(value: bytes) -> int:
-    if not value.isdigit() or len(value) > 16:
+    if not value.isdigit() or len(value) > 19 or int(value) > LENGTH_MAX:
         raise Refused(
             Refusal("invalid_field", "Last-Event-ID must be the version of an event.", "Last-Event-ID")
         )
-    return int(value)
+    return min(int(value), VERSION_MAX)
 
 
 async def until_gone(receive: Receive, wake: Callable[[], None]) -> None:
@@ -194,7 +206,7 @@ async def until_gone(receive: Receive, wake: Callable[[], None]) -> None:
 
 
 async def start_stream(send: Send, media_type: bytes, more: Headers = ()) -> None:
-    headers = [(b"content-type", media_type), (b"cache-control", b"no-cache"), respond.API_VERSION, *more]
+    headers = [(b"content-type", media_type), respond.NO_STORE, respond.API_VERSION, *more]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 

@@ -11,14 +11,11 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from uuid_utils import uuid7
-
 from gateway.admit.path import split
-from gateway.admit.preconditions import read_correlation_id
 from gateway.catalog.model import CatalogUnavailable, Principal, Scope
 from gateway.edge import respond
 from gateway.edge.aliases import Aliases, located
-from gateway.edge.appends import Appends, Names
+from gateway.edge.appends import Appends, Names, correlation_id_of
 from gateway.edge.callers import Callers
 from gateway.edge.follow import NDJSON, SSE, Follow, wanted_stream
 from gateway.edge.outcomes import unforeseen
@@ -32,6 +29,8 @@ from gateway.names.aliases import SIGIL
 
 logger = logging.getLogger("sluice.edge")
 
+_SYSTEM = b"/_/"
+_BULK = b"/_/bulk"
 _READS = ("GET", "HEAD")
 _READ_SUBRESOURCES = ("length", "events", "aliases")
 
@@ -62,22 +61,21 @@ class Gate:
         try:
             await self._serve(scope, receive, send)
         except Refused as refused:
-            await _refuse(send, refused.refusal, refused.more)
+            await _refuse(scope, send, refused.refusal, refused.more)
         except CatalogUnavailable:
-            await _refuse(send, _no_catalog(scope["method"]))
+            await _refuse(scope, send, _no_catalog(scope["method"]))
         except ClientGone:
             return
         except asyncio.CancelledError:  # a shutdown that waits no longer; an append under way answers itself
-            await _refuse(send, _stopping(scope["method"]))
+            await _refuse(scope, send, _stopping(scope["method"]))
         except Exception:
-            method = scope["method"]
-            correlation_id = read_correlation_id(Head(scope).get(b"x-correlation-id")) or str(uuid7())
+            method, correlation_id = scope["method"], correlation_id_of(Head(scope))
             logger.exception("request_failed", extra={"method": method, "correlation_id": correlation_id})
-            await _refuse(send, unforeseen(method), [(b"x-correlation-id", correlation_id.encode())])
+            await _answer(send, unforeseen(method), [(b"x-correlation-id", correlation_id.encode())])
 
     async def _serve(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         raw_path: bytes = scope["raw_path"].partition(b"?")[0]
-        if raw_path.startswith(b"/_/"):
+        if raw_path.startswith(_SYSTEM):
             await self._system(scope, receive, send)
             return
         head = Head(scope)
@@ -93,7 +91,7 @@ class Gate:
         elif method in _READS:
             await self._get(scope, principal, head, segments, receive, send)
         else:
-            await _another_method(method, segments, send)
+            await _another_method(scope, segments, send)
 
     async def _post(
         self,
@@ -106,7 +104,7 @@ class Gate:
     ) -> None:
         count = len(segments)
         if count > 3 or (count == 3 and segments[2] in _READ_SUBRESOURCES):
-            await _another_method("POST", segments, send)
+            await _another_method(scope, segments, send)
             return
         self._callers.require(principal, Scope.WRITE)
         aggregate_type = segments[0] or ""
@@ -137,7 +135,7 @@ class Gate:
         count = len(segments)
         readable = count == 2 or (count == 3 and segments[2] in _READ_SUBRESOURCES)
         if not readable and not (count == 4 and segments[2] == "events"):
-            await _another_method(scope["method"], segments, send)
+            await _another_method(scope, segments, send)
             return
         self._callers.require(principal, Scope.READ)
         head_only = scope["method"] == "HEAD"
@@ -170,23 +168,37 @@ class Gate:
         if streamed == SSE:
             await self._follow.sse(subject, query, head, receive, send, head_only=head_only)
         elif streamed == NDJSON:
-            await self._follow.ndjson(subject, query, send, head_only=head_only)
+            await self._follow.ndjson(subject, query, head, send, head_only=head_only)
         else:
             await respond.answer_read(send, await self._reads.events(subject, query), head_only)
 
 
-async def _refuse(send: Send, refusal: Refusal, more: respond.Headers | None = None) -> None:
+async def _refuse(
+    scope: AsgiScope, send: Send, refusal: Refusal, more: respond.Headers | None = None
+) -> None:
+    await _answer(send, refusal, [*(more or ()), *_correlated(scope)])
+
+
+async def _answer(send: Send, refusal: Refusal, more: respond.Headers) -> None:
     """The one answer of a request; one that has begun already breaks off, and its connection with it."""
     with contextlib.suppress(RuntimeError):
-        await respond.refuse(send, refusal, more or ())
+        await respond.refuse(send, refusal, more)
 
 
-async def _another_method(method: str, segments: Segments, send: Send) -> None:
+def _correlated(scope: AsgiScope) -> respond.Headers:
+    """What goes with every answer to an append."""
+    raw_path: bytes = scope["raw_path"]
+    if scope["method"] != "POST" or (raw_path.startswith(_SYSTEM) and raw_path != _BULK):
+        return []
+    return [(b"x-correlation-id", correlation_id_of(Head(scope)).encode())]
+
+
+async def _another_method(scope: AsgiScope, segments: Segments, send: Send) -> None:
     """A method that the path does not have: 405; to OPTIONS, the ones that it has."""
     allowed = _allowed(segments)
     if allowed is None:
         raise Refused(respond.no_such_route())
-    await respond.allowed_only(send, method, allowed)
+    await respond.allowed_only(send, scope["method"], allowed, _correlated(scope))
 
 
 def _allowed(segments: Segments) -> str | None:
@@ -207,7 +219,9 @@ def _allowed(segments: Segments) -> str | None:
 async def _no_path_of_ours(method: str, raw_path: bytes, send: Send) -> None:
     if method != "OPTIONS" or raw_path != b"*":
         raise Refused(respond.no_such_route())
-    await respond.allowed_only(send, method, "GET, HEAD, POST, PUT, OPTIONS")  # of the server as a whole
+    await respond.allowed_only(
+        send, method, "GET, HEAD, POST, PUT, DELETE, OPTIONS"
+    )  # of the server as a whole
 
 
 def _no_catalog(method: str) -> Refusal:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,7 +15,8 @@ from gateway.edge.respond import json_response
 from gateway.errors import Refusal
 from gateway.log.log import Log
 
-# Neither path needs a key, so one look at the servers is shared by all who ask within this time.
+# Neither path needs a key, so one look at the servers is shared by all who ask while it lasts, and by those
+# who ask within this time of its beginning.
 READY_FOR_S = 0.25
 
 
@@ -21,18 +25,33 @@ class Health:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._looked_at = float("-inf")
-        self._fault: str | None = None
+        self._looking: asyncio.Task[str | None] | None = None
+        self._began = 0.0
+
+    @asynccontextmanager
+    async def looking(self) -> AsyncIterator[None]:
+        """Whoever leaves it leaves no look under way; nobody may ask any more by then."""
+        try:
+            yield
+        finally:
+            if self._looking is not None:
+                self._looking.cancel()
+                await asyncio.wait((self._looking,))
 
     async def live(self, _request: Request) -> Response:
         return json_response(200, b'{"ok":true}')
 
     async def ready(self, _request: Request) -> Response:
-        now = time.monotonic()
-        if now - self._looked_at > READY_FOR_S:
-            self._fault = await self._log.ready()
-            self._looked_at = now
-        if self._fault is None:
+        fault = await asyncio.shield(self._look())  # who hangs up must not end it for the others
+        if fault is None:
             return json_response(200, b'{"ok":true,"mode":"%b"}' % self._log.mode.encode())
-        unready = Refusal("unavailable", f"No append could commit now: {self._fault}.")
+        unready = Refusal("unavailable", f"No append could commit now: {fault}.")
         return json_response(503, refusal_json(unready), {"retry-after": "1"})
+
+    def _look(self) -> asyncio.Task[str | None]:
+        """The last one, if it may still be told, else another."""
+        looking, now = self._looking, time.monotonic()
+        if looking is None or (looking.done() and now - self._began > READY_FOR_S):
+            looking = self._looking = asyncio.create_task(self._log.ready())
+            self._began = now
+        return looking

@@ -19,6 +19,7 @@ from gateway.events import (
     Outcome,
     OutcomeUnknown,
     Quarantined,
+    Retry,
     Stream,
 )
 from gateway.log.log import Log
@@ -56,48 +57,40 @@ class Outcomes:
         self, append: Append | None, outcome: Outcome, *, minimal: bool, batch: bool = False
     ) -> Answer:
         """`minimal` leaves out what a 409's caller missed; `batch` is the receipt of several."""
-        match outcome:
-            case Appended():
-                return appended(outcome, batch=batch)
-            case Conflict(length):
-                assert append is not None
-                return await self._conflict(append, length, minimal=minimal)
-            case Mismatch():
-                return refused(_MISMATCH)
-            case NotCommitted(reason, retry_after_s):
-                refusal = Refusal("not_committed", f"The event will never appear: {reason}.")
-                return refused(refusal, retry_after_s)
-            case Quarantined(error):
-                why = f"The event will never appear: Postgres refused it ({error}). The operator has it."
-                return refused(Refusal("not_committed", why), 30)
-            case OutcomeUnknown(event_id):
-                return refused(_UNKNOWN, 1, event_id=render.uuid_text(event_id))
-            case _:
-                assert_never(outcome)
+        if not isinstance(outcome, Conflict):
+            return known(outcome, batch=batch)
+        assert append is not None
+        return await self.of_conflict(append.stream, append.expected, outcome.length, minimal=minimal)
 
     async def of_fault(self, fault: Fault, *, batch: bool = False) -> Answer:
         """The refusal, unless the request repeats one that is committed: that is answered with its receipt,
         whatever the spec says by now."""
-        retry = fault.retry
-        if retry is None or not retry.chosen or fault.refusal.code not in SPEC_REFUSALS:
+        retry = to_look_up(fault)
+        earlier = None if retry is None else await self.of_retry(retry, batch=batch)
+        if earlier is None or earlier.status == _MISMATCH.http_status:  # the later fault of the two
             return refused(fault.refusal)
+        return earlier
+
+    async def of_retry(self, retry: Retry, *, batch: bool) -> Answer | None:
+        """What is settled already under the identities that the client chose; None where nothing is."""
+        if not retry.chosen:
+            return None
         try:
             found = await self._log.settled(retry)
         except PostgresTrouble:
             why = "The event will never appear by this request: Postgres does not answer."
             return refused(Refusal("not_committed", why), 1)
-        # An identity that belongs to another request is the later fault of the two.
-        return appended(found, batch=batch) if isinstance(found, Appended) else refused(fault.refusal)
+        return None if found is None else known(found, batch=batch)
 
-    async def _conflict(self, append: Append, length: int, *, minimal: bool) -> Answer:
-        expected = append.expected
+    async def of_conflict(self, stream: Stream, expected: int, length: int, *, minimal: bool) -> Answer:
+        """The stream is `length` long, not as `expected`."""
         wanted = f"expected {expected}" if expected >= 0 else "expected at least one"
         refusal = Refusal(
             "version_conflict", f"Concurrent write detected. Stream has {length} events, {wanted}."
         )
         more: dict[str, object] = {"length": length}
         if not minimal:
-            more |= await self._missed(append.stream, max(expected, 0), length)
+            more |= await self._missed(stream, max(expected, 0), length)
         return Answer(409, render.refusal_json(refusal, more), length)
 
     async def _missed(self, stream: Stream, known: int, length: int) -> dict[str, object]:
@@ -109,15 +102,45 @@ class Outcomes:
         except PostgresTrouble:
             return {"missed": [], "missed_next": known + 1}
         parts: list[object] = []
-        size = 0
+        size = 1  # the opening bracket
         for recorded in page.events:
             part = render.event_json(recorded)
-            size += len(part) + 1  # and a comma
+            size += len(part) + 1  # and a comma, or the closing bracket
             if size > MISSED_BYTES_MAX:
                 break
             parts.append(render.raw(part))
         seen = known + len(parts)
         return {"missed": parts, "missed_next": seen + 1 if seen < length else None}
+
+
+Known = Appended | Mismatch | NotCommitted | OutcomeUnknown | Quarantined
+"""Outcomes that are told without anything else having to be read."""
+
+
+def known(outcome: Known, *, batch: bool) -> Answer:
+    match outcome:
+        case Appended():
+            return appended(outcome, batch=batch)
+        case Mismatch():
+            return refused(_MISMATCH)
+        case NotCommitted(reason, retry_after_s):
+            refusal = Refusal("not_committed", f"The event will never appear: {reason}.")
+            return refused(refusal, retry_after_s)
+        case Quarantined(error):
+            why = f"The event will never appear: Postgres refused it ({error}). The operator has it."
+            return refused(Refusal("not_committed", why), 30)
+        case OutcomeUnknown(event_id):
+            return refused(_UNKNOWN, 1, event_id=render.uuid_text(event_id))
+        case _:
+            assert_never(outcome)
+
+
+def to_look_up(fault: Fault) -> Retry | None:
+    """What may have been accepted under an earlier spec, although this one refuses it; None: nothing."""
+    retry = fault.retry
+    if retry is None or not retry.chosen or fault.refusal.code not in SPEC_REFUSALS:
+        return None
+    return retry
 
 
 def appended(done: Appended, *, batch: bool) -> Answer:

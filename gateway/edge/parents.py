@@ -90,13 +90,17 @@ class Parents:
     async def _by_key(
         self, spec: Spec, tenant: bytes, key: str, aggregate_type: str
     ) -> tuple[Stream, Alias | None]:
-        """A key alone says no type: the child's own comes first, then those that have hash ids."""
+        """A key alone says no type: the child's own comes first, then those that get hash ids, and last
+        whichever has one, as a child or by a migration."""
         types = () if spec.hash_ids is None else spec.hash_ids.types
         streams = [Stream(tenant, each, key) for each in dict.fromkeys((aggregate_type, *types))]
         for stream in streams:
             alias = await self._alias(spec, stream)
             if alias is not None:
                 return stream, alias
+        found = await self._aliases.hash_id_of_key(tenant, key, spec.aggregate_types)
+        if found is not None:
+            return Stream(tenant, found.aggregate_type, key), found.alias
         return streams[0], None
 
     async def _alias(self, spec: Spec, stream: Stream) -> Alias | None:

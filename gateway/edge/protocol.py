@@ -229,7 +229,8 @@ class StrictProtocol(Connection):
         self._http_version = "1.1"
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
+        """llhttp leaves blanks behind the value, which are no part of it (RFC 9110 section 5.5)."""
+        self.headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         """In place of uvicorn's, which parses more than an origin form needs: that pays for the checks."""
@@ -326,7 +327,7 @@ class StrictProtocol(Connection):
             codings = {_token(value) for name, value in headers if name == b"transfer-encoding"}
             if version == "1.0" or codings != {b"chunked"}:
                 raise Untrusted(400, "The one Transfer-Encoding there is is `chunked`, in HTTP/1.1.")
-        if b"expect" in found:
+        if b"expect" in found and version == "1.1":
             self.expect_100_continue = _token(found[b"expect"]) == b"100-continue"
         self.url = origin_form(method, self.url)
 

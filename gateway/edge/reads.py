@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
-from gateway.admit.append import bad_identifier
+from gateway.admit.append import bad_identifier, undeclared_type
+from gateway.admit.preconditions import LENGTH_MAX
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Deployed, Principal
 from gateway.edge import render
@@ -63,13 +66,7 @@ class Reads:
         """Raises Refused: unknown type, bad identifier."""
         deployed = self._catalog.deployed(principal.tenant.id)
         if deployed is None or aggregate_type not in deployed.spec.aggregate_types:
-            raise Refused(
-                Refusal(
-                    "unknown_aggregate_type",
-                    f"The spec declares no aggregate type {aggregate_type[:64]!r}.",
-                    "type",
-                )
-            )
+            raise Refused(undeclared_type(aggregate_type))
         singletons = deployed.spec.singletons
         canonical = None if key is None else canonicalize(key, singletons)
         if canonical is None:
@@ -78,11 +75,13 @@ class Reads:
         singleton = canonical == GLOBAL or canonical in singletons
         return Subject(stream, deployed, singleton, aliased, self._log.rewinds(stream.tenant))
 
-    async def stored(self, principal: Principal, aggregate_type: str, key: str | None) -> Subject:
+    async def stored(
+        self, principal: Principal, aggregate_type: str, key: str | None, *, aliased: bool = False
+    ) -> Subject:
         """The same, and what is stored stays readable: also where the spec no longer declares its type, or
         the singleton that it is. Raises Refused."""
         try:
-            return self.subject(principal, aggregate_type, key)
+            return self.subject(principal, aggregate_type, key, aliased=aliased)
         except Refused:
             deployed = self._catalog.deployed(principal.tenant.id)
             if deployed is None or key is None or not is_name(aggregate_type):
@@ -94,7 +93,7 @@ class Reads:
             rewinds = self._log.rewinds(stream.tenant)
             if not (await self._page(Range(stream, limit=0))).length:
                 raise
-            return Subject(stream, deployed, singleton=False, aliased=False, rewinds=rewinds)
+            return Subject(stream, deployed, singleton=False, aliased=aliased, rewinds=rewinds)
 
     async def length(self, subject: Subject, query: Parameters) -> ReadAnswer:
         """0 for a well-formed id never written."""
@@ -131,7 +130,8 @@ class Reads:
         """The event at one version."""
         number = _version(version)
         await wait_for_length(self._log, subject, query)
-        page = await self._page(Range(subject.stream, number, number, 1), query)
+        at = min(number, VERSION_MAX)
+        page = await self._page(Range(subject.stream, at, at, 1), query)
         if not page.events:
             raise Refused(
                 never_written(subject)
@@ -179,10 +179,16 @@ def read_range(subject: Subject, query: Parameters, limit_default: int) -> Range
     """The events that `from`, `limit` and `order` ask for. Raises Refused (422)."""
     newest_first = query.choice("order", ("asc", "desc"), "asc") == "desc"
     limit = query.integer("limit", limit_default, 1, PAGE_EVENTS_MAX)
-    start = query.integer("from", VERSION_MAX if newest_first else 1, 1, VERSION_MAX)
+    start = version_in(query, "from", VERSION_MAX if newest_first else 1, 1)
     if newest_first:
         return Range(subject.stream, 1, start, limit, newest_first=True)
     return Range(subject.stream, start, VERSION_MAX, limit)
+
+
+def version_in(query: Parameters, name: str, default: int, least: int) -> int:
+    """A version, or a length, that a parameter names. Beyond VERSION_MAX one is as far beyond the end as
+    another. Raises Refused (422)."""
+    return min(query.integer(name, default, least, LENGTH_MAX), VERSION_MAX)
 
 
 def is_strong(query: Parameters) -> bool:
@@ -194,7 +200,7 @@ async def wait_for_length(log: Log, subject: Subject, query: Parameters) -> None
     """`?min_length=n`: returns once the stream is that long. Raises Refused (503) when it is not in time."""
     if not query.given("min_length"):
         return
-    wanted = query.integer("min_length", 0, 0, VERSION_MAX)
+    wanted = query.integer("min_length", 0, 0, LENGTH_MAX)
     try:
         reached = await log.reached(subject.stream, wanted, MIN_LENGTH_WAIT_S)
     except PostgresTrouble as trouble:
@@ -215,10 +221,13 @@ def _next(events: tuple[Recorded, ...], length: int, newest_first: bool) -> int 
     return last + 1 if last < length else None
 
 
+_VERSION = re.compile("[1-9][0-9]{0,18}")
+
+
 def _version(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 16 or text.startswith("0"):
-        raise Refused(Refusal("invalid_field", "A version is a whole number from 1.", "version"))
-    return int(text)
+    if _VERSION.fullmatch(text) and int(text) <= LENGTH_MAX:
+        return int(text)
+    raise Refused(Refusal("invalid_field", f"A version is a whole number from 1 to {LENGTH_MAX}.", "version"))
 
 
 def never_written(subject: Subject) -> Refusal:

@@ -18,7 +18,7 @@ API_VERSION = (b"sluice-api", b"1")
 _JSON = (b"content-type", b"application/json")
 _HEAD = b"content-type: application/json\r\nsluice-api: 1\r\n"
 # The state of an aggregate is its tenant's alone, and old as soon as it is appended to.
-_NO_STORE = (b"cache-control", b"no-cache, private")
+NO_STORE = (b"cache-control", b"no-cache, private")
 
 
 async def answer(send: Send, status: int, body: bytes, more: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -73,8 +73,8 @@ class ReadAnswer(msgspec.Struct, frozen=True, gc=False):
     def head(self) -> bytes:
         """Its header as it is sent, each line with its CR LF."""
         if self.status == 200:
-            return head_lines(self.body, (_NO_STORE, *self.more))
-        return _lines((API_VERSION, _NO_STORE, *self.more))
+            return head_lines(self.body, (NO_STORE, *self.more))
+        return _lines((API_VERSION, NO_STORE, *self.more))
 
 
 async def answer_read(send: Send, read: ReadAnswer, head_only: bool) -> None:
@@ -83,7 +83,7 @@ async def answer_read(send: Send, read: ReadAnswer, head_only: bool) -> None:
         await send({"type": WHOLE, "status": read.status, "head": read.head, "body": read.body})
         return
     content = (_JSON, (b"content-length", b"%d" % len(read.body))) if read.status == 200 else ()
-    headers = [*content, API_VERSION, _NO_STORE, *read.more]
+    headers = [*content, API_VERSION, NO_STORE, *read.more]
     await send({"type": "http.response.start", "status": read.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if head_only else read.body})
 
@@ -111,14 +111,17 @@ def refusal_headers(refusal: Refusal, more: Iterable[tuple[bytes, bytes]] = ()) 
     return headers
 
 
-async def allowed_only(send: Send, method: str, allowed: str) -> None:
-    """405 to a method that is not among those `allowed`; to OPTIONS, 204 with what is."""
+async def allowed_only(
+    send: Send, method: str, allowed: str, more: Iterable[tuple[bytes, bytes]] = ()
+) -> None:
+    """405 with `more` headers to a method that is not among those `allowed`; to OPTIONS, 204 with what is."""
     allow = (b"allow", allowed.encode())
     if method == "OPTIONS":
         await send({"type": "http.response.start", "status": 204, "headers": [allow, API_VERSION]})
         await send({"type": "http.response.body", "body": b""})
     else:
-        await refuse(send, Refusal("method_not_allowed", f"This path answers {allowed} alone."), [allow])
+        refusal = Refusal("method_not_allowed", f"This path answers {allowed} alone.")
+        await refuse(send, refusal, [allow, *more])
 
 
 def no_such_route() -> Refusal:

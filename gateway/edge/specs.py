@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from functools import partial
 
 import asyncpg
 from starlette.requests import Request
@@ -23,18 +24,23 @@ from gateway.edge.render import encode, raw, refusal_json
 from gateway.edge.request import Head, Refused, check_json_body, read_body
 from gateway.edge.respond import json_response
 from gateway.errors import Refusal
+from gateway.log.postgres import PostgresTrouble
+from gateway.relay.subscriptions import Subscriptions
 from spec.errors import Faults
 from spec.subscriptions import Reachable
 
 logger = logging.getLogger("sluice.edge")
 
-_ETAG = re.compile(rb'"([0-9]{1,9})"')
+_ETAG = re.compile(rb'"(0|[1-9][0-9]{0,8})"')
 
 
 class Specs:
-    def __init__(self, catalog: Catalog, pool: asyncpg.Pool, config: Config) -> None:
+    def __init__(
+        self, catalog: Catalog, pool: asyncpg.Pool, subscriptions: Subscriptions, config: Config
+    ) -> None:
         self._catalog = catalog
         self._pool = pool
+        self._subscriptions = subscriptions
         self._secrets = Reachable(Secrets(os.environ), config.allow_private_targets)
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
@@ -72,8 +78,9 @@ class Specs:
                 self._secrets,
                 force=force,
                 expect_revision=expected,
+                look=partial(self._subscriptions.undeclarable, principal.tenant.id),
             )
-        except UNANSWERED as error:
+        except (*UNANSWERED, PostgresTrouble) as error:
             why = "Postgres does not answer. GET the spec to see whether this one is deployed; send it again."
             raise Refused(Refusal("unavailable", why)) from error
         if isinstance(result, specs.Accepted):
@@ -84,20 +91,21 @@ class Specs:
 
 
 def _expected(if_match: bytes | None, if_none_match: bytes | None) -> int | None:
-    """The revision that the caller thinks is deployed; None where it does not say."""
+    """The revision that the caller thinks is deployed, or specs.ANY_REVISION; None where it does not say."""
     if if_none_match not in (None, b"*"):
         why = "`If-None-Match` can only be `*` here: deploy where there is no spec yet."
         raise Refused(Refusal("invalid_field", why, "If-None-Match"))
     if if_match is None:
         return None if if_none_match is None else 0
     found = _ETAG.fullmatch(if_match)
-    if found is None:
-        why = '`If-Match` must be one revision in quotes, like "3"; "0" is none yet.'
+    if found is None and if_match != b"*":
+        why = '`If-Match` must be one revision in quotes, like "3", or `*`; "0" is none yet.'
         raise Refused(Refusal("invalid_field", why, "If-Match"))
-    if if_none_match is not None and int(found[1]):
+    expected = int(found[1]) if found else specs.ANY_REVISION
+    if if_none_match is not None and expected:
         why = "`If-Match` contradicts `If-None-Match: *`; send one of them."
         raise Refused(Refusal("invalid_field", why, "If-Match"))
-    return int(found[1])
+    return expected
 
 
 def _answer(
@@ -108,7 +116,8 @@ def _answer(
             body = encode({"ok": True, "revision": revision, "changed": changed})
             return json_response(200, body, {"etag": f'"{revision}"'})
         case specs.RevisionMismatch(current):
-            stale = Refusal("version_conflict", f"Revision {current} is deployed, not the one expected.")
+            deployed = f"Revision {current} is deployed, not the one expected."
+            stale = Refusal("version_conflict", deployed if current else "No spec is deployed yet.")
             return json_response(409, refusal_json(stale, {"revision": current}), {"etag": f'"{current}"'})
         case specs.Conflicts(revision, conflicts):
             told = [{"pointer": each.pointer, "error": each.error} for each in conflicts]

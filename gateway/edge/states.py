@@ -13,7 +13,7 @@ from gateway.admit.preconditions import not_modified
 from gateway.catalog.model import Deployed
 from gateway.edge.kept import Kept
 from gateway.edge.parameters import Parameters
-from gateway.edge.reads import Subject, is_strong, never_written, unavailable, wait_for_length
+from gateway.edge.reads import Subject, is_strong, never_written, unavailable, version_in, wait_for_length
 from gateway.edge.render import encode
 from gateway.edge.request import Refused
 from gateway.edge.respond import ReadAnswer
@@ -56,10 +56,12 @@ class States:
 
     async def state(self, subject: Subject, query: Parameters, if_none_match: bytes | None) -> ReadAnswer:
         """As it is, or as it was at a length or a time."""
-        last = await self._last(subject, query)
+        last, at_ms = _asked(query)
         strong = is_strong(query)
         fresh = query.boolean("synchronous") or strong
         await wait_for_length(self._log, subject, query)
+        if at_ms is not None:
+            last = await self._version_at(subject, at_ms)
         if fresh:
             return await self._read_on(subject, EMPTY, last, if_none_match, strong=strong)
         place = _place(subject)
@@ -80,15 +82,7 @@ class States:
         """What is kept of its states, else the state of an empty stream."""
         return self._kept.get(_place(subject))
 
-    async def _last(self, subject: Subject, query: Parameters) -> int:
-        """The last version to fold in."""
-        at_ms = query.instant_ms("at")
-        if at_ms is None:
-            return query.integer("at_length", VERSION_MAX, 0, VERSION_MAX)
-        if query.given("at_length"):
-            raise Refused(
-                Refusal("invalid_field", "`at` and `at_length` were both given; send one.", "at_length")
-            )
+    async def _version_at(self, subject: Subject, at_ms: int) -> int:
         try:
             return await self._log.version_at(subject.stream, at_ms)
         except PostgresTrouble as trouble:
@@ -136,6 +130,18 @@ class States:
             folded = fold(folded, page.events, _Handlers(deployed, subject.stream.aggregate_type))
             self._kept.put(_place(subject), folded)
         return _answer(subject, folded, if_none_match) if folded.length >= length else folded
+
+
+def _asked(query: Parameters) -> tuple[int, int | None]:
+    """The last version to fold in, or the time that tells it. Raises Refused."""
+    at_ms = query.instant_ms("at")
+    if at_ms is None:
+        return version_in(query, "at_length", VERSION_MAX, 0), None
+    if query.given("at_length"):
+        raise Refused(
+            Refusal("invalid_field", "`at` and `at_length` were both given; send one.", "at_length")
+        )
+    return VERSION_MAX, at_ms
 
 
 def _place(subject: Subject) -> _Place:

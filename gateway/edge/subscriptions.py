@@ -151,8 +151,7 @@ class SubscriptionPaths:
 
     async def replay(self, request: Request) -> Response:
         """Parked events are tried again: all, or the one named."""
-        name, body = _name(request), await self._object(request)
-        _only(body, ("event_id",))
+        name, body = _name(request), _fields(await self._object(request), ("event_id",))
         event_id = _uuid(body["event_id"], "event_id") if "event_id" in body else None
         replayed = _there(await self._subscriptions.replay(_tenant(request), name, event_id), name)
         _tell(request, name, "replay")
@@ -160,8 +159,7 @@ class SubscriptionPaths:
 
     async def skip(self, request: Request) -> Response:
         """A parked event is given up; what is behind it goes on."""
-        name, body = _name(request), await self._object(request, needed=True)
-        _only(body, ("event_id",))
+        name, body = _name(request), _fields(await self._object(request, needed=True), ("event_id",))
         if "event_id" not in body:
             raise Refused(Refusal("missing_field", "Name the parked event as `event_id`.", "event_id"))
         event_id = _uuid(body["event_id"], "event_id")
@@ -173,8 +171,7 @@ class SubscriptionPaths:
 
     async def claim(self, request: Request) -> Response:
         """Events for whoever pulls, until the lease is over; waits for some if asked."""
-        name, body = _name(request), await self._object(request)
-        _only(body, ("limit", "lease_s", "wait"))
+        name, body = _name(request), _fields(await self._object(request), ("limit", "lease_s", "wait"))
         limit = int(_number(body, "limit", 100, 1, CLAIM_EVENTS_MAX, whole=True))
         lease_s = _number(body, "lease_s", 0, 0.001, LEASE_S_MAX) or None
         until = asyncio.get_running_loop().time() + _number(body, "wait", 0, 0, WAIT_S_MAX)
@@ -189,8 +186,7 @@ class SubscriptionPaths:
 
     async def ack(self, request: Request) -> Response:
         """What was claimed is done: a whole claim, or the events named."""
-        name, body = _name(request), await self._object(request, needed=True)
-        _only(body, ("claim", "ids"))
+        name, body = _name(request), _fields(await self._object(request, needed=True), ("claim", "ids"))
         if not body:
             raise Refused(Refusal("missing_field", "Name a `claim`, or events as `ids`.", "claim"))
         claims = [_uuid(body["claim"], "claim")] if "claim" in body else []
@@ -281,7 +277,7 @@ def _refusal(result: Declared | TooMany | NoPosition | Faults, name: str) -> Ref
 
 
 def _fault(fault: Fault) -> Refusal:
-    path = fault.pointer.strip("/").replace("/", ".")
+    path = re.sub(r"/([0-9]+)(?=/|$)", r"[\1]", fault.pointer).strip("/").replace("/", ".")
     if fault.code == "missing_key":  # a fault points to what lacks it
         missing = re.search("needs `([a-z_]+)`", fault.error)
         return Refusal("missing_field", fault.error, ".".join(filter(None, (path, missing and missing[1]))))
@@ -294,10 +290,12 @@ def _not_pulled(result: NotPulled) -> Refusal:
     return Refusal("invalid_field", result.why, "name") if result.found else Refusal("not_found", result.why)
 
 
-def _only(body: dict[str, Any], known: tuple[str, ...]) -> None:
+def _fields(body: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    """Those that are given: null counts as absent."""
     for field in body:
         if field not in known:
             raise Refused(Refusal("unknown_field", f"There is no field {field[:64]!r} here.", field[:64]))
+    return {field: value for field, value in body.items() if value is not None}
 
 
 def _number(

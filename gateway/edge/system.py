@@ -68,15 +68,15 @@ class System:
         )
         self._keyed = Router(
             [
-                Route("/_/bulk", _Streaming(KeyScope.WRITE, bulk.bulk), methods=["POST"]),
+                Route("/_/bulk", _Streaming(KeyScope.WRITE, bulk.bulk, by_spec=True), methods=["POST"]),
                 Route("/_/feed", _Streaming(KeyScope.READ, feed.feed), methods=["GET"]),
-                Route("/_/resolve/{alias:path}", _for(KeyScope.READ, aliases.resolve)),
+                Route("/_/resolve/{alias:path}", _for(KeyScope.READ, aliases.resolve, by_spec=True)),
                 Route("/_/events/{event_id}", _for(KeyScope.READ, self.event)),
                 Route("/_/ids/humane", _for(KeyScope.READ, ids.humane)),
-                Route("/_/ids/check", _for(KeyScope.READ, ids.check), methods=["POST"]),
-                Route("/_/spec", _for(KeyScope.READ, specs.get)),
+                Route("/_/ids/check", _for(KeyScope.READ, ids.check, by_spec=True), methods=["POST"]),
+                Route("/_/spec", _for(KeyScope.READ, specs.get, by_spec=True)),
                 Route("/_/spec", _for(KeyScope.ADMIN, specs.put), methods=["PUT"]),
-                Route("/_/openapi.json", _for(KeyScope.READ, openapi.get)),
+                Route("/_/openapi.json", _for(KeyScope.READ, openapi.get, by_spec=True)),
                 *(
                     Route(f"/_/subscriptions{path}", _for(scope, endpoint), methods=[method])
                     for path, method, scope, endpoint in subscriptions.routes()
@@ -125,13 +125,14 @@ class System:
 class _Streaming:
     """An ASGI endpoint: a Starlette Request would hold the body, and a Response the answer."""
 
-    def __init__(self, needed: KeyScope, endpoint: Streaming) -> None:
+    def __init__(self, needed: KeyScope, endpoint: Streaming, *, by_spec: bool = False) -> None:
         self._needed = needed
+        self._by_spec = by_spec
         self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         principal: Principal = scope[PRINCIPAL]
-        _callers_of(scope).require(principal, self._needed)
+        _callers_of(scope).require(principal, self._needed, by_spec=self._by_spec)
         await self._endpoint(principal, scope, receive, send)
 
 
@@ -145,9 +146,11 @@ def _callers_of(scope: Scope) -> Callers:
     return callers
 
 
-def _for(scope: KeyScope, endpoint: Endpoint) -> Endpoint:
+def _for(scope: KeyScope, endpoint: Endpoint, *, by_spec: bool = False) -> Endpoint:
+    """`by_spec`: what it answers depends on what the tenant's spec declares."""
+
     async def checked(request: Request) -> Response:
-        _callers_of(request.scope).require(principal_of(request), scope)
+        _callers_of(request.scope).require(principal_of(request), scope, by_spec=by_spec)
         return await endpoint(request)
 
     return checked

@@ -12,8 +12,10 @@ from typing import Final, assert_never
 
 from gateway.admit.path import split
 from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Scope as KeyScope
 from gateway.config import Config
 from gateway.edge import respond
+from gateway.edge.callers import spec_unread
 from gateway.edge.framing import BAD_SIGNATURE, WEBHOOKS
 from gateway.edge.render import refusal_json, uuid_text
 from gateway.edge.request import Head, Receive, Refused, Scope, Send, read_body, too_large
@@ -33,6 +35,7 @@ PREFIX = WEBHOOKS
 _PLACES_MAX: Final = 1_024
 """Paths whose sources are remembered."""
 _ASKED_BY_GET = (
+    "validation_token",
     "hub_challenge",
     "hub_challenge_json",
     "crc",
@@ -41,10 +44,15 @@ _ASKED_BY_GET = (
     "okta",
     "client_id",
 )
-_METHODS = ("POST", "GET", "OPTIONS")
+_METHODS = ("POST", "GET", "HEAD", "OPTIONS")
+_CLOSED = Refusal(
+    "not_committed",
+    "The event will never appear by this request: this gateway can't read the source, or a secret of it.",
+)
 _REJECTED = Refusal("unauthorized", BAD_SIGNATURE)
 _ACCEPTED = b'{"ok":true,"event_id":"%b","duplicate":%b}'
 _QUARANTINED = b'{"ok":true,"quarantined":true,"event_id":null}'
+_QUARANTINED_ITEM = b'{"ok":true,"quarantined":true,"event_id":null,"duplicate":false}'
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 
@@ -72,7 +80,8 @@ class Webhooks:
             raise Refused(too_large(self._bytes_max))
         body = await read_body(receive, self._bytes_max, self._timeout_s)
         path, _, _ = scope["raw_path"].partition(b"?")
-        request = Request(method.encode(), path, scope["query_string"], tuple(scope["headers"]), body)
+        asked = b"GET" if method == "HEAD" else method.encode()  # whose answer's body is left out on its way
+        request = Request(asked, path, scope["query_string"], tuple(scope["headers"]), body)
         if method == "POST":
             await _tell(send, await self._intake.receive(place, request), echoed(place.source, request))
             return
@@ -108,7 +117,7 @@ class Webhooks:
         return place if self._catalog.tenant(place.tenant.name) is place.tenant else None
 
     def _place(self, raw_path: bytes) -> Place:
-        """Raises Refused (404): no such source."""
+        """Raises Refused: no such source (404), or none that can be verified here (503)."""
         path = raw_path.partition(b"?")[0]
         segments = split(path) or ()
         if len(segments) == 4 and segments[2] is not None and segments[3] is not None:
@@ -120,13 +129,17 @@ class Webhooks:
                     self._places.clear()
                 place = self._places[path] = place_of(tenant, deployed, source)
                 return place
+            if deployed is not None and segments[3] in deployed.closed:
+                raise Refused(_CLOSED)
+            if tenant is not None and self._catalog.unserved(tenant.id):
+                raise Refused(spec_unread(KeyScope.WRITE))
         raise Refused(
             Refusal("not_found", "There is no such source of webhooks: /_/webhooks/{tenant}/{source}.")
         )
 
 
 def _allowed(place: Place) -> str:
-    return "GET, POST, OPTIONS" if place.source.handshake in _ASKED_BY_GET else "POST, OPTIONS"
+    return "GET, HEAD, POST, OPTIONS" if place.source.handshake in _ASKED_BY_GET else "POST, OPTIONS"
 
 
 async def _tell(send: Send, result: Result, echo: respond.Headers) -> None:
@@ -173,7 +186,7 @@ def _told_json(told: Told) -> bytes:
 
 
 def _batch_json(deliveries: tuple[Told, ...]) -> bytes:
-    items = [_told_json(each) for each in deliveries]
+    items = [_QUARANTINED_ITEM if each.event_id is None else _told_json(each) for each in deliveries]
     return b'{"ok":true,"events":[%b]}' % b",".join(
         [b"{" + item.removeprefix(b'{"ok":true,') for item in items]
     )

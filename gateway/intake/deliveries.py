@@ -73,11 +73,13 @@ class Unreadable:
 
 
 def header_fault(source: Source, request: Request) -> str | None:
-    """The name of a header with a delivery id that can't be one."""
+    """The name of a header with a delivery id, or with the token that has it, that can't be one."""
     try:
         for kind, where in _places_of(source.scheme.delivery):
             if kind == "header" and request.one(where, ID_BYTES_MAX) is not None:
                 return None
+            if kind == "jwt":
+                request.one(source.scheme.header)
     except BadHeader as fault:
         return fault.name
     return None
@@ -143,16 +145,15 @@ def _delivery(
     raw: bytes,
     value: object,
     digested: bytes,
-    item: int = 0,
+    item: int | None = None,
     spelled: bytes | None = None,
 ) -> Delivery:
-    """`spelled`: as `_decoded` told it of `raw`."""
+    """`item` is its number where it is one of a list; `spelled`: as `_decoded` told it of `raw`."""
     content = content_of_json(raw, strict=True) if spelled is None else content_of_read(raw, spelled)
     digest = _digest(source, digested)
-    given = _id(source, request, value)
-    if given is None:
-        return Delivery(f"sha256:{sha256(digested).hexdigest()}", True, digest, raw, value, content, item)
-    return Delivery(given, False, digest, raw, value, content, item)
+    given = _id(source, request, value, item)
+    known = f"sha256:{sha256(digested).hexdigest()}" if given is None else given
+    return Delivery(known, given is None, digest, raw, value, content, item or 0)
 
 
 def _unreadable(source: Source, request: Request, code: str, error: str) -> Unreadable:
@@ -160,18 +161,21 @@ def _unreadable(source: Source, request: Request, code: str, error: str) -> Unre
     return Unreadable(code, error, given, _digest(source, request.body))
 
 
-def _id(source: Source, request: Request, value: object) -> str | None:
-    """As the provider gives it, at the first of its places that has one."""
+def _id(source: Source, request: Request, value: object, item: int | None = None) -> str | None:
+    """As the provider gives it, at the first of its places that has one. One that all items of a list share,
+    since it came in a header, gets the number of each."""
+    numbered = "" if item is None else f"#{item}"
     if source.delivery_id is not None:
         return _bounded(as_text(lookup(value, source.delivery_id)))
     for kind, where in _places_of(source.scheme.delivery):
         if kind == "header":
             sent = request.last(where)
             if sent:
-                return _bounded(sent.decode("latin-1"))
+                return _bounded(sent.decode("latin-1") + numbered)
             continue
         if kind == "jwt":
-            found = as_text(jwt.claims(request.one(source.scheme.header) or b"").get(where))
+            told = as_text(jwt.claims(request.last(source.scheme.header) or b"").get(where))
+            found = None if told is None else told + numbered
         else:
             texts = [_part(lookup(value, tuple(each.split(".")))) for each in where.split("+")]
             found = None if None in texts else "+".join([text or "" for text in texts])
@@ -193,8 +197,8 @@ def _part(value: object) -> str | None:
 
 
 def _bounded(found: str | None) -> str | None:
-    """A longer one is known by its digest."""
-    if found is None or len(found.encode()) <= ID_BYTES_MAX:
+    """A longer one is known by its digest, and one with U+0000, which Postgres keeps in no text."""
+    if found is None or (len(found.encode()) <= ID_BYTES_MAX and "\0" not in found):
         return found
     return f"sha256:{sha256(found.encode()).hexdigest()}"
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import asyncpg
@@ -17,20 +18,18 @@ import msgspec
 from uuid_utils import uuid7
 
 from gateway.admit.append import Minting
-from gateway.catalog import source_ids
-from gateway.catalog.model import CatalogUnavailable, Tenant
+from gateway.catalog.model import CatalogUnavailable
 from gateway.events import (
     Append,
     Appended,
     Mismatch,
     Outcome,
     OutcomeUnknown,
-    Recorded,
-    Stream,
 )
 from gateway.intake import normalize, store
 from gateway.intake.amazon import Amazon
 from gateway.intake.deliveries import Delivery, Unreadable, deliveries, header_fault, is_batch
+from gateway.intake.foreign import led
 from gateway.intake.handshakes import Answered, Confirming, handshake
 from gateway.intake.normalize import Foreign, Held
 from gateway.intake.receipts import Item, Place, Receipt, batch_row, item_of, row_of, rows_of
@@ -52,8 +51,6 @@ from gateway.intake.store import Stored
 from gateway.intake.verdicts import Rejected, Uncertified, Verified
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
-from gateway.log.reader import Range
-from gateway.names.source_ids import SourceId, Unusable, read
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.tallies import WebhookCounts
 from spec.webhooks import Source
@@ -118,6 +115,8 @@ class Intake:
             result = TOO_SLOW
         except (PostgresTrouble, CatalogUnavailable):
             result = NO_POSTGRES
+        if batch and isinstance(result, Undecided):  # some of its items may be committed
+            result = replace(result, unknown=True)
         _count(counts, result, begun)
         return result
 
@@ -270,42 +269,36 @@ class Intake:
         self, place: Place, found: Sequence[Delivery], headers: dict[str, str]
     ) -> list[Appended | Held | Undecided]:
         """All are handed to the log in their order before the first is awaited."""
-        waiting: list[asyncio.Future[Outcome] | Held] = []
-        for delivery in found:
-            append = await self.normalized(place, delivery, headers)
-            waiting.append(append if isinstance(append, Held) else self._log.append(append))
+        appends = await self._normalized(place, found, headers)
+        waiting = [each if isinstance(each, Held) else self._log.append(each) for each in appends]
         outcomes: list[Appended | Held | Undecided] = []
-        for delivery, each in zip(found, waiting, strict=True):
-            if isinstance(each, Held):
-                outcomes.append(await self._unless_committed(place, delivery, each))
+        for delivery, settling in zip(found, waiting, strict=True):
+            if isinstance(settling, Held):
+                outcomes.append(await self._unless_committed(place, delivery, settling))
             else:
-                outcomes.append(judged(await asyncio.shield(each)))
+                outcomes.append(judged(await asyncio.shield(settling)))
         return outcomes
 
-    async def normalized(
-        self, place: Place, delivery: Delivery, headers: dict[str, str], claimed: str | None = None
-    ) -> Append | Held:
-        """The append that the delivery becomes by the spec of today. Raises CatalogUnavailable and
+    async def _normalized(
+        self, place: Place, found: Sequence[Delivery], headers: dict[str, str], claimed: str | None = None
+    ) -> list[Append | Held]:
+        """The appends that deliveries become by the spec of today. Raises CatalogUnavailable and
         PostgresTrouble."""
-        source, now_ms = place.source, time.time_ns() // 1_000_000
-        key, before = normalize.place(place.plan, delivery, headers), None
-        if isinstance(key, Foreign):
-            sighted = read(key.source, key.aggregate_type, key.source_id)
-            if isinstance(sighted, Unusable):
-                return Held("no_source_id", sighted.reason)
-            key = await self._key_of(place.tenant, sighted)
-            before = await self._last_of(Stream(place.tenant_id, source.target.aggregate_type, key))
-        if isinstance(key, Held):
-            return key
-        return _composed(place, delivery, headers, key, now_ms, claimed, before)
-
-    async def _last_of(self, stream: Stream) -> Recorded | None:
-        """The newest event of a stream."""
-        page = await self._log.page(Range(stream, limit=1, newest_first=True))
-        return page.events[0] if page.events else None
-
-    async def _key_of(self, tenant: Tenant, sighted: SourceId) -> str:
-        return (await source_ids.key_of(self._pool, tenant.id, sighted)).key
+        now_ms = time.time_ns() // 1_000_000
+        places = [normalize.place(place.plan, delivery, headers) for delivery in found]
+        foreign = await led(self._pool, place.tenant, {each for each in places if isinstance(each, Foreign)})
+        newest = foreign.newest
+        appends: list[Append | Held] = []
+        for delivery, where in zip(found, places, strict=True):
+            key = foreign.keys[where] if isinstance(where, Foreign) else where
+            if isinstance(key, Held):
+                appends.append(key)
+                continue
+            append = _composed(place, delivery, headers, key, now_ms, claimed, newest.get(key))
+            appends.append(append)
+            if isinstance(append, Append) and isinstance(where, Foreign):  # the next of its stream follows it
+                newest[key] = append.events[0].extra or b""
+        return appends
 
     async def _unless_committed(self, place: Place, delivery: Delivery, held: Held) -> Appended | Held:
         """A delivery that an earlier spec made an event of is that event, whatever today's says."""
@@ -348,7 +341,8 @@ class Intake:
             )
         delivery = found[stored.item]
         claimed = f"{delivery.id}#{uuid7()}" if again else None
-        append = await self.normalized(place, delivery, stored.request.shown(place.source.headers), claimed)
+        headers = stored.request.shown(place.source.headers)
+        (append,) = await self._normalized(place, [delivery], headers, claimed)
         if isinstance(append, Held):
             outcome: Appended | Held | Undecided = await self._unless_committed(place, delivery, append)
         else:
@@ -371,7 +365,7 @@ def _composed(
     key: str,
     now_ms: int,
     claimed: str | None = None,
-    before: Recorded | None = None,
+    before: bytes | None = None,
 ) -> Append | Held:
     tenant, revision = place.tenant_id, place.deployed.revision
     minting = Minting(tenant, revision, now_ms, uuid7().bytes, _mint, event_bytes_max=0)

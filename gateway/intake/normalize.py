@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from gateway.admit.append import Minting
-from gateway.events import ANY_LENGTH, Append, Event, Recorded, Stream, make_append
+from gateway.events import ANY_LENGTH, Append, Event, Stream, make_append
 from gateway.intake.deliveries import Delivery
 from gateway.intake.request import as_text, lookup
 from gateway.names.content import ALGORITHM, Identity, context_of, grade
@@ -112,10 +112,11 @@ def compose(
     key: str,
     minting: Minting,
     claimed: str | None = None,
-    before: Recorded | None = None,
+    before: bytes | None = None,
 ) -> Append | Held:
     """The append of one event. `claimed` is the delivery id that it claims, where that is another one.
-    `before` is the event before it, by which it is graded, where the stream is that of a source id."""
+    `before` is the `extra` of the event before it, by which it is graded, where the stream is that of a
+    source id."""
     source, event_type = plan.source, plan.event_type
     if event_type is None:
         assert isinstance(source.target.event, Path)
@@ -165,9 +166,7 @@ class _Extra(msgspec.Struct, frozen=True, gc=False):
     webhook: _Said
 
 
-def _said(
-    source: Source, delivery: Delivery, event_type: EventType, key: str, before: Recorded | None
-) -> _Said:
+def _said(source: Source, delivery: Delivery, event_type: EventType, key: str, before: bytes | None) -> _Said:
     """With what the delivery says, and in which context, as hashes."""
     context = _context(source.name, event_type.name, source.target.aggregate_type, key)
     found = Identity(delivery.content, context)
@@ -191,10 +190,10 @@ def _context(source: str, event_type: str, aggregate_type: str, key: str) -> str
     return context_of(source, event_type, {"aggregate_type": aggregate_type, "key": key})
 
 
-def _identity_of(recorded: Recorded) -> Identity | None:
+def _identity_of(extra: bytes) -> Identity | None:
     """What an earlier event of a webhook says of itself."""
     try:
-        said = _decode_extra(recorded.event.extra or b"{}").webhook
+        said = _decode_extra(extra).webhook
     except msgspec.MsgspecError:  # written by a client
         return None
     return Identity(said.content, said.context) if said.algorithm == ALGORITHM else None

@@ -112,7 +112,25 @@ class Recorder:
 
     async def _write(self) -> None:
         rows = [self._waiting[n] for n in range(min(len(self._waiting), ROWS_MAX))]
-        await store.keep_soon(self._pool, rows)
+        try:
+            await store.keep_soon(self._pool, rows)
+        except store.RowRefused:
+            await self._write_singly(rows)
+            return
+        self._written(rows)
+
+    async def _write_singly(self, rows: list[bytes]) -> None:
+        """So that one that Postgres does not take holds up no other."""
+        for row in rows:
+            try:
+                await store.keep_soon(self._pool, [row])
+            except store.RowRefused as refused:
+                told = {"delivery": str(store.id_of(row)), "why": str(refused)}
+                logger.error("webhook_copy_refused", extra=told)
+            self._written([row])
+
+    def _written(self, rows: list[bytes]) -> None:
+        """They are the oldest of those that wait."""
         for row in rows:
             self._waiting.popleft()
             self._size -= len(row)

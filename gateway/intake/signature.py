@@ -253,9 +253,11 @@ def _moment_ms(timestamp: bytes, unit: str) -> int | None:
 
 
 def _is_fresh(source: Source, body: bytes, now_ms: int) -> bool:
-    """By a time within the signed body; True where there is none."""
+    """By a time within the signed body; True where there is none. What is there and no number is no time."""
     sent = lookup(decode(body), (source.scheme.fresh or "",))
-    return not isinstance(sent, int) or abs(now_ms - sent) <= source.tolerance_s * 1000
+    if sent is None:
+        return True
+    return isinstance(sent, int | float) and abs(now_ms - sent) <= source.tolerance_s * 1000
 
 
 # ---- what is signed ----

@@ -1,13 +1,14 @@
 """Raw deliveries in Postgres: kept, listed, shown, ended. The table is for people and for replays; no answer
 to a sender depends on it but that of a quarantined delivery.
 
-Owns the table `webhook_delivery`. Must not know how a delivery becomes an event.
+Owns the table `webhook_delivery`, and what the intake reads beside it. Must not know how a delivery becomes
+an event.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -55,6 +56,10 @@ _EPOCH_MS: Final = 946_684_800_000
 """Of Postgres' timestamps: the year 2000."""
 
 
+class RowRefused(Exception):
+    """Postgres does not take a row for what is in it: to try again is of no use."""
+
+
 class Kept(msgspec.Struct, frozen=True, gc=False):
     """One row. `request` is None where another row of the same request holds it, whose id is `request_id`.
     `body_in_event`: the body is the `body` of its event's data, byte for byte, and not kept a second time."""
@@ -89,17 +94,17 @@ async def keep(pool: asyncpg.Pool, rows: Sequence[Kept]) -> None:
 async def keep_soon(pool: asyncpg.Pool, rows: Sequence[bytes]) -> None:
     """The same for rows, as `copied` makes them, of which none is in quarantine: at a fraction of the cost,
     and without a wait for the disk: a crash of Postgres may take the last half second of them. Raises
-    PostgresTrouble."""
+    PostgresTrouble, and RowRefused: then none is written."""
     if await _copy(pool, rows):
         return
     # Written before, by a try of which no answer came.
-    there = {row["id"].bytes for row in await _fetch(pool, "there", [UUID(row[_ID]) for row in rows])}
+    there = {row["id"].bytes for row in await _fetch(pool, "there", [id_of(row) for row in rows])}
     if not await _copy(pool, [row for row in rows if row[_ID] not in there]):
         raise PostgresTrouble("webhook deliveries, keep: more of them are there than before")
 
 
 async def _copy(pool: asyncpg.Pool, rows: Sequence[bytes]) -> bool:
-    """False, and nothing is written, where one of them is there. Raises PostgresTrouble."""
+    """False, and nothing is written, where one of them is there. Raises PostgresTrouble, RowRefused."""
     # No bytes, which asyncpg would take for the name of a file.
     copy = bytearray().join([_COPY_BEGINS, *rows, _COPY_ENDS])
     try:
@@ -108,6 +113,8 @@ async def _copy(pool: asyncpg.Pool, rows: Sequence[bytes]) -> bool:
             await connection.copy_to_table("webhook_delivery", source=copy, columns=_COLUMNS, format="binary")
     except asyncpg.UniqueViolationError:
         return False
+    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
+        raise RowRefused(reason(error)) from error
     except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
         raise PostgresTrouble(f"webhook deliveries, keep: {reason(error)}") from error
     return True
@@ -136,6 +143,10 @@ def _values(row: Kept) -> tuple[Any, ...]:
         row.reason,
         row.error,
     )
+
+
+def id_of(copied: bytes) -> UUID:
+    return UUID(copied[_ID])
 
 
 def copied(row: Kept) -> bytes:
@@ -215,6 +226,15 @@ async def stored(pool: asyncpg.Pool, tenant: bytes, delivery: bytes) -> Stored |
         return None
     row = rows[0]
     return Stored(delivery, row["source"], row["item"], row["verdict"], _shown(row), _request(row))
+
+
+async def newest(
+    pool: asyncpg.Pool, tenant: bytes, aggregate_type: str, keys: Collection[str]
+) -> dict[str, bytes]:
+    """The `extra` of the newest event of each stream, by its key; none of a stream without events, or whose
+    newest has none. Raises PostgresTrouble."""
+    rows = await _fetch(pool, "newest", UUID(tenant), aggregate_type, [*keys])
+    return {row["key"]: row["extra"] for row in rows if row["extra"] is not None}
 
 
 async def settle(

@@ -24,7 +24,8 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from gateway.log.servers import Server, connect, pack
+from gateway.log.servers import REPLICATION, Server, connect, history_of, pack
+from gateway.telemetry.redact import reason
 
 SCHEMES: Final = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 """Of a cluster's URL, and of the URL of one of its nodes."""
@@ -57,7 +58,10 @@ class Cluster:
         self._seeds = [self._open(*seed) for seed in _hosts(self._url.netloc)]
         self._holders: list[Server | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
         self._doubtful = True
-        self._learned_at = float("-inf")
+        self._asked_at = float("-inf")
+        self._untold: str | None = None
+        """Why nobody told where slots are, when they were asked last."""
+        self._asking: set[asyncio.Task[tuple[Server, Any]]] = set()
         self._learning = asyncio.Lock()
 
     async def send(self, packed: bytes, replies: int = 1, key: str | bytes = "") -> list[Any]:
@@ -91,20 +95,15 @@ class Cluster:
                 return (await server.send(_ASKING + packed, 1 + replies))[1:]
             return await server.send(packed, replies)
         except (RedisError, OSError):
-            self._failed(server)
+            self._doubtful = True  # a replica may be about to take its place
             raise
 
-    def _failed(self, server: Server) -> None:
-        """A replica may be about to take its place."""
-        server.failed_at = asyncio.get_running_loop().time()
-        self._doubtful = True
-
     async def look(self, commands: Sequence[tuple[str, bytes]], timeout_s: float | None) -> list[Any]:
-        """The replies of masters to packed commands about one key each; a RedisError or an OSError in place
-        of one that was refused, or whose server does not answer, within `timeout_s` where that is sooner than
-        as usual. A replica refuses by itself, and so does a server that has lost the slot, or hands it over
-        key by key: it then sends on whoever asks for a key that it does not have. Scripts whose keys are here
-        and there can't run before all of them have gone."""
+        """The replies of masters to packed commands about one key each, each with the id of its data's
+        history; a RedisError or an OSError in place of one that was refused, or whose server does not answer,
+        within `timeout_s` where that is sooner than as usual. A replica refuses by itself, and so does a
+        server that has lost the slot, or hands it over key by key: it then sends on whoever asks for a key
+        that it does not have. Scripts with keys here and there can't run before all of them have gone."""
         asked: dict[Server, list[int]] = {}
         found: list[Any] = [None] * len(commands)
         for n, (key, _) in enumerate(commands):
@@ -112,20 +111,27 @@ class Cluster:
                 asked.setdefault(await self.holding(key), []).append(n)
             except (RedisError, OSError) as trouble:
                 found[n] = trouble
+                if (believed := self._holders[_slot(key)]) is not None:
+                    believed.silent = True  # as all that were asked who has the slot
 
         async def one(server: Server, numbers: list[int]) -> None:
-            packed = b"".join(commands[n][1] + pack(("HGET", commands[n][0] + _NOWHERE, "")) for n in numbers)
+            each = (commands[n][1] + pack(("HGET", commands[n][0] + _NOWHERE, "")) for n in numbers)
             try:
                 async with asyncio.timeout(timeout_s):
-                    replies = await server.send(packed, 2 * len(numbers))
+                    *replies, told = await server.send(b"".join((*each, REPLICATION)), 2 * len(numbers) + 1)
+                if isinstance(told, RedisError):
+                    raise told
             except (RedisError, OSError) as trouble:
-                self._failed(server)
-                replies = [trouble] * 2 * len(numbers)
+                self._doubtful = True
+                for n in numbers:
+                    found[n] = trouble
                 server.silent = True
-            else:
-                server.silent = False
+                return
+            server.silent = False
+            history = history_of(told)
             for n, reply, nothing in zip(numbers, replies[::2], replies[1::2], strict=True):
-                found[n] = nothing if isinstance(nothing, ResponseError) else reply
+                refused = nothing if isinstance(nothing, ResponseError) else reply
+                found[n] = refused if isinstance(refused, Exception) else (reply, history)
                 self._doubtful |= isinstance(reply, (MovedError, ClusterDownError))
 
         await asyncio.gather(*(one(*each) for each in asked.items()))
@@ -154,6 +160,10 @@ class Cluster:
 
     async def aclose(self) -> None:
         """Afterwards no connection is left."""
+        asking = tuple(self._asking)
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
         for server in (*self._servers.values(), *self._seeds):
             await server.aclose()
 
@@ -169,27 +179,37 @@ class Cluster:
         return holder
 
     async def _learn(self) -> None:
-        """From the first node that tells. Raises RedisError and OSError where none does."""
+        """From the node that tells first; all are asked at once, so that it takes no longer the more of them
+        hang. Raises RedisError where none does, which is not tried again for a moment either."""
+        loop = asyncio.get_running_loop()
         async with self._learning:
-            now = asyncio.get_running_loop().time()
-            if not self._doubtful or now < self._learned_at + _LEARN_EVERY_S:
+            if not self._doubtful:
+                return
+            if loop.time() < self._asked_at + _LEARN_EVERY_S:
+                if self._untold is not None:
+                    raise RedisConnectionError(self._untold)
                 return
             self._doubtful = False  # whatever contradicts meanwhile may be newer than what is learned
-            trouble: Exception = RedisConnectionError("the cluster's URL names no node")
-            for server in sorted((*self._servers.values(), *self._seeds), key=lambda each: each.failed_at):
-                try:
-                    async with asyncio.timeout(_LEARN_PATIENCE_S):
-                        (told,) = await server.send(_SLOTS)
-                    if isinstance(told, ResponseError):
-                        raise told
-                except (RedisError, OSError) as fault:
-                    server.failed_at, trouble = asyncio.get_running_loop().time(), fault
-                    continue
-                await self._adopt(told, server)
-                self._learned_at = now
-                return
-            self._doubtful = True
-            raise trouble
+            nodes = {each.name: each for each in (*self._seeds, *self._servers.values())}
+            asking = {self._ask(server) for server in nodes.values()}
+            while asking:
+                done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+                for server, told in [each.result() for each in done]:
+                    if isinstance(told, Exception):
+                        self._untold = f"no node tells where slots are; {server.name}: {reason(told)}"
+                        continue
+                    await self._adopt(told, server)
+                    self._asked_at, self._untold = loop.time(), None
+                    return
+            self._asked_at, self._doubtful = loop.time(), True
+            raise RedisConnectionError(self._untold)
+
+    def _ask(self, server: Server) -> asyncio.Task[tuple[Server, Any]]:
+        """Goes on where another node has told sooner: to cancel it would close connections that are well."""
+        task = asyncio.get_running_loop().create_task(_slots(server))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+        return task
 
     async def _adopt(self, told: Iterable[Any], by: Server) -> None:
         """What CLUSTER SLOTS says: ranges, each with its master and replicas, by address first."""
@@ -204,6 +224,7 @@ class Cluster:
         for address, server in list(self._servers.items()):
             if server not in there:
                 del self._servers[address]
+                server.give_up()
                 await server.aclose()
 
     def _server(self, host: str, port: int) -> Server:
@@ -218,6 +239,16 @@ class Cluster:
         account, at, _ = self._url.netloc.rpartition("@")
         there = self._url._replace(scheme=SCHEMES[self._url.scheme], netloc=f"{account}{at}{name}")
         return Server(connect(there.geturl(), self._timeout_s, self._connections_max), name)
+
+
+async def _slots(server: Server) -> tuple[Server, Any]:
+    """What it says of who has which, or why it says nothing."""
+    try:
+        async with asyncio.timeout(_LEARN_PATIENCE_S):
+            (told,) = await server.send(_SLOTS)
+    except (RedisError, OSError) as trouble:
+        return server, trouble
+    return server, told or RedisConnectionError("it knows of no slots")
 
 
 def _slot(key: str | bytes) -> int:

@@ -118,6 +118,8 @@ class Committer:
                 self._take_back(run.pendings)
             except LineageLost as loss:
                 await self._give_up(run, str(loss))
+            finally:
+                self._running = []
 
     def _take(self) -> Sequenced:
         """The next call's appends, together with those of later calls that follow without a gap."""

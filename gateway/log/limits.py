@@ -17,6 +17,7 @@ class Limits:
     commit_rows_max: int
     inflight_events_max: int
     queue_bytes_max: int
+    read_deadline_s: float
     append_deadline_s: float
     commit_timeout_s: float
     journal_keep_s: float
@@ -34,6 +35,7 @@ def limits_of(config: Config) -> Limits:
         commit_rows_max=config.commit_rows_max,
         inflight_events_max=config.inflight_events_max,
         queue_bytes_max=_QUEUE_BYTES_MAX,
+        read_deadline_s=config.read_deadline_s,
         append_deadline_s=config.append_deadline_s,
         commit_timeout_s=config.append_deadline_s / 2,
         journal_keep_s=config.journal_keep_s,

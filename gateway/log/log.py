@@ -30,7 +30,7 @@ from gateway.log.notices import EpochChanges, Outage
 from gateway.log.pacing import Crowd
 from gateway.log.partition import Partition, partition_of
 from gateway.log.pending import Waiter
-from gateway.log.postgres import DIRECT, REDIS, Instance, Postgres, PostgresTrouble
+from gateway.log.postgres import DIRECT, REDIS, Instance, Postgres, PostgresTrouble, Reads
 from gateway.log.reach import Reach
 from gateway.log.reader import Range, Reader
 from gateway.log.scripts import RedisTrouble, Scripts
@@ -84,7 +84,8 @@ class Log:
         self._redis_outage, self._postgres_outage = Outage("redis"), Outage("postgres")
         self._limits = limits
         self._scripts = Scripts(redis)
-        self._postgres = Postgres(pool, keeps=True)
+        self._postgres = Postgres(pool, limits.read_deadline_s, keeps=True)
+        self._reads = Reads(pool, limits.read_deadline_s)
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{self._scripts.caller}"
         self.announcements = Announcements(redis, instance.id)
         self.followers = Followers(self.announcements.committed)
@@ -138,7 +139,7 @@ class Log:
             partition, self._scripts, self._postgres, self._verifier, committer, limits, self._crowd,
             self._telemetry,
         )  # fmt: skip
-        reader = Reader(partition, self._scripts, self._postgres, self._metrics, limits.stream_tail)
+        reader = Reader(partition, self._scripts, self._reads, self._metrics, limits.stream_tail)
         return Lane(partition, sequencer, committer, reader, connection)
 
     # -- appends and reads

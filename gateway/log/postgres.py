@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +42,9 @@ CONNECTION_ERRORS: Final = (
     asyncpg.IdleSessionTimeoutError,
 )
 
+
+DEADLINE_S: Final = 5.0
+"""As SLUICE_READ_DEADLINE_S is by default: for what looks something up before a gateway is put together."""
 
 # What stands in partition_log.mode: the way that appends of an epoch take.
 REDIS: Final = "redis"
@@ -135,36 +140,57 @@ async def connect(url: str, timeout_s: float) -> asyncpg.Connection:
 class Postgres:
     """Look-ups of the append protocol. Each raises PostgresTrouble when Postgres can't answer.
 
+    `deadline_s` is that of a look-up, with its wait for a connection.
+
     With `keeps`, one connection of the pool is kept until `close`: to give it back takes asyncpg a task and
     some turns of the event loop, in each of which whatever else has come is done first."""
 
-    def __init__(self, pool: asyncpg.Pool, *, keeps: bool = False) -> None:
+    def __init__(self, pool: asyncpg.Pool, deadline_s: float = DEADLINE_S, *, keeps: bool = False) -> None:
         self._pool = pool
+        self._deadline_s = deadline_s
         self._keeps = keeps
         self._kept: Any = None
+        self._releasing: set[asyncio.Task[None]] = set()
 
     async def fetch(self, name: str, *args: object) -> list[Any]:
+        return await self._fetch(asyncio.get_running_loop().time() + self._deadline_s, name, args)
+
+    async def _fetch(self, until: float, name: str, args: Sequence[object]) -> list[Any]:
+        loop = asyncio.get_running_loop()
         try:
-            connection = await self._connection()
+            connection = await self._connection(until)
             try:
-                rows = list(await connection.fetch(SQL[name], *args))
-                if self._keeps and self._kept is None:
-                    self._kept, connection = connection, None
-            finally:
-                if connection is not None:
-                    await self._pool.release(connection)
+                rows = list(await connection.fetch(SQL[name], *args, timeout=until - loop.time()))
+            except BaseException:
+                self._release_soon(connection)
+                raise
+            if self._keeps and self._kept is None:
+                self._kept = connection
+            else:
+                await self._release(connection)
         except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
             raise PostgresTrouble(f"{name}: {reason(error)}") from error
         return rows
 
-    async def _connection(self) -> Any:
+    def _release_soon(self, connection: Any) -> None:
+        """Nobody waits for it: asyncpg has Postgres cancel a statement that was given up, and where that is
+        silent it waits as long again."""
+        task = asyncio.get_running_loop().create_task(self._release(connection))
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+
+    async def _release(self, connection: Any) -> None:
+        with suppress(*CONNECTION_ERRORS, asyncpg.PostgresError):  # then asyncpg has ended the connection
+            await self._pool.release(connection)
+
+    async def _connection(self, until: float) -> Any:
         kept, self._kept = self._kept, None
         if kept is not None:
             with suppress(asyncpg.InterfaceError):  # closed, and so the pool's already
                 if not kept.is_closed():
                     return kept
             await self._pool.release(kept)
-        return await self._pool.acquire(timeout=5)
+        return await self._pool.acquire(timeout=max(until - asyncio.get_running_loop().time(), 0))
 
     async def close(self) -> None:
         self._keeps = False
@@ -194,3 +220,25 @@ class Postgres:
 
     async def takes_writes(self) -> bool:
         return bool((await self.fetch("probe"))[0][0])
+
+
+class Reads(Postgres):
+    """Look-ups of clients' reads, which take two thirds of the pool's connections at most: however slow they
+    are, there is one for what appends wait for, and for the look that tells whether Redis may be believed."""
+
+    def __init__(self, pool: asyncpg.Pool, deadline_s: float) -> None:
+        super().__init__(pool, deadline_s)
+        self._turns = asyncio.Semaphore(pool.get_max_size() * 2 // 3)
+
+    async def fetch(self, name: str, *args: object) -> list[Any]:
+        until = asyncio.get_running_loop().time() + self._deadline_s
+        try:
+            async with asyncio.timeout_at(until):
+                await self._turns.acquire()
+        except TimeoutError:
+            why = f"{name}: other reads took all connections for {self._deadline_s:g} s"
+            raise PostgresTrouble(why) from None
+        try:
+            return await self._fetch(until, name, args)
+        finally:
+            self._turns.release()

@@ -152,11 +152,17 @@ class Sequencer:
             most = self._pace.largest if self._partition.direct else self._pace.most
             batch = self._queue.take(most, self._limits, looked_up=not self._partition.direct)
             self._pace.calling = len(batch)
-            if self._partition.direct:
-                if not await self._direct.append(batch):
-                    await self._back_off()
-            elif batch or self._partition.curious:
-                await self._sequence(batch)
+            try:
+                if self._partition.direct:
+                    if not await self._direct.append(batch):
+                        await self._back_off()
+                elif batch or self._partition.curious:
+                    await self._sequence(batch)
+            except Exception:  # a bug: nobody knows how far they came, as after a reply that was lost
+                for pending in batch:
+                    pending.sent = True
+                self._distrust(batch)
+                raise
 
     async def _wait_for_work(self) -> None:
         """A wake-up that comes while there is work is not lost: it brings one look more. What a call without

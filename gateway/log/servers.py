@@ -7,11 +7,13 @@ for each deadline, packing argument by argument) costs more than a script, so th
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -23,10 +25,8 @@ class Server:
         self.client = client
         self.name = name
         self.host = name.rpartition(":")[0].strip("[]")
-        self.failed_at = 0.0
-        """By the loop's clock, when it last did not answer."""
         self.silent = False
-        """In a cluster: whether it did not answer the last look."""
+        """In a cluster: whether it did not answer the last look, or nobody told whom to look at."""
         self._pool = client.connection_pool
         # Of the whole call, and ours to keep: redis-py starts a timer for the write and one for the read.
         self._timeout_s: float | None = self._pool.connection_kwargs.get("socket_timeout")
@@ -52,6 +52,8 @@ class Server:
                 found = [await _reply(connection) for _ in range(replies)]
             in_step = True
             return found
+        except RuntimeError as closed:  # uvloop, of a connection that the other side has reset
+            raise RedisConnectionError(str(closed)) from closed
         except TimeoutError as late:
             raise RedisTimeoutError(
                 f"no answer within {self._timeout_s or 0:g} s, or before Redis was given up"
@@ -65,17 +67,19 @@ class Server:
                 await self.close()  # what broke this one broke the others too: a server that restarted, say
 
     async def look(self, commands: Sequence[tuple[str, bytes]], timeout_s: float | None) -> list[Any]:
-        """The replies of a master to packed commands about one key each. Raises RedisError and OSError, also
-        where one is refused; `timeout_s` where that is sooner than as usual."""
-        packed = b"".join((*(each for _, each in commands), _ROLE))
+        """The replies of a master to packed commands about one key each, each with the id of its data's
+        history. Raises RedisError and OSError, also where one is refused; `timeout_s` where that is sooner
+        than as usual."""
+        packed = b"".join((*(each for _, each in commands), REPLICATION))
         async with asyncio.timeout(timeout_s):
-            *replies, role = await self.send(packed, len(commands) + 1)
-        for each in (*replies, role):
+            *replies, told = await self.send(packed, len(commands) + 1)
+        for each in (*replies, told):
             if isinstance(each, RedisError):
                 raise each
-        if b"role:master" not in role:
+        if b"role:master" not in told:
             raise RedisError("it is a replica")
-        return replies
+        history = history_of(told)
+        return [(reply, history) for reply in replies]
 
     async def send_after(
         self, before: bytes, packed: bytes, replies: int = 1, key: str | bytes = ""
@@ -132,7 +136,14 @@ def pack(command: Sequence[str | bytes | int]) -> bytes:
     return b"".join(parts)
 
 
-_ROLE: Final = pack(("INFO", "replication"))
+REPLICATION: Final = pack(("INFO", "replication"))
+
+
+def history_of(told: bytes) -> bytes:
+    """The id of the history that a server's data have, by its INFO replication: another one after a restart
+    or a promotion. Partitions are fenced by it (redis/prelude.lua)."""
+    found = re.search(rb"master_replid:([0-9a-f]+)", told)
+    return b"" if found is None else found[1]
 
 
 def connect(url: str, timeout_s: float, connections_max: int) -> Redis:

@@ -1,7 +1,8 @@
 """Looks after partitions that nobody else looks after: a gateway that died leaves nothing behind.
 
 Ten times a second it asks Redis where each partition stands. What was sequenced and not committed for two
-looks in a row is committed from the journal; what contradicts this gateway's knowledge is verified anew.
+looks in a row is committed from the journal; what contradicts this gateway's knowledge, or is of a server
+that was restarted or promoted since, is verified anew.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ _LOOK_LEAST_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A partition's meta hash, as far as the sweeper cares."""
+    """A partition's meta hash, as far as the sweeper cares, and whether it is of its server's history."""
 
     epoch: int
     q: int
     c: int
+    fenced: bool
 
 
 class Sweeper:
@@ -94,7 +96,7 @@ class Sweeper:
             if partition.open and partition.epoch != epoch:
                 continue  # verified since the look began
             if partition.halted is not None or not partition.open or standing is None or (
-                standing.epoch != partition.epoch
+                standing.epoch != partition.epoch or standing.fenced
             ):  # fmt: skip
                 partition.open = False
                 sequencer.wake()
@@ -108,14 +110,14 @@ class Sweeper:
     async def _look(self) -> list[Standing | Exception | None]:
         """An exception: its server does not say, or is another one by now."""
         metas = [partition.keys.meta for partition, _ in self._partitions]
-        looks = [(meta, pack(("HMGET", meta, "epoch", "q", "c"))) for meta in metas]
+        looks = [(meta, pack(("HMGET", meta, "epoch", "q", "c", "fence"))) for meta in metas]
         replies = await self._servers.look(looks, self._look_s())
         refused = [each for each in replies if isinstance(each, Exception) and not isinstance(each, NOT_RUN)]
         if refused:
             self._noticed(refused[0])
         else:
             self._outage.over()
-        return [reply if isinstance(reply, Exception) else _standing(reply) for reply in replies]
+        return [reply if isinstance(reply, Exception) else _standing(*reply) for reply in replies]
 
     def _look_s(self) -> float | None:
         """Between the last look that was answered and direct mode, appends wait: two looks have to fit in."""
@@ -147,7 +149,8 @@ class Sweeper:
         return committed
 
 
-def _standing(reply: Sequence[Any]) -> Standing | None:
+def _standing(reply: Sequence[Any], history: bytes) -> Standing | None:
     if None in reply:
         return None
-    return Standing(*map(int, reply))
+    epoch, q, c, fence = reply
+    return Standing(int(epoch), int(q), int(c), fenced=fence != history)

@@ -44,7 +44,7 @@ class Place:
 
     @property
     def postgres(self) -> Postgres:
-        return Postgres(self.pool)
+        return Postgres(self.pool, _STATEMENT_S)
 
     async def fetch(self, name: str, *args: object) -> list[Any]:
         """Rows of `sql/<name>.sql`. Raises PostgresTrouble."""

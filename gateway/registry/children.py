@@ -165,9 +165,10 @@ class Children:
 
 
 def _of_attempt(retry: Retry, attempt: int) -> Retry:
-    """The request's identities as those of the number that it asks for."""
+    """The request's identities as those of the number that it asks for. What it asks for is part of them: a
+    request that was given up does not burn its identities, and another under them has its own number."""
     kind = f"child/{attempt}"
-    chosen = tuple([identity(retry.tenant, kind, each) for each in retry.chosen])
+    chosen = tuple([identity(retry.tenant, kind, each + retry.request_digest) for each in retry.chosen])
     return Retry(retry.tenant, chosen, (), retry.request_digest)
 
 

@@ -160,6 +160,12 @@ class Store:
             rows = await conn.fetch(statement("aliases_of"), UUID(bytes=stream.tenant), *names)
         return [Found(_alias(row), *names, row["retired"]) for row in rows]
 
+    async def hash_id_of_key(self, tenant: bytes, key: str, types: Iterable[str]) -> Found | None:
+        """The oldest one that the key has as an aggregate of one of these types."""
+        async with self._connection() as conn:
+            row = await conn.fetchrow(statement("hash_id_of_key"), UUID(bytes=tenant), list(types), key)
+        return None if row is None else _found(row)
+
     async def every(self, tenant: bytes, most: int) -> AsyncIterator[list[Found]]:
         """All names of a tenant in the order in which people count, `most` at a time; as they are when it
         begins, however long it takes. They are sorted once."""

@@ -99,7 +99,7 @@ def read(lines: Iterable[bytes], spec: Spec, tell: Tell = lambda _: None) -> tup
 def _read_line(number: int, line: bytes, spec: Spec, kinds: Mapping[str, Kind]) -> Wanted | Fault:
     value = decode(line)
     if isinstance(value, NotJson):
-        return Fault(number, value.reason)
+        return Fault(number, value.reason.replace("The body", "The line", 1))
     if not isinstance(value, dict):
         return Fault(number, 'A line is {"alias": "VNO-42", "aggregate_type": "character", "key": "a000…"}.')
     for field in _REQUIRED:

@@ -131,9 +131,7 @@ class Courier:
     async def step(self) -> int:
         """Takes what has ended, begins what can be, and moves the cursor where it is time to. Returns how
         many deliveries are under way."""
-        for aggregate, flight in [each for each in self._flights.items() if each[1].task.done()]:
-            del self._flights[aggregate]
-            await self._landed(aggregate, flight, flight.task.result())
+        await self._land()
         if self._cursor.state == "active":
             await self._fill()
             await self._take_due()
@@ -175,9 +173,7 @@ class Courier:
     async def _finish(self) -> None:
         if self._flights:
             await asyncio.wait([flight.task for flight in self._flights.values()], timeout=STOP_S)
-        for aggregate, flight in [each for each in self._flights.items() if each[1].task.done()]:
-            del self._flights[aggregate]
-            await self._landed(aggregate, flight, flight.task.result())
+        await self._land()
         await self._cursor.move(self._stragglers, holding=False)
 
     # -- what is begun
@@ -208,12 +204,17 @@ class Courier:
     async def _take_due(self) -> None:
         now = self._clock()
         while self._due and self._due[0][0] <= now:
-            due_at, aggregate = heapq.heappop(self._due)
-            straggler = self._stragglers.get(aggregate)
-            if straggler is None or straggler.due_at != due_at or straggler.state != "retrying":
-                continue  # an older entry of it
-            if aggregate not in self._lanes and aggregate not in self._flights:
-                await self._read_on(straggler, straggler.version)
+            due_at, aggregate = self._due[0]
+            await self._take_up(aggregate, due_at)  # Postgres may fail: until it is read, it stays due
+            heapq.heappop(self._due)
+
+    async def _take_up(self, aggregate: Aggregate, due_at: float) -> None:
+        straggler = self._stragglers.get(aggregate)
+        if straggler is None or straggler.due_at != due_at or straggler.state != "retrying":
+            return  # an older entry of it
+        if aggregate not in self._lanes:
+            self._lanes[aggregate] = deque(await self._behind(aggregate, straggler.version))
+            self._next(aggregate)
 
     def _begin(self) -> None:
         tried = len(self._ready)
@@ -225,7 +226,7 @@ class Courier:
                 self._ready.append(aggregate)
                 continue
             entry = self._lanes[aggregate][0]
-            task = self._loop.create_task(self._target.send(self._parcel(entry)))
+            task = self._loop.create_task(self._send(entry))
             task.add_done_callback(lambda _: self._wake.set())
             number = 1 if straggler is None else straggler.attempts + 1
             self._flights[aggregate] = _Flight(entry, number, self._loop.time(), self._clock(), task)
@@ -238,6 +239,15 @@ class Courier:
                 return False
             self._probe_at = now + PROBE_EVERY_S
         return True
+
+    async def _send(self, entry: Entry) -> Outcome:
+        """An attempt that ends in a bug is one that failed: it is logged, and made again by its schedule."""
+        try:
+            return await self._target.send(self._parcel(entry))
+        except Exception as bug:
+            told = {"subscription": self.of.name, "tenant": str(UUID(self.of.tenant))}
+            logger.exception("delivery_broken", extra=told)
+            return Failed(f"The relay has a bug here: {type(bug).__name__}.")
 
     def _parcel(self, entry: Entry) -> Parcel:
         recorded = entry.recorded
@@ -255,14 +265,38 @@ class Courier:
 
     # -- what has ended
 
-    async def _landed(self, aggregate: Aggregate, flight: _Flight, outcome: Outcome) -> None:
+    async def _land(self) -> None:
+        for aggregate, flight in [each for each in self._flights.items() if each[1].task.done()]:
+            outcome = flight.task.result()
+            if isinstance(outcome, Confirmed):
+                await self._top_up(aggregate)
+            del self._flights[aggregate]
+            self._landed(aggregate, flight, outcome)
+
+    async def _top_up(self, aggregate: Aggregate) -> None:
+        """More of an aggregate that catches up, before the last that was read of it is done with: a Postgres
+        that fails here leaves all as it was."""
+        lane = self._lanes[aggregate]
+        if aggregate in self._stragglers and len(lane) == 1:
+            lane.extend(await self._behind(aggregate, lane[0].recorded.version + 1))
+
+    async def _behind(self, aggregate: Aggregate, version: int) -> list[Entry]:
+        """What the main line has passed over of an aggregate, from a version on."""
+        async with database.connection(self._pool) as conn:
+            return await database.next_of_aggregate(
+                conn, self.of, aggregate, version, self._cursor.read.seq, STRAGGLER_EVENTS
+            )
+
+    def _landed(self, aggregate: Aggregate, flight: _Flight, outcome: Outcome) -> None:
         entry, now = flight.entry, self._clock()
         self._note(flight, outcome, now)
         match outcome:
             case Confirmed():
                 self._failures, self._cursor.failing_since, self._cursor.confirmed_at = 0, None, now
                 self._lanes[aggregate].popleft()
-                await self._next(aggregate, entry)
+                if aggregate not in self._stragglers:
+                    self._cursor.settle((entry.place.seq,))
+                self._next(aggregate)
             case Failed(why, _, _, retry_after_s):
                 self._failures += 1
                 self._cursor.failing_since = self._cursor.failing_since or now
@@ -272,10 +306,8 @@ class Courier:
                 del self._lanes[aggregate]
                 if wait_s is None:
                     told = {"subscription": self.of.name, "tenant": str(UUID(self.of.tenant))}
-                    logger.warning(
-                        "delivery_parked",
-                        extra={**told, "event_id": uuid_text(entry.recorded.event.id), "why": why},
-                    )
+                    event_id = uuid_text(entry.recorded.event.id)
+                    logger.warning("delivery_parked", extra={**told, "event_id": event_id, "why": why})
                 if now - self._cursor.failing_since >= FAILING_S_MAX:
                     self._disable("Every delivery has failed for 5 days.")
             case Gone(why):
@@ -285,35 +317,21 @@ class Courier:
             case impossible:
                 assert_never(impossible)
 
-    async def _next(self, aggregate: Aggregate, confirmed: Entry) -> None:
-        straggler = self._stragglers.get(aggregate)
-        if straggler is None:
-            self._cursor.settle((confirmed.place.seq,))
-        if self._lanes[aggregate]:
+    def _next(self, aggregate: Aggregate) -> None:
+        """The first of its lane is to be sent. The main line has it again where there is none."""
+        straggler, lane = self._stragglers.get(aggregate), self._lanes[aggregate]
+        if lane:
             if straggler is not None:
-                self._stand_at(straggler, self._lanes[aggregate][0])
+                self._stand_at(straggler, lane[0])
             self._ready.append(aggregate)
             return
         del self._lanes[aggregate]
         if straggler is not None:
-            await self._read_on(straggler, confirmed.recorded.version + 1)
-
-    async def _read_on(self, straggler: Straggler, version: int) -> None:
-        """More of an aggregate that catches up; the main line has it again where there is no more."""
-        async with database.connection(self._pool) as conn:
-            entries = await database.next_of_aggregate(
-                conn, self.of, straggler.aggregate, version, self._cursor.read.seq, STRAGGLER_EVENTS
-            )
-        if not entries:
-            del self._stragglers[straggler.aggregate]
-            self._cursor.change(straggler.aggregate)
-            return
-        self._lanes[straggler.aggregate] = deque(entries)
-        self._stand_at(straggler, entries[0])
-        self._ready.append(straggler.aggregate)
+            del self._stragglers[aggregate]
+            self._cursor.change(aggregate)
 
     def _stand_at(self, straggler: Straggler, entry: Entry) -> None:
-        if straggler.version != entry.recorded.version:
+        if straggler.event_id != entry.recorded.event.id:  # confirmed, or skipped
             now, event_id = self._clock(), entry.recorded.event.id
             self._stragglers[straggler.aggregate] = replace(
                 straggler, version=entry.recorded.version, event_id=event_id, attempts=0, due_at=now,

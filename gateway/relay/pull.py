@@ -93,7 +93,8 @@ class Pull:
                 if stretch.caught_up:
                     break
             await database.note_stragglers(conn, of.id, list(handing.noted.values()))
-            if place != of.place or handing.noted:
+            await database.end_stragglers(conn, of.id, handing.ended)
+            if place != of.place or handing.noted or handing.ended:
                 await conn.execute(statement("advance"), of.id, place.seq, place.mark)
             events = tuple(_json(of, entry) for entry in handing.entries)
             return Claim(handing.claim if events else None, events, lasting)
@@ -170,9 +171,11 @@ class _Handing:
         self.left = limit
         self.entries: list[Entry] = []
         self.noted: dict[Aggregate, Straggler] = {}
+        self.ended: list[Aggregate] = []
 
     async def again(self, waiting: dict[Aggregate, Straggler]) -> None:
-        """What was handed out and not acked, and what came behind it meanwhile."""
+        """What was handed out and not acked, and what came behind it meanwhile. An aggregate that has nothing
+        left, as where its last event was skipped, waits no more, and is taken out of `waiting`."""
         due = [each for each in waiting.values() if each.state != "parked" and each.due_at <= self._now]
         for straggler in sorted(due, key=lambda each: each.since):
             if not self.left:
@@ -186,6 +189,9 @@ class _Handing:
             )
             if entries:
                 self._hand(straggler.aggregate, entries, straggler.attempts + 1, straggler.since)
+            else:
+                del waiting[straggler.aggregate]
+                self.ended.append(straggler.aggregate)
 
     def new(self, entries: Sequence[Entry], waiting: dict[Aggregate, Straggler]) -> None:
         """What nobody has had yet. An aggregate that is out already is left to whoever has it."""

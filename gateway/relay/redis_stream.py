@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from gateway.config import redacted
@@ -32,9 +32,10 @@ class RedisStreamTarget:
         self._timeout_s = timeout_s
         self._declared = declared
         self._refused = None if allow_private else unsafe(declared.url)
-        pool: ConnectionPool = ConnectionPool.from_url(
+        pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
             declared.url,
             max_connections=_CONNECTIONS_MAX,
+            timeout=None,  # an attempt's own time bounds its wait for one
             socket_timeout=SEND_TIMEOUT_S,
             socket_connect_timeout=SEND_TIMEOUT_S,
             retry=None,

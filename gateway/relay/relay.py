@@ -28,12 +28,12 @@ from gateway.relay.cursor import Overtaken
 from gateway.relay.database import Subscribed, fetch, subscribed
 from gateway.relay.outbox import Outbox
 from gateway.relay.redis_stream import RedisStreamTarget
-from gateway.relay.subscriptions import Standing, Subscriptions, standing, usable
+from gateway.relay.standing import Standing, standing
+from gateway.relay.subscriptions import Subscriptions, usable
 from gateway.relay.targets import Target
 from gateway.relay.webhook import WebhookTarget
 from gateway.telemetry.metrics import Metrics, Reading
 from gateway.telemetry.redact import reason
-from spec.errors import Fault
 from spec.subscriptions import Pull, RedisStream, Webhook
 from spec.subscriptions import Subscription as Declared
 
@@ -123,13 +123,18 @@ class Relay:
                 if courier.of.id not in held:
                     courier.doubt()
         rows = await fetch(self._pool, "acquire", self.owner, self._terms.lease_s, ACQUIRE_MAX)
-        for row in rows:
-            await self._take(subscribed(row))
+        for each in map(subscribed, rows):
+            try:
+                await self._take(each)
+            except PostgresTrouble:
+                raise
+            except Exception as bug:  # it keeps no other from being delivered
+                await self._tell_unusable(each, f"The relay has a bug here: {type(bug).__name__}.", bug)
 
     async def _take(self, of: Subscribed) -> None:
         read = usable(of, self._environ)
         if not isinstance(read, Declared):
-            await self._tell_unusable(of, read)
+            await self._tell_unusable(of, f"{read.pointer}: {read.error}")
             return  # its lease keeps others from looking at it all the time
         self._unusable.discard(of.id)
         target, pace = self._target(read), self._pace(read)
@@ -143,12 +148,12 @@ class Relay:
         self._couriers[courier] = task
         task.add_done_callback(lambda _: self._couriers.pop(courier, None))
 
-    async def _tell_unusable(self, of: Subscribed, fault: Fault) -> None:
+    async def _tell_unusable(self, of: Subscribed, why: str, bug: Exception | None = None) -> None:
         if of.id not in self._unusable:
             self._unusable.add(of.id)
-            told = {"tenant": str(UUID(of.tenant)), "subscription": of.name, "why": fault.error}
-            logger.error("subscription_unusable", extra=told)
-        await fetch(self._pool, "note_why", of.id, f"{fault.pointer}: {fault.error}")
+            told = {"tenant": str(UUID(of.tenant)), "subscription": of.name, "why": why}
+            logger.error("subscription_unusable", extra=told, exc_info=bug)
+        await fetch(self._pool, "note_why", of.id, why)
 
     def _target(self, read: Declared) -> Target:
         allow_private = self._terms.allow_private

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -17,7 +18,7 @@ RETRY_AFTER_S_MAX: Final = 86_400.0
 FAILING_S_MAX: Final = 5 * 86_400.0
 """An endpoint that has failed for so long without one success is disabled."""
 
-_DIGITS: Final = re.compile(rb"[0-9]{1,9}")
+_DIGITS: Final = re.compile(rb"[0-9]+")
 
 
 def delay_s(
@@ -33,15 +34,17 @@ def delay_s(
 
 
 def retry_after_s(value: bytes | None, now: float) -> float | None:
-    """The seconds that a `Retry-After` asks for (RFC 9110 section 10.2.3): a number, or a date, to be
-    compared with `now` in Unix seconds. None where it is absent or neither."""
+    """The seconds that a `Retry-After` asks for (RFC 9110 section 10.2.3), at most RETRY_AFTER_S_MAX: a
+    number, or a date, to be compared with `now` in Unix seconds. None where it is absent or neither."""
     if value is None:
         return None
     text = value.strip()
     if _DIGITS.fullmatch(text):
-        return float(text)
+        return min(float(text), RETRY_AFTER_S_MAX)
     try:
         at = parsedate_to_datetime(text.decode("ascii"))
-    except (ValueError, TypeError, UnicodeDecodeError):
+        if at.tzinfo is None:  # the form of asctime(), which is UTC
+            at = at.replace(tzinfo=UTC)
+        return min(max(at.timestamp() - now, 0.0), RETRY_AFTER_S_MAX)
+    except (ValueError, TypeError, OverflowError):  # what a stranger sends makes the parser raise each
         return None
-    return max(at.timestamp() - now, 0.0)

@@ -6,9 +6,8 @@ Owns: what a change does to the cursor, and that no secret is ever shown. Must n
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -16,12 +15,13 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from gateway.config import redacted
-from gateway.relay import database
 from gateway.relay.database import Subscribed, connection, fetch, statement, subscribed
+from gateway.relay.documents import kept, start_of, with_secrets_of, without_nulls, without_secrets
 from gateway.relay.outbox import Filter, LostPlace, Outbox
 from gateway.relay.position import START, Place, Position, decode, encode
-from spec.errors import Fault, Faults, Report
+from gateway.relay.standing import Standing, standing
+from spec.errors import Fault, Faults, Report, below
+from spec.model import Spec
 from spec.parse import parse
 from spec.subscriptions import Pull, Reachable, RedisStream, Subscription, Webhook, read_subscription
 
@@ -30,31 +30,7 @@ logger = logging.getLogger("sluice.relay")
 SUBSCRIPTIONS_MAX: Final = 200
 """Of a tenant: each holds a cursor, a lease and connections."""
 
-COUNTED_MAX: Final = 10_000
-"""Lag is counted up to here: whoever is further behind needs no exact figure."""
-
-HIDDEN: Final = "***"
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How a subscription stands. `lag_events` counts what it has not been sent yet; `lag_s` is the age of the
-    oldest event that it waits for, also of those that are tried again. Times are Unix seconds."""
-
-    tenant: str
-    name: str
-    kind: str
-    declared: bool
-    state: str
-    why: str | None
-    lag_events: int
-    lag_s: float
-    retrying: int
-    claimed: int
-    parked: int
-    failing_since: float | None
-    confirmed_at: float | None
-    owner: str | None
+NO_POSITION: Final = 'Send "beginning", "now", or a position that the feed gave.'
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +62,7 @@ class _Wanted:
     name: str
     declared: bool
     subscription: Subscription
-    document: bytes = field(repr=False)
+    document: dict[str, Any] = field(repr=False)
 
 
 class Subscriptions:
@@ -102,17 +78,19 @@ class Subscriptions:
     async def put(
         self, tenant: UUID, name: str, document: dict[str, Any]
     ) -> Put | Declared | TooMany | NoPosition | Faults:
-        """Makes it, or changes it: its cursor stays, unless `start` is another than before. A secret that
-        reads `***` is the one that it has."""
+        """Makes it, or changes it: its cursor and what waits stay, unless `start` is another than before. A
+        secret that reads `***` is the one that it has."""
         before = await self._found(tenant, name)
         if before is not None and before.declared:
             return Declared()
-        document = _with_secrets_of(document, before)
+        document = without_nulls(document)
+        if before is not None:
+            document = with_secrets_of(document, before.document)
         report = Report()
         read = read_subscription(document, "", self._environ, report)
         if read is None:
             return report.faults()
-        wanted = _Wanted(name, False, read, json.dumps(document, ensure_ascii=False).encode())
+        wanted = _Wanted(name, False, read, document)
         try:
             async with connection(self._pool) as conn, conn.transaction():
                 return await self._write(conn, tenant, wanted)
@@ -217,6 +195,29 @@ class Subscriptions:
             for row in rows
         ]
 
+    async def undeclarable(self, tenant: UUID, spec: Spec, pointer: str) -> Faults | None:
+        """What keeps the subscriptions of a spec from being declared as things are, with pointers below the
+        one given; None where nothing does."""
+        report, part = Report(), below(pointer, "subscriptions")
+        there = {each.name: each for each in map(subscribed, await fetch(self._pool, "every", tenant))}
+        put = [each.name for each in there.values() if not each.declared]
+        if len({*put, *spec.subscriptions}) > SUBSCRIPTIONS_MAX:
+            report.add("invalid_value", part, f"A tenant has at most {SUBSCRIPTIONS_MAX} subscriptions.")
+            return report.faults()
+        for name, each in spec.subscriptions.items():
+            if name not in there or start_of(there[name].document) != each.start:
+                why = await self._unplaced(tenant, each.start)
+                if why is not None:
+                    report.add("invalid_value", below(part, name, "start"), why)
+        return report.faults() if len(report) else None
+
+    async def _unplaced(self, tenant: UUID, start: str) -> str | None:
+        """Why nobody can begin there; None if one can."""
+        try:
+            return NO_POSITION if await self._place(tenant, start) is None else None
+        except LostPlace as lost:
+            return str(lost)
+
     async def declare(self, tenant: UUID | None = None) -> None:
         """Brings what deployed specs declare into the table, of all tenants or of one."""
         for row in await fetch(self._pool, "undeclared_specs", tenant):
@@ -225,10 +226,7 @@ class Subscriptions:
                 continue  # the catalog says so; a gateway where its secrets are set does it
             document = msgspec.json.decode(row["document"])
             declared = document.get("spec", document).get("subscriptions", {})
-            wanted = [
-                _Wanted(name, True, each, msgspec.json.encode(declared[name]))
-                for name, each in spec.subscriptions.items()
-            ]
+            wanted = [_Wanted(name, True, each, declared[name]) for name, each in spec.subscriptions.items()]
             await self._declare(UUID(bytes=row["tenant"].bytes), row["revision"], wanted)
 
     async def _declare(self, tenant: UUID, revision: int, wanted: Sequence[_Wanted]) -> None:
@@ -249,38 +247,41 @@ class Subscriptions:
 
     async def _write(self, conn: Any, tenant: UUID, wanted: _Wanted) -> Put | TooMany | NoPosition:
         """Raises LostPlace."""
-        row = await conn.fetchrow(statement("find") + " FOR UPDATE", tenant, wanted.name)
-        before = None if row is None else subscribed(row)
-        read = wanted.subscription
-        filtered = tuple(
-            None if each is None else [*each] for each in (read.filter.types, read.filter.event_types)
-        )
-        kind = _KINDS[type(read.target)]
-        if before is None or _start(before) != read.start:
-            place = await self._place(tenant, read.start)
-            if place is None:
-                return NoPosition('Send "beginning", "now", or a position that the feed gave.')
-        else:
-            place = before.place
+        before = await _locked(conn, tenant, wanted.name)
         if before is None:
-            p = self._outbox.partition(tenant.bytes)
-            made = await conn.fetchval(
-                statement("create"), tenant, wanted.name, kind, wanted.declared, wanted.document, *filtered,
-                p, place.seq, place.mark, SUBSCRIPTIONS_MAX,
-            )  # fmt: skip
-            return TooMany() if made is None else Put(created=True)
+            made = await self._make(conn, tenant, wanted)
+            if made is not None:
+                return made
+            before = await _locked(conn, tenant, wanted.name)  # somebody else has made it just now
+        return TooMany() if before is None else await self._change(conn, tenant, wanted, before)
+
+    async def _make(self, conn: Any, tenant: UUID, wanted: _Wanted) -> Put | NoPosition | None:
+        """None where there is one already, or there are too many."""
+        place = await self._place(tenant, wanted.subscription.start)
+        if place is None:
+            return NoPosition(NO_POSITION)
+        made = await conn.fetchval(
+            statement("create"), tenant, wanted.name, _kind(wanted), wanted.declared, kept(wanted.document),
+            *_filtered(wanted), self._outbox.partition(tenant.bytes), place.seq, place.mark,
+            SUBSCRIPTIONS_MAX,
+        )  # fmt: skip
+        return None if made is None else Put(created=True)
+
+    async def _change(self, conn: Any, tenant: UUID, wanted: _Wanted, before: Subscribed) -> Put | NoPosition:
+        """One that names no `start` keeps the one before."""
+        start = wanted.document.get("start", start_of(before.document))
+        begins = start != start_of(before.document)
+        place = await self._place(tenant, start) if begins else before.place
+        if place is None:
+            return NoPosition(NO_POSITION)
         await conn.execute(
-            statement("change"),
-            before.id,
-            kind,
-            wanted.declared,
-            wanted.document,
-            *filtered,
-            place.seq,
-            place.mark,
-        )
-        if place != before.place or kind != before.kind:
+            statement("change"), before.id, _kind(wanted), wanted.declared,
+            kept({**wanted.document, "start": start}), *_filtered(wanted), place.seq, place.mark,
+        )  # fmt: skip
+        if begins:  # anew: what waited lies before its start, or comes again
             await conn.execute("DELETE FROM straggler WHERE subscription = $1", before.id)
+        elif _kind(wanted) != before.kind:
+            await conn.execute(statement("give_over"), before.id)
         return Put(created=False)
 
     async def _place(self, tenant: UUID, start: str) -> Place | None:
@@ -313,29 +314,19 @@ class Subscriptions:
 _KINDS: Final = {Webhook: "webhook", RedisStream: "redis_stream", Pull: "pull"}
 
 
-async def standing(pool: asyncpg.Pool, tenant: UUID | None = None) -> list[Standing]:
-    """Of one tenant, or of all, by tenant and name. Raises PostgresTrouble."""
-    return [_standing(row) for row in await fetch(pool, "standing", tenant, COUNTED_MAX)]
+def _kind(wanted: _Wanted) -> str:
+    return _KINDS[type(wanted.subscription.target)]
 
 
-def _standing(row: Any) -> Standing:
-    oldest = min((at for at in (row["oldest"], row["waiting_since"]) if at is not None), default=None)
-    return Standing(
-        tenant=row["tenant_name"],
-        name=row["name"],
-        kind=row["kind"],
-        declared=row["declared"],
-        state=row["state"],
-        why=row["why"],
-        lag_events=row["lag_events"],
-        lag_s=0.0 if oldest is None else max((row["now"] - oldest).total_seconds(), 0.0),
-        retrying=row["retrying"],
-        claimed=row["claimed"],
-        parked=row["parked"],
-        failing_since=database.seconds(row["failing_since"]),
-        confirmed_at=database.seconds(row["confirmed_at"]),
-        owner=row["owner"] if row["leased"] else None,
-    )
+def _filtered(wanted: _Wanted) -> Iterator[list[str] | None]:
+    """Both lists of a filter as columns; None is any."""
+    for each in (wanted.subscription.filter.types, wanted.subscription.filter.event_types):
+        yield None if each is None else [*each]
+
+
+async def _locked(conn: Any, tenant: UUID, name: str) -> Subscribed | None:
+    row = await conn.fetchrow(statement("find") + " FOR UPDATE", tenant, name)
+    return None if row is None else subscribed(row)
 
 
 def usable(of: Subscribed, environ: Mapping[str, str]) -> Subscription | Fault:
@@ -364,32 +355,3 @@ def _shown(of: Subscribed, stands: Standing) -> dict[str, Any]:
         "failing_since": of.failing_since,
         "confirmed_at": of.confirmed_at,
     }
-
-
-def without_secrets(target: dict[str, Any]) -> dict[str, Any]:
-    """A target as it may be shown."""
-    shown = dict(target)
-    if "secret" in shown:
-        shown["secret"] = HIDDEN
-    if isinstance(shown.get("url"), str):
-        shown["url"] = redacted(shown["url"])
-    return shown
-
-
-def _with_secrets_of(document: dict[str, Any], before: Subscribed | None) -> dict[str, Any]:
-    """What was shown may be sent back: `***` is what stands there already."""
-    target = document.get("target")
-    if before is None or not isinstance(target, dict):
-        return document
-    kept = msgspec.json.decode(before.document)["target"]
-    merged = dict(target)
-    if target.get("secret") == HIDDEN and "secret" in kept:
-        merged["secret"] = kept["secret"]
-    if "url" in kept and target.get("url") == redacted(kept["url"]):
-        merged["url"] = kept["url"]
-    return {**document, "target": merged}
-
-
-def _start(of: Subscribed) -> str:
-    start: str = msgspec.json.decode(of.document).get("start", "now")
-    return start

@@ -319,15 +319,17 @@ _ROWS: Final = (
         "spec_unreadable",
         "error",
         ("tenant", "revision", "faults"),
-        "This gateway can't use a spec that was deployed: a secret that it names is not set here, or a newer "
-        "release deployed it. The tenant is served by the last revision that could be read.",
+        "This gateway can't use a spec that was deployed, or not all of it: a secret that it names is not "
+        "set here, or a newer release deployed it. Where `faults` are all in sources of webhooks or in "
+        "subscriptions, these sources answer 503 and all else is served. Otherwise the tenant is served by "
+        "the last revision that could be read; with none, its requests are answered 503.",
         "Set the secret that `faults` names, or bring this gateway to the release of the others.",
     ),
     LogEvent(
         "spec_readable",
         "info",
         ("tenant", "revision"),
-        "A tenant's spec can be used again.",
+        "All of a tenant's spec can be used again.",
         "Nothing.",
     ),
     # Webhooks
@@ -362,6 +364,14 @@ _ROWS: Final = (
         "See why Postgres is slow.",
     ),
     LogEvent(
+        "webhook_copy_refused",
+        "error",
+        ("delivery", "why"),
+        "Postgres does not take the raw copy of this delivery for what is in it, so it can't be shown or "
+        "replayed; others are kept. Its event is committed.",
+        "Report it: it should never happen.",
+    ),
+    LogEvent(
         "webhook_call_failed",
         "warning",
         ("what", "host", "why"),
@@ -386,6 +396,14 @@ _ROWS: Final = (
         "See `why`, mend the receiver, then `sluice relay replay`.",
     ),
     LogEvent(
+        "delivery_broken",
+        "error",
+        ("tenant", "subscription"),
+        "A bug: an attempt to deliver ended in an exception. It counts as one that failed.",
+        "Report it with the line.",
+        lines_max=5,
+    ),
+    LogEvent(
         "subscription_disabled",
         "error",
         ("tenant", "subscription", "why"),
@@ -398,8 +416,8 @@ _ROWS: Final = (
         "error",
         ("tenant", "subscription", "why"),
         "This relay can't deliver a subscription as it is written: mostly, a secret that it names is not set "
-        "here.",
-        "Set the secret that `why` names, for every relay.",
+        "here. With an exception it is a bug.",
+        "Set the secret that `why` names, for every relay; report a bug with the line.",
     ),
     LogEvent(
         "subscription_changed",
@@ -425,7 +443,7 @@ _ROWS: Final = (
         "gateway_started",
         "info",
         ("version", "instance", "partitions", "traces"),
-        "Log and catalog are at work; it accepts connections.",
+        "Log and catalog are at work, its address is bound: it accepts connections from now on.",
         "Nothing.",
     ),
     LogEvent(

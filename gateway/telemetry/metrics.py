@@ -249,7 +249,7 @@ _ROWS: Final = (
         "sluice_catalog_unreadable_specs",
         "gauge",
         (),
-        "Tenants whose deployed spec this gateway can't use.",
+        "Tenants whose deployed spec this gateway can't use, or not all of it.",
         "Above 0: see spec_unreadable in the log.",
     ),
     MetricRow(
@@ -270,16 +270,17 @@ _ROWS: Final = (
         "sluice_relay_lag_events",
         "gauge",
         ("kind",),
-        "Events that the active subscription furthest behind has not been sent yet, counted to 10,000. Of "
-        "the whole instance: every relay says the same; take the greatest.",
+        "Events that the active subscription furthest behind has not had confirmed yet, counted to 10,000; "
+        "what is parked is not among them. Of the whole instance: every relay says the same; take the "
+        "greatest.",
         "A level that only grows: a receiver that is too slow.",
     ),
     MetricRow(
         "sluice_relay_lag_seconds",
         "gauge",
         ("kind",),
-        "The age of the oldest event that an active subscription waits for, those that are tried again "
-        "included. Of the whole instance.",
+        "The age of the oldest event that an active subscription has not had confirmed yet, those that are "
+        "tried again included, what is parked not. Of the whole instance.",
         "More than receivers may lag behind.",
     ),
     MetricRow(

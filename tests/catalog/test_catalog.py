@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -278,6 +279,92 @@ async def test_a_spec_that_can_not_be_read_here_leaves_the_last_one_and_is_told(
     await accepted(pool, tenant.id, document({"order": []}), force=True)
     await catalog.refresh()
     assert not catalog.unreadable
+
+
+async def test_a_spec_that_can_not_be_read_at_a_start_is_told_from_none(
+    pool: asyncpg.Pool, tenant: Tenant
+) -> None:
+    other = await tenants.create(pool, "other")
+    await accepted(pool, tenant.id, ORDERS)
+    await pool.execute("UPDATE spec_revision SET document = '{}'")
+    catalog = Catalog(pool)
+    await catalog.start()
+    assert (catalog.deployed(tenant.id), catalog.deployed(other.id)) == (None, None)
+    assert (catalog.unserved(tenant.id), catalog.unserved(other.id)) == (True, False)
+    await accepted(pool, tenant.id, ORDERS, force=True)
+    await catalog.refresh()
+    assert not catalog.unserved(tenant.id)
+
+
+def hooked(*secrets: str) -> bytes:
+    """A spec with a source of webhooks for each of these secrets: `s0`, `s1`, …"""
+    to = {"type": "order", "id": "stripe_webhook", "event": "was_placed"}
+    actor = {"type": "user", "id": "stripe_webhook"}
+    sources = {
+        f"s{n}": {"provider": "github", "secrets": [secret], "to": to, "actor": actor}
+        for n, secret in enumerate(secrets)
+    }
+    return json.dumps({**json.loads(ORDERS), "webhooks": sources}).encode()
+
+
+async def test_secrets_that_can_not_be_read_close_their_sources_and_nothing_else(
+    pool: asyncpg.Pool, tenant: Tenant
+) -> None:
+    environ = {"SLUICE_SECRET_A": "a", "SLUICE_SECRET_B": "b"}
+    document = hooked("env:SLUICE_SECRET_A", "env:SLUICE_SECRET_B", "itself")
+    await specs.deploy(pool, tenant.id, document, environ)
+    started, followed = Catalog(pool, {"SLUICE_SECRET_A": "a"}), Catalog(pool, {"SLUICE_SECRET_B": "b"})
+    for catalog, closed in ((started, {"s1"}), (followed, {"s0"})):
+        await catalog.start()
+        deployed = catalog.deployed(tenant.id)
+        assert deployed is not None
+        assert (deployed.closed, deployed.document) == (closed, document)
+        assert set(deployed.spec.webhooks) == {"s0", "s1", "s2"} - closed
+        assert [fault.code for fault in catalog.unreadable[tenant.id][1]] == ["missing_secret"]
+    await specs.deploy(pool, tenant.id, hooked("env:SLUICE_SECRET_A", "itself"), environ)
+    await started.refresh()
+    deployed = started.deployed(tenant.id)
+    assert deployed is not None
+    assert (deployed.revision, deployed.closed, set(deployed.spec.webhooks)) == (2, set(), {"s0", "s1"})
+    assert not started.unreadable
+
+
+async def test_a_source_of_a_newer_release_is_closed_and_nothing_else(
+    pool: asyncpg.Pool, tenant: Tenant
+) -> None:
+    newer = json.loads(hooked("a", "b"))
+    newer["webhooks"]["s1"]["holograms"] = True
+    await accepted(pool, tenant.id, hooked("a", "b"))
+    for told in (newer, {"spec": newer}):
+        await pool.execute("UPDATE spec_revision SET document = $1", json.dumps(told).encode())
+        catalog = Catalog(pool)
+        await catalog.start()
+        deployed = catalog.deployed(tenant.id)
+        assert deployed is not None
+        assert (deployed.closed, set(deployed.spec.webhooks)) == ({"s1"}, {"s0"})
+    newer["webhooks"]["no/name"] = newer["webhooks"].pop("s1")
+    await pool.execute("UPDATE spec_revision SET document = $1", json.dumps(newer).encode())
+    catalog = Catalog(pool)
+    await catalog.start()
+    assert catalog.unserved(tenant.id)
+
+
+async def test_a_removal_is_closed_where_a_secret_of_what_follows_is_not_set(
+    pool: asyncpg.Pool, tenant: Tenant
+) -> None:
+    await accepted(pool, tenant.id, ORDERS)
+    following = json.loads(hooked("env:SLUICE_SECRET_A"))
+    del following["aggregate_types"]["invoice"]
+    catalog = Catalog(pool)
+    await catalog.start()
+    deploying = asyncio.create_task(
+        specs.deploy(pool, tenant.id, json.dumps(following).encode(), {"SLUICE_SECRET_A": "a"})
+    )
+    async with asyncio.timeout(40):
+        while "invoice" in catalog.deployed(tenant.id).spec.aggregate_types:  # type: ignore[union-attr]
+            await catalog.refresh()
+    async with asyncio.timeout(40), watching(catalog):
+        assert await deploying == Accepted(2, changed=True)
 
 
 async def test_a_catalog_restored_from_a_backup_is_loaded_anew(

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.catalog import source_ids, tenants
 from gateway.catalog.model import CatalogError, CatalogUnavailable, Tenant
-from gateway.catalog.source_ids import Sighted, key_of, known_key, link, rename_scope, source_ids_of
+from gateway.catalog.source_ids import Sighted, key_of, keys_of, known_key, link, rename_scope, source_ids_of
 from gateway.names.source_ids import SourceId, derived_key
 
 TU1 = SourceId("xliff", "a.xlf", "tu1")
@@ -45,6 +45,22 @@ async def test_first_sights_of_many_ids_in_one_new_scope_all_succeed(
     sighted = await asyncio.gather(*(key_of(pool, tenant.id, each) for each in ids))
     assert all(each.first for each in sighted)
     assert len({each.key for each in sighted}) == 40
+
+
+async def test_many_ids_have_the_keys_that_each_would_have_also_when_they_are_seen_at_once(
+    postgres_url: str, tenant: Tenant
+) -> None:
+    ids = [f"tu{n}" for n in range(200)]
+    async with asyncpg.create_pool(postgres_url, min_size=8, max_size=8) as pool:
+        known = [await key_of(pool, tenant.id, SourceId("xliff", "a.xlf", each)) for each in ids[:3]]
+        turns = [ids[n:] + ids[:n] for n in range(0, 200, 10)]
+        found = await asyncio.gather(*(keys_of(pool, tenant.id, "xliff", "a.xlf", turn) for turn in turns))
+        assert [found[0][each] for each in ids[:3]] == [each.key for each in known]
+        assert all(each == found[0] for each in found)
+        assert len(set(found[0].values())) == len(ids)
+        one = await key_of(pool, tenant.id, SourceId("xliff", "a.xlf", "tu199"))
+        assert one == Sighted(found[0]["tu199"], False)
+        assert await keys_of(pool, tenant.id, "xliff", "a.xlf", []) == {}
 
 
 async def test_a_key_on_request_is_random(conn: asyncpg.Connection, tenant: Tenant) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import asyncpg
 import pytest
@@ -179,6 +180,49 @@ async def test_the_closing_spec_is_the_old_one_without_what_the_new_one_drops() 
         (),
         old.agent_types,
     )
+
+
+def with_secret(secret: str) -> dict[str, Any]:
+    source = {
+        "provider": "stripe",
+        "secrets": [secret],
+        "actor": {"type": "webhook", "id": "some_webhook"},
+        "to": {"type": "order", "id": "some_webhook", "event": "was_placed"},
+    }
+    return {
+        "aggregate_types": {"order": {"events": {"was_placed": {"schema": {"type": "object"}}}}},
+        "agent_types": ["webhook"],
+        "singletons": ["some_webhook"],
+        "webhooks": {"stripe": source},
+    }
+
+
+async def test_a_secret_that_is_not_shown_stays_as_it_is_deployed(
+    conn: asyncpg.Connection, tenant: Tenant
+) -> None:
+    await accepted(conn, tenant.id, json.dumps(with_secret("whsec_one")).encode())
+    for sent in (with_secret("***"), {"spec": with_secret("***")}):
+        outcome = await specs.deploy(conn, tenant.id, json.dumps(sent).encode(), {})
+        assert outcome == Accepted(1, changed=False)
+
+
+async def test_faults_beside_a_secret_that_is_not_shown_are_told_where_they_are(
+    conn: asyncpg.Connection, tenant: Tenant
+) -> None:
+    await accepted(conn, tenant.id, json.dumps(with_secret("whsec_one")).encode())
+    spec, text = with_secret("***"), json.dumps(with_secret("***"))
+    for sent, code, place in (
+        (json.dumps({"spec": {**spec, "nope": 1}}), "unknown_key", "/spec/nope"),
+        (json.dumps({"spec": spec, "webhook": {}}), "unknown_key", "/webhook"),
+        (json.dumps({**spec, "nope": 1}), "unknown_key", "/nope"),
+        (f'{{"spec": {text}, "spec": {text}}}', "duplicate_key", "/spec"),
+        (f'{{"subscriptions": 1e400, {text[1:]}', "invalid_json", "/subscriptions"),
+        (f'{{"subscriptions": {"1" * 5000}, {text[1:]}', "invalid_json", ""),
+        (f'{{"spec": [{text}]}}', "wrong_type", "/spec"),
+    ):
+        faults = await specs.deploy(conn, tenant.id, sent.encode(), {})
+        assert isinstance(faults, Faults), sent
+        assert (code, place) in [(fault.code, fault.pointer) for fault in faults]
 
 
 async def test_a_wrapped_document_is_unwrapped_token_by_token() -> None:

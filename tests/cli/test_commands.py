@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from importlib.metadata import version
@@ -83,6 +84,17 @@ def test_serve_reports_all_faults_of_the_settings_at_once(unset: Sluice) -> None
     ]
 
 
+def test_serve_says_first_where_it_can_not_listen(unset: Sluice) -> None:
+    urls = {"SLUICE_REDIS_URL": "redis://127.0.0.1:9", "SLUICE_POSTGRES_URL": NOWHERE}
+    handed = unset("serve", **urls, SLUICE_LISTEN_FD="77")
+    assert (handed.code, handed.out) == (1, "")
+    assert handed.err == "sluice serve: SLUICE_LISTEN_FD 77 is no open socket: Bad file descriptor\n"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        own = unset("serve", **urls, SLUICE_PORT=str(port))
+    assert own.err == f"sluice serve: can't listen on 127.0.0.1:{port}: Address already in use\n"
+
+
 def test_migrate_prepares_once_and_then_has_nothing_to_do(unset: Sluice, empty_postgres_url: str) -> None:
     first = unset("migrate", SLUICE_POSTGRES_URL=empty_postgres_url, SLUICE_PARTITIONS="3")
     assert first.code == 0
@@ -114,6 +126,13 @@ def test_a_postgres_that_is_not_there_is_a_sentence_without_the_password(
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("Postgres at postgresql://sluice:***@127.0.0.1:9/events can't be used: ")
     assert "s3cret" not in ran.err
+
+
+@pytest.mark.parametrize("command", ["migrate", "keys list"])
+def test_a_port_that_can_not_be_is_a_sentence(unset: Sluice, command: str) -> None:
+    ran = unset(*command.split(), SLUICE_POSTGRES_URL=NOWHERE.replace(":9/", ":99999/"))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "SLUICE_POSTGRES_URL has a port that is no number from 1 to 65535.\n"
 
 
 def test_what_postgres_refuses_is_a_sentence(unset: Sluice, postgres_url: str) -> None:

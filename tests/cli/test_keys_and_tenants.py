@@ -19,6 +19,12 @@ def test_a_tenant_is_created_and_listed(sluice: Sluice) -> None:
     assert "beta" in table
 
 
+def test_the_help_says_what_a_tenant_may_be_called(sluice: Sluice) -> None:
+    told = sluice("tenants", "create", "--help").out
+    assert "NAME" in told
+    assert "a-z, then up to 62 of a-z, 0-9, _ and -; it never changes." in told
+
+
 def test_a_tenant_that_can_not_be_is_refused_with_1(sluice: Sluice) -> None:
     assert sluice("tenants", "create", "acme").code == 0
     taken = sluice("tenants", "create", "acme")

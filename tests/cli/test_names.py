@@ -96,6 +96,15 @@ def test_an_export_is_imported_by_another_tenant(names: Sluice, tmp_path: Path) 
     assert names("names", "import", str(path)).out == "0 names are new, 4 were so already\n"
 
 
+def test_a_line_that_is_no_json_is_spoken_of_as_a_line(names: Sluice) -> None:
+    ran = names("names", "import", "-", stdin=b"\xef\xbb\xbf{}\n\xff\n")
+    assert ran.err.splitlines() == [
+        "line 1: The line starts with a byte order mark; send plain UTF-8 without it.",
+        "line 2: The line is not UTF-8: byte 0xff at offset 0.",
+        "nothing was changed",
+    ]
+
+
 def test_an_import_that_can_not_be_whole_changes_nothing_and_says_all_that_is_wrong(names: Sluice) -> None:
     before = names("names", "export").out
     bad = [{**LINES[0], "alias": "VNO-3"}, {**LINES[1], "key": "?"}, {**LINES[2], "alias": "VNO-11"}]

@@ -64,6 +64,9 @@ def test_what_is_no_json_is_a_fault_and_no_file_is_wrong_usage(unset: Sluice, tm
 def test_a_spec_is_deployed_and_shown(main: Sluice, orders: str) -> None:
     none = main("spec", "show")
     assert (none.code, none.err) == (1, "tenant main has no spec yet: `sluice spec deploy FILE`\n")
+    as_json = main("spec", "show", "--json")
+    assert (as_json.code, as_json.err) == (1, "")
+    assert json.loads(as_json.out) == {"ok": False, "code": "not_found", "error": none.err.rstrip()}
     assert main("spec", "deploy", orders, "--json").json == {"ok": True, "revision": 1, "changed": True}
     again = main("spec", "deploy", orders)
     assert (again.code, again.out) == (0, "revision 1 is deployed\n")
@@ -192,3 +195,32 @@ def test_a_gateway_that_is_not_there_or_a_missing_key_is_a_sentence(unset: Sluic
     assert (keyless.code, keyless.err) == (2, "a key is needed for --url: set SLUICE_KEY, or give --key\n")
     both = unset("spec", "show", "--url", "http://x", "--postgres", "postgresql://x")
     assert (both.code, both.err) == (2, "--url and --postgres say two places: give one of them\n")
+
+
+def test_a_key_may_end_in_a_line_break(unset: Sluice, gateway: tuple[str, type[Answering]]) -> None:
+    url, handler = gateway
+    handler.answer = (200, b'{"ok": true, "revision": 7, "spec": {}}')
+    assert unset("spec", "show", "--url", url, SLUICE_KEY="sl_secret\n").code == 0
+    assert [key for _, _, key, _ in handler.asked] == ["Bearer sl_secret"]
+    blank = unset("spec", "show", "--url", url, SLUICE_KEY=" \n")
+    assert (blank.code, blank.err) == (2, "a key is needed for --url: set SLUICE_KEY, or give --key\n")
+
+
+@pytest.mark.parametrize("key", ["sl_secr\net", "sl_secr et", "sl_secrét"])
+def test_what_can_be_no_key_is_refused_without_being_shown(unset: Sluice, key: str) -> None:
+    ran = unset("spec", "show", "--url", "http://127.0.0.1:9", "--key", key)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("the API key is empty, or has characters other than visible ASCII")
+    assert "secr" not in ran.err
+
+
+def test_the_password_of_a_url_is_not_shown(unset: Sluice, gateway: tuple[str, type[Answering]]) -> None:
+    url, handler = gateway
+    handler.answer = (200, b"<html>")
+    no_gateway = unset("spec", "show", "--url", url.replace("//", "//ada:hunter2@") + "/", "--key", "k")
+    absent = unset("spec", "show", "--url", "http://ada:hunter2@127.0.0.1:9/", "--key", "k")
+    no_url = unset("spec", "show", "--url", "http://ada:hunter2/@127.0.0.1:9", "--key", "k")
+    assert no_gateway.err.startswith("what answers at http://ada:***@127.0.0.1:")
+    assert absent.err.startswith("the gateway at http://ada:***@127.0.0.1:9/ can't be asked: ")
+    assert no_url.err == "the gateway at http://*** can't be asked: that is no URL\n"
+    assert "hunter2" not in no_gateway.err + absent.err + no_url.err

@@ -57,6 +57,10 @@ def test_a_document_that_can_not_be_used_is_refused_with_every_fault(
     words = ("subscriptions", "put", "private", "-")
     assert sluice(*words, stdin=private).code == 1
     assert sluice(*words, stdin=private, SLUICE_ALLOW_PRIVATE_TARGETS="on").code == 0
+    file.write_text('{"target": {"type": "pull"}, "target": {"type": "pull"}}')
+    told = sluice("subscriptions", "put", "wrong", str(file))
+    assert told.code == 2
+    assert '"target"' in told.err
     file.write_text("[]")
     assert sluice("subscriptions", "put", "wrong", str(file)).code == 2
     assert sluice("subscriptions", "put", "Wrong", str(billing)).code == 2
@@ -75,7 +79,19 @@ def test_status_pause_resume_and_replay(sluice: Sluice, billing: Path) -> None:
     assert sluice("relay", "skip", "billing", str(uuid.uuid4())).code == 1
     assert sluice("relay", "skip", "billing", "x").code == 2
     assert sluice("relay", "pause", "nobody").code == 1
-    assert sluice("relay", "status", "--tenant", "other", "--json").json == []
+    assert sluice("relay", "status", "--tenant", "main", "--json").json == [stands]
+    nobody = sluice("relay", "status", "--tenant", "other", "--json")
+    assert (nobody.code, nobody.out) == (1, "")
+    assert "there is no tenant 'other'" in nobody.err
+
+
+def test_a_spec_whose_subscriptions_begin_nowhere_is_refused(sluice: Sluice) -> None:
+    assert sluice("tenants", "create", "main").code == 0
+    declared = {"all": {"start": "AQAAAAAAAAAAAQAAAAA", "target": {"type": "pull"}}}
+    spec = {"aggregate_types": {}, "agent_types": [], "subscriptions": declared}
+    told = sluice("spec", "deploy", "-", stdin=json.dumps(spec).encode())
+    assert told.code == 1
+    assert "/subscriptions/all/start  invalid_value" in told.err
 
 
 def test_a_relay_alone_wants_its_settings(unset: Sluice) -> None:

@@ -73,6 +73,17 @@ def test_a_refusal_repeats_only_the_start_of_a_long_name() -> None:
         assert len(refusal.error) < 200
 
 
+def test_what_can_not_be_decoded_is_not_told_as_if_it_had_been_sent() -> None:
+    for place, words in (
+        (address_of(SPEC, "", UUID, "was_placed"), "can't be decoded"),
+        (address_of(SPEC, "order", UUID, ""), "can't be decoded"),
+        (address_of(SPEC, "order", None, "was_placed"), "control characters, or is `.` or `..`"),
+    ):
+        assert isinstance(place, Refusal)
+        assert words in place.error
+        assert "''" not in place.error
+
+
 def test_a_new_aggregate_has_the_key_that_its_type_mints() -> None:
     def mint_key(aggregate_type: AggregateType) -> str:
         assert aggregate_type is SPEC.aggregate_types["order"]

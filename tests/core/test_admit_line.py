@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import uuid
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admit.append import Fault, compose
+from gateway.admit.append import Fault, address, compose, misnamed
 from gateway.admit.envelope import Shared
 from gateway.admit.line import judge_line
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
+from gateway.errors import Refusal
 from gateway.events import Append, event_identity, identity
 from spec.model import Spec
 from tests.core.appends import (
@@ -160,7 +162,8 @@ def test_a_key_of_a_line_and_one_of_a_header_are_one_key() -> None:
         (line("data"), ("missing_field", "data", 422)),
         (line("metadata"), ("missing_field", "metadata", 422)),
         (line(x=1), ("unknown_field", "x", 422)),
-        (line(**{"y" * 65: 1}), ("unknown_field", "y" * 64, 422)),
+        (line(**{"y" * 65: 1}), ("unknown_field", "y" * 64 + "…", 422)),
+        (line(events=[{}]), ("unknown_field", "events", 422)),
         (line(aggregate_type=1), ("invalid_field", "aggregate_type", 422)),
         (line(key=None), ("invalid_field", "key", 422)),
         (line(type=["was_placed"]), ("invalid_field", "type", 422)),
@@ -188,10 +191,10 @@ def test_a_line_is_refused_with_the_place_at_fault(text: bytes, answer: tuple[st
 FAULTS: list[tuple[str, dict[str, Any]]] = [
     ("schema_violation", {"data": {"email": 1}}),
     ("unknown_actor_type", {"metadata": {"actor": {"type": "stranger", "id": "x"}}}),
+    ("unknown_field", {"x": 1}),
     ("missing_field", {"metadata": {}}),
     ("too_large", {"data": "x" * EVENT_BYTES_MAX}),
     ("invalid_field", {"idempotency_key": ""}),
-    ("unknown_field", {"x": 1}),
     ("invalid_identifier", {"key": "not an id"}),
     ("unknown_event_type", {"type": "was_eaten"}),
     ("unknown_aggregate_type", {"aggregate_type": "nothing"}),
@@ -206,8 +209,39 @@ def test_of_all_faults_of_a_line_the_first_of_the_table_answers() -> None:
         assert refused(judged(line(**sent)))[0] == code
 
 
-def test_a_line_without_names_is_refused_for_its_shape() -> None:
-    assert refused(judged(line(type="_x", key=1)))[:2] == ("invalid_field", "key")
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (line("key", type="_x"), ("reserved_event_type", "event_type", 422)),
+        (line("aggregate_type", type="_x", key=1), ("reserved_event_type", "event_type", 422)),
+        (line("key", aggregate_type="nothing"), ("unknown_aggregate_type", "type", 404)),
+        (line(type=5, aggregate_type="nothing"), ("unknown_aggregate_type", "type", 404)),
+        (line("key", type="was_eaten"), ("unknown_event_type", "event_type", 404)),
+        (line("aggregate_type", type="was_eaten"), ("missing_field", "aggregate_type", 422)),
+        (line("aggregate_type", "type", key="not an id"), ("invalid_identifier", "key", 422)),
+        (line("data", idempotency_key="a b"), ("invalid_field", "idempotency_key", 422)),
+        (line("metadata", idempotency_key=1), ("invalid_field", "idempotency_key", 422)),
+        (line("metadata", data="x" * EVENT_BYTES_MAX), ("too_large", "data", 413)),
+        (line("metadata", data={}, x="x" * EVENT_BYTES_MAX), ("missing_field", "metadata", 422)),
+        (line(metadata={}, x=1), ("missing_field", "metadata.actor", 422)),
+        (line(metadata={"actor": ACTOR, "note": 1}, key=5), ("unknown_field", "metadata.note", 422)),
+    ],
+)
+def test_a_line_of_the_wrong_shape_is_refused_for_what_the_table_names_first(
+    text: bytes, answer: tuple[str, str | None, int]
+) -> None:
+    assert refused(judged(text)) == answer
+
+
+@pytest.mark.parametrize("spec", [SPEC, None])
+@pytest.mark.parametrize(
+    "names", list(itertools.product(["order", "nothing"], [UUID, "x"], ["was_placed", "_x", "x"]))
+)
+def test_names_in_a_line_are_refused_as_those_of_a_path(
+    spec: Spec | None, names: tuple[str, str, str]
+) -> None:
+    place = address(spec, *names)
+    assert misnamed(spec, *names) == (place if isinstance(place, Refusal) else None)
 
 
 @pytest.mark.parametrize("text", [line(), line("data", aggregate_type="nothing"), line(key=1)])
@@ -233,11 +267,12 @@ def test_a_line_that_a_later_spec_refuses_is_recognized() -> None:
     [
         line(type="was_eaten"),
         line(type="was_eaten", idempotency_key=""),
+        line(type="was_eaten", idempotency_key=1),
         line(type="was_eaten", idempotency_key="k", x=1),
         line("data", type="was_eaten", idempotency_key="k"),
         line(idempotency_key="k", x=1),
     ],
-    ids=["no identity", "a bad key", "an unknown field", "a missing field", "a known place"],
+    ids=["no identity", "a bad key", "no key", "an unknown field", "a missing field", "a known place"],
 )
 def test_what_no_spec_ever_accepted_has_no_original(text: bytes) -> None:
     fault = judged(text)

@@ -92,6 +92,45 @@ def test_another_path_body_or_version_is_another_request(other: Append | Fault) 
     assert admitted(other).request_digest != first.request_digest
 
 
+@pytest.mark.parametrize(
+    ("length", "headers"),
+    [
+        (5, [b'if-match: "5"', b'if-match: "5.r9"', b"if-match: *"]),
+        (0, [b'if-match: "0"', b"if-none-match: *"]),
+    ],
+)
+def test_a_header_that_repeats_the_version_of_the_body_makes_no_other_request(
+    length: int, headers: list[bytes]
+) -> None:
+    body = single(previous_length=length)
+    first = admitted(compose(SPEC, place(key=UUID), asked(KEY), body, minting()))
+    assert first.request_digest == request_digest(f"/order/{UUID}/was_placed", body, ANY_LENGTH)
+    for header in headers:
+        name, _, value = header.partition(b": ")
+        again = asked(KEY, (name, value))
+        assert admitted(compose(SPEC, place(key=UUID), again, body, minting())).retry == first.retry
+        assert retry_of(None, TENANT, "order", UUID, "was_placed", again, body) == first.retry
+
+
+@pytest.mark.parametrize("header", [(b"if-match", b'"0"'), (b"if-none-match", b"*")])
+def test_a_header_that_says_what_minting_says_makes_no_other_request(header: tuple[bytes, bytes]) -> None:
+    body = batch(event(event_id=V7))
+    first, again = admitted(anew(body)), asked(header)
+    assert admitted(anew(body, again)).retry == first.retry
+    assert retry_of(None, TENANT, "order", None, None, again, body) == first.retry
+
+
+def test_a_header_that_contradicts_the_body_is_no_repeat_of_what_the_body_said_alone() -> None:
+    """Where the type is refused today, that comes first."""
+    body = batch(event("was_eaten", event_id=V7), previous_length=5)
+    plain, contradicted = several(body), several(body, asked((b"if-match", b'"6"')))
+    assert isinstance(plain, Fault)
+    assert isinstance(contradicted, Fault)
+    assert plain.retry is not None
+    assert contradicted.retry is not None
+    assert contradicted.retry.request_digest != plain.retry.request_digest
+
+
 def test_a_request_that_names_an_identity_is_digested_whole() -> None:
     one = admitted(compose(SPEC, place(key=UUID), asked(KEY), single(), minting()))
     assert one.request_digest == request_digest(f"/order/{UUID}/was_placed", single(), ANY_LENGTH)

@@ -20,6 +20,7 @@ from gateway.client import (
     Unavailable,
     calls,
 )
+from gateway.client.connection import Following
 from gateway.client.positions import Keeper
 from gateway.client.retry import Answer, Call, Lost, Request, attempts
 from gateway.client.stream import Messages
@@ -76,6 +77,27 @@ def test_an_append_is_repeated_with_the_same_key_and_bytes_until_it_is_answered(
 def test_the_callers_key_is_used_where_there_is_one() -> None:
     _, (sent,), _ = carry_out(append(idempotency_key="mine"), DONE)
     assert sent.headers["idempotency-key"] == "mine"
+
+
+@pytest.mark.parametrize("value", ["a\r\nb", "\u00e9", "a ", "\x00", "\ud800"])
+def test_what_no_header_can_hold_is_refused_before_anything_is_sent(value: str) -> None:
+    for header, option in (("Idempotency-Key", "idempotency_key"), ("X-Correlation-Id", "correlation_id")):
+        with pytest.raises(Refused, match="can't be sent") as told:
+            append(**{option: value})
+        assert (told.value.status, told.value.code, told.value.path) == (422, "invalid_field", header)
+    with pytest.raises(Refused, match="Last-Event-ID can't be sent"):
+        Following({"after": "x"}, _Saved(value), Patience()).headers()
+
+
+class _Saved:
+    def __init__(self, position: str) -> None:
+        self._position = position
+
+    def load(self) -> str:
+        return self._position
+
+    def save(self, position: str) -> None:
+        self._position = position
 
 
 @pytest.mark.parametrize("code", [code for code, rule in REFUSALS.items() if not rule.retryable])

@@ -217,6 +217,10 @@ def test_no_secret_is_in_a_fault() -> None:
     [
         ("redis://localhost", "redis://localhost"),
         ("redis+cluster://u:p@h1:1,h2:2/0", "redis+cluster://u:***@h1:1,h2:2/0"),
+        ("redis://:pw@127.0.0.1:18756", "redis://:***@127.0.0.1:18756"),
+        ("redis://u:p@s@h", "redis://u:***@h"),
+        ("redis://:p@h?x=1@2", "redis://***"),
+        ("redis://:p/w@h", "redis://***"),
         ("postgresql://u@h/db", "postgresql://u@h/db"),
         ("postgresql://u:p@h1:1,h2:2/db", "postgresql://u:***@h1:1,h2:2/db"),
         ("postgresql://u:p@ss@h/db", "postgresql://u:***@h/db"),
@@ -245,13 +249,65 @@ def test_postgres_urls_are_taken_as_the_driver_takes_them(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql:/x", "http://h/db", "postgresql://h:x/db", "postgresql://h /db", "h/db"]
+    "url",
+    [
+        "postgresql:/x",
+        "http://h/db",
+        "postgresql://h:x/db",
+        "postgresql://h /db",
+        "postgresql://[1]/db",
+        "h/db",
+    ],
 )
 def test_what_is_no_postgres_url_is_a_fault(url: str) -> None:
     (fault,) = faults({**REQUIRED, "SLUICE_POSTGRES_URL": url})
     assert (
         fault == "SLUICE_POSTGRES_URL must be postgresql://… or postgres://…, its password percent-encoded."
     )
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://h:99999/db", "postgresql://h1:1,h2:0/db", "postgresql:///db?host=h&port=1,70000"]
+)
+def test_a_port_that_no_postgres_can_have_is_a_fault(url: str) -> None:
+    (fault,) = faults({**REQUIRED, "SLUICE_POSTGRES_URL": url})
+    assert fault == "SLUICE_POSTGRES_URL has a port that is no number from 1 to 65535."
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://",
+        "redis://h/",
+        "redis://u:p@[::1]:6379/15?db=0",
+        "redis+cluster://:p@h1:1,[::1]:2/0",
+        "rediss://h?ssl_cert_reqs=none&ssl_ca_certs=/etc/ca.pem",
+        "unix:///run/redis.sock?db=1&password=p",
+    ],
+)
+def test_redis_urls_are_taken_as_the_driver_takes_them(url: str) -> None:
+    assert config(SLUICE_REDIS_URL=url).redis_url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("redis://h:99999", "has a port that is no number from 1 to 65535."),
+        ("redis+cluster://h1:1,[::1]:65536", "has a port that is no number from 1 to 65535."),
+        ("redis://h/orders", "names a database that is no number."),
+        ("redis+cluster://h/0/1", "names a database that is no number."),
+        (
+            "redis://h/0?foo=x",
+            "has an option that is none of db, username, password, or not with that value.",
+        ),
+        ("redis://h?ssl_cert_reqs=none", "has an option that is none of db, username, password, "),
+        ("rediss://h?ssl_cert_reqs=maybe", "has an option that is none of db, username, password, ssl_ca_"),
+        ("unix:///run/redis.sock?db=one", "has an option that is none of db, username, password, "),
+    ],
+)
+def test_what_the_driver_of_redis_would_stumble_over_is_a_fault(url: str, sentence: str) -> None:
+    (fault,) = faults({**REQUIRED, "SLUICE_REDIS_URL": url})
+    assert fault.startswith(f"SLUICE_REDIS_URL {sentence}")
 
 
 def test_a_single_setting_needs_no_other() -> None:

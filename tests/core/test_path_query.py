@@ -142,6 +142,16 @@ def test_a_known_parameter_that_cannot_be_read_or_comes_twice_is_refused(raw: by
     assert refused(query.parse(raw, KNOWN)) == path
 
 
+@pytest.mark.parametrize("raw", [b"at=%00", b"at=..", b"at=%ff"])
+def test_what_can_not_be_read_is_told_what_may_stand_there(raw: bytes) -> None:
+    answer = query.parse(raw, KNOWN)
+    assert isinstance(answer, Refusal)
+    assert answer.error == (
+        "The query parameter `at` must be percent-encoded UTF-8 without control characters, "
+        "and neither `.` nor `..`."
+    )
+
+
 def test_an_integer_is_plain_ascii_digits_within_its_range() -> None:
     for text, value in (("1", 1), ("1000", 1000), ("007", 7)):
         assert query.integer({"limit": text}, "limit", least=1, most=1000) == value
@@ -202,6 +212,10 @@ def test_a_choice_is_one_of_the_given_words() -> None:
         ("2024-01-15T04:31:40-05:30", 1_705_312_900_000),
         ("2024-01-15T10:01:40-00:00", 1_705_312_900_000),
         ("1969-12-31T23:59:59.5Z", -500),
+        ("-0", 0),
+        ("-0.5", -500),
+        ("-1.25", -1_250),
+        ("-62135596800", -62_135_596_800_000),
         ("2016-12-31T23:59:60Z", 1_483_228_800_000),
         ("2017-01-01T00:59:60+01:00", 1_483_228_800_000),
         ("0001-01-01T00:00:00+23:59", -62_135_683_140_000),
@@ -215,7 +229,22 @@ def test_an_instant_is_unix_seconds_or_rfc_3339(text: str, milliseconds: int) ->
 @pytest.mark.parametrize(
     "text",
     [
-        *["", "-1", "+1", "1705312900.", ".5", "1e9", "1705312900123", "253402300800", "１", "1 ", "now"],
+        *[
+            "",
+            "-",
+            "--1",
+            "- 1",
+            "-62135596801",
+            "+1",
+            "1705312900.",
+            ".5",
+            "1e9",
+            "1705312900123",
+            "253402300800",
+            "１",
+            "1 ",
+            "now",
+        ],
         *[
             "2024-01-15",
             "2024-01-15T10:01:40",

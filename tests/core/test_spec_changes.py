@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spec.changes import Removal, removals
+from spec.changes import Removal, removals, takings
 from spec.model import Spec
 from spec.parse import parse
 
@@ -61,3 +61,19 @@ def test_a_key_of_public_ids_is_taken_away_by_another_one_not_by_none() -> None:
     assert removals(numbered("VNO"), numbered("VNO")) == ()
     assert removals(numbered("VNO"), numbered(None)) == ()
     assert removals(numbered(None), numbered("VNO")) == ()
+
+
+def hashed(prefix: str | None) -> Spec:
+    hash_ids = {} if prefix is None else {"prefix": prefix, "types": []}
+    spec = parse({"aggregate_types": {}, "agent_types": [], "hash_ids": hash_ids})
+    assert isinstance(spec, Spec)
+    return spec
+
+
+def test_a_new_key_or_prefix_may_be_the_other_kinds_in_its_spelling() -> None:
+    key = Removal("key_of_hash_ids", ("vno",), "/public_ids/key")
+    prefix = Removal("prefix_of_public_ids", ("BD",), "/hash_ids/prefix")
+    assert takings(numbered(None), numbered("VNO")) == takings(numbered("ABC"), numbered("VNO")) == (key,)
+    assert takings(hashed(None), hashed("bd")) == takings(hashed("ab"), hashed("bd")) == (prefix,)
+    assert takings(numbered("VNO"), numbered("VNO")) == takings(numbered("VNO"), numbered(None)) == ()
+    assert takings(hashed("bd"), hashed("bd")) == takings(hashed("bd"), hashed(None)) == ()

@@ -177,6 +177,17 @@ def test_a_text_that_is_no_json_is_a_fault(text: bytes | str) -> None:
     assert [(fault.code, fault.pointer) for fault in found] == [("invalid_json", "")]
 
 
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_an_integer_has_at_most_4300_digits(sign: str) -> None:
+    text = '{"aggregate_types": {}, "agent_types": [], "x": %s}'
+    found = parse(text % (sign + "1" * 4_301))
+    assert isinstance(found, Faults)
+    assert "has 4301 digits, and 4300 are the most" in found[0].error
+    found = parse(text % (sign + "1" * 4_300))
+    assert isinstance(found, Faults)
+    assert [fault.code for fault in found] == ["unknown_key"]
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_a_byte_order_mark_is_named(encoding: str) -> None:
     found = parse('{"aggregate_types": {}}'.encode(encoding))
@@ -308,6 +319,32 @@ def test_an_unknown_key_like_no_other_comes_with_all_known_ones() -> None:
     found = parse({"aggregate_types": {"order": {"events": {}, "qqq": 1}}, "agent_types": []})
     assert isinstance(found, Faults)
     assert found[0].error == '"qqq" means nothing here. Known here: events, mint.'
+
+
+def test_a_type_that_is_not_declared_where_none_is_says_so() -> None:
+    source = {"provider": "clerk", "secrets": ["whsec_eA=="], "to": {"type": "order", "event": "e"}}
+    found = parse({"aggregate_types": {}, "agent_types": [], "webhooks": {"clerk": source}})
+    assert isinstance(found, Faults)
+    assert '`aggregate_types` has no "order". There is none yet.' in [fault.error for fault in found]
+
+
+@pytest.mark.parametrize(
+    ("schema", "place", "told"),
+    [
+        ({"pattern": "("}, "pattern", "close every bracket"),
+        ({"type": ["string", "string"]}, "type", "none of them twice"),
+        ({"$schema": 1}, "$schema", "not of type"),
+        ({"$schema": "http://json-schema.org/draft-07/schema#"}, "$schema", "rewrite this one"),
+    ],
+)
+def test_a_fault_of_a_schema_is_told_once_and_says_what_is_wrong(
+    schema: dict[str, object], place: str, told: str
+) -> None:
+    events = {"was_placed": {"schema": schema}}
+    found = parse({"aggregate_types": {"order": {"events": events}}, "agent_types": []})
+    assert isinstance(found, Faults)
+    assert [fault.pointer.rpartition("/")[2] for fault in found] == [place]
+    assert told in found[0].error
 
 
 def test_a_message_repeats_only_the_start_of_a_long_name() -> None:

@@ -177,6 +177,23 @@ def test_numbers_of_any_size_are_numbers(number: object) -> None:
     assert event({"enum": [1]}).violation(number) is not None
 
 
+def test_an_integer_of_more_digits_than_python_converts_is_refused_like_any_other() -> None:
+    long = Decimal("9" * 4_301)
+    required = {"properties": {"n": {"maximum": 10}}, "required": ["a", "b"]}
+    for schema, data, where, message in (
+        ({"properties": {"n": {"type": "integer", "maximum": 10}}}, {"n": long}, "n", "`maximum`"),
+        ({"properties": {"n": {"type": "string"}}}, {"n": long}, "n", "`type`"),
+        ({"uniqueItems": True}, [long, long], "", "`uniqueItems`"),
+        (required, {"n": long, "a": 1}, "b", "required"),
+        ({"minProperties": 1} | required, {"n": long}, "a", "required"),
+        ({"anyOf": [{"type": "null"}, {"properties": {"n": {"const": 1}}}]}, {"n": long}, "n", "`const`"),
+    ):
+        found = event(schema).violation(data)
+        assert found is not None
+        assert (found.path, message in found.message) == (where, True), found
+    assert event({"properties": {"n": {"minimum": 10}}}).violation({"n": long}) is None
+
+
 def test_decimals_are_checked_exactly() -> None:
     cents = event({"multipleOf": 0.01})
     assert cents.violation(Decimal("1234567890123456789.07")) is None

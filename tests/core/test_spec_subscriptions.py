@@ -78,6 +78,13 @@ def test_private_targets_are_a_fault_unless_the_setting_allows_them(url: str) ->
     assert codes(target, Reachable({ALLOW_PRIVATE: "on"}, False)) == ["unsafe_target"]
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1:99999", "a..b.example", "a" * 64 + ".example", "[::::]"])
+def test_what_is_no_host_or_no_port_is_a_fault_whatever_the_setting_allows(host: str) -> None:
+    assert codes({**WEBHOOK, "url": f"http://{host}/"}, {ALLOW_PRIVATE: "on"}) == ["invalid_value"]
+    redis = {"type": "redis_stream", "url": f"redis://{host}/0", "stream": "x"}
+    assert codes(redis, {ALLOW_PRIVATE: "on"}) == ["invalid_value"]
+
+
 def test_an_environment_in_which_all_is_reachable_is_otherwise_as_it_is() -> None:
     environ = Reachable({"A": "1"})
     assert (dict(environ), len(environ), environ["A"], environ.get("B")) == ({"A": "1"}, 1, "1", None)
@@ -102,6 +109,7 @@ def test_a_public_target_may_be_written_as_a_name_or_an_address() -> None:
         assert unsafe(f"rediss://{host}:6380/0") is None
     assert unsafe("https://./") is not None
     assert unsafe("https://1.2.3.4.5/") is not None
+    assert unsafe("https://example.com:99999/") is not None
     assert is_public(ipaddress.ip_address("1.1.1.1"))
 
 

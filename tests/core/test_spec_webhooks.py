@@ -78,6 +78,10 @@ def test_a_secret_is_valid_from_a_moment_until_before_another() -> None:
     (secret,) = parsed({}, secrets=[{"secret": "a", "from": "1970-01-01T00:00:01+00:00", "until": 2}]).secrets
     assert [secret.valid_at(ms) for ms in (999, 1000, 1999, 2000)] == [False, True, True, False]
     assert Secret(Key("none", b""), "").valid_at(0)
+    for ends in (5, "1970-01-01T00:00:04Z"):
+        found = parse(document(secrets=[{"secret": "a", "from": 5, "until": ends}]))
+        assert isinstance(found, Faults)
+        assert [fault.pointer for fault in found] == ["/webhooks/main/secrets/0/until"]
 
 
 MESSAGES = {"provider": "http_message_signatures", "public_base_url": "https://hooks.example.com"}
@@ -161,6 +165,27 @@ def test_the_headers_that_an_event_keeps_are_the_providers_and_those_named() -> 
     ]
 
 
+def test_a_base_url_is_one_that_can_be_taken_apart() -> None:
+    for url in ("http://localhost:8080", "https://user:pass@a.example/b", "https://[::1]:8443/c/"):
+        assert parsed({}, secrets=["a"], public_base_url=url).public_base_url == url.rstrip("/")
+    for url in (
+        "https://[::::]",
+        "https://[1]",
+        "https://a:0",
+        "https://a:65536",
+        "https://a/?b",
+        "https://",
+    ):
+        found = parse(document(secrets=["a"], public_base_url=url))
+        assert isinstance(found, Faults), url
+        assert [fault.code for fault in found] == ["invalid_value"]
+
+
+def test_a_tolerance_may_be_as_long_as_recorded_deliveries_are_old() -> None:
+    assert parsed({}, secrets=["a"], tolerance_s=10**9).tolerance_s == 10**9
+    assert isinstance(parse(document(secrets=["a"], tolerance_s=10**9 + 1)), Faults)
+
+
 def test_a_path_of_headers_is_in_lower_case() -> None:
     source = parsed({}, secrets=["a"], data="$.headers.X-GitHub-Event")
     assert source.data == Path("headers", ("x-github-event",))
@@ -184,7 +209,30 @@ def test_what_has_no_secrets_is_as_it_was(value: object) -> None:
 def test_what_was_shown_becomes_again_what_it_was() -> None:
     spec = document(secrets=["a", {"secret": "b"}], verify_token="c")
     assert restored(masked(spec), {"spec": spec}) == spec
-    changed: Any = masked(spec)
-    changed["webhooks"]["main"]["secrets"] = ["***", "new", "***"]
-    again: Any = restored(changed, spec)
-    assert again["webhooks"]["main"]["secrets"] == ["a", "new", "***"], "nothing stood at the third place"
+
+
+@pytest.mark.parametrize(
+    ("shown", "stands_for"),
+    [
+        (["new", "***", "***"], ["new", "a", "b"]),  # a rotation
+        (["***", "***", "new"], ["a", "b", "new"]),
+        (["***", {"secret": "new", "until": 9}, {"secret": "***", "until": 5}], ["a", "new", "b"]),
+        (["***", "***"], ["a", "b"]),
+        (["new"], ["new"]),
+        (["***"], None),
+        (["new", "***"], None),
+        (["***", "new"], None),
+        (["***", "***", "***"], None),
+    ],
+)
+def test_shown_secrets_of_a_list_are_those_deployed_if_they_are_as_many(
+    shown: list[Any], stands_for: list[str] | None
+) -> None:
+    spec = document(secrets=["a", {"secret": "b", "until": 5}])
+    found = parse(restored(document(secrets=shown), spec))
+    if stands_for is None:
+        assert isinstance(found, Faults), "which ones are left is not told"
+        assert {fault.code for fault in found} == {"invalid_value"}
+    else:
+        assert isinstance(found, Spec)
+        assert [each.text for each in found.webhooks["main"].secrets] == stands_for

@@ -5,6 +5,7 @@ python -m tests.deploy.size
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import platform
@@ -84,4 +85,5 @@ async def _memory(redis: Redis, pattern: str) -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m tests.deploy.size", description=__doc__).parse_args()
     asyncio.run(main())

@@ -27,6 +27,9 @@ ROOT = Path(__file__).parents[2]
 DEADLINE_S = 30.0
 POLL_S = 0.01
 
+SOON_STOPPED = {"SLUICE_SHUTDOWN_S": "5"}
+"""A gateway that does not end by itself is killed after 2 × 5 + 15 s, within `DEADLINE_S`."""
+
 
 def eventually(holds: Callable[[], Any], timeout_s: float = DEADLINE_S) -> Any:
     """What `holds()` returns, as soon as that is true."""
@@ -135,7 +138,7 @@ def start_dev(folder: Path) -> Iterator[StartDev]:
             process = subprocess.Popen(
                 [sys.executable, START, json.dumps(settings)],
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **(environ or {})},
+                env={**os.environ, "PYTHONPATH": str(ROOT), **SOON_STOPPED, **(environ or {})},
                 stdout=subprocess.PIPE,
                 stderr=file,
             )

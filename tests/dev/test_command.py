@@ -67,11 +67,15 @@ def pasted(command: str) -> tuple[int, dict[str, object]]:
         return answer.status, json.loads(answer.read())
 
 
-def test_the_command_that_it_prints_appends_an_event(sluice_dev: Start) -> None:
+def test_the_command_that_it_prints_appends_an_event_and_its_key_opens_the_metrics(sluice_dev: Start) -> None:
     dev = sluice_dev().wait_ready()
     status, answer = pasted(dev.lines[1])
     assert (status, answer["ok"], answer["length"]) == (201, True, 1)
-    assert (dev.data / "run/key").read_text().strip() in dev.lines[1]
+    key = (dev.data / "run/key").read_text().strip()
+    assert key in dev.lines[1]
+    metrics = Request(f"{dev.url}/_/metrics", headers={"Authorization": f"Bearer {key}"})
+    with urlopen(metrics, timeout=DEADLINE_S) as page:
+        assert b"sluice_appends_total" in page.read()
     assert dev.stop() == 0
 
 
@@ -114,6 +118,13 @@ def test_a_spec_with_faults_is_refused_with_all_of_them(sluice_dev: Start, folde
 
 def test_settings_that_make_no_sense_are_refused_at_once(sluice_dev: Start, folder: Path) -> None:
     assert "SLUICE_PARTITIONS must be" in refused(sluice_dev(SLUICE_PARTITIONS="many"))
+    said = refused(sluice_dev("--redis", "hunter2", "--postgres", "mysql://u:hunter2@h/db", SLUICE_FOO="1"))
+    assert said.splitlines() == [
+        "sluice dev: SLUICE_FOO is no setting: unset it.",
+        "SLUICE_REDIS_URL must be redis://… or rediss://… or redis+cluster://… or rediss+cluster://… or "
+        "unix://…, its password percent-encoded.",
+        "SLUICE_POSTGRES_URL must be postgresql://… or postgres://…, its password percent-encoded.",
+    ]
     assert not (folder / "data").exists()
 
 

@@ -16,6 +16,7 @@ import asyncpg
 import pytest
 import redis.asyncio
 
+from gateway.dev.gateway_process import GatewayProcess
 from gateway.dev.process import arguments
 from tests.dev.conftest import DEADLINE_S, Dev, StartDev, eventually, gone
 from tests.servers import Servers
@@ -93,6 +94,16 @@ def test_the_gateway_is_told_where_everything_is_and_not_misled(start_dev: Start
     assert (env["SLUICE_HOST"], env["SLUICE_PORT"]) == ("127.0.0.1", dev.url.rsplit(":", 1)[1])
     assert (env["SLUICE_DEV"], env["SLUICE_SECRET_X"]) == ("1", "kept")
     assert not {"PGPORT", "SLUICE_REDIS_URL_FILE", "SLUICE_ALLOW_PRIVATE_TARGETS"} & set(env)
+
+
+@pytest.mark.parametrize(
+    ("set_already", "token"), [({}, "the-key"), ({"SLUICE_METRICS_TOKEN": "mine"}, "mine")]
+)
+def test_the_metrics_are_open_to_its_own_key_unless_another_token_is_set(
+    start_dev: StartDev, set_already: dict[str, str], token: str
+) -> None:
+    dev = start_dev(environ=set_already, **NO_POSTGRES).wait_ready()
+    assert dev.get()["env"]["SLUICE_METRICS_TOKEN"] == token
 
 
 @pytest.mark.parametrize("name", CHILDREN)
@@ -245,3 +256,11 @@ async def test_servers_that_are_there_already_are_used(start_dev: StartDev, serv
     await connection.close()
     async with redis.asyncio.from_url(servers.redis_url) as client:
         assert await client.ping()
+
+
+@pytest.mark.parametrize(("shutdown_s", "stop_s"), [("", 55), ("60", 135)])
+def test_a_gateway_is_given_as_long_to_stop_as_the_operations_page_says(
+    folder: Path, shutdown_s: str, stop_s: int
+) -> None:
+    gateway = GatewayProcess(("gateway",), {"SLUICE_SHUTDOWN_S": shutdown_s}, folder, 3, 1)
+    assert gateway.stop_signals == (signal.SIGTERM, stop_s, signal.SIGKILL)

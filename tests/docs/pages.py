@@ -27,9 +27,10 @@ _VARIABLE = re.compile(r"\$(\w+)")
 
 @dataclass(frozen=True)
 class Answer:
-    """As the page shows it. `status` is None where any success will do."""
+    """As the page shows it. `status` is None, `reason` anything, where any success will do."""
 
     status: int | None
+    reason: str
     headers: dict[str, str]
     body: str
 
@@ -64,7 +65,7 @@ def examples(page: str) -> Iterator[Example]:
             between = page[command.end() : fence.start()]
             assert between.strip() == "", f"line {line}: something stands between command and answer"
             mark = _MARK.search(page[: command.start()])
-            answer = _answer(text) if fence["kind"] == "http" else Answer(None, {}, text)
+            answer = _answer(text) if fence["kind"] == "http" else Answer(None, ANY, {}, text)
             yield Example(line, command["text"], answer, mark["what"] if mark else None)
             command = None
         else:
@@ -77,7 +78,8 @@ def _answer(text: str) -> Answer:
     status, *headers = head.splitlines()
     assert status.startswith("HTTP/1.1 "), status
     pairs = (line.partition(": ") for line in headers)
-    return Answer(int(status.split()[1]), {name: value for name, _, value in pairs}, body)
+    _, code, reason = status.split(" ", 2)
+    return Answer(int(code), reason, {name: value for name, _, value in pairs}, body)
 
 
 # ---- commands ----
@@ -129,6 +131,7 @@ async def check(client: httpx.AsyncClient, call: Call, shown: Answer) -> None:
     try:
         status = 200 <= response.status_code < 300 if shown.status is None else shown.status
         assert status in (True, response.status_code), await response.aread()
+        assert fits(response.reason_phrase, shown.reason), f"{response.reason_phrase}, not {shown.reason}"
         for name, value in shown.headers.items():
             assert name in response.headers, f"no {name} in {response.headers}"
             assert fits(response.headers[name], value), f"{name}: {response.headers[name]}, not {value}"

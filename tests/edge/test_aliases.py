@@ -93,6 +93,60 @@ async def test_a_replayed_creation_is_told_the_same_aliases(client: httpx.AsyncC
     again = await append(client, "order", key, "was_placed", headers=headers)
     assert again.json() == first.json()
     assert again.json()["aliases"] == ["VNO-1"]
+    minting = batch(("was_opened", {}))
+    first = await client.post("/ticket", json=minting, headers={"idempotency-key": "minted", **WAIT})
+    again = await client.post("/ticket", json=minting, headers={"idempotency-key": "minted", **WAIT})
+    assert (again.json(), again.headers["idempotency-replayed"]) == (first.json(), "true")
+    assert again.json()["aliases"] == ["VNO-2"]
+
+
+async def test_a_replayed_creation_that_the_spec_would_refuse_is_told_its_aliases(
+    client: httpx.AsyncClient,
+) -> None:
+    headers, placed = {"idempotency-key": "placed", **WAIT}, batch(("was_placed", {"total": 1}))
+    placing = await client.post("/order", json=placed, headers=headers)
+    opened = await client.post(
+        f"/ticket/{new_id()}", json=batch(("was_opened", {})), headers={"idempotency-key": "opened", **WAIT}
+    )
+    spec = copy.deepcopy(PUBLIC)
+    spec["aggregate_types"]["order"]["events"]["was_placed"]["schema"] = {"maxProperties": 0}
+    del spec["aggregate_types"]["ticket"]
+    spec["public_ids"]["types"] = ["order"]
+    assert (await client.put("/_/spec?force=true", json=spec)).status_code == 200
+    again = await client.post("/order", json=placed, headers=headers)
+    assert (again.status_code, again.json()) == (201, placing.json())
+    again = await client.post(
+        f"/ticket/{opened.json()['key']}",
+        json=batch(("was_opened", {})),
+        headers={"idempotency-key": "opened", **WAIT},
+    )
+    assert (again.status_code, again.json()) == (201, opened.json())
+
+
+async def test_what_is_stored_stays_readable_by_its_alias(client: httpx.AsyncClient) -> None:
+    spec = copy.deepcopy(PUBLIC)
+    spec["singletons"] = [*spec.get("singletons", []), "kiosk"]
+    assert (await client.put("/_/spec", json=spec)).status_code == 200
+    key = await create(client, "ticket", "was_opened")
+    headers = {"idempotency-key": "once"}
+    noted = await append(client, "ticket", "@VNO-1", "was_opened", headers=headers)
+    assert noted.status_code == 201
+    kiosk = await appended(client, "order", "kiosk", "was_placed", headers=WAIT)
+    assert kiosk["aliases"] == ["VNO-2"]
+    del spec["aggregate_types"]["ticket"]
+    spec["public_ids"]["types"] = ["order"]
+    spec["singletons"].remove("kiosk")
+    assert (await client.put("/_/spec?force=true", json=spec)).status_code == 200
+    for part in ("", "/length", "/events", "/events/1", "/aliases"):
+        by_key = await client.get(f"/ticket/{key}{part}")
+        by_alias = await client.get(f"/ticket/@VNO-1{part}")
+        assert (by_alias.status_code, by_alias.headers["content-location"]) == (200, f"/ticket/{key}"), part
+        assert by_alias.json().items() >= by_key.json().items(), part
+    assert (await client.get("/order/@VNO-2")).json()["key"] == "kiosk"
+    again = await append(client, "ticket", "@VNO-1", "was_opened", headers=headers)
+    assert (again.status_code, again.json()) == (201, noted.json())
+    refused(await append(client, "ticket", "@VNO-1", "was_opened"), 404, "unknown_aggregate_type", "type")
+    refused(await client.get("/ticket/@VNO-9"), 404, "unknown_aggregate_type", "type")
 
 
 async def test_the_bare_form_is_what_the_rule_of_identifiers_says(client: httpx.AsyncClient) -> None:
@@ -121,7 +175,8 @@ async def test_a_malformed_alias_is_no_identifier(client: httpx.AsyncClient, tex
 async def test_an_alias_without_its_sigil_is_not_resolved(client: httpx.AsyncClient) -> None:
     await create(client)
     refused(await client.get("/_/resolve/VNO-1"), 422, "invalid_identifier", "key")
-    refused(await client.get("/_/resolve/x/@VNO-1"), 404, "not_found")
+    for path in ("/_/resolve/x/@VNO-1", "/_/resolve/@VNO-1/", "/_/resolve/", "/_/resolve//@VNO-1"):
+        refused(await client.get(path), 404, "not_found")
 
 
 async def test_an_unknown_alias_is_not_found(client: httpx.AsyncClient) -> None:
@@ -243,6 +298,28 @@ async def test_another_key_for_public_ids_is_a_conflict_once_one_was_given(clien
     assert (await client.put("/_/spec", json=PUBLIC)).status_code == 200
     told = await appended(client, "order", new_id(), "was_placed", headers=WAIT)
     assert told["aliases"] == ["VNO-3"], "the one of meanwhile has its number by now"
+
+
+async def test_a_prefix_that_names_of_one_kind_have_is_never_the_other_kinds(
+    client: httpx.AsyncClient,
+) -> None:
+    await create(client)
+    assert (await client.put("/_/spec", json={**PUBLIC, "public_ids": {}})).status_code == 200
+    hashed = {**SPEC, "hash_ids": {"prefix": "vno", "types": ["ticket"]}}
+    told = refused(
+        await client.put("/_/spec", json=hashed), 409, "spec_conflict", more=["revision", "conflicts"]
+    )
+    assert [each["pointer"] for each in told["conflicts"]] == ["/hash_ids/prefix"]
+    hashed["hash_ids"]["prefix"] = "bd"
+    assert (await client.put("/_/spec", json=hashed)).status_code == 200
+    ticket = await appended(client, "ticket", new_id(), "was_opened", headers=WAIT)
+    assert ticket["aliases"][0].startswith("bd-")
+    numbered = {**SPEC, "public_ids": {"key": "BD", "types": ["order"]}}
+    told = refused(
+        await client.put("/_/spec", json=numbered), 409, "spec_conflict", more=["revision", "conflicts"]
+    )
+    assert [each["pointer"] for each in told["conflicts"]] == ["/public_ids/key"]
+    assert (await client.put("/_/spec", json=PUBLIC)).status_code == 200
 
 
 async def test_what_the_gateway_records_about_names_is_no_event_of_an_aggregate(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import AsyncIterator
 from uuid import UUID
 
 import asyncpg
@@ -16,6 +17,7 @@ from tests.edge.accounts import Account
 from tests.edge.calls import (
     ACTOR,
     JSON,
+    NDJSON,
     append,
     appended,
     envelope,
@@ -246,6 +248,12 @@ async def test_data_that_the_schema_refuses_names_its_place(
     refused(await append(client, "order", "global", "was_placed", data), 422, "schema_violation", path)
 
 
+async def test_a_number_of_any_length_is_refused_by_the_schema(client: httpx.AsyncClient) -> None:
+    sent = b'{"data": {"total": -%b}, "metadata": {"actor": %b}}' % (b"9" * 4_301, json.dumps(ACTOR).encode())
+    response = await client.post("/order/global/was_placed", content=sent, headers=JSON)
+    refused(response, 422, "schema_violation", "data.total")
+
+
 async def test_reserved_event_types_are_refused_before_the_spec_is_looked_at(
     client: httpx.AsyncClient,
 ) -> None:
@@ -298,6 +306,29 @@ async def test_a_refusal_carries_the_correlation_id_too(client: httpx.AsyncClien
     ):
         assert 400 <= response.status_code < 500
         assert response.headers["x-correlation-id"] == mine["x-correlation-id"]
+
+
+async def test_every_refusal_of_an_append_carries_the_correlation_id(
+    client: httpx.AsyncClient, stranger: httpx.AsyncClient, reader: httpx.AsyncClient
+) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(11):
+            yield b" " * 100_000
+
+    url, mine = "/order/global/was_noted", {"x-correlation-id": new_id()}
+    for response, status in (
+        (await stranger.post(url, json=envelope(), headers=mine), 401),
+        (await stranger.post("/_/bulk", content=b"", headers={**NDJSON, **mine}), 401),
+        (await reader.post(url, json=envelope(), headers=mine), 403),
+        (await client.post("/order/global/a/b/c", json=envelope(), headers=mine), 404),
+        (await client.post("/order/global/events", json=envelope(), headers=mine), 405),
+        (await client.post(url, content=endless(), headers={**JSON, **mine}), 413),
+        (await client.post(url, content=b"", headers={"content-type": "text/plain", **mine}), 415),
+        (await client.post("/_/bulk", content=b"", headers={**JSON, **mine}), 415),
+    ):
+        assert response.status_code == status
+        assert response.headers.get_list("x-correlation-id") == [mine["x-correlation-id"]], status
+    assert UUID_V7.fullmatch((await stranger.post(url, json=envelope())).headers["x-correlation-id"])
 
 
 async def test_a_correlation_id_may_be_any_version_of_uuid(client: httpx.AsyncClient) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
+
 import asyncpg
 import httpx
 import pytest
 
 from gateway.catalog import keys
 from gateway.catalog.model import Scope
+from gateway.catalog.tenants import named
+from gateway.edge.key_watch import Watched
 from tests.edge.accounts import Account, open_account
 from tests.edge.calls import (
     append,
@@ -24,6 +29,7 @@ from tests.edge.calls import (
     refused,
     until,
 )
+from tests.edge.raw import connected, request
 from tests.edge.serving import Served
 
 WRONG = [
@@ -117,6 +123,157 @@ async def test_a_revoked_key_is_refused_within_five_seconds(
             return (await client.get("/order/global")).status_code == 401
 
         await until(is_refused, 5)
+
+
+STREAMS = ["/order/global/events", "/_/feed", "/_/feed?types=order"]
+SSE = {"accept": "text/event-stream"}
+
+
+async def revoked(outbox: asyncpg.Pool, tenant: Account, scope: Scope) -> None:
+    """Its key of this scope."""
+    mine = [each for each in await keys.every(outbox) if each.tenant == tenant.name]
+    await keys.revoke(outbox, next(each.handle for each in mine if each.scope is scope))
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set once the gateway has told a request under way that its key has ended."""
+    told, end = asyncio.Event(), Watched.end
+
+    def tell(self: Watched) -> None:
+        end(self)
+        told.set()
+
+    monkeypatch.setattr(Watched, "end", tell)
+    return told
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_a_stream_ends_within_five_seconds_of_the_revocation_of_its_key(
+    gateway: Served, client: httpx.AsyncClient, outbox: asyncpg.Pool, tenant: Account, path: str
+) -> None:
+    await appended(client, "order", "global", "was_noted")
+    async with (
+        new_client(gateway.url, tenant.read) as reader,
+        reader.stream("GET", path, headers=SSE) as revoked_soon,
+        client.stream("GET", path, headers=SSE) as other,
+    ):
+        lines, others = revoked_soon.aiter_lines(), other.aiter_lines()
+        for each in (lines, others):
+            assert (await anext(each)).startswith("id: ")
+        await revoked(outbox, tenant, Scope.READ)
+        async with asyncio.timeout(5):
+            assert [line async for line in lines if line.startswith("id: ")] == []
+        refused(await reader.get(path, headers=SSE), 401, "unauthorized")
+        await appended(client, "order", "global", "was_noted")
+        assert (await anext(line async for line in others if line.startswith("id: "))) != ""
+
+
+@pytest.mark.parametrize("path", STREAMS[:2])
+async def test_a_stream_ends_when_its_key_expires(
+    gateway: Served, client: httpx.AsyncClient, outbox: asyncpg.Pool, tenant: Account, path: str
+) -> None:
+    await appended(client, "order", "global", "was_noted")
+    minted = await keys.create(
+        outbox, await named(outbox, tenant.name), Scope.READ, expires_in=timedelta(seconds=2)
+    )
+    async with (
+        new_client(gateway.url, minted.text) as reader,
+        reader.stream("GET", path, headers=SSE) as response,
+    ):
+        async with asyncio.timeout(2 + 5):
+            assert len([line async for line in response.aiter_lines() if line.startswith("id: ")]) == 1
+        refused(await reader.get(path, headers=SSE), 401, "unauthorized")
+
+
+@pytest.mark.parametrize("path", STREAMS[:2])
+async def test_a_stream_goes_on_while_its_key_is_replaced(
+    gateway: Served, client: httpx.AsyncClient, outbox: asyncpg.Pool, tenant: Account, path: str
+) -> None:
+    await appended(client, "order", "global", "was_noted")
+    async with (
+        new_client(gateway.url, tenant.read) as reader,
+        new_client(gateway.url, tenant.write) as writer,
+        reader.stream("GET", path, headers=SSE) as response,
+    ):
+        ids = (line async for line in response.aiter_lines() if line.startswith("id: "))
+        await anext(ids)
+        mine = [each for each in await keys.every(outbox) if each.tenant == tenant.name]
+        old = next(each.handle for each in mine if each.scope is Scope.READ)
+        await keys.rotate(outbox, old, grace=timedelta(hours=1))
+        await revoked(outbox, tenant, Scope.WRITE)
+
+        async def is_refused() -> bool:
+            return (await writer.get("/order/global")).status_code == 401
+
+        await until(is_refused, 5)
+        for _ in range(2):
+            await appended(client, "order", "global", "was_noted")
+            await anext(ids)
+
+
+async def test_a_request_that_waits_for_the_feed_is_refused_when_its_key_is_revoked(
+    gateway: Served, client: httpx.AsyncClient, outbox: asyncpg.Pool, tenant: Account
+) -> None:
+    await appended(client, "order", "global", "was_noted")
+    async with new_client(gateway.url, tenant.read) as reader:
+        end = (await reader.get("/_/feed")).json()["position"]
+        waiting = asyncio.create_task(reader.get(f"/_/feed?after={end}&wait=60"))
+        await client.get("/_/feed")
+        await revoked(outbox, tenant, Scope.READ)
+        async with asyncio.timeout(5):
+            refused(await waiting, 401, "unauthorized")
+
+
+@pytest.mark.parametrize("path", STREAMS[:2])
+async def test_ndjson_breaks_off_when_its_key_is_revoked(
+    gateway: Served,
+    client: httpx.AsyncClient,
+    outbox: asyncpg.Pool,
+    tenant: Account,
+    ended: asyncio.Event,
+    path: str,
+) -> None:
+    """Rather than end as if it were whole."""
+    text = "x" * 8_000
+    for _ in range(15):
+        await bulk(client, *[bulk_line("global", text) for _ in range(100)])
+    async with connected(gateway.port, receive_bytes=4096) as connection:
+        accept = [(b"Accept", b"application/x-ndjson")]
+        await connection.send(request("GET", path, tenant.read, headers=accept))
+        assert await connection.line() == b"HTTP/1.1 200 OK\r\n"
+        connection.read_no_more()
+        await revoked(outbox, tenant, Scope.READ)
+        await asyncio.wait_for(ended.wait(), 5)
+        connection.read_again()
+        seen = await connection.rest()
+    assert not seen.endswith(b"0\r\n\r\n")
+    assert 0 < seen.count(text.encode()) < 1500
+
+
+async def test_no_line_of_a_bulk_is_appended_after_its_key_is_revoked(
+    gateway: Served, client: httpx.AsyncClient, outbox: asyncpg.Pool, tenant: Account, ended: asyncio.Event
+) -> None:
+    key = new_id()
+    head = request(
+        "POST",
+        "/_/bulk",
+        tenant.write,
+        headers=[(b"Content-Type", b"application/x-ndjson"), (b"Transfer-Encoding", b"chunked")],
+    )
+    line = lines(bulk_line(key))
+    chunk = b"%x\r\n%b\r\n" % (len(line), line)
+    async with connected(gateway.port) as connection:
+        await connection.send(head + chunk)
+        while not (told := await connection.line()).startswith(b"{"):
+            assert told != b""
+        assert b'"status":201' in told
+        await revoked(outbox, tenant, Scope.WRITE)
+        await asyncio.wait_for(ended.wait(), 5)
+        await connection.send(chunk * 3)
+        rest = await connection.line() + await connection.line() + await connection.line()
+        assert b'{"line":2,"status":401,"ok":false,"code":"unauthorized"' in rest
+    assert await length_of(client, key) == 1
 
 
 async def test_a_tenant_without_a_spec_has_no_types(gateway: Served, outbox: asyncpg.Pool) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +199,17 @@ async def test_at_most_a_hundred_thousand_lines(client: httpx.AsyncClient) -> No
     assert await length_of(client, key) == 2
 
 
+async def test_blank_lines_behind_the_last_of_a_hundred_thousand_are_passed_over(
+    client: httpx.AsyncClient,
+) -> None:
+    filling, line, key = [b""] * 99_999, bulk_line(new_id()), new_id()
+    told = await bulk(client, *filling, line, b"", b" \r", b"")
+    assert [(answer["line"], answer["status"]) for answer in told] == [(100_000, 201)]
+    told = await bulk(client, *filling, line, *[b""] * 50, bulk_line(key))
+    assert [(answer["line"], answer["status"]) for answer in told] == [(100_000, 201), (100_001, 413)]
+    assert await length_of(client, key) == 0
+
+
 async def test_a_body_over_64_mib_is_refused_unread(gateway: Served, tenant: Account) -> None:
     head = request("POST", "/_/bulk", tenant.write, b"", content_type=b"application/x-ndjson")
     head = head.replace(b"Content-Length: 0", b"Content-Length: %d" % (64 * 1024 * 1024 + 1))
@@ -240,6 +253,16 @@ async def test_a_client_that_ends_its_direction_gets_the_whole_answer(child: Chi
         answer = await connection.answer(b"POST")
     assert answer is not None
     assert [told["length"] for told in told_in(answer.body)] == list(range(1, 501))
+
+
+async def test_http_1_0_gets_the_lines_as_they_are(gateway: Served, tenant: Account) -> None:
+    sent = lines(*[bulk_line("global", n) for n in range(3)])
+    data = request("POST", "/_/bulk", tenant.write, sent, content_type=b"application/x-ndjson")
+    async with connected(gateway.port) as connection:
+        await connection.send(data.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        head, _, body = (await connection.rest()).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert [told["length"] for told in told_in(body)] == [1, 2, 3]
 
 
 async def test_the_request_is_read_on_although_nobody_reads_the_answer(child: Child, tenant: Account) -> None:
@@ -298,9 +321,72 @@ async def test_receipts_that_nobody_reads_yet_take_little_memory_and_come_in_ord
         assert lengths == list(range(1, len(lengths) + 1)), key
 
 
-def resident_kb(child: Child) -> int:
+async def test_answers_that_nobody_reads_yet_take_little_memory_whatever_they_say(
+    child: Child, tenant: Account
+) -> None:
+    """What can be told at once, what has to be looked up when it is told, and what 60 MB asked for."""
+    key, last = new_id(), new_id()
+    told_at_once = [{**bulk_line("global"), "type": "x" * 60}] * 40_000
+    repeats = [bulk_line(key, {"total": "x"}, "was_placed", idempotency_key="mine")] * 5_000
+    conflicts = [
+        {**bulk_line(new_id(), "x" * 250_000), "metadata": {"actor": ACTOR, "previous_length": 7}}
+        for _ in range(200)
+    ]
+    missing = {**bulk_line(key, 2), "metadata": {"actor": ACTOR, "previous_length": 0}}
+    sent = [bulk_line(key, 1), *told_at_once, *repeats, *conflicts, missing, bulk_line(last)]
+    data = request("POST", "/_/bulk", tenant.write, lines(*sent), content_type=b"application/x-ndjson")
+    async with (
+        connected(child.served.port, receive_bytes=16 * 1024) as connection,
+        new_client(child.served.url, tenant.read) as client,
+    ):
+        connection.read_no_more()
+        with most_held(child) as held:
+            await connection.send(data)
+
+            async def is_there() -> bool:
+                return await length_of(client, last) == 1
+
+            await until(is_there)
+        assert held.kb < 75_000, "of what is under way 40 MB, of answers 15"
+        connection.read_again()
+        answer = await connection.answer(b"POST")
+    assert answer is not None
+    told = told_in(answer.body)
+    assert [each["line"] for each in told] == list(range(1, len(sent) + 1))
+    statuses = [201, *[404] * 40_000, *[422] * 5_000, *[409] * 201, 201]
+    assert [each["status"] for each in told] == statuses
+    assert [event["data"] for event in told[-2]["missed"]] == [1]
+
+
+async def test_large_lines_of_one_aggregate_are_read_as_they_commit(child: Child, tenant: Account) -> None:
+    """One of them is on its way at a time, and none of the others may fill the memory."""
+    key = new_id()
+    sent = [bulk_line(key, "x" * 250_000)] * 250
+    async with new_client(child.served.url, tenant.write) as client:
+        with most_held(child) as held:
+            told = await bulk(client, *sent)
+    assert [each["length"] for each in told] == list(range(1, 251))
+    assert held.kb < 75_000, "of 63 MB that were sent, at most 16 MiB are held, 2.5 times"
+
+
+@dataclass(slots=True)
+class Held:
+    """How much more memory a process had, at most, than at the beginning."""
+
+    kb: int = 0
+
+
+@contextmanager
+def most_held(child: Child) -> Iterator[Held]:
+    Path(f"/proc/{child.process.pid}/clear_refs").write_text("5")  # the most begins anew
+    before_kb, held = resident_kb(child), Held()
+    yield held
+    held.kb = resident_kb(child, "VmHWM") - before_kb
+
+
+def resident_kb(child: Child, which: str = "VmRSS") -> int:
     status = Path(f"/proc/{child.process.pid}/status").read_text()
-    found = re.search("VmRSS:\\s+([0-9]+) kB", status)
+    found = re.search(f"{which}:\\s+([0-9]+) kB", status)
     assert found
     return int(found[1])
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import uuid
 from typing import Any
 
 import asyncpg
 import httpx
 import pytest
+from uuid_utils import uuid7
 
 from tests.edge.accounts import SPEC, Account, open_account
 from tests.edge.calls import ACTOR, append, appended, batch, new_client, new_id, refused
@@ -75,14 +77,16 @@ async def test_children_are_numbered_below_their_parent(
 async def test_a_child_has_no_other_hash_id_and_may_have_a_number(
     client: httpx.AsyncClient, root: tuple[str, str]
 ) -> None:
-    answer = await born(client, f"@{root[1]}", headers=WAIT)
+    answer = await born(client, f"@{root[1]}")
     key = answer.json()["key"]
+    assert answer.json()["aliases"] == [f"{root[1]}.1"]
     await appended(
         client, "order", new_id(), "was_placed", headers=WAIT
     )  # all that came before is named by now
     listed = (await client.get(f"/order/{key}/aliases")).json()["aliases"]
     assert sorted(listed) == sorted(["VNO-2", f"{root[1]}.1"])
-    assert answer.json()["aliases"] == [f"{root[1]}.1"]
+    waited = await born(client, f"@{root[1]}", headers=WAIT)
+    assert waited.json()["aliases"] == [f"{root[1]}.2", "VNO-4"], "asked to wait, it tells all its names"
 
 
 async def test_a_child_may_be_of_a_type_that_has_no_hash_ids(
@@ -195,6 +199,49 @@ async def test_two_attempts_at_once_under_one_key_are_one_child(
     assert {answer.status_code for answer in answers} == {201}
     assert len({answer.text for answer in answers}) == 1
     assert answers[0].json()["aliases"] == [f"{root[1]}.1"]
+
+
+async def test_a_refused_child_burns_no_key_and_takes_no_number(
+    client: httpx.AsyncClient, root: tuple[str, str]
+) -> None:
+    event_id = str(uuid7())
+    taken = {**batch(("was_placed", {})), "parent": f"@{root[1]}"}
+    taken["events"][0]["event_id"] = event_id
+    assert (await client.post(f"/order/{new_id()}", json=_without_parent(taken))).status_code == 201
+    headers = {"idempotency-key": "once"}
+    refused(await client.post("/order", json=taken, headers=headers), 422, "idempotency_mismatch")
+    refused(await client.get(f"/_/resolve/@{root[1]}.1"), 404, "unknown_alias", "key")
+    mended = await born(client, f"@{root[1]}", headers=headers)
+    assert (mended.status_code, mended.json()["aliases"]) == (201, [f"{root[1]}.1"])
+
+
+def _without_parent(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name != "parent"}
+
+
+async def test_a_committed_child_is_told_again_whatever_the_spec_says_of_it_by_now(
+    client: httpx.AsyncClient, root: tuple[str, str]
+) -> None:
+    headers = {"idempotency-key": "once"}
+    first = await born(client, root[0], aggregate_type="ticket", headers=headers)
+    assert first.json()["aliases"] == [f"{root[1]}.1"]
+    unhashed = {name: part for name, part in HASHED.items() if name != "hash_ids"}
+    assert (await client.put("/_/spec", json=unhashed)).status_code == 200
+    again = await born(client, root[0], aggregate_type="ticket", headers=headers)
+    assert (again.status_code, again.json()) == (201, first.json())
+    untyped = copy.deepcopy(unhashed)
+    del untyped["aggregate_types"]["ticket"]
+    assert (await client.put("/_/spec?force=true", json=untyped)).status_code == 200
+    again = await born(client, root[0], aggregate_type="ticket", headers=headers)
+    assert (again.status_code, again.json()) == (201, first.json())
+
+
+async def test_a_parent_named_by_its_key_may_be_of_a_type_that_gets_no_hash_ids(
+    client: httpx.AsyncClient, root: tuple[str, str]
+) -> None:
+    ticket = await born(client, f"@{root[1]}", aggregate_type="ticket")
+    below = await born(client, ticket.json()["key"])
+    assert below.json()["aliases"] == [f"{root[1]}.1.1"]
 
 
 async def test_no_alias_of_another_tenant_is_a_parent(

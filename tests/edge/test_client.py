@@ -39,6 +39,19 @@ async def sluice(gateway: Served, tenant: Account) -> AsyncIterator[AsyncClient]
         yield client
 
 
+@pytest.mark.parametrize("key", ["", "\n", "sl_secr\net", "sl_secr et", "sl_secrét"])
+def test_what_can_be_no_api_key_is_refused_at_once_without_being_shown(key: str) -> None:
+    for client in (Client, AsyncClient):
+        with pytest.raises(Refused, match="the API key is empty, or has") as refused:
+            client("http://127.0.0.1:9", key)
+        assert "secr" not in str(refused.value)
+
+
+async def test_an_api_key_may_end_in_a_line_break(gateway: Served, tenant: Account) -> None:
+    async with AsyncClient(gateway.url, f"{tenant.read}\n") as client:
+        assert await client.length("order", new_id()) == 0
+
+
 async def test_an_append_is_read_back(sluice: AsyncClient) -> None:
     key, event_id, cause = new_id(), new_event_id(), new_id()
     receipt = await sluice.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,6 +22,7 @@ from gateway.relay import live
 from gateway.relay.outbox import Entry
 from tests.edge.accounts import Account, open_account
 from tests.edge.calls import appended, batch, bulk, bulk_line, new_client, new_id, noted, refused, until
+from tests.edge.raw import ask, connected, request
 from tests.edge.serving import Served, serving
 from tests.edge.test_aliases import PUBLIC, WAIT
 from tests.edge.test_feed import fed, fed_whole
@@ -55,6 +57,21 @@ async def test_a_follower_gets_what_there_is_and_then_what_comes(client: httpx.A
     assert [message.id for message in seen] == [event["position"] for event in events]
 
 
+async def test_http_1_0_gets_the_messages_as_they_are(
+    gateway: Served, client: httpx.AsyncClient, tenant: Account
+) -> None:
+    data = request("GET", "/_/feed", tenant.read, headers=[(b"Accept", b"text/event-stream")])
+    async with connected(gateway.port) as connection:
+        await connection.send(data.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        while (line := await connection.line()) != b"\r\n":
+            assert not line.startswith(b"transfer-encoding"), line
+        for n in range(3):
+            receipt = await appended(client, "order", "global", "was_noted", n)
+            message = [await connection.line() for _ in range(3)]
+            assert (message[0][:4], message[1][:6], message[2]) == (b"id: ", b"data: ", b"\n")
+            assert json.loads(message[1][6:])["id"] == receipt["event_id"]
+
+
 async def test_last_event_id_resumes_behind_it(client: httpx.AsyncClient) -> None:
     await noted(client, new_id(), 5)
     events = await fed_whole(client)
@@ -71,6 +88,24 @@ async def test_last_event_id_resumes_behind_it(client: httpx.AsyncClient) -> Non
         async with followed(client, query, **headers) as stream:
             receipt = await appended(client, "order", "global", "was_noted")
             assert (await anext(stream)).event["id"] == receipt["event_id"]
+
+
+async def test_white_space_around_a_last_event_id_is_none_of_it(
+    client: httpx.AsyncClient, gateway: Served, tenant: Account
+) -> None:
+    """A client library would mend it before it is sent (RFC 9110 section 5.5)."""
+    await appended(client, "order", "global", "was_noted")
+    position = (await fed(client))["position"].encode()
+    for path, value, status in (
+        ("/_/feed", b"\t" + position + b" \t", 200),
+        ("/_/feed", b" \t", 400),
+        ("/order/global/events", b" 0 \t", 200),
+        ("/order/global/events", b" \t", 422),
+    ):
+        headers = [(b"Accept", b"text/event-stream"), (b"Last-Event-ID", value)]
+        answer = await ask(gateway.port, request("HEAD", path, tenant.read, headers=headers))
+        assert answer is not None
+        assert answer.status == status, (path, value)
 
 
 @pytest.mark.parametrize("value", ["x", "0", "", "beginning", "\u0663", "A" * 20])

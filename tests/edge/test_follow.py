@@ -29,6 +29,7 @@ async def test_ndjson_is_every_event_a_line(client: httpx.AsyncClient) -> None:
     await noted(client, key, 7, {"a": [1, None]})
     response = await client.get(f"/order/{key}/events", headers=ND)
     assert (response.status_code, response.headers["content-type"]) == (200, "application/x-ndjson")
+    assert response.headers["cache-control"] == "no-cache, private"
     assert told_in(response.content) == await events_of(client, "order", key)
 
 
@@ -109,7 +110,7 @@ async def followed(
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         async with client.stream("GET", f"/order/{key}/events{query}", headers={**SSE, **named}) as response:
             assert (response.status_code, response.headers["content-type"]) == (200, "text/event-stream")
-            assert response.headers["cache-control"].startswith("no-cache")
+            assert response.headers["cache-control"] == "no-cache, private"
             yield messages(response)
 
 
@@ -165,7 +166,13 @@ async def test_a_last_event_id_that_is_no_version_is_refused(client: httpx.Async
     refused(response, 422, "invalid_field", "Last-Event-ID")
 
 
-@pytest.mark.parametrize("value", [str(2**53), "9" * 16])
+async def test_last_event_id_sent_twice_is_refused(client: httpx.AsyncClient) -> None:
+    twice = [("accept", "text/event-stream"), ("last-event-id", "1"), ("last-event-id", "2")]
+    response = await client.get("/order/global/events", headers=twice)
+    refused(response, 422, "invalid_field", "Last-Event-ID")
+
+
+@pytest.mark.parametrize("value", [str(2**53), "9" * 16, str(2**63 - 1)])
 async def test_a_follower_may_be_far_ahead(client: httpx.AsyncClient, value: str) -> None:
     async with followed(client, "global", last_event_id=value):
         pass

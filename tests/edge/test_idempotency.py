@@ -133,6 +133,19 @@ async def test_if_match_is_a_part_of_the_request(client: httpx.AsyncClient) -> N
         refused(response, 422, "idempotency_mismatch")
 
 
+async def test_a_header_that_repeats_the_body_makes_no_other_request(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    none_yet: list[dict[str, str]] = [{"if-match": '"0"'}, {"if-none-match": "*"}, {}]
+    first = await append(client, "order", key, "was_noted", 1, KEYED, previous_length=0)
+    for header in none_yet:
+        again = await append(client, "order", key, "was_noted", 1, {**KEYED, **header}, previous_length=0)
+        assert is_replay(again, first)
+    body, another = batch(("was_noted", 1)), {"idempotency-key": "another"}
+    first = await client.post("/order", json=body, headers=another)
+    for header in none_yet:
+        assert is_replay(await client.post("/order", json=body, headers={**another, **header}), first)
+
+
 async def test_a_refused_request_does_not_burn_its_key(client: httpx.AsyncClient) -> None:
     key = new_id()
     refusals = [

@@ -147,6 +147,24 @@ async def test_whatever_is_no_id_is_refused(gateway: Served, tenant: Account) ->
                 assert (answer.status, told["code"], told["path"]) == (422, "invalid_identifier", "key"), bad
 
 
+@pytest.mark.parametrize("undecodable", ["%ff", "%00", "%0a", ".", "..", "%zz"])
+async def test_what_can_not_be_decoded_is_refused_for_that(
+    gateway: Served, tenant: Account, undecodable: str
+) -> None:
+    for method, path, status, code, at in (
+        ("POST", f"/{undecodable}/global/was_noted", 404, "unknown_aggregate_type", "type"),
+        ("POST", f"/{undecodable}", 404, "unknown_aggregate_type", "type"),
+        ("GET", f"/{undecodable}/global", 404, "unknown_aggregate_type", "type"),
+        ("POST", f"/order/global/{undecodable}", 404, "unknown_event_type", "event_type"),
+        ("POST", f"/order/{undecodable}/was_noted", 422, "invalid_identifier", "key"),
+    ):
+        answer = await ask(gateway.port, request(method, path, tenant.write, b"{}"))
+        assert answer is not None
+        told = answer.json
+        assert (answer.status, told["code"], told["path"]) == (status, code, at), path
+        assert "decoded" in told["error"] or "control characters, or is `.`" in told["error"], told
+
+
 async def test_a_dot_is_no_id_and_never_climbs(gateway: Served, tenant: Account) -> None:
     for dots in (".", ".."):
         answer = await ask(gateway.port, request("GET", f"/order/{dots}", tenant.read))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -12,6 +14,7 @@ import pytest
 from gateway.config import Config
 from tests.edge.accounts import Account
 from tests.edge.calls import (
+    DEADLINE_S,
     JSON,
     NDJSON,
     append,
@@ -130,6 +133,31 @@ async def test_a_connection_goes_on_after_a_body_that_was_too_large(client: http
         response = await client.post("/order/global/was_noted", content=b" " * size, headers=JSON)
         refused(response, 413, "too_large")
         await appended(client, "order", "global", "was_noted")
+
+
+@pytest.mark.parametrize(
+    ("path", "known", "status"),
+    [
+        ("/order/global/was_noted", False, 401),
+        ("/a/b/c/d/e", True, 404),
+        ("/order/global/was_noted", True, 413),
+    ],
+)
+async def test_a_refusal_is_seen_behind_a_large_body_on_a_connection_that_closes(
+    gateway: Served, tenant: Account, path: str, known: bool, status: int
+) -> None:
+    key = tenant.write if known else "unknown"
+    sent = request("POST", path, key, b"x" * 3_000_000, [(b"Connection", b"close")])
+    for _ in range(8):
+        answer = await asyncio.to_thread(sent_whole_and_then_read, gateway.port, sent)
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+        assert b"\r\nconnection: close\r\n" in answer
+
+
+def sent_whole_and_then_read(port: int, data: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as client, client.makefile("rb") as reader:
+        client.sendall(data)
+        return reader.read()
 
 
 @pytest.fixture

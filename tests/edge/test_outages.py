@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +28,8 @@ from tests.edge.calls import (
 )
 from tests.edge.serving import serving
 from tests.servers import Servers, open_folder, servers_in
+
+READ_DEADLINE_S = 1.5
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ async def stand(breakable: Servers) -> AsyncIterator[Stand]:
         redis_url=breakable.redis_url,
         postgres_url=breakable.postgres_url,
         append_deadline_s=1.5,
-        read_deadline_s=1.5,
+        read_deadline_s=READ_DEADLINE_S,
         redis_timeout_s=0.3,
         direct_after_s=3,
         shutdown_s=2,
@@ -91,6 +95,37 @@ async def test_while_postgres_is_silent_no_spec_is_deployed_and_that_is_said(sta
     response = await stand.client.put("/_/spec", json={**document, "singletons": ["dashboards"]})
     refused(response, 503, "unavailable")
     assert response.headers["retry-after"]
+
+
+async def test_while_postgres_is_silent_a_read_that_needs_it_is_refused_in_time(stand: Stand) -> None:
+    """The deadline covers the wait for a connection, the statement, and what it takes to give it up."""
+    key, client = new_id(), stand.client
+    receipt = await written(client, key, "was_noted", 0)
+    paths = [
+        f"/order/{key}?consistency=strong",
+        f"/order/{key}?at=1705312900",
+        *(f"/order/{new_id()}" for _ in range(3)),
+        f"/order/{key}/events?consistency=strong",
+        f"/_/events/{receipt['event_id']}",
+        "/_/feed?limit=1",
+        "/_/health/ready",
+    ]
+    stand.servers.postgres.pause()
+
+    async def is_noticed() -> bool:
+        return not await is_in(client, "redis")
+
+    await until(is_noticed)
+
+    async def took_s(path: str) -> float:
+        began = time.monotonic()
+        refused(await client.get(path), 503, "unavailable")
+        return time.monotonic() - began
+
+    for _ in range(2):
+        took = await asyncio.gather(*(took_s(path) for path in paths))
+        late = {path: s for path, s in zip(paths, took, strict=True) if s > READ_DEADLINE_S + 1}
+        assert late == {}
 
 
 async def test_while_postgres_is_silent_an_append_is_unknown_and_a_retry_settles_it(stand: Stand) -> None:

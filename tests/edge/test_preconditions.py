@@ -70,6 +70,24 @@ async def test_at_most_256_kib_of_missed_events_come_at_once(client: httpx.Async
     assert ([event["version"] for event in told["missed"]], told["missed_next"]) == ([3, 4], None)
 
 
+def missed_in(response: httpx.Response) -> bytes:
+    """As it was sent, with its brackets."""
+    return response.content.partition(b'"missed":')[2].partition(b',"missed_next"')[0]
+
+
+async def test_what_was_missed_may_fill_256_kib_to_the_byte(client: httpx.AsyncClient) -> None:
+    async def after(*sizes: int) -> httpx.Response:
+        key = new_id()
+        for size in sizes:
+            await appended(client, "order", key, "was_noted", "x" * size)
+        return await append(client, "order", key, "was_noted", previous_length=0)
+
+    left = 256 * 1024 - len(missed_in(await after(100_000, 100_000)))
+    full = await after(100_000, 100_000 + left)
+    assert (len(missed_in(full)), full.json()["missed_next"]) == (256 * 1024, None)
+    assert (await after(100_000, 100_001 + left)).json()["missed_next"] == 2
+
+
 async def test_an_event_too_large_to_be_brought_along_is_named(client: httpx.AsyncClient) -> None:
     key = new_id()
     await appended(client, "order", key, "was_noted", "x" * (256 * 1024 - 2))

@@ -33,7 +33,7 @@ CHUNKED = b"Transfer-Encoding: chunked\r\n"
 
 class App:
     """Answers with what it was asked. `/early` answers before the body, `/slow` when released, `/late`
-    reads the body when released, `/talk` begins to answer before the body."""
+    reads the body when released, `/talk` begins to answer before the body, `/stream` says no length."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
@@ -81,6 +81,12 @@ class App:
         }
         self.seen.append(seen)
         payload = json.dumps(seen).encode()
+        if path == "/stream":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for part in (payload[:10], b"", payload[10:]):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body"})
+            return
         await send(response_start(len(payload)))
         await send({"type": "http.response.body", "body": payload})
 
@@ -390,6 +396,12 @@ def test_unusual_but_sound_requests_are_answered(
     answer = server.ask(data)
     assert answer.status == 200
     assert answer.json | expected == answer.json
+
+
+def test_blanks_around_a_header_value_are_no_part_of_it(server: Server) -> None:
+    answer = server.ask(get(b"/", b"X-A:\t 1 2\t ", b"X-B:3", b"X-C: \t"))
+    found = answer.json["headers"]
+    assert [found[name] for name in ("x-a", "x-b", "x-c")] == ["1 2", "3", ""]
 
 
 def test_header_values_beyond_ascii_reach_the_app_as_bytes(server: Server) -> None:
@@ -752,11 +764,47 @@ def test_after_an_early_answer_an_endless_body_ends_the_connection(server: Serve
     assert client.ended()
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"POST /early HTTP/1.1\r\n" + HOST + b"Connection: close\r\n",
+        b"POST /early HTTP/1.0\r\n",
+    ],
+)
+def test_a_client_may_send_its_whole_body_before_it_reads_the_last_answer_of_its_connection(
+    server: Server, start: bytes
+) -> None:
+    for _ in range(8):
+        client = server.connect()
+        client.send(start + b"Content-Length: 3000000\r\n\r\n")
+        client.send(b"x" * 3_000_000)
+        answer = client.answer()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert client.ended()
+
+
 def test_http_1_0_is_answered_once(server: Server) -> None:
     for header in (b"", b"Connection: keep-alive\r\n"):
         client = server.connect()
         assert client.ask(b"GET / HTTP/1.0\r\n" + header + b"\r\n").headers["connection"] == "close"
         assert client.ended()
+
+
+@pytest.mark.parametrize("header", [b"", b"Connection: keep-alive\r\n"])
+def test_to_http_1_0_a_body_of_unknown_length_ends_with_the_connection(server: Server, header: bytes) -> None:
+    client = server.connect()
+    client.send(b"GET /stream HTTP/1.0\r\n" + header + b"\r\n")
+    head, _, body = client.reader.read().partition(b"\r\n\r\n")
+    assert b"connection: close" in head.split(b"\r\n")
+    assert b"transfer-encoding" not in head
+    assert b"content-length" not in head
+    assert json.loads(body)["version"] == "1.0"
+
+
+def test_http_1_0_is_not_told_to_continue(server: Server) -> None:
+    """RFC 9110 section 10.1.1."""
+    expecting = post(b"/", b"hello", b"Expect: 100-continue").replace(b"HTTP/1.1", b"HTTP/1.0")
+    assert server.ask(expecting).status == 200
 
 
 def test_what_follows_connection_close_is_not_heard(server: Server) -> None:

@@ -33,7 +33,8 @@ async def test_pages_of_a_stream(client: httpx.AsyncClient) -> None:
     assert await page(client, key, "from=5&limit=3&order=asc") == ([5, 6, 7], 8)
     assert await page(client, key, "from=250") == ([250], None)
     assert await page(client, key, "from=251") == ([], None)
-    assert await page(client, key, f"from={2**53}&limit=1") == ([], None)
+    for beyond in (2**53, 2**53 + 1, 2**63 - 1):
+        assert await page(client, key, f"from={beyond}&limit=1") == ([], None)
 
 
 async def test_pages_from_the_newest_on(client: httpx.AsyncClient) -> None:
@@ -46,7 +47,8 @@ async def test_pages_from_the_newest_on(client: httpx.AsyncClient) -> None:
     assert await page(client, key, "order=desc&limit=1000") == (down, None)
     assert await page(client, key, "order=desc&from=3&limit=2") == ([3, 2], 1)
     assert await page(client, key, "order=desc&from=1") == ([1], None)
-    assert await page(client, key, "order=desc&from=1000&limit=1") == ([250], 249)
+    for beyond in (1000, 2**63 - 1):
+        assert await page(client, key, f"order=desc&from={beyond}&limit=1") == ([250], 249)
 
 
 async def test_next_leads_through_the_whole_stream(client: httpx.AsyncClient) -> None:
@@ -107,7 +109,10 @@ async def test_an_event_by_its_version(client: httpx.AsyncClient) -> None:
         response = await client.get(f"/order/{key}/events/{version}")
         assert response.json() == {"ok": True, "event": events[version - 1]}
     refused(await client.get(f"/order/{key}/events/4"), 404, "not_found")
-    refused(await client.get(f"/order/{key}/events/{2**52}"), 404, "not_found")
+    for beyond in (2**52, 2**53 + 1, 99999999999999999, 2**63 - 1):
+        told = refused(await client.get(f"/order/{key}/events/{beyond}"), 404, "not_found")
+        assert str(beyond) in told["error"]
+    refused(await client.get(f"/order/{key}/events/{2**63}"), 422, "invalid_field", "version")
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ async def test_at_length_is_the_state_after_that_many_events(client: httpx.Async
         assert response.json()["data"] == {f"f{m}": m for m in range(1, n + 1)}
         assert response.json()["metadata"]["length"] == n
         assert response.headers["etag"] == f'"{n}.r1"'
-    for beyond in (6, 1000, 2**53):
+    for beyond in (6, 1000, 2**53, 2**53 + 1, 2**63 - 1):
         assert (await client.get(f"/order/{key}?at_length={beyond}")).json() == now
     refused(await client.get(f"/order/{key}?at_length=0"), 404, "not_found")
 
@@ -154,6 +154,8 @@ async def test_at_is_the_state_after_the_last_event_by_then(client: httpx.AsyncC
         assert response.json().get("data") == ({"n": before} if before else None)
     later = await client.get(f"/order/{key}?at={int(time.time()) + 1000}")
     assert later.json()["metadata"]["length"] == 3
+    for before in ("0", "-1", "-62135596800", "1969-12-31T23:59:59Z"):
+        refused(await client.get(f"/order/{key}?at={before}"), 404, "not_found")
 
 
 def spellings(ms: int) -> list[str]:
@@ -177,9 +179,9 @@ def spellings(ms: int) -> list[str]:
     [
         *[
             (f"at_length={value}", "at_length")
-            for value in ("", "x", "-1", "1.5", "1e3", "%D9%A3", "+1", "0x1")
+            for value in ("", "x", "-1", "1.5", "1e3", "%D9%A3", "+1", "0x1", str(2**63))
         ],
-        *[(f"at={value}", "at") for value in ("", "now", "2024-01-15", "2024-01-15T10:00:00", "-1", "1e9")],
+        *[(f"at={value}", "at") for value in ("", "now", "2024-01-15", "2024-01-15T10:00:00", "--1", "1e9")],
         *[
             (f"at={value}", "at")
             for value in ("2024-02-30T10:00:00Z", "99999999999999", "2024-01-15T10:00:00+0100")
@@ -214,6 +216,18 @@ async def test_min_length_waits_until_the_stream_is_that_long(client: httpx.Asyn
     await noted(client, key, 1)
     response = await waiting
     assert response.json()["metadata"]["length"] == 4
+
+
+async def test_a_time_is_looked_up_once_the_stream_is_that_long(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    await noted(client, key, 1)
+    later = int(time.time()) + 1000
+    waiting = asyncio.create_task(client.get(f"/order/{key}?min_length=2&at={later}"))
+    await client.get(f"/order/{key}?at={later}")
+    assert not waiting.done()
+    await noted(client, key, 1)
+    assert (await waiting).json()["metadata"]["length"] == 2
+    refused(await client.get(f"/order/{key}?min_length=9&at=x"), 422, "invalid_field", "at")
 
 
 async def test_min_length_waits_for_what_never_was_written(client: httpx.AsyncClient) -> None:

@@ -6,15 +6,20 @@ import asyncio
 import copy
 import json
 import re
+import time
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
 import httpx
 import pytest
 
+from gateway.config import Config
+from gateway.edge.health import READY_FOR_S
+from gateway.log.log import Log
 from tests.edge.accounts import SPEC, Account, open_account
 from tests.edge.calls import JSON, append, appended, batch, new_client, new_id, noted, refused, until
-from tests.edge.serving import Served
+from tests.edge.serving import Served, serving
 
 HUMANE = re.compile("[0-9A-HJKMNP-TV-Z]{9}")
 
@@ -267,13 +272,25 @@ async def test_if_match_guards_a_deployment(client: httpx.AsyncClient) -> None:
     assert response.json()["revision"] == 1
     response = await client.put("/_/spec", json=with_type("cart"), headers={"if-match": '"1"'})
     assert (response.status_code, response.json()["revision"]) == (200, 2)
-    for form in ("1", 'W/"1"', '"1", "2"', '"x"', ""):
+    for form in ("1", 'W/"1"', '"1", "2"', '"x"', "", '"02"', '"00"', "**"):
         response = await client.put("/_/spec", json=SPEC, headers={"if-match": form})
         refused(response, 422, "invalid_field", "If-Match")
     twice = [("if-match", '"2"'), ("if-match", '"7"')]
     refused(await client.put("/_/spec", json=SPEC, headers=twice), 422, "invalid_field", "If-Match")
     response = await client.put("/_/spec?force=maybe", json=SPEC)
     refused(response, 422, "invalid_field", "force")
+
+
+async def test_if_match_star_asks_for_a_spec_that_is_deployed(gateway: Served, outbox: asyncpg.Pool) -> None:
+    account, deployed = await open_account(outbox, spec=None), {"if-match": "*"}
+    async with new_client(gateway.url, account.admin) as client:
+        response = await client.put("/_/spec", json=SPEC, headers=deployed)
+        told = refused(response, 409, "version_conflict", more=("revision",))
+        assert (told["revision"], response.headers["etag"]) == (0, '"0"')
+        assert (await client.put("/_/spec", json=SPEC)).json()["revision"] == 1
+        assert (await client.put("/_/spec", json=with_type("cart"), headers=deployed)).json()["revision"] == 2
+        response = await client.put("/_/spec", json=SPEC, headers=deployed | {"if-none-match": "*"})
+        refused(response, 422, "invalid_field", "If-Match")
 
 
 async def test_concurrent_deployments_of_one_revision_are_one(client: httpx.AsyncClient) -> None:
@@ -310,3 +327,87 @@ async def test_health_says_that_it_lives_and_could_commit(stranger: httpx.AsyncC
     assert (ready.status_code, ready.json()["ok"]) == (200, True)
     refused(await stranger.get("/_/health/other"), 404, "not_found")
     refused(await stranger.get("/_/health/"), 404, "not_found")
+
+
+class Looks:
+    """Looks at the servers, each held up until it may go on, or fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = self.ended = 0
+        self.go_on = asyncio.Event()
+        self.fault: Exception | None = None
+        really = Log.ready
+
+        async def held(log: Log) -> str | None:
+            self.begun += 1
+            try:
+                await self.go_on.wait()
+                if self.fault is not None:
+                    raise self.fault
+                return await really(log)
+            finally:
+                self.ended += 1
+
+        monkeypatch.setattr(Log, "ready", held)
+
+    async def under_way(self) -> bool:
+        return self.begun > 0
+
+
+async def old_enough() -> None:
+    """Until no earlier look may be told any more."""
+    begun = time.monotonic()
+
+    async def is_over() -> bool:
+        return time.monotonic() - begun > READY_FOR_S
+
+    await until(is_over)
+
+
+async def test_all_who_ask_whether_it_is_ready_share_one_look(
+    stranger: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await old_enough()
+    looks = Looks(monkeypatch)
+    asking = [asyncio.create_task(stranger.get("/_/health/ready")) for _ in range(50)]
+    await until(looks.under_way)
+    await old_enough()
+    asking += [asyncio.create_task(stranger.get("/_/health/ready")) for _ in range(50)]
+    assert (await stranger.get("/_/health/live")).status_code == 200
+    asking[0].cancel()
+    looks.go_on.set()
+    assert {(await each).status_code for each in asking[1:]} == {200}
+    assert looks.begun <= 2, "one, and one for those whose connections came after its end"
+    begun = looks.begun
+    await old_enough()
+    assert (await stranger.get("/_/health/ready")).status_code == 200
+    assert looks.begun == begun + 1
+
+
+async def test_a_look_that_fails_is_told_to_all_who_wait_and_not_kept(
+    stranger: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await old_enough()
+    looks = Looks(monkeypatch)
+    looks.fault = ValueError("a bug")
+    asking = [asyncio.create_task(stranger.get("/_/health/ready")) for _ in range(20)]
+    await until(looks.under_way)
+    looks.go_on.set()
+    for each in asking:
+        refused(await each, 503, "unavailable")
+    looks.fault = None
+    await old_enough()
+    assert (await stranger.get("/_/health/ready")).status_code == 200
+
+
+async def test_a_gateway_that_stops_leaves_no_look_under_way(
+    own_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor one that nobody waits for any more."""
+    async with serving(replace(own_config, shutdown_s=1)) as served, new_client(served.url, None) as client:
+        await old_enough()
+        looks = Looks(monkeypatch)
+        asking = asyncio.create_task(client.get("/_/health/ready"))
+        await until(looks.under_way)
+        asking.cancel()
+    assert (looks.begun, looks.ended) == (1, 1)

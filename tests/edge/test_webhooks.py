@@ -20,6 +20,7 @@ from standardwebhooks import Webhook
 
 from gateway.config import Config
 from tests.edge.calls import new_client, refused
+from tests.edge.raw import ask
 from tests.edge.serving import Served, serving
 from tests.edge.webhooks import SOURCES, Hooks, declared, kept, open_hooks, to
 from tests.intake.senders import of_braintree, of_message
@@ -64,6 +65,38 @@ async def test_the_same_delivery_id_with_other_bytes_is_quarantined_and_alarmed(
     assert "webhook_other_bytes" in [
         record.message for record in caplog.records if record.levelname == "ERROR"
     ]
+
+
+async def test_a_number_of_any_length_that_the_schema_refuses_is_quarantined(
+    gateway: Served, outbox: asyncpg.Pool, stranger: httpx.AsyncClient
+) -> None:
+    sources = {"typed": SOURCES["typed"], "batch": {**SOURCES["gocardless"], "to": to("was_typed")}}
+    hooks = await open_hooks(outbox, stranger, sources)
+    long = b"9" * 4_301
+    told = await hooks.taken("typed", b'{"n": ' + long + b"}")
+    assert told == {"ok": True, "quarantined": True, "event_id": None}
+    told = await hooks.taken("batch", b'{"events": [{"id": "EV1", "n": ' + long + b"}]}")
+    assert told["events"][0]["quarantined"]
+    assert {row["reason"] for row in await kept(outbox, hooks, 3)} == {None, "schema_violation"}
+
+
+async def test_an_id_with_a_null_is_known_by_its_digest_and_holds_up_no_other(
+    gateway: Served, outbox: asyncpg.Pool, stranger: httpx.AsyncClient
+) -> None:
+    signed = {"provider": "hmac", "header": "X-Sig", "secrets": ["s"], "delivery_id": "$.body.token"}
+    unsigned = {"provider": "stripe", "unsigned": True}
+    sources = {"open": unsigned, "signed": signed, "stripe": SOURCES["stripe"]}
+    hooks = await open_hooks(outbox, stranger, sources)
+    form = "application/x-www-form-urlencoded"
+    first = await hooks.taken("signed", b"token=a%00b", content_type=form)
+    assert await hooks.taken("signed", b"token=a%00b", content_type=form) == {**first, "duplicate": True}
+    other = await hooks.taken("signed", b"token=a%00b&more=1", content_type=form)
+    assert other["quarantined"], "the same id with other bytes"
+    response = await stranger.post(hooks.path("open"), content=b"id=%00", headers={"content-type": form})
+    assert response.status_code == 202
+    await hooks.taken("stripe", {"id": "evt_1"})
+    ids = [row["delivery_id"] for row in await kept(outbox, hooks, 5)]
+    assert {each for each in ids if not each.startswith("sha256:")} == {"evt_1"}
 
 
 async def test_what_a_provider_changes_when_it_tries_again_is_no_other_delivery(hooks: Hooks) -> None:
@@ -164,7 +197,7 @@ async def test_a_batch_is_an_event_an_item_all_committed_before_the_answer(
     assert [event["id"] for event in events] == [each["event_id"] for each in told["events"]]
     again = await hooks.taken("gocardless", {"events": [items[1], {"id": "EV2", "n": 9}, {"id": "EV9"}]})
     assert again["events"][0] == {"event_id": events[1]["id"], "duplicate": True}
-    assert again["events"][1] == {"quarantined": True, "event_id": None}
+    assert again["events"][1] == {"quarantined": True, "event_id": None, "duplicate": False}
     assert again["events"][2]["duplicate"] is False
     rows = await kept(outbox, hooks, 8)
     assert sorted(row["verdict"] for row in rows) == sorted(
@@ -183,6 +216,20 @@ async def test_a_batch_by_the_spec_has_ids_by_the_spec(hooks: Hooks) -> None:
     first, second, third = told["events"]
     assert (first["duplicate"], second["duplicate"], third["duplicate"]) == (False, False, True)
     assert third["event_id"] == first["event_id"]
+
+
+async def test_an_id_that_all_items_of_a_batch_share_gets_the_number_of_each(
+    gateway: Served, outbox: asyncpg.Pool, stranger: httpx.AsyncClient
+) -> None:
+    batch = {**SOURCES["typed"], "to": to(), "batch": "$.body.items"}
+    hooks = await open_hooks(outbox, stranger, {"batch": batch})
+    first = await hooks.taken("batch", {"items": [{"n": 1}, {"n": 1}, {"n": 2}]}, "dlv_1")
+    assert [each["duplicate"] for each in first["events"]] == [False, False, False]
+    again = await hooks.taken("batch", {"items": [{"n": 1}, {"n": 1}, {"n": 2}]}, "dlv_1")
+    assert again["events"] == [{**each, "duplicate": True} for each in first["events"]]
+    await hooks.taken("batch", {"n": 3}, "dlv_2")
+    ids = [event["data"]["delivery_id"] for event in await hooks.events()]
+    assert ids == ["dlv_1#0", "dlv_1#1", "dlv_1#2", "dlv_2"]
 
 
 async def test_the_body_of_a_form_is_the_object_of_its_parameters(hooks: Hooks) -> None:
@@ -211,6 +258,57 @@ async def test_a_foreign_id_leads_to_one_aggregate_also_at_first_sight(
         "SELECT key FROM source_map WHERE source_id = '42' AND source = 'repositories' AND tenant = $1::uuid"
     )
     assert await outbox.fetchval(mapped, hooks.account.id) == keys[0]["aggregate_id"]
+
+
+SYNC = {
+    "provider": "hmac",
+    "header": "X-Sig",
+    "secrets": ["s"],
+    "batch": "$.body.items",
+    "delivery_id": "$.body.id",
+    "to": {"type": "repository", "source_id": "$.body.of", "event": "was_pushed"},
+}
+
+
+async def test_foreign_ids_of_a_whole_batch_are_looked_up_together(
+    own_config: Config, own_outbox: asyncpg.Pool
+) -> None:
+    """Item by item, this many take ten times as long as their sender waits here."""
+    items = [{"id": f"d{n}", "of": n} for n in range(5_000)]
+    async with (
+        serving(replace(own_config, webhook_answer_s=5)) as served,
+        new_client(served.url, None) as client,
+    ):
+        hooks = await open_hooks(own_outbox, client, {"sync": SYNC})
+        told = await hooks.taken("sync", {"items": items})
+        assert not any(each["duplicate"] for each in told["events"])
+        again = await hooks.taken("sync", {"items": items})
+        assert again["events"] == [{**each, "duplicate": True} for each in told["events"]]
+    mapped = "SELECT count(DISTINCT key) FROM source_map WHERE source = 'sync' AND tenant = $1::uuid"
+    assert await own_outbox.fetchval(mapped, hooks.account.id) == len(items)
+
+
+async def test_an_item_of_a_batch_follows_the_item_of_its_stream_before_it(
+    gateway: Served, outbox: asyncpg.Pool, stranger: httpx.AsyncClient
+) -> None:
+    """As deliveries one by one would: `grade` says what has changed since."""
+    hooks = await open_hooks(outbox, stranger, {"sync": {**SYNC, "data": {"title": "$.body.title"}}})
+    items = [
+        {"of": 1, "title": "a"},
+        {"of": 2, "title": "b"},
+        {"of": 1, "title": "c"},
+        {"of": "", "title": ""},
+    ]
+    told = await hooks.taken("sync", {"items": items})
+    assert told["events"][3]["quarantined"]
+    more = await hooks.taken("sync", {"items": [{"of": 1, "title": "c", "again": True}, {"of": 3}]})
+    grades = []
+    for each in (*told["events"][:3], *more["events"]):
+        response = await stranger.get(
+            f"/_/events/{each['event_id']}", headers={"authorization": f"Bearer {hooks.account.read}"}
+        )
+        grades.append(response.json()["event"]["metadata"]["extra"]["webhook"]["grade"])
+    assert grades == ["new", "new", "edited", "edited", "new"]
 
 
 async def test_a_mapping_makes_the_events_data(hooks: Hooks) -> None:
@@ -282,6 +380,29 @@ async def test_paths_that_are_no_source_are_404_and_other_methods_405(hooks: Hoo
     assert (response.status_code, response.headers["allow"]) == (204, "POST, OPTIONS")
 
 
+async def test_white_space_around_the_value_of_a_header_is_none_of_it(hooks: Hooks, gateway: Served) -> None:
+    body = b'{"type": "a"}'
+    signed = hooks.signed("typed", body)
+    for n in (1, 2):  # by the express, and by the application, which a second X-Any keeps it from
+        headers = [(name.encode(), b" \t" + value.encode() + b" \t") for name, value in signed.items()]
+        lines = [b"%b:%b" % header for header in (*headers, *[(b"X-Any", b" a ")] * n)]
+        head = b"\r\n".join([b"POST %b HTTP/1.1" % hooks.path("typed").encode(), b"Host: a", *lines])
+        answer = await ask(gateway.port, head + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        assert answer is not None
+        assert (answer.status, answer.json["duplicate"]) == (202, n == 2)
+
+
+async def test_a_delivery_that_is_only_in_quarantine_holds_no_id(
+    hooks: Hooks, outbox: asyncpg.Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert (await hooks.taken("typed", {"a": 1}, "d1"))["quarantined"]
+    first = await hooks.taken("typed", {"type": "a"}, "d1")
+    assert first["duplicate"] is False
+    assert (await hooks.taken("typed", {"a": 1}, "d1"))["quarantined"]
+    assert "webhook_other_bytes" in caplog.text
+    assert [event["id"] for event in await hooks.events()] == [first["event_id"]]
+
+
 async def test_a_body_over_the_cap_is_413_and_an_encoded_one_415(hooks: Hooks) -> None:
     body = b'{"id": "evt_1", "text": "' + b"a" * (1024 * 1024) + b'"}'
     refused(await hooks.send("stripe", body), 413, "too_large")
@@ -324,6 +445,10 @@ async def test_handshakes_are_answered_where_they_are_declared(hooks: Hooks) -> 
     response = await client.post(f"{hooks.path('graph')}?validationToken=Validation%3A%20a+b%3Cb%3E")
     assert (response.status_code, response.text) == (200, "Validation: a b<b>")
     assert response.headers["x-content-type-options"] == "nosniff"
+    response = await client.head(f"{hooks.path('graph')}?validationToken=abc")
+    assert (response.status_code, response.content, response.headers["content-length"]) == (200, b"", "3")
+    response = await client.options(hooks.path("graph"))
+    assert response.headers["allow"] == "GET, HEAD, POST, OPTIONS"
 
     response = await client.get(f"{hooks.path('x')}?crc_token=uzwcfYtzr9")
     assert response.json() == {"response_token": "sha256=HXvxTdsfShG6k2zC9NVANwFquJBdOugRYHax2vNiiOo="}

@@ -185,6 +185,25 @@ async def test_an_append_that_takes_too_long_is_a_503_and_its_event_stands(
     assert (await hooks.events())[0]["id"] == first["event_id"]
 
 
+async def test_a_batch_of_which_something_is_committed_is_never_told_that_nothing_will_be(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await hooks.taken("gocardless", {"events": [{"id": "EV0", "n": 0}]})
+
+    async def away(*_args: object) -> None:
+        raise PostgresTrouble("away")
+
+    batch = {"events": [{"id": "EV1", "n": 1}, {"id": "EV0", "n": 9}]}
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "kept", away)
+        answer = await hooks.send("gocardless", batch)
+    assert (answer.status_code, answer.json()["code"]) == (503, "outcome_unknown")
+    assert [event["data"]["delivery_id"] for event in await hooks.events()] == ["EV0", "EV1"]
+    told = (await hooks.taken("gocardless", batch))["events"]
+    assert [each["duplicate"] for each in told] == [True, False]
+    assert told[1]["quarantined"]
+
+
 async def test_a_quarantine_that_can_not_be_written_is_a_503_and_one_after_it_is_not(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,8 @@ async def stand() -> AsyncIterator[Stand]:
         )
         async with serving(config) as served, new_client(served.url, None) as client:
             async with asyncpg.create_pool(servers.postgres_url, min_size=1, max_size=2) as pool:
-                sources = {name: {**source, "actor": ACTOR, "to": TO} for name, source in SOURCES.items()}
+                declared = SOURCES | {"tokens": {"provider": "messagebird", "unsigned": True}}
+                sources = {name: {**source, "actor": ACTOR, "to": TO} for name, source in declared.items()}
                 hooks = await open_hooks(pool, client, sources)
             yield Stand(servers, served, hooks)
             servers.postgres.resume()
@@ -130,6 +131,16 @@ async def test_a_delivery_id_that_can_not_be_one_is_a_401(silent: Stand, value: 
     )
     assert answer is not None
     assert answer.status == 401
+
+
+async def test_a_token_with_the_delivery_id_that_can_not_be_one_is_a_401_though_nothing_is_signed(
+    silent: Stand,
+) -> None:
+    name = b"messagebird-signature-jwt"
+    for headers in ([(name, b"\xff")], [(name, b"")], [(name, b"a" * 9_000)], [(name, b"a.b.c")] * 2):
+        answer = await ask(silent.served.port, raw(silent.hooks.path("tokens"), headers, b"{}"))
+        assert answer is not None
+        assert (answer.status, answer.json["code"]) == (401, "unauthorized"), headers
 
 
 async def test_strangers_learn_which_sources_there_are_from_memory_alone(silent: Stand) -> None:

@@ -51,6 +51,7 @@ NOT_ON_THE_WAY = {
     "Snapshot.public_and_hash": "a command",
     "Snapshot.public_ids_of": "a command",
     "Store.exact": "reads",
+    "Store.hash_id_of_key": "children",
     "Store.abbreviated": "reads",
     "Store.every": "a command",
     "Store.rebuild": "a command",

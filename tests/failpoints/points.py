@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("gateway/log", "gateway/edge", "gateway/registry")
 ELSEWHERE = (
     "announcements", "cluster", "evictor", "follow", "bulk", "bulk_run", "reader", "followers", "openapi",
-    "ops", "specs", "states", "system", "children", "public_to_hash", "resolver", "transfer",
+    "ops", "specs", "states", "system", "children", "public_to_hash", "resolver", "transfer", "key_watch",
 )  # fmt: skip
 """What no single append passes, or none over a single Redis, as scenes have it: the rig has clusters."""
 NAMING = "gateway.registry."

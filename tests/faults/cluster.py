@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -65,11 +66,14 @@ class GatewayNode:
     process: GatewayProcess
     log: Path
     clock_s: int = 0
-    stop_signals = GatewayProcess.stop_signals
 
     @property
     def name(self) -> str:
         return self.process.name
+
+    @property
+    def stop_signals(self) -> tuple[signal.Signals, float, signal.Signals]:
+        return self.process.stop_signals
 
     def command(self) -> Command:
         command = self.process.command()

@@ -381,6 +381,9 @@ def test_a_time_within_the_signed_body_is_held_to_it_too() -> None:
     for body, verdict in (
         (b'{"webhookTimestamp": %d}' % NOW_MS, Verified(1)),
         (b'{"webhookTimestamp": %d}' % (NOW_MS - 301_000), Rejected("outside_tolerance")),
+        (b'{"webhookTimestamp": %d.5}' % (NOW_MS - 301_000), Rejected("outside_tolerance")),
+        (b'{"webhookTimestamp": %d.5}' % NOW_MS, Verified(1)),
+        (b'{"webhookTimestamp": "%d"}' % NOW_MS, Rejected("outside_tolerance")),
         (b'{"action": "create"}', Verified(1)),
     ):
         sent = of_provider("linear", b"k" * 32, NOW_MS, body)

@@ -133,6 +133,20 @@ async def test_copies_wait_while_postgres_is_away_and_are_written_after(
     assert "webhook_copies_wait" in caplog.text
 
 
+async def test_a_copy_that_postgres_does_not_take_holds_up_no_other(
+    pool: asyncpg.Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder(pool, DAY_S)
+    bad = (row("a\0b"), replace(row("verdict"), verdict="none"))  # type: ignore[arg-type]
+    for each in (row("a"), bad[0], row("b"), bad[1], row("c")):
+        recorder.keep(each)
+    await recorder.flush()
+    assert await names(pool) == ["a", "b", "c"]
+    assert caplog.messages.count("webhook_copy_refused") == 2
+    await recorder.flush()
+    assert caplog.messages.count("webhook_copy_refused") == 2, "they are not tried again"
+
+
 async def test_copies_beyond_what_memory_they_may_take_are_left_out_and_said_so(
     pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -46,6 +46,7 @@ LIMITS = {
     "commit_rows_max": 500,
     "inflight_events_max": 10_000,
     "queue_bytes_max": 64 << 20,
+    "read_deadline_s": 5.0,
     "append_deadline_s": 10.0,
     "commit_timeout_s": 5.0,
     "journal_keep_s": 600.0,

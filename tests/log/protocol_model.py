@@ -95,22 +95,22 @@ class RedisModel:
         """Answers, and what was placed; the call is not fenced."""
         stale = call.looked_up < (self.q // self.w - 1) * self.w
         claimed = self.claims[0] | self.claims[1]
-        heads: dict[Stream, int | None] = {}
+        heads: dict[Stream, int] = {}
         blocked: dict[Stream, bytes] = {}
         placed: list[Entry] = []
         q, h = self.q, self.h
         answers: list[int | bytes] = []
         for append, hint in zip(call.appends, call.hints, strict=True):
-            stream = append.stream
-            if stream not in heads:
-                heads[stream] = self._head(stream, hint)
+            stream, head = append.stream, None
             verdict = blocked.get(stream) or _earlier(append, claimed)
             if verdict is None:
-                verdict = self._judged(append, heads[stream], q, call.window, stale=stale)
+                # Each append has a hint of its own: one that was answered before may have had an old one.
+                head = heads[stream] if stream in heads else self._head(stream, hint)
+                verdict = self._judged(append, head, q, call.window, stale=stale)
                 if verdict in (b"S", b"X", b"B"):
                     blocked[stream] = verdict
             if verdict is None:
-                version, count = (heads[stream] or 0) + 1, len(append.events)
+                version, count = (head or 0) + 1, len(append.events)
                 q, h = q + count, next_chain(h, version, append.digests)
                 heads[stream] = version + count - 1
                 claim = f"{q}:{count}:{append.request_digest.hex()}"

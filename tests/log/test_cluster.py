@@ -6,14 +6,18 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from redis.asyncio.connection import SSLConnection
 from redis.crc import key_slot
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from gateway.config import Config
 from gateway.events import NotCommitted, OutcomeUnknown
+from gateway.log import servers as redis_servers
 from gateway.log.announcements import Announcements
 from gateway.log.cluster import Cluster, open_redis
 from gateway.log.keys import partition_keys
@@ -92,8 +96,8 @@ def tenant_in(partition: int) -> bytes:
 
 
 async def in_redis(*logs: Log) -> None:
-    """Until every partition is, for each of the gateways."""
-    await until(lambda: all(each.partition.in_redis for log in logs for each in log._lanes))
+    """Until every partition is, for each of the gateways; a cluster may elect other masters first."""
+    await until(lambda: all(each.partition.in_redis for log in logs for each in log._lanes), 60)
 
 
 async def epoch_after(epoch: int, partition: Partition) -> None:
@@ -135,6 +139,7 @@ async def test_a_cluster_is_found_though_the_first_nodes_named_do_not_answer(
         assert await late.send(pack(("GET", key)), 1, key) == [str(n).encode()]
         await late.send(pack(("DEL", key)), 1, key)
     assert len(await late.all()) == 6
+    await until(lambda: not late._asking)
     await late.aclose()
 
 
@@ -148,6 +153,71 @@ async def test_a_cluster_is_found_while_the_first_node_named_is_silent(nodes: Re
     async with asyncio.timeout(WITHIN_S):
         assert len(await late.all()) == 6
     await late.aclose()
+
+
+async def test_a_node_that_is_in_no_cluster_yet_is_not_believed(nodes: RedisNodes, tmp_path: Path) -> None:
+    """It serves, and says of itself that nobody has any slot."""
+    (alone,) = nodes_in(tmp_path, masters=1).nodes
+    await alone.server.start()
+    url = f"redis+cluster://127.0.0.1:{alone.port}"
+    try:
+        for _ in range(20):
+            redis = open_redis(f"{url},127.0.0.1:{nodes.nodes[0].port}", 2, 8)
+            assert len(await redis.all()) == 6
+            await redis.aclose()
+        redis = open_redis(url, 2, 8)
+        with pytest.raises(RedisConnectionError, match="it knows of no slots"):
+            await redis.all()
+        await redis.aclose()
+    finally:
+        alone.server.kill()
+
+
+@pytest.fixture
+async def patient(nodes: RedisNodes) -> AsyncIterator[Cluster]:
+    """Waits for an answer for ten minutes, unless it is told to give up."""
+    opened = open_redis(nodes.url, 600, 8)
+    assert isinstance(opened, Cluster)
+    yield opened
+    await opened.aclose()
+
+
+def _get(key: str) -> bytes:
+    return pack(("GET", key))
+
+
+async def test_a_call_that_hangs_is_given_up_though_no_node_tells_any_more_where_it_went(
+    nodes: RedisNodes, patient: Cluster
+) -> None:
+    key = "sluice:1:test:{1}:hangs"
+    server = await patient.holding(key)
+    for node in nodes.nodes:
+        node.server.pause()
+    call = asyncio.create_task(patient.send(_get(key), 1, key))
+    await until(lambda: bool(server._under_way))
+    patient._doubtful, patient._asked_at = True, float("-inf")  # as by whatever was refused a while ago
+    (looked,) = await patient.look([(key, _get(key))], 600)
+    assert "no node tells where slots are" in str(looked)
+    patient.give_up()
+    async with asyncio.timeout(WITHIN_S):
+        with pytest.raises(RedisTimeoutError):
+            await call
+
+
+async def test_a_call_that_hangs_ends_when_another_node_leads(nodes: RedisNodes, patient: Cluster) -> None:
+    key = "sluice:1:test:{1}:hangs"
+    server, master = await patient.holding(key), await nodes.holder(key_slot(key.encode()))
+    master.server.pause()
+    call = asyncio.create_task(patient.send(_get(key), 1, key))
+    await until(lambda: bool(server._under_way))
+    await eventually(lambda: _has_left(patient, server))
+    async with asyncio.timeout(WITHIN_S):
+        with pytest.raises(RedisTimeoutError):
+            await call
+
+
+async def _has_left(cluster: Cluster, server: redis_servers.Server) -> bool:
+    return server not in await cluster.all()
 
 
 async def test_each_node_is_spoken_to_as_the_url_says() -> None:
@@ -166,7 +236,9 @@ async def test_each_node_is_spoken_to_as_the_url_says() -> None:
 async def test_commands_about_many_keys_are_answered_in_their_order(cluster: Cluster) -> None:
     keys = [f"sluice:1:test:{{{n}}}:order" for n in range(30)]
     asked = [(key, pack(("ECHO", key))) for key in keys]
-    assert await cluster.look(asked, 2) == [key.encode() for key in keys]
+    looked = await cluster.look(asked, 2)
+    assert [reply for reply, _ in looked] == [key.encode() for key in keys]
+    assert len({history for _, history in looked}) > 1, "each of its own server"
 
 
 async def test_what_one_gateway_commits_is_announced_to_others(nodes: RedisNodes, open_log: OpenLog) -> None:
@@ -442,5 +514,22 @@ async def test_while_a_master_is_away_its_partitions_alone_do_without_redis(
     assert (await log.ready(), log.mode) == (None, "direct")
     await in_redis(log)
     master.server.resume()
+    await appended(log, *(append(stream) for stream in streams))
+    await check_invariants(place)
+
+
+async def test_while_all_nodes_are_silent_every_partition_does_without_redis_as_soon_as_with_one_server(
+    open_log: OpenLog, place: Place, nodes: RedisNodes
+) -> None:
+    log = await open_log(redis_timeout_s=30, direct_after_s=1, append_deadline_s=15)
+    streams = [new_stream(tenant_in(p)) for p in range(PARTITIONS)]
+    await appended(log, *(append(stream) for stream in streams))
+    for node in nodes.nodes:
+        node.server.pause()
+    await appended(log, *(append(stream) for stream in streams))
+    assert all(lane(log, stream).partition.direct for stream in streams)
+    for node in nodes.nodes:
+        node.server.resume()
+    await in_redis(log)
     await appended(log, *(append(stream) for stream in streams))
     await check_invariants(place)

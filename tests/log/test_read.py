@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from typing import Any
 
+import asyncpg
 import pytest
 from uuid_utils import uuid7
 
@@ -213,7 +214,8 @@ async def test_a_cold_stream_is_read_and_filled_by_one_statement(log: Log, place
         asked.append(name)
         return await proceed()
 
-    interpose(log._postgres, "fetch", noted)
+    for each in (log._postgres, log._reads):
+        interpose(each, "fetch", noted)
     assert len(await everything(log, stream)) == 3
 
     async def filled() -> bool:
@@ -287,6 +289,27 @@ async def test_a_strong_read_asks_redis_nothing(log: Log) -> None:
     interpose(log._scripts, "run", around)
     page = await log.page(Range(stream, 2, VERSION_MAX, 1), strong=True)
     assert (page.length, [each.version for each in page.events]) == (3, [2])
+
+
+async def test_slow_reads_leave_connections_to_what_looks_after_the_log(log: Log, place: Place) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, 3))
+    waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    connection = await asyncpg.connect(place.postgres_url)
+    try:
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE outbox")
+            reads = [asyncio.create_task(log.page(Range(stream), strong=True)) for _ in range(6)]
+
+            async def begun() -> bool:
+                return len(await place.fetch(waiting)) == 2
+
+            await until(begun)
+            async with asyncio.timeout(2):
+                await log._postgres.fetch("partitions")
+    finally:
+        await connection.close()
+    assert [page.length for page in await asyncio.gather(*reads)] == [3] * 6
 
 
 async def test_a_lost_reply_makes_a_read_ask_postgres(log: Log) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -95,6 +96,29 @@ async def test_a_partition_whose_meta_hash_is_not_right_goes_on_in_a_new_epoch(
     assert tally(outcomes) == {"Appended": 2}
     await until(lambda: partition.epoch > epoch)
     assert await logs[1].length(stream) == 5
+    await check_invariants(place)
+
+
+async def test_what_nobody_foresaw_in_a_call_loses_none_of_its_appends(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream))
+    failures = iter([RuntimeError("before it was sent"), RuntimeError("after its reply")])
+
+    async def around(proceed: Proceed, name: str, *_: Any) -> Any:
+        failure = next(failures, None) if name == "sequence" else None
+        if failure is None:
+            return await proceed()
+        if "after" in str(failure):
+            await proceed()
+        raise failure
+
+    interpose(lane(log, stream).sequencer._scripts, "run", around)
+    outcomes = await asyncio.gather(*(log.append(append(stream)) for _ in range(5)))
+    assert tally(outcomes) == {"Appended": 5}
+    assert await log.length(stream) == 6
     await check_invariants(place)
 
 

@@ -24,6 +24,7 @@ from tests.log.drive import (
     lane,
     new_stream,
     opened,
+    ready,
     tally,
     time_is_up,
     until,
@@ -71,6 +72,15 @@ async def test_reads_go_on_while_redis_is_away(
     await breakable_servers.redis.start()
     await appended(log, append(stream))
     await check_invariants(place)
+
+
+async def test_a_redis_that_restarts_while_nobody_appends_leaves_the_gateway_ready(
+    open_log: OpenLog, breakable_servers: Servers
+) -> None:
+    log = await open_log()
+    await until(lambda: ready(log))
+    await breakable_servers.redis.restart()
+    await until(lambda: ready(log))
 
 
 async def test_appends_survive_that_redis_is_killed_under_load(

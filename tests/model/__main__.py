@@ -3,6 +3,7 @@ run, if none is named. `--list` names them, those for larger bounds too."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 
@@ -40,14 +41,18 @@ def run(name: str) -> bool:
 def main(arguments: Sequence[str]) -> int:
     usual = [*HELD, *LIVE, *UNSAFE, *BEYOND]
     known = [*usual, *LARGER]
-    if "--list" in arguments:
+    parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--list", action="store_true", help="print the names")
+    asked = parser.parse_args(arguments)
+    if asked.list:
         print("\n".join(known))
         return 0
-    unknown = [name for name in arguments if name not in known]
+    unknown = [name for name in asked.names if name not in known]
     if unknown:
         print(f"There is no configuration {unknown[0]!r}; --list names them.", file=sys.stderr)
         return 2
-    results = [run(name) for name in arguments or usual]
+    results = [run(name) for name in asked.names or usual]
     return 0 if all(results) else 1
 
 

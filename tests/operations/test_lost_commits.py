@@ -554,7 +554,8 @@ async def test_a_gateway_notices_by_its_memory_that_postgres_went_another_way(
     log = await open_log()
     done = await written(log, restorable)
     async with at(home) as place:
-        drive.interpose(log._postgres, "fetch", _away)
+        for each in (log._postgres, log._reads):
+            drive.interpose(each, "fetch", _away)
         await restorable.restore()
         pattern = f"sluice:1:{place.instance.id.hex}:*"
         await place.redis.delete(*await place.redis.keys(pattern))

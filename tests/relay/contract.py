@@ -71,9 +71,9 @@ class TargetContract:
 
     async def test_many_may_be_under_way_at_once(self, receiver: Alone) -> None:
         target = receiver.target()
-        outcomes = await asyncio.gather(*(target.send(parcel(number)) for number in range(16)))
+        outcomes = await asyncio.gather(*(target.send(parcel(number)) for number in range(100)))
         assert all(isinstance(each, Confirmed) for each in outcomes), outcomes
-        assert len(await receiver.arrived()) == 16
+        assert len(await receiver.arrived()) == 100
         await target.close()
 
     async def test_a_failure_is_an_outcome_in_a_sentence_and_the_next_attempt_may_succeed(

@@ -63,6 +63,17 @@ async def test_a_name_that_resolves_to_loopback_is_refused_and_nothing_arrives(r
     await target.close()
 
 
+@pytest.mark.parametrize("host", ["a..b.example", "a" * 70 + ".example"])
+async def test_a_name_that_nobody_could_be_asked_for_is_a_failure_like_any_other(host: str) -> None:
+    with pytest.raises(OSError, match="no name of a host"):
+        await resolve(host, 443, allow_private=False)
+    target = WebhookTarget(Webhook(f"https://{host}/x", SECRET), {}, allow_private=False)
+    outcome = await target.send(PARCEL)
+    assert isinstance(outcome, Failed)
+    assert host in outcome.why
+    await target.close()
+
+
 async def test_plain_http_is_refused_unless_it_is_allowed(receiver: WebReceiver) -> None:
     for allow_private, arrives in ((False, 0), (True, 1)):
         target = WebhookTarget(Webhook(receiver.url, SECRET), {}, allow_private=allow_private)

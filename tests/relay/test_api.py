@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from dataclasses import replace
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from gateway.config import Config
+from gateway.relay.subscriptions import SUBSCRIPTIONS_MAX
 from tests.edge.accounts import SPEC, Account, open_account
 from tests.edge.calls import new_client, new_event_id, new_id, refused
 from tests.edge.serving import Served, serving
@@ -72,11 +74,13 @@ async def test_what_was_shown_can_be_sent_back_and_keeps_its_secret(
         ({"target": {"type": "smoke"}}, "invalid_field", "target.type"),
         ({**DOCUMENT, "filtre": {}}, "unknown_field", "filtre"),
         ({**DOCUMENT, "filter": {"types": "order"}}, "invalid_field", "filter.types"),
-        ({**DOCUMENT, "filter": {"types": ["Order"]}}, "invalid_field", "filter.types.0"),
+        ({**DOCUMENT, "filter": {"types": ["Order"]}}, "invalid_field", "filter.types[0]"),
         ({**DOCUMENT, "target": {**WEBHOOK, "url": "ftp://example.com"}}, "invalid_field", "target.url"),
+        ({**DOCUMENT, "target": {**WEBHOOK, "url": "https://a..b.example/x"}}, "invalid_field", "target.url"),
+        ({**DOCUMENT, "target": {**WEBHOOK, "url": "http://127.0.0.1:99999"}}, "invalid_field", "target.url"),
         ({**DOCUMENT, "target": {**WEBHOOK, "secret": "nope!"}}, "invalid_field", "target.secret"),
         ({**DOCUMENT, "target": {**WEBHOOK, "secret": "***"}}, "invalid_field", "target.secret"),
-        ({**DOCUMENT, "target": {**WEBHOOK, "retry_s": [-1]}}, "invalid_field", "target.retry_s.0"),
+        ({**DOCUMENT, "target": {**WEBHOOK, "retry_s": [-1]}}, "invalid_field", "target.retry_s[0]"),
         ({**DOCUMENT, "start": 5}, "invalid_field", "start"),
     ],
 )
@@ -85,6 +89,30 @@ async def test_a_document_that_can_not_be_used_is_refused_with_its_place(
 ) -> None:
     refused(await client.put("/_/subscriptions/billing", json=document), 422, code, path)
     refused(await client.get("/_/subscriptions/billing"), 404, "not_found")
+
+
+async def test_an_optional_field_that_is_null_counts_as_absent(client: httpx.AsyncClient) -> None:
+    nulls = {"filter": None, "start": None, "target": {**WEBHOOK, "retry_s": None}}
+    made = await client.put("/_/subscriptions/billing", json=nulls)
+    assert made.status_code == 201, made.text
+    shown = made.json()
+    assert (shown["filter"], shown["start"], "retry_s" in shown["target"]) == ({}, "now", False)
+    one, pull = "/_/subscriptions/work", {"type": "pull", "lease_s": None, "attempts_max": None}
+    lists = {"types": None, "event_types": None}
+    assert (await client.put(one, json={"filter": lists, "target": pull})).status_code == 201
+    for path, body in (
+        ("claim", {"limit": None, "lease_s": None, "wait": None}),
+        ("ack", {"claim": new_id(), "ids": None}),
+        ("ack", {"claim": None, "ids": []}),
+        ("replay", {"event_id": None}),
+    ):
+        answer = await client.post(f"{one}/{path}", json=body)
+        assert answer.status_code == 200, answer.text
+    refused(await client.post(f"{one}/ack", json={"claim": None}), 422, "missing_field", "claim")
+    refused(await client.post(f"{one}/skip", json={"event_id": None}), 422, "missing_field", "event_id")
+    refused(await client.put(one, json={"filtre": None, "target": pull}), 422, "unknown_field", "filtre")
+    other = {"target": {"type": "pull", "maxlen": None}}
+    refused(await client.put(one, json=other), 422, "unknown_field", "target.maxlen")
 
 
 async def test_a_start_that_is_no_position_is_refused(client: httpx.AsyncClient, bench: Bench) -> None:
@@ -183,6 +211,64 @@ async def test_a_change_keeps_the_cursor_and_another_start_moves_it(
         await until(lambda: all(_times(receiver, each) == 2 for each in early))
 
 
+async def test_another_target_gets_what_waits_for_the_one_before(
+    bench: Bench, client: httpx.AsyncClient, receiver: WebReceiver
+) -> None:
+    """From webhook to pull and back; a parked event stays parked, a claimed one goes out again."""
+    one, webhook = "/_/subscriptions/all", {"type": "webhook", "url": receiver.url, "secret": SECRET}
+    bad, waits = new_id(), new_id()
+    receiver.answer = lambda each: Answer(500)
+    await client.put(one, json={"start": "beginning", "target": {**webhook, "retry_s": []}})
+    async with bench.relaying():
+        await bench.append([bad])
+        await until(lambda: _parked(client, 1))
+        await client.put(one, json={"start": "beginning", "target": {**webhook, "retry_s": [3600]}})
+        await bench.append([waits], 2)
+        await until(lambda: _stands_so(bench, "all", retrying=1))
+    await client.put(one, json={"start": "beginning", "target": {"type": "pull"}})
+    claimed = (await client.post(f"{one}/claim")).json()
+    assert [(each["key"], each["version"]) for each in claimed["events"]] == [(waits, 1), (waits, 2)]
+    receiver.answer = lambda _: Answer()
+    await client.put(one, json={"start": "beginning", "target": webhook})
+    async with bench.relaying():
+        await until(lambda: len(receiver.accepted) == 2)
+    assert [each.event["version"] for each in receiver.accepted] == [1, 2]
+    (parked,) = (await client.get(f"{one}/waiting")).json()["waiting"]
+    assert (parked["key"], parked["state"]) == (bad, "parked")
+
+
+async def test_a_change_that_names_no_start_keeps_the_one_before(
+    bench: Bench, client: httpx.AsyncClient
+) -> None:
+    one, pull = "/_/subscriptions/work", {"type": "pull"}
+    await client.put(one, json={"start": "beginning", "target": pull})
+    await bench.append([new_id()])
+    shown = (await client.put(one, json={"target": {**pull, "lease_s": 5}})).json()
+    assert (shown["start"], shown["lag_events"]) == ("beginning", 1)
+    assert len((await client.post(f"{one}/claim")).json()["events"]) == 1
+
+
+async def test_of_many_who_make_the_same_one_at_once_one_makes_it(client: httpx.AsyncClient) -> None:
+    puts = [client.put("/_/subscriptions/same", json={"target": {"type": "pull"}}) for _ in range(20)]
+    answers = [each.status_code for each in await asyncio.gather(*puts)]
+    assert sorted(answers) == [200] * 19 + [201]
+
+
+async def test_another_start_drops_what_waited(bench: Bench, client: httpx.AsyncClient) -> None:
+    one, pull = "/_/subscriptions/work", {"type": "pull"}
+    await client.put(one, json={"start": "beginning", "target": pull})
+    await bench.append([new_id()])
+    assert len((await client.post(f"{one}/claim")).json()["events"]) == 1
+    shown = (await client.put(one, json={"start": "now", "target": pull})).json()
+    assert (shown["claimed"], shown["lag_events"]) == (0, 0)
+    assert (await client.post(f"{one}/claim")).json()["events"] == []
+
+
+async def _stands_so(bench: Bench, name: str, **wanted: object) -> bool:
+    stands = await bench.stands(name)
+    return all(stands[key] == value for key, value in wanted.items())
+
+
 def _times(receiver: WebReceiver, event_id: str) -> int:
     return sum(each.id == event_id for each in receiver.deliveries)
 
@@ -272,6 +358,25 @@ async def test_what_is_claimed_again_and_again_is_parked(bench: Bench, client: h
     assert len((await client.post(f"{one}/claim")).json()["events"]) == 1
 
 
+async def test_an_aggregate_whose_last_event_is_skipped_waits_no_more_and_goes_on_with_the_next(
+    bench: Bench, client: httpx.AsyncClient
+) -> None:
+    one, key = "/_/subscriptions/work", new_id()
+    target = {"type": "pull", "lease_s": 0.02, "attempts_max": 1}
+    await client.put(one, json={"start": "beginning", "target": target})
+    await bench.append([key])
+    assert len((await client.post(f"{one}/claim")).json()["events"]) == 1
+    assert (await client.post(f"{one}/claim", json={"wait": 0.3})).json()["events"] == []
+    (parked,) = (await client.get(f"{one}/waiting")).json()["waiting"]
+    skipped = await client.post(f"{one}/skip", json={"event_id": parked["event_id"]})
+    assert skipped.status_code == 200
+    assert (await client.post(f"{one}/claim")).json()["events"] == []
+    assert (await client.get(f"{one}/waiting")).json()["waiting"] == []
+    await bench.append([key])
+    claimed = (await client.post(f"{one}/claim")).json()["events"]
+    assert [each["version"] for each in claimed] == [2]
+
+
 async def test_a_claim_that_can_not_be_read_is_refused(client: httpx.AsyncClient) -> None:
     one = "/_/subscriptions/work"
     await client.put(one, json={"target": {"type": "pull"}})
@@ -329,6 +434,40 @@ async def test_a_spec_declares_subscriptions_and_takes_them_back(
     assert json.loads(document)["target"]["secret"] == SECRET
     assert (await client.put("/_/spec", json=SPEC)).status_code == 200
     refused(await client.get("/_/subscriptions/all"), 404, "not_found")
+
+
+async def test_a_spec_whose_subscriptions_can_not_be_declared_is_refused(
+    bench: Bench, client: httpx.AsyncClient
+) -> None:
+    await bench.append([new_id()])
+    position = (await client.get("/_/feed")).json()["position"]
+    wrong = position[:-2] + ("AA" if position[-2:] != "AA" else "BB")
+    spec = {**SPEC, "subscriptions": {"all": {"start": wrong, "target": {"type": "pull"}}}}
+    for document, pointer in (
+        (spec, "/subscriptions/all/start"),
+        ({"spec": spec}, "/spec/subscriptions/all/start"),
+    ):
+        told = refused(await client.put("/_/spec", json=document), 422, "invalid_spec", more=["faults"])
+        assert [(each["code"], each["pointer"]) for each in told["faults"]] == [("invalid_value", pointer)]
+    assert (await client.get("/_/spec")).json()["revision"] == 1
+    assert (await client.get("/_/subscriptions")).json()["subscriptions"] == []
+    spec["subscriptions"]["all"]["start"] = position
+    assert (await client.put("/_/spec", json=spec)).status_code == 200
+    assert (await client.get("/_/subscriptions/all")).json()["position"] == position
+
+
+async def test_a_spec_with_more_subscriptions_than_a_tenant_may_have_is_refused(
+    client: httpx.AsyncClient,
+) -> None:
+    await client.put("/_/subscriptions/mine", json={"target": {"type": "pull"}})
+    many = {f"s{n}": {"target": {"type": "pull"}} for n in range(SUBSCRIPTIONS_MAX)}
+    answer = await client.put("/_/spec", json={**SPEC, "subscriptions": many})
+    told = refused(answer, 422, "invalid_spec", more=["faults"])
+    assert [each["pointer"] for each in told["faults"]] == ["/subscriptions"]
+    many["mine"] = many.pop("s0")
+    assert (await client.put("/_/spec", json={**SPEC, "subscriptions": many})).status_code == 200
+    listed = (await client.get("/_/subscriptions")).json()["subscriptions"]
+    assert len(listed) == SUBSCRIPTIONS_MAX
 
 
 async def test_a_gateway_relays_beside_its_work(

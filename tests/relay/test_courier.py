@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from gateway.relay import database
 from gateway.relay.targets import SEND_TIMEOUT_S
-from tests.edge.calls import new_id
+from gateway.relay.webhook import WebhookTarget
+from tests.edge.accounts import SPEC
+from tests.edge.calls import appended, new_id
 from tests.relay.conftest import Bench, until
 from tests.relay.receivers import SECRET, Answer, WebReceiver, web_receiver
 
@@ -104,6 +108,52 @@ async def test_retry_after_is_obeyed_where_it_asks_for_more(bench: Bench, receiv
         await until(lambda: len(receiver.deliveries) == 2)
     first, second = receiver.deliveries
     assert second.at - first.at >= 1.0
+
+
+async def test_a_retry_after_that_is_none_is_passed_over(bench: Bench, receiver: WebReceiver) -> None:
+    receiver.answer = lambda _: (
+        Answer(503, {"retry-after": "Mon, 01 Jan 99999999999 00:00:00 GMT"})
+        if len(receiver.deliveries) == 0
+        else Answer()
+    )
+    await bench.put("all", to(receiver, retry_s=[0.05] * 5))
+    async with bench.relaying():
+        await bench.append([new_id()])
+        await until(lambda: len(receiver.accepted) == 1)
+
+
+async def test_a_bug_in_a_target_is_a_failed_attempt(
+    bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(WebhookTarget, "_post", broken)
+    await bench.put("all", to(receiver, retry_s=[0.05]))
+    async with bench.relaying():
+        await bench.append([new_id()])
+        await holds(bench, "all", parked=1)
+    attempts = await bench.subscriptions.attempts(bench.tenant, "all", None, 10)
+    assert attempts is not None
+    assert [(each["attempt"], each["outcome"]) for each in attempts] == [(2, "failed"), (1, "failed")]
+    assert "ZeroDivisionError" in attempts[0]["error"]
+    assert sum(each.message == "delivery_broken" for each in caplog.records) == 2
+
+
+async def test_a_subscription_that_can_not_be_started_says_so_and_keeps_no_other_from_it(
+    bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("gateway.relay.relay.RedisStreamTarget", broken)
+    redis = {"type": "redis_stream", "url": "redis://127.0.0.1:1/0", "stream": "x"}
+    await bench.put("first", redis)
+    await bench.put("second", to(receiver))
+    async with bench.relaying():
+        await bench.append([new_id()])
+        await until(lambda: len(receiver.accepted) == 1)
+        assert "ZeroDivisionError" in (await bench.stands("first"))["why"]
 
 
 # ---- parked ----
@@ -246,7 +296,43 @@ async def test_a_receiver_that_hangs_for_one_aggregate_holds_up_no_other(
         await until(lambda: len(receiver.accepted) == 15, SEND_TIMEOUT_S - 2)
         await bench.append(keys[1:], 3)
         await until(lambda: len(receiver.accepted) == 30, SEND_TIMEOUT_S - 2)
-        await holds(bench, "all", lag_events=0)  # the cursor is past it
+        await holds(bench, "all", lag_events=3)  # the slow one's own: the cursor is past them
+
+
+async def test_lag_counts_what_is_tried_again_with_all_behind_it_and_not_what_is_parked(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    receiver.answer = lambda _: Answer(500)
+    many, one = new_id(), new_id()
+    await bench.put("all", to(receiver, retry_s=[3600]))
+    await bench.put("noted", to(receiver, retry_s=[3600]), event_types=["was_noted"])
+    await bench.append([many], 9)
+    await bench.append([many, one], 1, "was_cleared")
+    oldest = await bench.pool.fetchval(
+        "SELECT extract(epoch FROM min(recorded_at))::float8 FROM outbox WHERE tenant = $1", bench.tenant
+    )
+    async with bench.relaying():
+        await holds(bench, "all", retrying=2, lag_events=11)
+        await holds(bench, "noted", retrying=1, lag_events=9)
+        asked = time.time()
+        lag_s = (await bench.stands("all"))["lag_s"]
+        assert asked - oldest - 0.01 <= lag_s <= time.time() - oldest + 0.01
+    await bench.put("all", to(receiver, retry_s=[]))
+    await bench.pool.execute("UPDATE straggler SET due_at = now()")
+    async with bench.relaying():
+        await holds(bench, "all", parked=2, lag_events=0, lag_s=0.0)
+
+
+async def test_lag_leaves_out_what_the_gateway_itself_records(bench: Bench, receiver: WebReceiver) -> None:
+    spec = {**SPEC, "public_ids": {"key": "VNO", "types": ["order"]}}
+    assert (await bench.client.put("/_/spec", json=spec)).status_code == 200
+    await appended(bench.client, "order", new_id(), "was_placed", headers={"prefer": "wait"})
+    recorded = (await bench.client.get("/_/feed?types=_names")).json()["events"]
+    assert len(recorded) > 0
+    await bench.put("all", to(receiver))
+    assert (await bench.stands("all"))["lag_events"] == 1
+    await bench.put("names", to(receiver), types=["_names"])
+    assert (await bench.stands("names"))["lag_events"] == len(recorded)
 
 
 async def test_paused_means_that_nothing_is_sent(bench: Bench, receiver: WebReceiver) -> None:
@@ -311,3 +397,28 @@ async def test_events_of_an_endpoint_that_is_down_come_in_order_when_it_is_back(
         lanes.setdefault(each.aggregate[1], []).append(each.event["version"])
     assert len(lanes) == 80
     assert all(lane == [1, 2, 3] for lane in lanes.values())
+
+
+async def test_a_postgres_that_fails_now_and_then_ends_no_retry(
+    bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at what waits fails once: for what is due, and for what comes behind what arrived."""
+    answered, failed = database.next_of_aggregate, set[tuple[str, int]]()
+
+    async def failing_once(conn: Any, of: Any, aggregate: tuple[str, str], version: int, *more: Any) -> Any:
+        if (aggregate[1], version) not in failed:
+            failed.add((aggregate[1], version))
+            raise ConnectionResetError
+        return await answered(conn, of, aggregate, version, *more)
+
+    monkeypatch.setattr(database, "next_of_aggregate", failing_once)
+    receiver.answer = lambda _: Answer(500)
+    keys = [new_id() for _ in range(3)]
+    await bench.put("all", to(receiver, retry_s=[0.05] * 50))
+    async with bench.relaying():
+        await bench.append(keys)
+        await holds(bench, "all", retrying=3)
+        receiver.answer = lambda _: Answer()
+        await until(lambda: len(receiver.accepted) == 3)
+        await holds(bench, "all", retrying=0, lag_events=0)
+    assert {version for _, version in failed} == {1, 2}

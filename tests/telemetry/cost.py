@@ -5,7 +5,7 @@ All that stands between the socket and the commit on behalf of the metrics, with
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Awaitable, Callable
 
@@ -80,4 +80,6 @@ def timed(call: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 30)
+    parser = argparse.ArgumentParser(prog="python -m tests.telemetry.cost", description=__doc__)
+    parser.add_argument("appends", type=int, nargs="?", default=30, help="appends a batch (30)")
+    main(parser.parse_args().appends)

@@ -10,11 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.admit.line import judge_line
 from gateway.app import _tell_fault
 from gateway.edge.bulk import Bulk
 from gateway.log.log import Log
 from gateway.telemetry.logs import JsonFormatter
-from tests.edge.calls import NDJSON, bulk_line, envelope, lines, new_id
+from tests.edge.calls import NDJSON, bulk_line, envelope, length_of, lines, new_id, told_in
 from tests.telemetry.scrape import scrape
 
 CORRELATION_ID = "0190a000-0000-7000-8000-000000000000"
@@ -69,6 +70,51 @@ async def test_a_bulk_request_that_fails_in_the_middle_is_told(
     break_method(monkeypatch, Bulk, "_judge")
     response = await client.post("/_/bulk", content=lines(bulk_line(new_id())), headers=NDJSON)
     assert json.loads(response.content)["code"] == "not_committed"
+    assert told(caplog, "request_failed")["correlation_id"] == response.headers["x-correlation-id"]
+
+
+async def test_a_bulk_line_that_fails_is_told_alone_and_stops_its_aggregate_alone(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def judged(spec: Any, line: bytes, *more: Any) -> Any:
+        if b"a trap" in line:
+            raise ValueError(SECRET)
+        return judge_line(spec, line, *more)
+
+    monkeypatch.setattr("gateway.edge.bulk.judge_line", judged)
+    key, other = new_id(), new_id()
+    sent = (
+        bulk_line(key, 1),
+        bulk_line(other, 1),
+        bulk_line(key.upper(), "a trap"),
+        bulk_line(key, 3),
+        b'{"a trap": 1}',
+        bulk_line(other, "a trap", "was_never_declared"),
+        bulk_line("nobody", "a trap"),
+        bulk_line(new_id(), 1),
+        bulk_line(other, 3),
+    )
+    response = await client.post("/_/bulk", content=lines(*sent), headers=NDJSON)
+    answers = told_in(response.content)
+    assert [each["line"] for each in answers] == list(range(1, 10))
+    assert [each["status"] for each in answers] == [201, 201, 504, 503, 504, 504, 504, 201, 503]
+    assert {each["code"] for each in answers if each["status"] == 504} == {"outcome_unknown"}
+    assert {each["code"] for each in answers if each["status"] == 503} == {"not_committed"}
+    assert [await length_of(client, each) for each in (key, other)] == [1, 1]
+    line = told(caplog, "request_failed")  # once, not four times
+    assert line["correlation_id"] == response.headers["x-correlation-id"]
+    assert line["exception"].endswith("ValueError")
+
+
+async def test_a_bulk_line_whose_answer_fails_to_be_looked_up_is_told_alone(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    key, other = new_id(), new_id()
+    sent = [bulk_line(key, 1), bulk_line(key, 2), bulk_line(other, 1)]
+    sent[1]["metadata"]["previous_length"] = 0
+    break_method(monkeypatch, Log, "page")
+    response = await client.post("/_/bulk", content=lines(*sent), headers=NDJSON)
+    assert [each["status"] for each in told_in(response.content)] == [201, 504, 201]
     assert told(caplog, "request_failed")["correlation_id"] == response.headers["x-correlation-id"]
 
 

@@ -1,5 +1,5 @@
 -- Which of these a tenant has stored events of. $1 tenant; then an item each: $2 kind, $3 the name of an
--- aggregate type or singleton or a key of public ids, $4 of an event type or null. Returns their places n, from 1.
+-- aggregate type or singleton or a prefix of aliases, $4 of an event type or null. Returns their places n, from 1.
 -- The types that have events are found by skipping through the index: a singleton may have a stream of a type
 -- that no spec declares any more.
 WITH RECURSIVE stored AS (
@@ -20,6 +20,10 @@ WHERE CASE asked.kind
     WHEN 'singleton' THEN EXISTS (
         SELECT FROM stored JOIN outbox o ON o.aggregate_type = stored.aggregate_type
         WHERE o.tenant = $1 AND o.aggregate_id = asked.name)
+    WHEN 'key_of_hash_ids' THEN EXISTS (
+        SELECT FROM alias a WHERE a.tenant = $1 AND a.kind = 'hash' AND a.prefix = asked.name)
+    WHEN 'prefix_of_public_ids' THEN EXISTS (
+        SELECT FROM alias_counter c WHERE c.tenant = $1 AND c.prefix = asked.name)
     WHEN 'public_key' THEN EXISTS (SELECT FROM alias_counter c WHERE c.tenant = $1 AND c.prefix = asked.name)
 END
 ORDER BY asked.n

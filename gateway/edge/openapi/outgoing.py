@@ -57,11 +57,13 @@ def subscription_schemas() -> dict[str, Schema]:
     names = list_of(
         {"type": "string", "pattern": "^_?[a-z][a-z0-9_]{0,63}$"}, minItems=1, maxItems=FILTER_NAMES_MAX
     )
-    filtered = object_of({}, {"types": names, "event_types": names}, closed=True)
+    filtered = object_of({}, _or_nulls({"types": names, "event_types": names}), closed=True)
     start = {"type": "string", "pattern": "^[!-~]{1,1024}$", "description": "`beginning`, `now`, a position."}
     target = {"anyOf": [_webhook(), _redis_stream(), _pull()]}
     return {
-        "Subscription": object_of({"target": target}, {"filter": filtered, "start": start}, closed=True),
+        "Subscription": object_of(
+            {"target": target}, _or_nulls({"filter": filtered, "start": start}), closed=True
+        ),
         "StandingSubscription": object_of(
             {
                 "name": _TEXT,
@@ -102,7 +104,7 @@ def _webhook() -> Schema:
             "url": {"type": "string", "pattern": "^https?://", "maxLength": URL_CHARS_MAX},
             "secret": {"type": "string", "pattern": f"^({'|'.join(forms)})$", "maxLength": SECRET_CHARS_MAX},
         },
-        {"retry_s": _retry_s()},
+        _or_nulls({"retry_s": _retry_s()}),
         closed=True,
     )
 
@@ -114,10 +116,12 @@ def _redis_stream() -> Schema:
             "url": {"type": "string", "pattern": "^rediss?://", "maxLength": URL_CHARS_MAX},
             "stream": {"type": "string", "pattern": "^[!-~]{1,255}$"},
         },
-        {
-            "maxlen": or_null({"type": "integer", "minimum": 1, "maximum": MAXLEN_MAX}),
-            "retry_s": _retry_s(),
-        },
+        _or_nulls(
+            {
+                "maxlen": {"type": "integer", "minimum": 1, "maximum": MAXLEN_MAX},
+                "retry_s": _retry_s(),
+            }
+        ),
         closed=True,
     )
 
@@ -125,10 +129,17 @@ def _redis_stream() -> Schema:
 def _pull() -> Schema:
     return object_of(
         {"type": {"const": "pull"}},
-        {
-            "lease_s": {"type": "number", "exclusiveMinimum": 0, "maximum": LEASE_S_MAX, "default": LEASE_S},
-            "attempts_max": {"type": "integer", "minimum": 1, "maximum": 1000, "default": ATTEMPTS_MAX},
-        },
+        _or_nulls(
+            {
+                "lease_s": {
+                    "type": "number",
+                    "exclusiveMinimum": 0,
+                    "maximum": LEASE_S_MAX,
+                    "default": LEASE_S,
+                },
+                "attempts_max": {"type": "integer", "minimum": 1, "maximum": 1000, "default": ATTEMPTS_MAX},
+            }
+        ),
         closed=True,
     )
 
@@ -241,7 +252,7 @@ def _replay() -> Schema:
         "Try parked events again: all, or one (scope admin)",
         tag=TAG,
         parameters=_NAME,
-        body=_optional(object_of({}, {"event_id": ANY_UUID}, closed=True)),
+        body=_optional(object_of({}, _or_nulls({"event_id": ANY_UUID}), closed=True)),
         done={"200": answer("How many.", object_of({"ok": OK, "replayed": _COUNT}))},
         refused="subscription.send",
     )
@@ -262,11 +273,13 @@ def _skip() -> Schema:
 def _claim() -> Schema:
     wanted = object_of(
         {},
-        {
-            "limit": {"type": "integer", "minimum": 1, "maximum": CLAIM_EVENTS_MAX, "default": 100},
-            "lease_s": {"type": "number", "minimum": 0.001, "maximum": LEASE_S_MAX},
-            "wait": {"type": "number", "minimum": 0, "maximum": WAIT_S_MAX, "default": 0},
-        },
+        _or_nulls(
+            {
+                "limit": {"type": "integer", "minimum": 1, "maximum": CLAIM_EVENTS_MAX, "default": 100},
+                "lease_s": {"type": "number", "minimum": 0.001, "maximum": LEASE_S_MAX},
+                "wait": {"type": "number", "minimum": 0, "maximum": WAIT_S_MAX, "default": 0},
+            }
+        ),
         closed=True,
     )
     claimed = object_of(
@@ -289,16 +302,22 @@ def _claim() -> Schema:
 
 
 def _ack() -> Schema:
-    acked = object_of({}, {"claim": ANY_UUID, "ids": list_of(ANY_UUID, maxItems=ACKED_MAX)}, closed=True)
+    either = {"claim": ANY_UUID, "ids": list_of(ANY_UUID, maxItems=ACKED_MAX)}
+    given = [object_of({name: schema}) for name, schema in either.items()]
+    acked = {**object_of({}, _or_nulls(either), closed=True), "anyOf": given}
     return operation(
         "subscription.ack",
         "Say that claimed events are done (scope write)",
         tag=TAG,
         parameters=_NAME,
-        body=request({**acked, "minProperties": 1}, {"ids": [EXAMPLE_EVENT_ID]}),
+        body=request(acked, {"ids": [EXAMPLE_EVENT_ID]}),
         done={"200": answer("How many aggregates go on.", object_of({"ok": OK, "aggregates": _COUNT}))},
         refused="subscription.send",
     )
+
+
+def _or_nulls(optional: Schema) -> Schema:
+    return {name: or_null(schema) for name, schema in optional.items()}
 
 
 def _optional(schema: Schema) -> Schema:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.admit.query import UNIX_SECONDS_MAX
+from gateway.admit.preconditions import LENGTH_MAX
+from gateway.admit.query import UNIX_SECONDS_MAX, UNIX_SECONDS_MIN
 from gateway.edge.feed import FROM_BEGINNING, FROM_NOW, WAIT_S_MAX
 from gateway.edge.ids import IDS_MAX
 from gateway.edge.openapi.schemas import ANY_UUID, Schema, ref
 from gateway.edge.reads import MIN_LENGTH_WAIT_S, PAGE_EVENTS_DEFAULT, PAGE_EVENTS_MAX
 from gateway.edge.subscriptions import LISTED_DEFAULT, LISTED_MAX
-from gateway.log.reader import VERSION_MAX
 from spec.identifiers import NAME_GRAMMAR
 from spec.subscriptions import NAME_GRAMMAR as SUBSCRIPTION_NAME
 
@@ -18,10 +18,10 @@ EXAMPLE_ID = "a0000000-0000-4000-a000-000000000001"
 EXAMPLE_EVENT_ID = "01a1feb3-0000-7000-8000-000000000001"
 
 _ETAG_OF_LENGTH = r'^("(0|[1-9][0-9]{0,17})(\.r[0-9]{1,10})?"|\*)$'
-_ETAG_OF_REVISION = r'^"[0-9]{1,9}"$'
+_ETAG_OF_REVISION = r'^("(0|[1-9][0-9]{0,8})"|\*)$'
 _TEXT: Schema = {"type": "string"}
-_VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": VERSION_MAX}
-_LENGTH: Schema = {"type": "integer", "minimum": 0, "maximum": VERSION_MAX}
+_VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": LENGTH_MAX}
+_LENGTH: Schema = {"type": "integer", "minimum": 0, "maximum": LENGTH_MAX}
 _ALIAS: Schema = {"type": "string", "pattern": "^@[0-9A-Za-z.-]{1,100}$", "description": "Alias."}
 _ID: Schema = {"anyOf": [ref("Identifier"), _ALIAS]}
 _KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
@@ -55,7 +55,7 @@ def parameters() -> dict[str, Schema]:
         "If-Match-revision": _header(
             "If-Match",
             {"type": "string", "pattern": _ETAG_OF_REVISION},
-            'The revision that is deployed, `"0"` for none: else 409.',
+            'The revision that is deployed, `"0"` for none, `*` for any: else 409.',
         ),
         "If-None-Match-spec": _header("If-None-Match", {"const": "*"}, "No spec must be deployed yet."),
         "If-None-Match": _header("If-None-Match", _TEXT, "An ETag that you have: 304 if it holds."),
@@ -85,7 +85,8 @@ def _of_appends() -> dict[str, Schema]:
 
 
 def _of_reads() -> dict[str, Schema]:
-    instant = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": UNIX_SECONDS_MAX}, _RFC_3339]}
+    unix = {"type": "integer", "minimum": UNIX_SECONDS_MIN, "maximum": UNIX_SECONDS_MAX}
+    instant = {"anyOf": [unix, _RFC_3339]}
     return {
         "at_length": _in_query("at_length", _LENGTH, "As it was with this many events."),
         "at": _in_query("at", instant, "As it was then: Unix seconds, or RFC 3339. Not with `at_length`."),

@@ -1,0 +1,69 @@
+"""The documents of subscriptions: as they are sent, kept and shown. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import msgspec
+
+from gateway.config import redacted
+
+HIDDEN: Final = "***"
+
+_OPTIONAL: Final = ("filter", "start")
+_OF_FILTER: Final = ("types", "event_types")
+_OF_TARGET: Final = {
+    "webhook": ("retry_s",),
+    "redis_stream": ("maxlen", "retry_s"),
+    "pull": ("lease_s", "attempts_max"),
+}
+
+
+def kept(document: dict[str, Any]) -> bytes:
+    """As it stands in Postgres, secrets included."""
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def start_of(stored: bytes) -> str:
+    start: str = msgspec.json.decode(stored).get("start", "now")
+    return start
+
+
+def without_nulls(document: dict[str, Any]) -> dict[str, Any]:
+    """An optional field that is null counts as absent."""
+    left = _without(document, _OPTIONAL)
+    filtered, target = left.get("filter"), left.get("target")
+    if isinstance(filtered, dict):
+        left["filter"] = _without(filtered, _OF_FILTER)
+    if isinstance(target, dict):
+        left["target"] = _without(target, _OF_TARGET.get(str(target.get("type")), ()))
+    return left
+
+
+def _without(fields: dict[str, Any], optional: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None or name not in optional}
+
+
+def without_secrets(target: dict[str, Any]) -> dict[str, Any]:
+    """A target as it may be shown."""
+    shown = dict(target)
+    if "secret" in shown:
+        shown["secret"] = HIDDEN
+    if isinstance(shown.get("url"), str):
+        shown["url"] = redacted(shown["url"])
+    return shown
+
+
+def with_secrets_of(document: dict[str, Any], stored: bytes) -> dict[str, Any]:
+    """What was shown may be sent back: `***` is what stands there already."""
+    target = document.get("target")
+    if not isinstance(target, dict):
+        return document
+    before = msgspec.json.decode(stored)["target"]
+    merged = dict(target)
+    if target.get("secret") == HIDDEN and "secret" in before:
+        merged["secret"] = before["secret"]
+    if "url" in before and target.get("url") == redacted(before["url"]):
+        merged["url"] = before["url"]
+    return {**document, "target": merged}

@@ -1,0 +1,61 @@
+"""How subscriptions stand: what each has left to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+
+from gateway.relay.database import fetch, seconds
+
+COUNTED_MAX: Final = 10_000
+"""Lag is counted up to here: whoever is further behind needs no exact figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a subscription stands. `lag_events` counts the events of its filter that are not confirmed yet: to
+    be sent, tried again, handed out, or behind one of these; `lag_s` is the age of the oldest. What is
+    parked, and behind it, is in neither. Times are Unix seconds."""
+
+    tenant: str
+    name: str
+    kind: str
+    declared: bool
+    state: str
+    why: str | None
+    lag_events: int
+    lag_s: float
+    retrying: int
+    claimed: int
+    parked: int
+    failing_since: float | None
+    confirmed_at: float | None
+    owner: str | None
+
+
+async def standing(pool: asyncpg.Pool, tenant: UUID | None = None) -> list[Standing]:
+    """Of one tenant, or of all, by tenant and name. Raises PostgresTrouble."""
+    return [_standing(row) for row in await fetch(pool, "standing", tenant, COUNTED_MAX)]
+
+
+def _standing(row: Any) -> Standing:
+    oldest = row["oldest"]
+    return Standing(
+        tenant=row["tenant_name"],
+        name=row["name"],
+        kind=row["kind"],
+        declared=row["declared"],
+        state=row["state"],
+        why=row["why"],
+        lag_events=row["lag_events"],
+        lag_s=0.0 if oldest is None else max((row["now"] - oldest).total_seconds(), 0.0),
+        retrying=row["retrying"],
+        claimed=row["claimed"],
+        parked=row["parked"],
+        failing_since=seconds(row["failing_since"]),
+        confirmed_at=seconds(row["confirmed_at"]),
+        owner=row["owner"] if row["leased"] else None,
+    )

@@ -1,0 +1,88 @@
+"""Connections to one Redis server, on the event loop that gateways run on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from urllib.parse import urlsplit
+
+import pytest
+import uvloop
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from gateway.log.servers import Server, connect, pack
+from tests.log.drive import until
+from tests.servers import Servers
+
+PING = pack(("PING",))
+
+
+class Between:
+    """Stands between a client and Redis, as what resets connections that nobody uses does."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._clients: list[asyncio.StreamWriter] = []
+        self._over = asyncio.Condition()
+        self._serving = 0
+
+    async def listen(self) -> asyncio.Server:
+        return await asyncio.start_server(self._serve, "127.0.0.1", 0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._clients.append(writer)
+        self._serving += 1
+        there, to_redis = await asyncio.open_unix_connection(self._path)
+        await asyncio.gather(_pass_on(reader, to_redis), _pass_on(there, writer))
+        async with self._over:
+            self._serving -= 1
+            self._over.notify_all()
+
+    def reset(self) -> None:
+        for writer in self._clients:
+            at_once = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+            writer.transport.abort()
+
+    async def ended(self) -> None:
+        """No client is left."""
+        async with self._over:
+            await self._over.wait_for(lambda: not self._serving)
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Until either end is gone."""
+    with contextlib.suppress(OSError, RuntimeError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+async def use_what_was_reset(path: str) -> None:
+    between = Between(path)
+    listening = await between.listen()
+    server = Server(connect(f"redis://127.0.0.1:{listening.sockets[0].getsockname()[1]}", 5, 4))
+    assert await server.send(PING) == [b"PONG"]
+    (idle,) = server._idle
+    between.reset()
+
+    async def told() -> bool:
+        return bool(idle._writer.transport.is_closing())  # type: ignore[attr-defined]
+
+    await until(told)
+    with pytest.raises(RedisConnectionError):
+        await server.send(PING)
+    assert await server.send(PING) == [b"PONG"], "over another connection"
+    await server.aclose()
+    await between.ended()
+    listening.close()
+    await listening.wait_closed()
+
+
+async def test_an_idle_connection_that_was_reset_is_a_connection_that_failed(servers: Servers) -> None:
+    await asyncio.to_thread(uvloop.run, use_what_was_reset(urlsplit(servers.redis_url).path))
