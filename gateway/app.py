@@ -251,7 +251,7 @@ def _application(
         Ids(catalog, config),
         webhooks,
         aliases,
-        SubscriptionPaths(going_out.subscriptions, going_out.pull, config, stopping),
+        SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, config, stopping),
         log,
     )
     gate = Gate(

@@ -33,6 +33,7 @@ class Cycle(RequestResponseCycle):
     """Ends the connection in place of `transport.close` while the client may still be sending the body: that
     would be reset, and the answer lost with it."""
     _body_given = False
+    _no_more = False
 
     async def run_asgi(self, app: Any) -> None:
         try:
@@ -41,14 +42,26 @@ class Cycle(RequestResponseCycle):
             self.tasks.discard(self.task)
 
     async def receive(self) -> Any:
-        if self._body_given or self.more_body or self.waiting_for_100_continue or self.disconnected:
+        """As ASGI has it. That the client has closed its direction behind its body, and may be gone, is
+        told by one more part, which is empty."""
+        if self._body_given:
             return await super().receive()
-        # The whole body is here, as it is of nearly every append: nothing to wait for.
-        self._body_given = True
-        self.flow.resume_reading()
-        body, self.body = bytes(self.body), bytearray()
-        self.message_event.clear()
-        return {"type": "http.request", "body": body, "more_body": False}
+        if self.more_body or self.waiting_for_100_continue or self.disconnected:
+            message: Any = await super().receive()
+            self._body_given = not message.get("more_body")
+        else:  # the whole body is here, as it is of nearly every append: nothing to wait for
+            self._body_given = True
+            self.flow.resume_reading()
+            body, self.body = bytes(self.body), bytearray()
+            self.message_event.clear()
+            message = {"type": "http.request", "body": body, "more_body": False}
+        if self._body_given and self._no_more:
+            self.message_event.set()
+        return message
+
+    def client_sends_no_more(self) -> None:
+        self._no_more = True
+        self.message_event.set()
 
     async def send(self, message: Any) -> None:
         if message["type"] != WHOLE:

@@ -224,7 +224,7 @@ class Feed:
         page = await self._stream_page(asked.wanted, asked.after, left)
         await start_stream(send, NDJSON)
         loop = asyncio.get_running_loop()
-        gone = loop.create_task(until_gone(receive, _nothing))
+        gone = loop.create_task(until_gone(receive))
         ahead: asyncio.Task[Page] | None = None
         try:
             with self._keys.watching(head) as key:
@@ -293,10 +293,6 @@ def _events(page: Page) -> list[bytes]:
 
 def _event(p: int, entry: Entry) -> bytes:
     return render.fed_json(entry.recorded, encode_alone(p, entry.place))
-
-
-def _nothing() -> None:
-    """What wakes nobody."""
 
 
 def _messages(page: Page) -> bytes:

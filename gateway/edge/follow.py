@@ -199,7 +199,8 @@ def _resumed(value: bytes) -> int:
     return min(int(value), VERSION_MAX)
 
 
-async def until_gone(receive: Receive, wake: Callable[[], None]) -> None:
+async def until_gone(receive: Receive, wake: Callable[[], None] = lambda: None) -> None:
+    """Returns, and calls `wake`, once the client has closed its connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
     wake()

@@ -139,6 +139,8 @@ class StrictProtocol(Connection):
             return False
         cycle.keep_alive = False
         self._over = True
+        if isinstance(cycle, Cycle):
+            cycle.client_sends_no_more()
         return True
 
     def _amid_header(self, chunk_bytes: int, *, began_before: bool) -> None:

@@ -16,6 +16,8 @@ from gateway.admit.strict_json import Malformed, decode
 from gateway.catalog.model import Principal
 from gateway.catalog.model import Scope as KeyScope
 from gateway.config import Config
+from gateway.edge.callers import UNAUTHORIZED
+from gateway.edge.key_watch import KeyWatch
 from gateway.edge.parameters import Parameters
 from gateway.edge.render import encode
 from gateway.edge.request import Head, Refused, check_json_body, read_body
@@ -57,10 +59,16 @@ class Path(NamedTuple):
 
 class SubscriptionPaths:
     def __init__(
-        self, subscriptions: Subscriptions, pull: Pull, config: Config, stopping: asyncio.Event
+        self,
+        subscriptions: Subscriptions,
+        pull: Pull,
+        keys: KeyWatch,
+        config: Config,
+        stopping: asyncio.Event,
     ) -> None:
         self._subscriptions = subscriptions
         self._pull = pull
+        self._keys = keys
         self._stopping = stopping
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
@@ -170,19 +178,30 @@ class SubscriptionPaths:
         return _done({})
 
     async def claim(self, request: Request) -> Response:
-        """Events for whoever pulls, until the lease is over; waits for some if asked."""
+        """Events for whoever pulls, until the lease is over; waits for some if asked, until who
+        asked hangs up."""
         name, body = _name(request), _fields(await self._object(request), ("limit", "lease_s", "wait"))
         limit = int(_number(body, "limit", 100, 1, CLAIM_EVENTS_MAX, whole=True))
         lease_s = _number(body, "lease_s", 0, 0.001, LEASE_S_MAX) or None
-        until = asyncio.get_running_loop().time() + _number(body, "wait", 0, 0, WAIT_S_MAX)
-        while True:
-            claim = await self._pull.claim(_tenant(request), name, limit, lease_s)
-            if isinstance(claim, NotPulled):
-                raise Refused(_not_pulled(claim))
-            left = until - asyncio.get_running_loop().time()
-            if claim.events or left <= 0 or self._stopping.is_set():
-                return _claimed(claim)
-            await asyncio.sleep(min(left, _POLL_S))
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _number(body, "wait", 0, 0, WAIT_S_MAX)
+        gone = asyncio.ensure_future(request.receive())  # the body was read: nothing else can come
+        try:
+            with self._keys.watching(Head(request.scope)) as key:
+                while True:
+                    claim = await self._pull.claim(_tenant(request), name, limit, lease_s)
+                    if isinstance(claim, NotPulled):
+                        raise Refused(_not_pulled(claim))
+                    left = until - loop.time()
+                    if claim.events or left <= 0 or self._stopping.is_set():
+                        return _claimed(claim)
+                    await asyncio.wait((gone,), timeout=min(left, _POLL_S))
+                    if key.ended:
+                        raise Refused(UNAUTHORIZED)
+                    if gone.done():
+                        return _claimed(claim)
+        finally:
+            gone.cancel()
 
     async def ack(self, request: Request) -> Response:
         """What was claimed is done: a whole claim, or the events named."""
@@ -198,12 +217,13 @@ class SubscriptionPaths:
     async def _object(self, request: Request, *, needed: bool = False) -> dict[str, Any]:
         head = Head(request.scope)
         empty = head.get(b"content-length") in (None, b"0") and head.get(b"transfer-encoding") is None
-        if empty and not needed:
-            return {}
-        refusal = check_json_body(head, self._body_bytes_max)
+        refusal = None if empty and not needed else check_json_body(head, self._body_bytes_max)
         if refusal is not None:
             raise Refused(refusal)
-        body = decode(await read_body(request.receive, self._body_bytes_max, self._body_timeout_s))
+        text = await read_body(request.receive, self._body_bytes_max, self._body_timeout_s)
+        if empty and not needed:
+            return {}
+        body = decode(text)
         if isinstance(body, Malformed):
             raise Refused(Refusal("invalid_json", body.reason))
         if not isinstance(body, dict):

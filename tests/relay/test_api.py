@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import asyncpg
 import httpx
 import pytest
 
+from gateway.catalog import keys
+from gateway.catalog.model import Scope
 from gateway.config import Config
+from gateway.edge.key_watch import KeyWatch, Watched
+from gateway.edge.request import Head
 from gateway.relay.subscriptions import SUBSCRIPTIONS_MAX
+from tests.edge import raw
 from tests.edge.accounts import SPEC, Account, open_account
 from tests.edge.calls import new_client, new_event_id, new_id, refused
 from tests.edge.serving import Served, serving
@@ -341,6 +348,78 @@ async def test_claimed_events_are_nobody_elses_until_they_are_acked_or_the_lease
     await client.post(f"{one}/ack", json={"claim": second["claim"]})
     shown = (await client.get(one)).json()
     assert (shown["claimed"], shown["retrying"], shown["parked"], shown["lag_events"]) == (0, 0, 0, 0)
+
+
+@dataclass
+class Lasting:
+    """A request that lasts: set once the gateway watches its key, and once it has done with it."""
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@pytest.fixture
+def lasting(monkeypatch: pytest.MonkeyPatch) -> Lasting:
+    told, watching = Lasting(), KeyWatch.watching
+
+    @contextmanager
+    def tell(self: KeyWatch, head: Head) -> Iterator[Watched]:
+        with watching(self, head) as watched:
+            told.begun.set()
+            yield watched
+        told.over.set()
+
+    monkeypatch.setattr(KeyWatch, "watching", tell)
+    return told
+
+
+async def test_a_claim_that_waits_ends_when_its_client_goes_and_takes_nothing_after_that(
+    bench: Bench, client: httpx.AsyncClient, gateway: Served, tenant: Account, lasting: Lasting
+) -> None:
+    """It would hold what comes for the time of a lease, for nobody."""
+    one = "/_/subscriptions/work"
+    await client.put(one, json={"start": "beginning", "target": {"type": "pull"}})
+    async with new_client(gateway.url, tenant.write) as consumer:
+        waiting = asyncio.create_task(consumer.post(f"{one}/claim", json={"wait": 20}))
+        await asyncio.wait_for(lasting.begun.wait(), 5)
+        waiting.cancel()
+        await asyncio.wait_for(lasting.over.wait(), 5)
+    await bench.append([new_id()])
+    (claimed,) = (await client.post(f"{one}/claim", json={"wait": 5})).json()["events"]
+    assert claimed["version"] == 1
+
+
+@pytest.mark.parametrize("in_parts", [False, True], ids=["at once", "in parts"])
+async def test_a_claim_is_answered_with_nothing_when_its_client_sends_no_more(
+    client: httpx.AsyncClient, gateway: Served, tenant: Account, in_parts: bool
+) -> None:
+    """It may have gone, and may be there."""
+    one, body = "/_/subscriptions/work", b'{"wait":20}'
+    await client.put(one, json={"start": "beginning", "target": {"type": "pull"}})
+    headers, json_type = [(b"Transfer-Encoding", b"chunked")], (b"Content-Type", b"application/json")
+    asked = raw.request("POST", f"{one}/claim", tenant.write, body)
+    if in_parts:
+        asked = raw.request("POST", f"{one}/claim", tenant.write, headers=[*headers, json_type])
+        asked += b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    async with raw.connected(gateway.port) as connection:
+        await connection.send(asked)
+        connection.send_no_more()
+        answer = await asyncio.wait_for(connection.answer(b"POST"), 10)
+    assert answer is not None
+    assert (answer.status, answer.json["events"]) == (200, [])
+
+
+async def test_a_claim_that_waits_is_refused_when_its_key_is_revoked(
+    client: httpx.AsyncClient, pool: asyncpg.Pool, gateway: Served, tenant: Account, lasting: Lasting
+) -> None:
+    one = "/_/subscriptions/work"
+    await client.put(one, json={"start": "beginning", "target": {"type": "pull"}})
+    async with new_client(gateway.url, tenant.write) as consumer:
+        waiting = asyncio.create_task(consumer.post(f"{one}/claim", json={"wait": 20}))
+        await asyncio.wait_for(lasting.begun.wait(), 5)
+        mine = [each for each in await keys.every(pool) if each.tenant == tenant.name]
+        await keys.revoke(pool, next(each.handle for each in mine if each.scope is Scope.WRITE))
+        refused(await asyncio.wait_for(waiting, 5), 401, "unauthorized")
 
 
 async def test_what_is_claimed_again_and_again_is_parked(bench: Bench, client: httpx.AsyncClient) -> None:
