@@ -206,17 +206,12 @@ class Committer:
         helped, chain = await self._helped(run, row)
         if helped:
             await self._connection.settle(self._partition.number)
-        if row.epoch != run.epoch:
-            self._acknowledge(run, helped, run.placed[helped - 1].last_seq, chain) if helped else None
-            raise LineageLost(f"epoch {run.epoch} was sealed")
-        if helped < len(run.placed) and (
-            run.placed[helped].first_seq <= row.seq or (row.mode, row.chain) != (run.mode, chain)
-        ):
-            if run.mode == DIRECT:
-                raise Overtaken
-            raise LineageLost("another history was committed")
-        if helped:
             self._acknowledge(run, helped, run.placed[helped - 1].last_seq, chain)
+        if row.epoch != run.epoch:
+            raise LineageLost(f"epoch {run.epoch} was sealed")
+        goes_on = (row.mode, row.chain) == (run.mode, chain)
+        if run.placed and (run.placed[0].first_seq <= row.seq or not goes_on):
+            raise Overtaken if run.mode == DIRECT else LineageLost("another history was committed")
 
     async def _helped(self, run: Sequenced, row: PartitionRow) -> tuple[int, str]:
         """How many of the run's appends stand in Postgres at their places, and the chain after them."""
@@ -241,7 +236,7 @@ class Committer:
         except CannotHelp as trouble:
             # Only a verification can tell: the journal is readable again, or the epoch is sealed.
             logger.info("help_failed", extra={"partition": self._partition.number, "why": str(trouble)})
-            self._partition.open = False
+            self._partition.distrust()
             self._settled.set()
             self._room.set()
             self._wake()
@@ -251,7 +246,7 @@ class Committer:
         """Back to the sequencer with all that was sequenced in a lost lineage, in order."""
         told = {"partition": self._partition.number, "appends": len(run.pendings), "why": why}
         logger.warning("lineage_lost", extra=told)
-        self._partition.open = False
+        self._partition.distrust()
         self._take_back(run.pendings)
 
     def _take_back(self, lost: list[Pending]) -> None:

@@ -56,7 +56,7 @@ class Direct:
             self._requeue(batch)
             return False
         if placing is None:
-            self._partition.open = False
+            self._partition.distrust()
             self._requeue(batch)
             return True
         # What its deadline answered meanwhile must not be placed: it was told that it never will be.

@@ -82,7 +82,7 @@ class Journal:
                 await self._abandon(partition, row.epoch, str(broken))
                 raise CannotHelp(f"partition {partition.number}: {broken}") from broken
             except (PostgresTrouble, RedisTrouble) as trouble:
-                partition.open = False
+                partition.distrust()
                 raise CannotHelp(str(trouble)) from trouble
 
     async def _current(self, partition: Partition) -> PartitionRow:
@@ -127,13 +127,13 @@ class Journal:
         """Redis saw more committed than Postgres held a moment ago: others go on, or Postgres lost commits,
         which are for a person to bring back. Raises CannotHelp."""
         if (await self._current(partition)).seq < c:
-            partition.open = False  # the verification finds the same, and says so
+            partition.distrust()  # the verification finds the same, and says so
             raise CannotHelp(f"partition {partition.number}: Postgres lost what was committed up to seq {c}")
 
     async def _abandon(self, partition: Partition, epoch: int, why: str) -> None:
         told = {"partition": partition.number, "why": why}
         logger.critical("chain_broken", extra=told)
-        partition.open = False
+        partition.distrust()
         try:
             await self._postgres.seal(partition.number, epoch, "", REDIS)
         except PostgresTrouble as trouble:
@@ -151,7 +151,7 @@ async def quarantine(postgres: Postgres, partition: Partition, epoch: int, bad: 
     on it. False where the partition has gone on without us, and nothing was done. Raises PostgresTrouble."""
     entry = b"".join(pack_event(event) for event in bad.events)
     kept = await postgres.fetch("quarantine", partition.number, epoch, bad.first_seq, entry, error)
-    partition.open = False
+    partition.distrust()
     if kept:
         told = {"partition": partition.number, "seq": bad.first_seq, "why": error}
         told["correlation_id"] = str(UUID(bytes=bad.events[0].correlation_id))

@@ -346,7 +346,7 @@ class Log:
             lane.sequencer.wake()
 
     def _distrust(self, lane: Lane) -> None:
-        lane.partition.open = False
+        lane.partition.distrust()
         lane.sequencer.wake()
 
     async def _expire(self) -> None:

@@ -111,7 +111,7 @@ class LookUps:
         if verified != self._verified or not partition.in_redis:
             return True  # they are asked for anew, or will be
         if claims.epoch != partition.epoch:
-            partition.open = False
+            partition.distrust()
             return True
         claimed: list[Claimed] = []
         for pending in asked:

@@ -80,6 +80,10 @@ class Partition:
         self.confirmed(seq)
         self.open = True
 
+    def distrust(self) -> None:
+        """Something contradicts it: nothing more is sequenced before it was verified anew."""
+        self.open = False
+
     @property
     def memory(self) -> Witness:
         """What this gateway saw committed."""

@@ -196,7 +196,7 @@ class Reader:
             logger.info("read_from_postgres", extra={"partition": partition.number, "why": str(trouble)})
             return _NOTHING * len(batch)
         if reply[0] == b"FENCED":
-            partition.open = False
+            partition.distrust()
             return _NOTHING * len(batch)
         return await self._without_doubt(batch, reply[2], reply[3:])
 

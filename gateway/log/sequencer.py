@@ -239,7 +239,7 @@ class Sequencer:
             await self._settle(batch, reply)
             if partition.watermark < told:
                 # This Redis' chain is not the one that Postgres committed.
-                partition.open = False
+                partition.distrust()
 
     def _claimed(self, claimed: list[Claimed]) -> None:
         """These are committed already, or never will be."""
@@ -299,7 +299,7 @@ class Sequencer:
         self._distrust(batch)
 
     def _distrust(self, batch: Sequence[Pending]) -> None:
-        self._partition.open = False
+        self._partition.distrust()
         for pending in batch:
             pending.anew()
         self.requeue(batch)

@@ -90,15 +90,19 @@ class Sweeper:
             partition.reach.answered(self._now())
             if partition.open and partition.direct:
                 if partition.reach.steady(self._now()):
-                    partition.open = False  # back to Redis
+                    partition.distrust()  # back to Redis
                     sequencer.wake()
                 continue
             if partition.open and partition.epoch != epoch:
                 continue  # verified since the look began
-            if partition.halted is not None or not partition.open or standing is None or (
-                standing.epoch != partition.epoch or standing.fenced
-            ):  # fmt: skip
-                partition.open = False
+            if (
+                standing is None
+                or standing.fenced
+                or standing.epoch != partition.epoch
+                or not partition.open
+                or partition.halted is not None
+            ):
+                partition.distrust()
                 sequencer.wake()
                 continue
             before = self._last.get(partition.number)
@@ -132,7 +136,7 @@ class Sweeper:
         self._last.pop(partition.number, None)
         partition.reach.failed()
         if not partition.direct and partition.reach.lost(self._now()):
-            partition.open = False
+            partition.distrust()
             self._servers.give_up()
             sequencer.hurry()
 

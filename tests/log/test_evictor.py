@@ -256,7 +256,7 @@ async def test_while_postgres_is_away_or_a_loss_is_undecided_no_journal_goes(
         await until(lambda: partition.watermark == partition.committed_seq)
         if lasting == "open":
             log._evictor._in_touch = lambda: True
-            partition.open = False
+            partition.distrust()
         evictor._commits[partition.number].note(0, partition.committed_seq)
         assert await evictor._trim(partition, 0) == 0
         assert await redis.xlen(partition.keys.journal) > 0

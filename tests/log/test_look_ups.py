@@ -109,7 +109,7 @@ async def test_a_look_up_under_way_at_a_verification_is_not_believed(log: Log, p
     keyed = log.append(append(stream, key=b"k"))
     await gates[0].arrived()
     partition = lane(log, stream).partition
-    partition.open = False
+    partition.distrust()
     lane(log, stream).sequencer.wake()
     await until(lambda: partition.open)
     gates[0].open()

@@ -251,7 +251,7 @@ class Protocol(RuleBasedStateMachine):
                 case None:
                     left.append(each)
         if claims.epoch != gateway.partition.epoch:
-            gateway.partition.open = False
+            gateway.partition.distrust()
             gateway.back(left)
         elif left:
             gateway.batch = Batch(left, claims.seq, claims.epoch)
@@ -286,12 +286,12 @@ class Protocol(RuleBasedStateMachine):
         call = gateway.call(batch.appends, batch.looked_up, hints)
         if fate == "late":
             gateway.late.append(call)
-            gateway.partition.open = False
+            gateway.partition.distrust()
             gateway.back(batch.appends)
             return
         answers = await self._call(gateway, call)
         if fate == "lost" or answers is None:
-            gateway.partition.open = False
+            gateway.partition.distrust()
             gateway.back(batch.appends)
             return
         self._answered(gateway, call, answers)
@@ -415,7 +415,7 @@ class Protocol(RuleBasedStateMachine):
         placing = await gateway.direct._look(pendings)
         if placing is None:
             assert gateway.partition.epoch != self.pg.epoch
-            gateway.partition.open = False
+            gateway.partition.distrust()
             gateway.back(batch)
             return
         run = Run(gateway.partition.epoch, self.pg.place, [], DIRECT)
@@ -474,7 +474,7 @@ class Protocol(RuleBasedStateMachine):
             if self.pg.holds(each):
                 self._acknowledge(each)
             else:
-                gateway.partition.open = False
+                gateway.partition.distrust()
                 gateway.back([each.append])
 
     def _acknowledge(self, entry: Entry) -> None:
@@ -486,7 +486,7 @@ class Protocol(RuleBasedStateMachine):
         assert await self.reads.seal(P, self.pg.epoch, "", self.pg.mode) is not None
         self.pg.epoch += 1
         run = gateway.runs.pop(0)
-        gateway.partition.open = False
+        gateway.partition.distrust()
         gateway.back([each.append for each in run.entries] + [asked for asked, _ in run.resting])
 
     @rule(g=GATEWAYS)
@@ -502,7 +502,7 @@ class Protocol(RuleBasedStateMachine):
             assert expected
         except CannotHelp:
             assert not expected
-            gateway.partition.open = False
+            gateway.partition.distrust()
 
     def _helped(self, epoch: int) -> bool:
         """Whether it can; does it on the model."""

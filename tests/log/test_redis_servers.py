@@ -172,7 +172,7 @@ async def test_what_was_proposed_before_redis_lost_its_tail_never_commits_beside
     shutil.move(copy, aof(servers))
     await servers.redis.start()
     partition = lane(quick, stream).partition
-    partition.open = False
+    partition.distrust()
     lane(quick, stream).sequencer.wake()
     await opened(quick, stream)
     gate.open()
