@@ -130,17 +130,21 @@ class RedisNodes:
         for node in self.nodes:
             await node.server.revive()
         try:
-            for node in self.nodes:
-                told = await node.call("CLUSTER", "INFO")
-                if b"cluster_state:ok" not in told:
-                    return False
-                told = await node.call("INFO", "replication")
-                if b"role:slave" in told and b"master_link_status:up" not in told:
-                    return False
-            lines = (await self.nodes[0].call("CLUSTER", "NODES")).decode()
+            return all([await self._finds_all_well(node) for node in self.nodes])
         except (RedisError, OSError):
             return False
-        return "fail" not in lines and lines.count("slave") == len(self.replica_of)
+
+    async def _finds_all_well(self, node: Node) -> bool:
+        if b"cluster_state:ok" not in await node.call("CLUSTER", "INFO"):
+            return False
+        told = await node.call("INFO", "replication")
+        if b"role:slave" in told and b"master_link_status:up" not in told:
+            return False
+        lines = (await node.call("CLUSTER", "NODES")).decode()
+        if "fail" in lines or lines.count("slave") != len(self.replica_of):
+            return False
+        slots = await node.call("CLUSTER", "SLOTS")
+        return {port for _, _, *group in slots for _, port, *_ in group} == {each.port for each in self.nodes}
 
     async def holder(self, slot: int) -> Node:
         """The master that serves the slot, as the first node that answers knows."""

