@@ -125,10 +125,16 @@ def below(pointer: str, *segments: str | int) -> str:
 
 
 def shown(text: str) -> str:
-    """`text` as a message repeats it: quoted, escaped to ASCII, and no longer than SHOWN_CHARS_MAX."""
-    if len(text) > SHOWN_CHARS_MAX:
-        text = text[: SHOWN_CHARS_MAX - 1] + "…"
-    return json.dumps(text, ensure_ascii=text.isascii() or not text.isprintable())
+    """`text` as a message repeats it: quoted, escaped to ASCII where something in it can't be printed, and
+    between the quotes no longer than SHOWN_CHARS_MAX."""
+    beginning = text[: SHOWN_CHARS_MAX + 1]
+    escaped = not beginning.isprintable()
+    parts = [json.dumps(char, ensure_ascii=escaped)[1:-1] for char in beginning]
+    if sum(map(len, parts)) > SHOWN_CHARS_MAX:
+        while sum(map(len, parts)) >= SHOWN_CHARS_MAX:
+            parts.pop()
+        parts.append("…")
+    return f'"{"".join(parts)}"'
 
 
 def proposal(word: str, known: Collection[str]) -> str:

@@ -1,0 +1,38 @@
+"""What a message repeats of what it was given."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from spec.errors import SHOWN_CHARS_MAX, shown
+
+
+@given(st.text() | st.text("\x1f\U00010000", max_size=100))
+@example("0" + "\x1f" * 40 + "\U00010000" * 20)
+def test_any_text_is_shown_in_quotes_and_within_the_bound(text: str) -> None:
+    told = shown(text)
+    assert len(told) <= SHOWN_CHARS_MAX + len('""')
+    repeated = json.loads(told)
+    assert repeated == text or text.startswith(repeated.removesuffix("…"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", '""'),
+        ("grün", '"grün"'),
+        ('a "b"\n', '"a \\"b\\"\\n"'),
+        ("ü\x1f", '"\\u00fc\\u001f"'),
+        ("\ud800", '"\\ud800"'),
+        ("x" * 60, f'"{"x" * 60}"'),
+        ("x" * 61, f'"{"x" * 59}…"'),
+        ("\x1f" * 10, '"' + "\\u001f" * 10 + '"'),
+        ("\x1f" * 11, '"' + "\\u001f" * 9 + '…"'),
+    ],
+)
+def test_a_text_is_shown_as_it_is_as_far_as_it_can_be_printed_and_is_not_long(text: str, told: str) -> None:
+    assert shown(text) == told
