@@ -89,3 +89,9 @@ async def open_account(database: asyncpg.Pool, spec: dict[str, Any] | None = SPE
         accepted = await specs.deploy(database, tenant.id, json.dumps(spec).encode(), {})
         assert isinstance(accepted, specs.Accepted), accepted
     return Account(str(tenant.id), tenant.name, texts[Scope.ADMIN], texts[Scope.WRITE], texts[Scope.READ])
+
+
+async def revoked(pool: asyncpg.Pool, account: Account, scope: Scope) -> None:
+    """Its key of this scope."""
+    mine = [each for each in await keys.every(pool) if each.tenant == account.name]
+    await keys.revoke(pool, next(each.handle for each in mine if each.scope is scope))

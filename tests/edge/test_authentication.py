@@ -13,7 +13,7 @@ from gateway.catalog import keys
 from gateway.catalog.model import Scope
 from gateway.catalog.tenants import named
 from gateway.edge.key_watch import Watched
-from tests.edge.accounts import Account, open_account
+from tests.edge.accounts import Account, open_account, revoked
 from tests.edge.calls import (
     append,
     appended,
@@ -116,8 +116,7 @@ async def test_a_revoked_key_is_refused_within_five_seconds(
 ) -> None:
     async with new_client(gateway.url, tenant.read) as client:
         assert (await client.get("/order/global")).status_code == 200
-        mine = [each for each in await keys.every(outbox) if each.tenant == tenant.name]
-        await keys.revoke(outbox, next(each.handle for each in mine if each.scope is Scope.READ))
+        await revoked(outbox, tenant, Scope.READ)
 
         async def is_refused() -> bool:
             return (await client.get("/order/global")).status_code == 401
@@ -127,12 +126,6 @@ async def test_a_revoked_key_is_refused_within_five_seconds(
 
 STREAMS = ["/order/global/events", "/_/feed", "/_/feed?types=order"]
 SSE = {"accept": "text/event-stream"}
-
-
-async def revoked(outbox: asyncpg.Pool, tenant: Account, scope: Scope) -> None:
-    """Its key of this scope."""
-    mine = [each for each in await keys.every(outbox) if each.tenant == tenant.name]
-    await keys.revoke(outbox, next(each.handle for each in mine if each.scope is scope))
 
 
 @pytest.fixture

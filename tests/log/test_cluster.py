@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +78,18 @@ def place(place: Place, nodes: RedisNodes) -> Place:
     return Place(place.postgres_url, nodes.url)
 
 
+@asynccontextmanager
+async def client_of(nodes: RedisNodes, timeout_s: float) -> AsyncIterator[Cluster]:
+    client = open_redis(nodes.url, timeout_s, 8)
+    assert isinstance(client, Cluster)
+    yield client
+    await client.aclose()
+
+
 @pytest.fixture
 async def cluster(nodes: RedisNodes) -> AsyncIterator[Cluster]:
-    opened = open_redis(nodes.url, 2, 8)
-    assert isinstance(opened, Cluster)
-    yield opened
-    await opened.aclose()
+    async with client_of(nodes, 2) as client:
+        yield client
 
 
 def slot_of(log: Log, p: int) -> int:
@@ -176,10 +183,8 @@ async def test_a_node_that_is_in_no_cluster_yet_is_not_believed(nodes: RedisNode
 @pytest.fixture
 async def patient(nodes: RedisNodes) -> AsyncIterator[Cluster]:
     """Waits for an answer for ten minutes, unless it is told to give up."""
-    opened = open_redis(nodes.url, 600, 8)
-    assert isinstance(opened, Cluster)
-    yield opened
-    await opened.aclose()
+    async with client_of(nodes, 600) as client:
+        yield client
 
 
 def _get(key: str) -> bytes:

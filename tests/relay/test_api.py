@@ -14,14 +14,13 @@ import asyncpg
 import httpx
 import pytest
 
-from gateway.catalog import keys
 from gateway.catalog.model import Scope
 from gateway.config import Config
 from gateway.edge.key_watch import KeyWatch, Watched
 from gateway.edge.request import Head
 from gateway.relay.subscriptions import SUBSCRIPTIONS_MAX
 from tests.edge import raw
-from tests.edge.accounts import SPEC, Account, open_account
+from tests.edge.accounts import SPEC, Account, open_account, revoked
 from tests.edge.calls import new_client, new_event_id, new_id, refused
 from tests.edge.serving import Served, serving
 from tests.relay.conftest import Bench, until
@@ -320,11 +319,17 @@ async def _parked(client: httpx.AsyncClient, count: int) -> bool:
 # ---- pull ----
 
 
+async def pulled(client: httpx.AsyncClient) -> str:
+    """The path of a new subscription to all events."""
+    one = "/_/subscriptions/work"
+    await client.put(one, json={"start": "beginning", "target": {"type": "pull"}})
+    return one
+
+
 async def test_claimed_events_are_nobody_elses_until_they_are_acked_or_the_lease_is_over(
     bench: Bench, client: httpx.AsyncClient
 ) -> None:
-    one, key, other = "/_/subscriptions/work", new_id(), new_id()
-    await client.put(one, json={"start": "beginning", "target": {"type": "pull"}})
+    one, key, other = await pulled(client), new_id(), new_id()
     await bench.append([key], 3)
     first = (await client.post(f"{one}/claim", json={"limit": 2})).json()
     assert [each["version"] for each in first["events"]] == [1, 2]
@@ -377,8 +382,7 @@ async def test_a_claim_that_waits_ends_when_its_client_goes_and_takes_nothing_af
     bench: Bench, client: httpx.AsyncClient, gateway: Served, tenant: Account, lasting: Lasting
 ) -> None:
     """It would hold what comes for the time of a lease, for nobody."""
-    one = "/_/subscriptions/work"
-    await client.put(one, json={"start": "beginning", "target": {"type": "pull"}})
+    one = await pulled(client)
     async with new_client(gateway.url, tenant.write) as consumer:
         waiting = asyncio.create_task(consumer.post(f"{one}/claim", json={"wait": 20}))
         await asyncio.wait_for(lasting.begun.wait(), 5)
@@ -394,8 +398,7 @@ async def test_a_claim_is_answered_with_nothing_when_its_client_sends_no_more(
     client: httpx.AsyncClient, gateway: Served, tenant: Account, in_parts: bool
 ) -> None:
     """It may have gone, and may be there."""
-    one, body = "/_/subscriptions/work", b'{"wait":20}'
-    await client.put(one, json={"start": "beginning", "target": {"type": "pull"}})
+    one, body = await pulled(client), b'{"wait":20}'
     headers, json_type = [(b"Transfer-Encoding", b"chunked")], (b"Content-Type", b"application/json")
     asked = raw.request("POST", f"{one}/claim", tenant.write, body)
     if in_parts:
@@ -412,13 +415,11 @@ async def test_a_claim_is_answered_with_nothing_when_its_client_sends_no_more(
 async def test_a_claim_that_waits_is_refused_when_its_key_is_revoked(
     client: httpx.AsyncClient, pool: asyncpg.Pool, gateway: Served, tenant: Account, lasting: Lasting
 ) -> None:
-    one = "/_/subscriptions/work"
-    await client.put(one, json={"start": "beginning", "target": {"type": "pull"}})
+    one = await pulled(client)
     async with new_client(gateway.url, tenant.write) as consumer:
         waiting = asyncio.create_task(consumer.post(f"{one}/claim", json={"wait": 20}))
         await asyncio.wait_for(lasting.begun.wait(), 5)
-        mine = [each for each in await keys.every(pool) if each.tenant == tenant.name]
-        await keys.revoke(pool, next(each.handle for each in mine if each.scope is Scope.WRITE))
+        await revoked(pool, tenant, Scope.WRITE)
         refused(await asyncio.wait_for(waiting, 5), 401, "unauthorized")
 
 
