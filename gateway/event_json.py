@@ -21,15 +21,16 @@ def seconds(ms: int) -> str:
 
 def event_json(recorded: Recorded) -> bytes:
     """One event as the contract gives it; what is absent is null."""
-    return _event_json(recorded, b"")
+    return b"".join((*_parts(recorded), b"}}"))
 
 
 def fed_json(recorded: Recorded, position: str) -> bytes:
     """One event as the feed gives it: with the position behind it."""
-    return _event_json(recorded, b',"position":"%b"' % position.encode())
+    return b"".join((*_parts(recorded), b'},"position":"', position.encode(), b'"}'))
 
 
-def _event_json(recorded: Recorded, more: bytes) -> bytes:
+def _parts(recorded: Recorded) -> tuple[bytes, bytes, bytes, bytes]:
+    """All but what ends the metadata and the event."""
     event, stream, version = recorded.event, recorded.stream, recorded.version
     target = (
         "null" if event.target_type is None else f'{{"type":"{event.target_type}","id":"{event.target_id}"}}'
@@ -47,4 +48,4 @@ def _event_json(recorded: Recorded, more: bytes) -> bytes:
     )
     payload = b"null" if event.payload is None else event.payload
     extra = b"null" if event.extra is None else event.extra
-    return b"".join((head.encode(), payload, tail.encode(), extra, b"}", more, b"}"))
+    return head.encode(), payload, tail.encode(), extra

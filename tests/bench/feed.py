@@ -7,6 +7,8 @@ live/N        at half the rate of appends at 64 connections, from the 201 to the
               follower, beside N - 1 others
 followers/…   appends at 64 connections beside that many followers, in turns with none: of whom nothing passes
               the filter (quiet), and who get everything, as it is (all) or compressed (all_gzip)
+sent/…        the bytes of that many followers who get everything as it is, from a server that does nothing
+              else: what a gateway's followers/all can't go below
 """
 
 from __future__ import annotations
@@ -24,16 +26,20 @@ from pathlib import Path
 import asyncpg
 import msgspec
 
+from gateway.relay.live import round_s
 from tests.bench import machine, orders, stored
 from tests.bench.cpu import CpuMeter
 from tests.bench.load import Traffic, drive
 from tests.bench.measured import Measured, quantiles_ms, shares_us
-from tests.bench.stand import Served, Stand, open_stand
+from tests.bench.stand import SPRAY, Served, Stand, open_stand
 
 CONNECTIONS = 64
 STREAMS = 1000
 READ_BYTES = 1024 * 1024
 STEADY = 32
+EVENT_BYTES = 737
+SENT_PER_S = 14_000
+"""About what is appended beside followers of everything."""
 
 
 async def backfill(stand: Stand, events: int) -> str:
@@ -161,15 +167,32 @@ async def followers(stand: Stand, seconds: float, rounds: int, count: int, query
     )
 
 
+async def sent(stand: Stand, seconds: float, rounds: int, count: int) -> str:
+    """CPU time, for an append, of a server that does nothing but send what followers of everything are sent,
+    in rounds like a gateway's, and of those who receive it."""
+    every_s = round_s(count, crowd=True)
+    size, times = round(SENT_PER_S * every_s) * EVENT_BYTES, round(seconds / every_s)
+    settings = {"FOLLOWERS": count, "BYTES": size, "S": every_s, "ROUNDS": times}
+    shares = []
+    for _ in range(rounds):
+        with stand.bare(SPRAY, {f"SPRAY_{name}": str(value) for name, value in settings.items()}) as served:
+            async with _draining(served, stand.key, count, "") as followers:
+                cpu = CpuMeter({"server": served.pids, "followers": [followers.pid]})
+                cpu.start()
+                came = (await _came(followers))[0]
+                shares.append(shares_us(cpu.stop(), came // count // EVENT_BYTES))
+    server_us, their_us = (
+        " ".join(f"{each[name]:.0f}" for each in shares) for name in ("server", "followers")
+    )
+    return f"{server_us} µs of the server's an append, {their_us} µs of theirs; {came / 1e6:,.0f} MB a round"
+
+
 async def _drained(served: Served, followers: asyncio.subprocess.Process, apart: float) -> int:
     """How many bytes came to all of them, once all has come.
 
     Raises RuntimeError if to one came less than to another by more than that part of it, or not every event
     to the first, or none at all."""
-    assert followers.stdin
-    assert followers.stdout
-    followers.stdin.close()
-    came, least, most, events = map(int, (await followers.stdout.readline()).split())
+    came, least, most, events = await _came(followers)
     connection = await asyncpg.connect(served.postgres_url)
     try:
         committed = await connection.fetchval("SELECT count(*) FROM outbox")
@@ -178,6 +201,14 @@ async def _drained(served: Served, followers: asyncio.subprocess.Process, apart:
     if least < most * (1 - apart) or events not in (0, committed) or (came > 0) != (events > 0):
         raise RuntimeError(f"{least} to {most} B came to a follower, and {events} events of {committed}")
     return came
+
+
+async def _came(followers: asyncio.subprocess.Process) -> list[int]:
+    """What drain.py says once nothing has come for a while."""
+    assert followers.stdin
+    assert followers.stdout
+    followers.stdin.close()
+    return [int(each) for each in (await followers.stdout.readline()).split()]
 
 
 def _told(rounds: list[Measured]) -> str:
@@ -247,6 +278,9 @@ async def _main(options: argparse.Namespace) -> None:
                 asked = options.seconds, options.rounds, options.followers
                 told = await followers(stand, *asked, query, coding)
                 print(f"followers/{name}/{options.followers}: {told}", flush=True)
+        if "sent" in options.only:
+            told = await sent(stand, options.seconds, options.rounds, options.followers)
+            print(f"sent/{options.followers}: {told}", flush=True)
 
 
 if __name__ == "__main__":
@@ -257,5 +291,5 @@ if __name__ == "__main__":
     parser.add_argument("--followers", type=int, default=100)
     parser.add_argument("--only", action="append")
     chosen = parser.parse_args()
-    chosen.only = chosen.only or ["backfill", "live", "quiet", "all", "all_gzip"]
+    chosen.only = chosen.only or ["backfill", "live", "quiet", "all", "all_gzip", "sent"]
     asyncio.run(_main(chosen))

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import asyncpg
 
@@ -39,6 +40,7 @@ PROBES_A_WORKER = 8
 """The kernel picks the gateway for each connection: so many miss one of several once in 3000 starts."""
 POLL_S = 0.02
 BARE = (sys.executable, "-m", "tests.bench.bare")
+SPRAY = (sys.executable, "-m", "tests.bench.spray")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +106,11 @@ class Stand:
                 yield replace(served, postgres_url=postgres_url)
 
     @contextmanager
-    def bare(self) -> Iterator[Served]:
-        """An HTTP server that does nothing (bare.py)."""
-        with self._serving(BARE, dict(os.environ), self._workers) as served:
+    def bare(
+        self, argv: tuple[str, ...] = BARE, settings: Mapping[str, str] = MappingProxyType({})
+    ) -> Iterator[Served]:
+        """An HTTP server that does nothing (bare.py), or next to nothing."""
+        with self._serving(argv, {**os.environ, **settings}, self._workers) as served:
             yield served
 
     async def template(self, name: str, prepare: Callable[[str], Awaitable[None]]) -> str:

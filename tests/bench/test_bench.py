@@ -265,11 +265,14 @@ async def measured_against(*pieces: bytes) -> Measured:
 
 @pytest.mark.slow
 def test_the_feeds_benchmark_says_what_it_measured() -> None:
-    options = ["--events", "2000", "--only", "backfill"]
-    argv = [sys.executable, "-m", "tests.bench.feed", *options]
+    options = ["--events", "2000", "--followers", "3", "--seconds", "0.3", "--rounds", "1"]
+    argv = [sys.executable, "-m", "tests.bench.feed", *options, "--only", "backfill", "--only", "sent"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^backfill: 2,000 events .*/s; gateway at most [0-9]+ MiB", done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^sent/3: [0-9]+ µs of the server's an append, [0-9]+ µs of theirs", done.stdout, re.MULTILINE
+    )
 
 
 @pytest.mark.slow
