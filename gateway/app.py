@@ -41,7 +41,7 @@ from gateway.edge.ids import Ids
 from gateway.edge.key_watch import KeyWatch
 from gateway.edge.metrics import Counted, MetricsPage
 from gateway.edge.openapi.endpoint import OpenApi
-from gateway.edge.ops import MetricsHere, Ops, bind_ops, ops_listening
+from gateway.edge.ops import MetricsHere, Ops, ops_listening
 from gateway.edge.outcomes import Outcomes
 from gateway.edge.parents import Parents
 from gateway.edge.protocol import make_protocol
@@ -66,7 +66,7 @@ from gateway.log.partition import PARTITION_RULE
 from gateway.network import GuardedNetwork
 from gateway.operations.audit_loop import AuditLoop
 from gateway.outgoing import Outgoing, heard, outgoing
-from gateway.pools import CannotStart, check_redis, close_pool, open_postgres
+from gateway.pools import CannotStart, check_redis, close_pool, open_postgres, ops_listener
 from gateway.registry.assigner import Assigner
 from gateway.registry.children import Children
 from gateway.registry.resolver import Resolver
@@ -205,9 +205,10 @@ async def _running(
     log.on_watch(lambda: _follow(catalog))
     metrics.read_at_scrape(log.readings)
     metrics.read_at_scrape(lambda: _readings(catalog))
-    health, page = Health(log), MetricsPage(metrics, config.metrics_token)
+    health = Health(log.ready, "No append could commit now", lambda: log.mode)
+    page = MetricsPage(metrics, config.metrics_token)
     operators = Operators(health, page, Ops(health, page))
-    async with health.looking(), ops_listening(operators.page, _bind_ops(config)):
+    async with health.looking(), ops_listening(operators.page, ops_listener(config)):
         await log.start()
         try:
             async with assigner.running():
@@ -286,16 +287,6 @@ async def _follow(catalog: Catalog) -> None:
 def _readings(catalog: Catalog) -> Iterator[Reading]:
     yield Reading("sluice_catalog_age_seconds", catalog.stale_s())
     yield Reading("sluice_catalog_unreadable_specs", len(catalog.unreadable))
-
-
-def _bind_ops(config: Config) -> socket.socket | None:
-    if config.ops_port is None:
-        return None
-    try:
-        return bind_ops(config.ops_host, config.ops_port)
-    except OSError as fault:
-        where = f"SLUICE_OPS_HOST {config.ops_host}, SLUICE_OPS_PORT {config.ops_port}"
-        raise CannotStart(f"can't listen on {where}: {fault.strerror}") from fault
 
 
 @asynccontextmanager

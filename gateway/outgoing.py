@@ -15,16 +15,19 @@ from importlib.metadata import version
 from typing import Final
 
 import uvloop
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
+from gateway.edge.health import Health
+from gateway.edge.metrics import MetricsPage
+from gateway.edge.ops import Ops, ops_listening
 from gateway.log import postgres
 from gateway.log.announcements import Announcements
 from gateway.log.cluster import open_redis
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
-from gateway.pools import CannotStart, close_pool, open_postgres
+from gateway.pools import CannotStart, close_pool, open_postgres, ops_listener
 from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull
 from gateway.relay.relay import Listen, Relay, Terms
@@ -106,10 +109,14 @@ async def _serve_relay(config: Config) -> None:
         instance = await postgres.Postgres(outbox_pool).instance()
         if instance.rule != PARTITION_RULE:
             raise CannotStart(f"this release can't spread tenants by the rule {instance.rule!r}")
-        outbox = Outbox(postgres.Postgres(outbox_pool, config.read_deadline_s), instance.partitions)
+        reach = postgres.Postgres(outbox_pool, config.read_deadline_s)
+        outbox = Outbox(reach, instance.partitions)
+        health = Health(lambda: _in_the_way(reach), "Nothing could be delivered now")
+        operators = Ops(health, MetricsPage(metrics, None))
         with logs.counted(metrics.logged):
-            _serve_metrics(config, metrics)
             async with (
+                health.looking(),
+                ops_listening(operators, ops_listener(config)),
                 _announced(config, instance) as listen,
                 outgoing(config, outbox, metrics, listen, relayed=True),
             ):
@@ -119,6 +126,15 @@ async def _serve_relay(config: Config) -> None:
             logger.info("relay_stopped")
     finally:
         await close_pool(outbox_pool)
+
+
+async def _in_the_way(reach: postgres.Postgres) -> str | None:
+    """Of deliveries: they are noted in Postgres. Without Redis they are only later."""
+    try:
+        takes_writes = await reach.takes_writes()
+    except postgres.PostgresTrouble as trouble:
+        return str(trouble)
+    return None if takes_writes else "Postgres takes no writes"
 
 
 @asynccontextmanager
@@ -133,13 +149,3 @@ async def _announced(config: Config, instance: postgres.Instance) -> AsyncIterat
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await redis.aclose()
-
-
-def _serve_metrics(config: Config, metrics: Metrics) -> None:
-    """On SLUICE_OPS_PORT, by a thread of its own, if that is set."""
-    if config.ops_port is None:
-        return
-    try:
-        start_http_server(config.ops_port, config.ops_host, metrics.registry)
-    except OSError:
-        logger.warning("ops_port_taken", extra={"host": config.ops_host, "port": config.ops_port})

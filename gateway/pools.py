@@ -1,9 +1,11 @@
-"""Connections to the servers for a process's life; what keeps a process from starting."""
+"""Connections to the servers for a process's life, and the port for operators; what keeps a process from
+starting."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from typing import Final
 
 import asyncpg
@@ -13,6 +15,7 @@ from redis.exceptions import RedisError
 from gateway.catalog.migrate import require_prepared
 from gateway.catalog.model import CatalogError
 from gateway.config import Config, redacted
+from gateway.edge.ops import bind_ops
 from gateway.log import postgres
 from gateway.log.cluster import Cluster, servers_of
 from gateway.log.servers import Server
@@ -77,3 +80,14 @@ async def _check_server(server: Server, config: Config, *, as_cluster: bool) -> 
             f"Redis at {where} is a node of a cluster: let SLUICE_REDIS_URL begin with redis+cluster:// (or "
             "rediss+cluster://) and name some of its nodes."
         )
+
+
+def ops_listener(config: Config) -> socket.socket | None:
+    """For operators, if they asked for one and no other process has it. Raises CannotStart."""
+    if config.ops_port is None:
+        return None
+    try:
+        return bind_ops(config.ops_host, config.ops_port)
+    except OSError as fault:
+        where = f"SLUICE_OPS_HOST {config.ops_host}, SLUICE_OPS_PORT {config.ops_port}"
+        raise CannotStart(f"can't listen on {where}: {fault.strerror}") from fault

@@ -22,6 +22,7 @@ from gateway.names.encoding import encode, framed
 ALGORITHM = 1
 """Stored beside every name. Names are not computed anew, so another algorithm would touch new ones alone."""
 
+TENANT_BYTES = 16
 BODY_CHARS_MIN = 6  # 30 bits: among 1,000, one in 2,150 tenants has a longer one
 BODY_CHARS_MAX = 16  # 80 bits: two that are equal are met by nobody
 ABBREVIATION_CHARS_MIN = 4  # shorter ones would soon be ambiguous; git takes no fewer either
@@ -65,8 +66,11 @@ class Ambiguous:
 
 
 def bodies(tenant: bytes, aggregate_type: str, key: str) -> tuple[str, ...]:
-    """The bodies that an aggregate's name may have, the first that is free counts. `tenant` is a UUID's 16
-    bytes, `key` canonical. Never empty."""
+    """The bodies that an aggregate's name may have, the first that is free counts. Never empty. `tenant` is
+    its id, a UUID's 16 bytes (`sluice tenants list` shows it), `key` canonical. Raises TypeError for another
+    tenant, its name say: it would have other bodies."""
+    if not isinstance(tenant, bytes) or len(tenant) != TENANT_BYTES:
+        raise TypeError(f"a tenant is the {TENANT_BYTES} bytes of its id, not {tenant!r}")
     return lengths_of(sha256(_up_to_the_key(tenant, aggregate_type) + framed(key)).digest())
 
 

@@ -4,6 +4,8 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
 from itertools import pairwise
+from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -54,6 +56,12 @@ def digit_digest(digits: int, noise: bytes) -> bytes:
 
 
 # --- bodies
+
+
+@pytest.mark.parametrize("tenant", ["main", str(UUID(int=1)), b"main", b""])
+def test_a_tenants_name_is_not_taken_for_its_id(tenant: Any) -> None:
+    with pytest.raises(TypeError, match="16 bytes of its id"):
+        bodies(tenant, "issue", KEY)
 
 
 def test_the_bodies_are_the_golden_ones() -> None:

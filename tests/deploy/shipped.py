@@ -12,6 +12,7 @@ import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gateway import app, outgoing
 from gateway.dev.binaries import find_redis
 from gateway.dev.keeper import Keeper
 from gateway.dev.place import postgres_place, socket_folder
@@ -22,6 +23,8 @@ from tests.servers import Server
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 REDIS_PASSWORD = "a redis password"
+BESIDE_PARTITIONS = 1 + sum((app._POOL_MAX, app._CATALOG_POOL_MAX, app._OUTBOX_POOL_MAX, outgoing._POOL_MAX))
+"""Connections to Postgres of a gateway at most, beside the one for each partition."""
 ADMIN_LINE = "user admin on >admin ~* &* +@all\n"
 """Beside what is shipped: somebody who may look and break things."""
 

@@ -9,11 +9,9 @@ import pytest
 import typer.main
 import yaml
 
-from gateway import app as composition
-from gateway import outgoing
 from gateway.cli.app import app
 from gateway.config import SETTINGS, Config, ConfigError
-from tests.deploy.shipped import ROOT
+from tests.deploy.shipped import BESIDE_PARTITIONS, ROOT
 
 PAGES = {name: (ROOT / "docs" / name).read_text() for name in ("operations.md", "SECURITY.md", "sizing.md")}
 OPERATIONS, SIZING = PAGES["operations.md"], PAGES["sizing.md"]
@@ -89,10 +87,8 @@ def test_the_deployment_for_kubernetes_is_one() -> None:
 
 
 def test_the_connections_of_a_gateway_are_counted_right() -> None:
-    pools = (composition._POOL_MAX, composition._CATALOG_POOL_MAX, composition._OUTBOX_POOL_MAX)
-    beside = 1 + sum(pools) + outgoing._POOL_MAX
     for page in (OPERATIONS, SIZING):
-        assert f"`SLUICE_PARTITIONS` + {beside}" in page
+        assert f"`SLUICE_PARTITIONS` + {BESIDE_PARTITIONS}" in page
 
 
 def test_the_journal_is_reckoned_with_the_number_in_the_table() -> None:

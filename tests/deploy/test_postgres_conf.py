@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from gateway import app
 from gateway.config import Config
-from tests.deploy.shipped import DEPLOY, Shipped
+from tests.deploy.shipped import BESIDE_PARTITIONS, DEPLOY, Shipped
 
 TEXT = (DEPLOY / "postgres.conf").read_text()
 OVERRIDDEN = {"listen_addresses"}
@@ -52,10 +51,10 @@ async def test_a_commit_is_on_disk(superuser: asyncpg.Connection) -> None:
 async def test_the_connections_are_enough_for_the_gateways_that_it_says(
     superuser: asyncpg.Connection,
 ) -> None:
-    a_gateway = Config.partitions + 1 + app._POOL_MAX + app._CATALOG_POOL_MAX
-    assert f"SLUICE_PARTITIONS + {a_gateway - Config.partitions} connections" in TEXT
-    assert f"{a_gateway} by default, so this is for six gateways" in TEXT
-    assert 6 * a_gateway <= int(await superuser.fetchval("SHOW max_connections")) - 20
+    a_gateway = Config.partitions + BESIDE_PARTITIONS
+    assert f"SLUICE_PARTITIONS + {BESIDE_PARTITIONS} connections" in TEXT
+    assert f"{a_gateway} by default, so this is for four gateways" in TEXT
+    assert 4 * a_gateway <= int(await superuser.fetchval("SHOW max_connections")) - 20
 
 
 async def test_passwords_are_kept_as_scram(superuser: asyncpg.Connection) -> None:

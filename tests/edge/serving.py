@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,28 +118,52 @@ class Child:
 async def child_serving(postgres_url: str, redis_url: str, folder: Path, **more: str) -> AsyncIterator[Child]:
     """`python -m gateway serve` with these settings beside its URLs, ready; killed at the end if it still
     runs."""
-    log_file = folder / "gateway.log"
-    settings = {
-        "SLUICE_POSTGRES_URL": postgres_url,
-        "SLUICE_REDIS_URL": redis_url,
-        "SLUICE_HOST": "127.0.0.1",
-    }
+    with _listening() as listening:
+        descriptor, port = listening.fileno(), listening.getsockname()[1]
+        settings = {"SLUICE_HOST": "127.0.0.1", "SLUICE_LISTEN_FD": str(descriptor), **more}
+        process = await _child("serve", postgres_url, redis_url, folder, settings, (descriptor,))
+    async with _ready(Child(process, Served(port, postgres_url), folder / "gateway.log")) as child:
+        yield child
+
+
+@asynccontextmanager
+async def child_relaying(
+    postgres_url: str, redis_url: str, folder: Path, ops_port: int
+) -> AsyncIterator[Child]:
+    """Likewise `python -m gateway relay`, which is served for operators alone."""
+    settings = {"SLUICE_OPS_PORT": str(ops_port)}
+    process = await _child("relay", postgres_url, redis_url, folder, settings)
+    async with _ready(Child(process, Served(ops_port, postgres_url), folder / "gateway.log")) as child:
+        yield child
+
+
+async def _child(
+    command: str,
+    postgres_url: str,
+    redis_url: str,
+    folder: Path,
+    settings: Mapping[str, str],
+    descriptors: Sequence[int] = (),
+) -> asyncio.subprocess.Process:
+    urls = {"SLUICE_POSTGRES_URL": postgres_url, "SLUICE_REDIS_URL": redis_url}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
-    with _listening() as listening, log_file.open("wb") as log:
-        port = listening.getsockname()[1]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gateway", "serve",
-            env={**inherited, **settings, **more, "SLUICE_LISTEN_FD": str(listening.fileno())},
-            pass_fds=(listening.fileno(),),
+    with (folder / "gateway.log").open("wb") as log:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway", command,
+            env={**inherited, **urls, **settings},
+            pass_fds=descriptors,
             stdin=asyncio.subprocess.DEVNULL,
             stderr=log,
         )  # fmt: skip
-    child = Child(process, Served(port, postgres_url), log_file)
+
+
+@asynccontextmanager
+async def _ready(child: Child) -> AsyncIterator[Child]:
     try:
         await until_ready(child.served.url, lambda: child.alive)
         assert child.alive, child.log
         yield child
     finally:
         if child.alive:
-            process.kill()
-        await process.wait()
+            child.process.kill()
+        await child.process.wait()
