@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Iterable
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
 
 import httpcore
 
@@ -25,9 +28,8 @@ class RefusedAddress(OSError):
 async def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
     """The addresses of a name, in the order to try them in. Raises RefusedAddress if any of them is not
     public, and OSError if there is none."""
-    loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await _looked_up(host, port)
     except UnicodeError:  # a label that is empty, or longer than 63 characters
         raise socket.gaierror(socket.EAI_NONAME, f"{host} is no name of a host") from None
     addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
@@ -35,6 +37,46 @@ async def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
         for address in addresses:
             _require_public(host, address)
     return addresses
+
+
+LOOKUPS_MAX: Final = 128
+"""Names that are looked up at once: each holds a thread for as long as its name server is silent."""
+
+_looking: dict[tuple[str, int], asyncio.Future[list[Any]]] = {}
+
+
+async def _looked_up(host: str, port: int) -> list[Any]:
+    """What `getaddrinfo` says, by a thread of its own, one for all who ask for a name at once. The loop's own
+    few threads are for the servers of the gateway: names of others may be silent for a minute."""
+    key = host, port
+    looking = _looking.get(key)
+    if looking is None or looking.get_loop() is not asyncio.get_running_loop():
+        if len(_looking) >= LOOKUPS_MAX:
+            raise OSError(f"{host} is not looked up: {LOOKUPS_MAX} other names are silent")
+        looking = _looking[key] = _look_up(host, port)
+        looking.add_done_callback(lambda _: _looking.pop(key, None))
+    return await asyncio.shield(looking)
+
+
+def _look_up(host: str, port: int) -> asyncio.Future[list[Any]]:
+    loop = asyncio.get_running_loop()
+    looking: asyncio.Future[list[Any]] = loop.create_future()
+    looking.add_done_callback(lambda done: done.exception())  # told to nobody where all who asked have gone
+
+    def tell(outcome: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(outcome)
+
+    def look() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as fault:
+            tell(partial(looking.set_exception, fault))
+        else:
+            tell(partial(looking.set_result, found))
+
+    threading.Thread(target=look, name=f"look-up of {host}", daemon=True).start()
+    return looking
 
 
 def _require_public(host: str, address: str) -> None:

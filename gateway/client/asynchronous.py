@@ -21,6 +21,7 @@ from gateway.client.connection import (
     new_key,
     timeouts,
 )
+from gateway.client.errors import Unavailable
 from gateway.client.model import Event, FeedPage, Receipt, State
 from gateway.client.options import AppendOptions, FeedOptions
 from gateway.client.positions import SavedPosition
@@ -126,14 +127,14 @@ class AsyncClient:
         `after`. Connections that break are made anew without a gap.
 
         An event counts as processed once the next one is asked for; then its position is saved, at most once
-        a second and at the end. After a crash the last second's events come again, with the same ids.
+        a second and at the end. After a crash what was processed since comes again, with the same
+        ids: a second's events, or the last ones before a quiet time.
 
         Raises Refused for what the service refuses, and waits out everything else.
         """
         following = Following(options, saved, self._patience)
         if following.from_now:
-            page = await self.feed(limit=1, **following.options)
-            following.begin(page.position)
+            following.begin(await self._now(following))
         try:
             while True:
                 try:
@@ -156,6 +157,14 @@ class AsyncClient:
                 await asyncio.sleep(following.pause_s(chance()))
         finally:
             following.end()
+
+    async def _now(self, following: Following) -> str:
+        """Behind all that is committed when it is found out."""
+        while True:
+            try:
+                return (await self.feed(limit=1, **following.options)).position
+            except Unavailable:
+                await asyncio.sleep(following.pause_s(chance()))
 
     # -- carrying out
 

@@ -84,6 +84,7 @@ class Following:
     def begin(self, position: str) -> None:
         self._position = position
         self._keeper.processed(position)
+        self._keeper.close()
 
     def params(self) -> dict[str, str]:
         """For the next connection."""

@@ -87,8 +87,9 @@ def attempts(
             return call.read(got)
         if isinstance(got, Answer) and not may_repeat(got):
             refused = refusal(got)
-            if unknown and call.idempotency_key is not None and got.status in (401, 403):
-                # The key was revoked meanwhile, which says nothing of the attempt before.
+            says_nothing = got.status in (401, 403) or _body(got).get("code") not in REFUSALS
+            if unknown and call.idempotency_key is not None and says_nothing:
+                # The key was revoked meanwhile, or a proxy answered: that is no word of the attempt before.
                 raise OutcomeUnknown(str(refused), call.idempotency_key)
             raise refused
         failures += 1

@@ -36,6 +36,7 @@ class Connection(HttpToolsProtocol):
         self._idle_since: float | None = None  # on the loop's clock; None while something is under way
         self._over = False  # nothing more is read from this connection
         self._http_version = "1.1"
+        self._running: Any = None  # of those in line the one that is at work
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -43,6 +44,10 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        running = self._running
+        if isinstance(running, Cycle) and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
         super().connection_lost(exc)
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
@@ -94,6 +99,7 @@ class Connection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """As uvicorn does, but for a callback of each task: the cycle itself says when it has ended."""
         assert isinstance(cycle, Cycle | _LastWords)
+        self._running = cycle
         cycle.task = self.loop.create_task(cycle.run_asgi(app))
         cycle.tasks = self.tasks
         self.tasks.add(cycle.task)

@@ -209,7 +209,7 @@ class Feed:
                 if page.caught_up and not body:
                     await following.wait(_UNCOVERED_S)
                 continue
-            chunks, place = taken
+            chunks, place = _a_page_of(*taken)
             body = await coded.several(chunks)
             if not body:
                 place = await following.handed(place, hand, max(sent_at + _HEARTBEAT_S - loop.time(), 0))
@@ -304,6 +304,16 @@ def _message(p: int, entry: Entry) -> bytes:
     position = encode_alone(p, entry.place)
     event = in_one_line(render.fed_json(entry.recorded, position))
     return b"id: %b\ndata: %b\n\n" % (position.encode(), event)
+
+
+def _a_page_of(chunks: Sequence[Chunk[bytes]], end: Place) -> tuple[Sequence[Chunk[bytes]], Place]:
+    """The first of them, a page at most or one, and where they lead."""
+    size = 0
+    for count, chunk in enumerate(chunks, 1):
+        size += chunk.size
+        if size >= _STREAM_PAGE_BYTES and count < len(chunks):
+            return chunks[:count], chunk.end
+    return chunks, end
 
 
 def _as_it_is(_p: int, entry: Entry) -> Entry:

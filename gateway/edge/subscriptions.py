@@ -111,8 +111,7 @@ class SubscriptionPaths:
         if not isinstance(result, Put):
             raise Refused(_refusal(result, name))
         _tell(request, name, "put")
-        shown = _there(await self._subscriptions.shown(_tenant(request), name), name)
-        return _done(shown, 201 if result.created else 200)
+        return _done(result.shown, 201 if result.created else 200)
 
     async def delete(self, request: Request) -> Response:
         """Ends it; what it has not sent stays in the feed."""

@@ -28,6 +28,7 @@ _TELL_EVERY_S = 0.004
 _ASK_EVERY_S = 0.1
 _AGAIN_S = 1.0
 _HEAR_S = 1.0
+_DIGITS_MAX = 5  # of a partition's number; Python refuses to read thousands
 
 Heard = Callable[[int | None], None]
 """Called with a partition that was committed to elsewhere; None when it may be any of them."""
@@ -115,7 +116,7 @@ class Announcements:
         if sender == self._sender.encode():
             return
         for each in partitions:
-            if each.isdigit():
+            if each.isdigit() and len(each) <= _DIGITS_MAX:
                 self._hear(int(each))
 
     def _hear(self, partition: int | None) -> None:

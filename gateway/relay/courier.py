@@ -23,12 +23,21 @@ from asyncpg.pgproto.pgproto import UUID
 from gateway.event_json import fed_json, uuid_text
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay import database
-from gateway.relay.cursor import Aggregate, Cursor
+from gateway.relay.cursor import Aggregate, Changed, Cursor
 from gateway.relay.database import Attempt, Straggler, Subscribed
-from gateway.relay.outbox import Entry, LostPlace, Outbox
+from gateway.relay.outbox import Entry, LostPlace, Outbox, event_bytes
 from gateway.relay.position import encode_alone
 from gateway.relay.schedule import FAILING_S_MAX, delay_s
-from gateway.relay.targets import SEND_TIMEOUT_S, Confirmed, Failed, Gone, Outcome, Parcel, Target
+from gateway.relay.targets import (
+    SEND_TIMEOUT_S,
+    Confirmed,
+    Failed,
+    Gone,
+    Outcome,
+    Parcel,
+    Target,
+    plainly,
+)
 from gateway.telemetry.metrics import Metrics
 
 logger = logging.getLogger("sluice.relay")
@@ -36,17 +45,20 @@ logger = logging.getLogger("sluice.relay")
 WINDOW_EVENTS: Final = 1000  # read ahead of the cursor; bounds memory, and what is sent again after a crash
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 STRAGGLERS_MAX: Final = 10_000  # then nothing new is begun until some have caught up
-STRAGGLER_EVENTS: Final = 50  # read at a time of an aggregate that catches up
-SLOW_S: Final = 1.0  # a delivery that takes longer does not hold the cursor
+STRAGGLER_EVENTS: Final = 10  # read at a time of an aggregate that catches up
+SLOW_S: Final = 1.0  # a delivery that takes longer holds neither the cursor nor a place for another
+SLOW_SHARE: Final = 4  # of deliveries and of stragglers at work there are so many times as many at most
 BROKEN_AFTER: Final = 50  # failures in a row: from then on one new aggregate at a time finds out
 PROBE_EVERY_S: Final = 5.0
 TROUBLE_PAUSE_S: Final = 0.2
 STOP_S: Final = 3.0
+HAND_OVER_S: Final = 0.3  # for deliveries under way when a person has changed the subscription
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What bounds a courier. `retry_s` is the schedule; `inflight` deliveries go on at once."""
+    """What bounds a courier. `retry_s` is the schedule; `inflight` deliveries go on at once, beside slow
+    ones."""
 
     retry_s: Sequence[float]
     inflight: int = 16
@@ -104,6 +116,11 @@ class Courier:
             self._caught_up = False
             self._wake.set()
 
+    @property
+    def moves(self) -> int:
+        """As it knows them."""
+        return self._cursor.moves
+
     def doubt(self) -> None:
         """Somebody may have changed the subscription: find out now."""
         self._cursor.doubt()
@@ -115,12 +132,15 @@ class Courier:
         self._wake.set()
 
     async def run(self) -> None:
-        """Until stopped, or disabled. Raises Overtaken; PostgresTrouble once the lease may be over."""
+        """Until stopped, disabled or changed. Raises Overtaken, and PostgresTrouble once the lease may be
+        over."""
         try:
             while not self._stopping and self._cursor.state == "active":
                 await self._patiently(self.step)
                 await self._wait()
             await self._finish()
+        except Changed:
+            await self._hand_over()
         finally:
             flying = [flight.task for flight in self._flights.values()]
             for task in flying:
@@ -157,9 +177,9 @@ class Courier:
         if self._cursor.state != "active":
             return
         left = self._cursor.move_in_s
-        if self._due:
+        if self._due and self._room > 0:
             left = min(left, self._due[0][0] - self._clock())
-        if self._ready and len(self._flights) < self._pace.inflight:
+        if self._ready and self._places > 0:
             left = min(left, self._probe_at - self._loop.time())
         if self._flights:
             left = min(left, SLOW_S)
@@ -176,6 +196,16 @@ class Courier:
         await self._land()
         await self._cursor.move(self._stragglers, holding=False)
 
+    async def _hand_over(self) -> None:
+        """What became of deliveries counts for whoever goes on from here; what is still under way failed, or
+        arrived without a word of it."""
+        if self._flights:
+            await asyncio.wait([flight.task for flight in self._flights.values()], timeout=HAND_OVER_S)
+        await self._land()
+        for aggregate, flight in self._flights.items():
+            self._leave(aggregate, flight)
+        await self._cursor.hand_over(self._stragglers)
+
     # -- what is begun
 
     async def _fill(self) -> None:
@@ -183,6 +213,7 @@ class Courier:
             self._caught_up
             or self._cursor.open_events > WINDOW_EVENTS // 2
             or len(self._stragglers) >= STRAGGLERS_MAX
+            or self._held_bytes() >= WINDOW_BYTES // 2
         ):
             return
         stretch = await self._outbox.stretch(
@@ -201,24 +232,47 @@ class Courier:
                 self._ready.append(aggregate)
             self._lanes[aggregate].append(entry)
 
+    def _held_bytes(self) -> int:
+        return sum(event_bytes(entry) for lane in self._lanes.values() for entry in lane)
+
     async def _take_due(self) -> None:
         now = self._clock()
-        while self._due and self._due[0][0] <= now:
+        while self._due and self._due[0][0] <= now and self._room > 0:
             due_at, aggregate = self._due[0]
             await self._take_up(aggregate, due_at)  # Postgres may fail: until it is read, it stays due
             heapq.heappop(self._due)
+
+    @property
+    def _room(self) -> int:
+        """How many more stragglers may be taken up: a read each, and its events are held."""
+        return SLOW_SHARE * self._pace.inflight - sum(each in self._stragglers for each in self._lanes)
 
     async def _take_up(self, aggregate: Aggregate, due_at: float) -> None:
         straggler = self._stragglers.get(aggregate)
         if straggler is None or straggler.due_at != due_at or straggler.state != "retrying":
             return  # an older entry of it
-        if aggregate not in self._lanes:
-            self._lanes[aggregate] = deque(await self._behind(aggregate, straggler.version))
+        if aggregate in self._lanes:
+            return
+        lane = deque(await self._behind(aggregate, straggler.version))
+        if lane or self._caught_up:
+            self._lanes[aggregate] = lane
             self._next(aggregate)
+        else:  # what it waits at may be what the main line has not passed over yet
+            later = replace(straggler, due_at=self._clock() + SLOW_S)
+            self._stragglers[aggregate] = later
+            heapq.heappush(self._due, (later.due_at, aggregate))
+
+    @property
+    def _places(self) -> int:
+        """How many more deliveries may begin. One that hangs keeps no place, or a few would hold up all."""
+        since = self._loop.time() - SLOW_S
+        slow = sum(flight.begun < since for flight in self._flights.values())
+        most = self._pace.inflight
+        return min(most + slow, SLOW_SHARE * most) - len(self._flights)
 
     def _begin(self) -> None:
-        tried = len(self._ready)
-        while self._ready and tried and len(self._flights) < self._pace.inflight:
+        tried, places = len(self._ready), self._places
+        while self._ready and tried and places > 0:
             tried -= 1
             aggregate = self._ready.popleft()
             straggler = self._stragglers.get(aggregate)
@@ -228,6 +282,7 @@ class Courier:
             entry = self._lanes[aggregate][0]
             task = self._loop.create_task(self._send(entry))
             task.add_done_callback(lambda _: self._wake.set())
+            places -= 1
             number = 1 if straggler is None else straggler.attempts + 1
             self._flights[aggregate] = _Flight(entry, number, self._loop.time(), self._clock(), task)
 
@@ -243,7 +298,8 @@ class Courier:
     async def _send(self, entry: Entry) -> Outcome:
         """An attempt that ends in a bug is one that failed: it is logged, and made again by its schedule."""
         try:
-            return await self._target.send(self._parcel(entry))
+            outcome = await self._target.send(self._parcel(entry))
+            return outcome if isinstance(outcome, Confirmed) else replace(outcome, why=plainly(outcome.why))
         except Exception as bug:
             told = {"subscription": self.of.name, "tenant": str(UUID(self.of.tenant))}
             logger.exception("delivery_broken", extra=told)
@@ -260,8 +316,15 @@ class Courier:
         now = self._loop.time()
         for aggregate, flight in self._flights.items():
             if aggregate not in self._stragglers and now - flight.begun > SLOW_S:
-                due_at = flight.at + SEND_TIMEOUT_S
-                self._straggle(aggregate, flight.entry, "retrying", 0, due_at, None)
+                self._leave(aggregate, flight)
+
+    def _leave(self, aggregate: Aggregate, flight: _Flight) -> None:
+        """Whoever reads what is written now tries it again, but not before this attempt must be over."""
+        before = self._stragglers.get(aggregate)
+        attempts, error = (0, None) if before is None else (before.attempts, before.error)
+        due_at = flight.at + SEND_TIMEOUT_S
+        self._straggle(aggregate, flight.entry, "retrying", attempts, due_at, error)
+        self._lanes[aggregate] = deque((flight.entry,))  # what is behind it is read again then
 
     # -- what has ended
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 import asyncpg
 
@@ -23,7 +24,12 @@ Aggregate = tuple[str, str]
 
 
 class Overtaken(Exception):
-    """Somebody else has changed the subscription: another relay, or a person. Start from what it is now."""
+    """The subscription is another relay's now, or ended. What was not moved by then is theirs."""
+
+
+class Changed(Exception):
+    """A person has changed the subscription, which this relay holds still: hand it over, and start from what
+    it is now."""
 
 
 class Cursor:
@@ -32,15 +38,21 @@ class Cursor:
     def __init__(self, pool: asyncpg.Pool, of: Subscribed, lease_s: float) -> None:
         self.read = self._reached = of.place
         self.failing_since, self.confirmed_at = of.failing_since, of.confirmed_at
-        self.state, self.why = "active", of.why
+        self.state = "active"
+        self.why: str | None = None
         self._pool, self._of, self._lease_s = pool, of, lease_s
         self._loop = asyncio.get_running_loop()
+        self._moved_to = of.place
         self._order: deque[Place] = deque()
         self._settled: set[int] = set()
         self._moves = of.moves
         self._changed: set[Aggregate] = set()
         self._attempts: list[Attempt] = []
         self._moved_at = self._loop.time()
+
+    @property
+    def moves(self) -> int:
+        return self._moves
 
     @property
     def open_events(self) -> int:
@@ -80,7 +92,8 @@ class Cursor:
     # -- the move
 
     async def move(self, stragglers: Mapping[Aggregate, Straggler], *, holding: bool) -> None:
-        """Writes how far it has come; `holding` keeps the lease. Raises Overtaken, PostgresTrouble."""
+        """Writes how far it has come; `holding` keeps the lease. Raises Overtaken, Changed and
+        PostgresTrouble."""
         reached = self._settle()
         changed, attempts = set(self._changed), list(self._attempts)
         asked_at = self._loop.time()
@@ -91,15 +104,50 @@ class Cursor:
                 self._lease_s if holding else 0.0,
             )  # fmt: skip
             if moves is None:
-                raise Overtaken
-            ended = [each for each in changed if each not in stragglers]
-            await database.end_stragglers(conn, self._of.id, ended)
-            noted = [stragglers[each] for each in changed if each in stragglers]
-            await database.note_stragglers(conn, self._of.id, noted)
+                await self._still_held(conn)
+                raise Changed
+            await self._write(conn, {each: stragglers.get(each) for each in changed})
             await database.log_attempts(conn, self._of.id, attempts)
-        self._moves, self._moved_at = moves, asked_at
+        self._moves, self._moved_at, self._moved_to = moves, asked_at, reached
         self._changed -= changed
         del self._attempts[: len(attempts)]
+
+    async def hand_over(self, stragglers: Mapping[Aggregate, Straggler]) -> None:
+        """Writes what became of deliveries into what the subscription is now, as far as that goes, and ends
+        the lease. Raises Overtaken, PostgresTrouble."""
+        reached = self._settle()
+        async with database.connection(self._pool) as conn, conn.transaction():
+            now = await self._still_held(conn)
+            goes_on = now.place == self._moved_to  # else it begins anew, at another start
+            if goes_on:
+                changed = {each: stragglers.get(each) for each in self._changed}
+                if now.document != self._of.document:
+                    changed = {each: waits and _anew(waits) for each, waits in changed.items()}
+                await self._write(conn, changed)
+                if now.kind != self._of.kind:
+                    await conn.execute(database.statement("give_over"), now.id)
+            # What another filter takes of what was read is still to be read.
+            place = reached if goes_on and now.filter == self._of.filter else now.place
+            ended_it = self.state != "active" and now.document == self._of.document
+            state, why = (self.state, self.why) if ended_it else (now.state, now.why)
+            await database.log_attempts(conn, now.id, self._attempts)
+            await conn.execute(
+                database.statement("hand_over"), now.id, place.seq, place.mark, state, why,
+                _moment(self.confirmed_at),
+            )  # fmt: skip
+
+    async def _still_held(self, conn: Any) -> Subscribed:
+        row = await conn.fetchrow(database.statement("still_held"), self._of.id, self._of.owner)
+        if row is None:
+            raise Overtaken
+        return database.subscribed(row)
+
+    async def _write(self, conn: Any, changed: Mapping[Aggregate, Straggler | None]) -> None:
+        """Stragglers as they are, and None of those that are none any more."""
+        ended = [aggregate for aggregate, straggler in changed.items() if straggler is None]
+        await database.end_stragglers(conn, self._of.id, ended)
+        noted = [straggler for straggler in changed.values() if straggler is not None]
+        await database.note_stragglers(conn, self._of.id, noted)
 
     def _settle(self) -> Place:
         """How far all is settled."""
@@ -109,6 +157,11 @@ class Cursor:
         if not self._order:
             self._reached = self.read
         return self._reached
+
+
+def _anew(straggler: Straggler) -> Straggler:
+    """By another document: tried at once, with its whole schedule."""
+    return replace(straggler, state="retrying", attempts=0, due_at=straggler.since)
 
 
 def _moment(at: float | None) -> object:

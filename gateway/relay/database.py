@@ -43,6 +43,7 @@ class Subscribed:
     why: str | None
     failing_since: float | None
     confirmed_at: float | None
+    owner: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def subscribed(row: Any) -> Subscribed:
     return Subscribed(
         row["id"], tenant, row["name"], row["kind"], row["declared"], row["document"], wanted, row["p"],
         Place(row["seq"], row["mark"]), row["moves"], row["state"], row["why"], seconds(row["failing_since"]),
-        seconds(row["confirmed_at"]),
+        seconds(row["confirmed_at"]), row["owner"],
     )  # fmt: skip
 
 
@@ -153,8 +154,10 @@ async def log_attempts(conn: Any, subscription: int, attempts: Sequence[Attempt]
 async def next_of_aggregate(
     conn: Any, of: Subscribed, aggregate: tuple[str, str], version: int, up_to: int, limit: int
 ) -> list[Entry]:
-    """Its next events, from `version` on and no further than the seq `up_to`."""
+    """Its next events that the filter takes, from `version` on and no further than the seq `up_to`."""
     aggregate_type, key = aggregate
+    if not of.filter.takes_type(aggregate_type):
+        return []
     rows = await conn.fetch(
         statement("next_of_aggregate"), UUID(of.tenant), aggregate_type, key, version,
         sorted(of.filter.event_types) or None, of.p, up_to, limit,

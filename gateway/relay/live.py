@@ -218,7 +218,7 @@ class Following(Generic[T]):
         self._follower = Follower()
         self._hand: Hand[T] | None = None
         self._place = channel.end
-        self.take = channel.take
+        self._doubted = False
         self.wait = self._follower.wait
 
     def __enter__(self) -> Following[T]:
@@ -227,6 +227,13 @@ class Following(Generic[T]):
 
     def __exit__(self, *_: object) -> None:
         self._channel.followers.discard(self)
+
+    def take(self, after: Place) -> tuple[list[Chunk[T]], Place] | None:
+        """What lies behind a place, and where that leads; None where Postgres has to be asked."""
+        if self._doubted:
+            self._doubted = False
+            return None
+        return self._channel.take(after)
 
     async def handed(self, place: Place, hand: Hand[T], timeout_s: float) -> Place:
         """Hands over what comes behind `place`, where `take` has just found nothing, until the time is up,
@@ -251,6 +258,10 @@ class Following(Generic[T]):
                 self._place = chunk.end
             else:
                 self.wake()
+
+    def doubt(self) -> None:
+        """Where it stands may be no more: it is to ask Postgres, however much of it is committed anew."""
+        self._doubted = True
 
     def wake(self) -> None:
         """It goes on by itself, from where it is."""
@@ -410,6 +421,8 @@ class _Tail:
         self._end, self._elsewhere = None, True
         for channel in self.channels.values():
             channel.begin(_NOWHERE)
+            for following in channel.followers:
+                following.doubt()
 
     async def _take(self) -> int:
         """Hands on what was committed since; returns how many followers were told."""

@@ -40,10 +40,13 @@ class Filter(msgspec.Struct, frozen=True):
     types: frozenset[str] = frozenset()
     event_types: frozenset[str] = frozenset()
 
+    def takes_type(self, aggregate_type: str) -> bool:
+        return aggregate_type in self.types if self.types else aggregate_type[0] != "_"
+
     def takes(self, stream: Stream, event_type: str) -> bool:
         return (
             stream.tenant == self.tenant
-            and (stream.aggregate_type in self.types if self.types else stream.aggregate_type[0] != "_")
+            and self.takes_type(stream.aggregate_type)
             and (not self.event_types or event_type in self.event_types)
         )
 

@@ -7,8 +7,8 @@ call is one transaction under the lock of the subscription's row.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -18,10 +18,12 @@ import asyncpg
 from gateway.event_json import fed_json
 from gateway.relay import database
 from gateway.relay.database import Straggler, Subscribed, connection, statement, subscribed
-from gateway.relay.outbox import Entry, Outbox
-from gateway.relay.position import encode_alone
+from gateway.relay.outbox import Entry, LostPlace, Outbox, event_bytes
+from gateway.relay.position import Place, encode_alone
 from gateway.relay.subscriptions import Subscriptions, usable
 from spec.subscriptions import Pull as Declared
+
+logger = logging.getLogger("sluice.relay")
 
 CLAIM_EVENTS_MAX: Final = 1000
 CLAIM_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -29,7 +31,14 @@ OUT_MAX: Final = 10_000
 """Aggregates that may be out at once, or parked: then nothing new is handed out."""
 
 STRETCHES_MAX: Final = 10
-"""Looks at the outbox that one claim takes: where all is filtered out, the next claim goes on from there."""
+"""Looks at the outbox that one claim takes. Where all is filtered out, or somebody else's, the next claim
+goes on from there."""
+
+STRETCH_EVENTS: Final = 1000
+"""Of the looks behind the first, which asks for no more than the claim has room for."""
+
+AGAIN_EVENTS: Final = 20
+"""Read at a time of an aggregate that is handed out again: bounds memory, where events are large."""
 
 Aggregate = tuple[str, str]
 
@@ -52,20 +61,17 @@ class NotPulled:
 
 
 class Pull:
-    """`clock` gives Unix seconds. Every method raises PostgresTrouble."""
+    """Leases go by Postgres' clock: gateways' own may differ. Every method raises PostgresTrouble."""
 
     def __init__(
         self,
         pool: asyncpg.Pool,
         outbox: Outbox,
         subscriptions: Subscriptions,
-        *,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._pool = pool
         self._outbox = outbox
         self._subscriptions = subscriptions
-        self._clock = clock
 
     async def claim(
         self, tenant: UUID, name: str, limit: int, lease_s: float | None = None
@@ -80,24 +86,38 @@ class Pull:
             lasting = lease_s or declared.lease_s
             if of.state != "active":
                 return Claim(None, (), lasting)
-            handing = _Handing(conn, of, uuid4(), self._clock(), lasting, declared.attempts_max, limit)
+            handing = _Handing(conn, of, uuid4(), await _now(conn), lasting, declared.attempts_max, limit)
             waiting = {each.aggregate: each for each in await database.stragglers(conn, of.id)}
             await handing.again(waiting)
-            place = of.place
-            for _ in range(STRETCHES_MAX):
-                if not handing.left or len(waiting) + len(handing.noted) >= OUT_MAX:
-                    break
-                stretch = await self._outbox.stretch(of.p, of.filter, place, handing.left, CLAIM_BYTES_MAX)
-                handing.new(stretch.entries, waiting)
-                place = stretch.reached
-                if stretch.caught_up:
-                    break
-            await database.note_stragglers(conn, of.id, list(handing.noted.values()))
+            try:
+                place = await self._ahead(of, handing, waiting)
+            except LostPlace as lost:
+                await _disable(conn, of, f"Its position is lost: {lost}")
+                return Claim(None, (), lasting)
+            handing.hand_new()
             await database.end_stragglers(conn, of.id, handing.ended)
+            await database.note_stragglers(conn, of.id, list(handing.noted.values()))
             if place != of.place or handing.noted or handing.ended:
                 await conn.execute(statement("advance"), of.id, place.seq, place.mark)
             events = tuple(_json(of, entry) for entry in handing.entries)
             return Claim(handing.claim if events else None, events, lasting)
+
+    async def _ahead(
+        self, of: Subscribed, handing: _Handing, waiting: Mapping[Aggregate, Straggler]
+    ) -> Place:
+        """Hands out what lies ahead of the cursor, and returns how far that leads. Raises LostPlace."""
+        place = of.place
+        for wanted in (handing.left, *(STRETCH_EVENTS for _ in range(STRETCHES_MAX - 1))):
+            if handing.full or len(waiting) + len(handing.noted) >= OUT_MAX:
+                break
+            stretch = await self._outbox.stretch(of.p, of.filter, place, wanted, CLAIM_BYTES_MAX)
+            done = handing.new(stretch.entries, waiting)
+            if done < len(stretch.entries):
+                return stretch.entries[done - 1].place if done else place
+            place = stretch.reached
+            if stretch.caught_up:
+                break
+        return place
 
     async def ack(
         self, tenant: UUID, name: str, claims: Sequence[UUID], event_ids: Sequence[UUID]
@@ -130,8 +150,8 @@ class Pull:
         if not following:
             await database.end_stragglers(conn, of.id, [straggler.aggregate])
             return
-        recorded, now = following[0].recorded, self._clock()
-        rest = replace(straggler, version=recorded.version, event_id=recorded.event.id)
+        recorded, now = following[0].recorded, await _now(conn)
+        rest = replace(straggler, version=recorded.version, event_id=recorded.event.id, attempts=1, since=now)
         if straggler.claimed_to is None or to >= straggler.claimed_to:
             rest = replace(
                 rest, state="retrying", attempts=0, due_at=now, since=now, claim=None, claimed_to=None
@@ -169,44 +189,76 @@ class _Handing:
         self._attempts_max = attempts_max
         self.claim = claim
         self.left = limit
+        self._bytes_left = CLAIM_BYTES_MAX
+        self._new: dict[Aggregate, list[Entry]] = {}
         self.entries: list[Entry] = []
         self.noted: dict[Aggregate, Straggler] = {}
         self.ended: list[Aggregate] = []
+
+    @property
+    def full(self) -> bool:
+        """An event that is larger than a claim comes alone."""
+        return self.left <= 0 or self._bytes_left <= 0
 
     async def again(self, waiting: dict[Aggregate, Straggler]) -> None:
         """What was handed out and not acked, and what came behind it meanwhile. An aggregate that has nothing
         left, as where its last event was skipped, waits no more, and is taken out of `waiting`."""
         due = [each for each in waiting.values() if each.state != "parked" and each.due_at <= self._now]
         for straggler in sorted(due, key=lambda each: each.since):
-            if not self.left:
+            if self.full:
                 return
             if straggler.attempts >= self._attempts_max:
                 why = f"It was claimed {straggler.attempts} times and never acked."
                 self._note(replace(straggler, state="parked", error=why, claim=None, claimed_to=None))
                 continue
-            entries = await database.next_of_aggregate(
-                self._conn, self._of, straggler.aggregate, straggler.version, self._of.place.seq, self.left
-            )
+            entries = await self._behind(straggler)
             if entries:
                 self._hand(straggler.aggregate, entries, straggler.attempts + 1, straggler.since)
             else:
                 del waiting[straggler.aggregate]
                 self.ended.append(straggler.aggregate)
 
-    def new(self, entries: Sequence[Entry], waiting: dict[Aggregate, Straggler]) -> None:
-        """What nobody has had yet. An aggregate that is out already is left to whoever has it."""
-        lanes: dict[Aggregate, list[Entry]] = {}
-        for entry in entries:
+    async def _behind(self, straggler: Straggler) -> list[Entry]:
+        """What the claim has room for of an aggregate, from where it waits on."""
+        entries: list[Entry] = []
+        version = straggler.version
+        while not self.full:
+            wanted = min(self.left, AGAIN_EVENTS)
+            found = await database.next_of_aggregate(
+                self._conn, self._of, straggler.aggregate, version, self._of.place.seq, wanted
+            )
+            for entry in found:
+                if not self.full:
+                    self._take(entry)
+                    entries.append(entry)
+            if len(found) < wanted:
+                break
+            version = found[-1].recorded.version + 1
+        return entries
+
+    def new(self, entries: Sequence[Entry], waiting: Mapping[Aggregate, Straggler]) -> int:
+        """Takes what nobody has had yet, up to where the claim is full; an aggregate that is out already is
+        left to whoever has it. Returns how many are done with, taken or left."""
+        for count, entry in enumerate(entries):
             stream = entry.recorded.stream
             aggregate = stream.aggregate_type, stream.key
             if aggregate not in waiting and aggregate not in self.noted:
-                lanes.setdefault(aggregate, []).append(entry)
-        for aggregate, lane in lanes.items():
+                if self.full:
+                    return count
+                self._take(entry)
+                self._new.setdefault(aggregate, []).append(entry)
+        return len(entries)
+
+    def hand_new(self) -> None:
+        for aggregate, lane in self._new.items():
             self._hand(aggregate, lane, 1, self._now)
+
+    def _take(self, entry: Entry) -> None:
+        self.left -= 1
+        self._bytes_left -= event_bytes(entry)
 
     def _hand(self, aggregate: Aggregate, entries: Sequence[Entry], attempts: int, since: float) -> None:
         first, last = entries[0].recorded, entries[-1].recorded
-        self.left -= len(entries)
         self.entries += entries
         self._note(
             Straggler(
@@ -217,6 +269,17 @@ class _Handing:
 
     def _note(self, straggler: Straggler) -> None:
         self.noted[straggler.aggregate] = straggler
+
+
+async def _now(conn: Any) -> float:
+    """Unix seconds; not those at which the transaction began, since it has waited for a lock."""
+    return float(await conn.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8"))
+
+
+async def _disable(conn: Any, of: Subscribed, why: str) -> None:
+    await conn.execute(statement("hand_over"), of.id, of.place.seq, of.place.mark, "disabled", why, None)
+    told = {"subscription": of.name, "tenant": str(UUID(bytes=of.tenant)), "why": why}
+    logger.error("subscription_disabled", extra=told)
 
 
 async def _acked_to(conn: Any, of: Subscribed, straggler: Straggler, acked: set[bytes]) -> int | None:

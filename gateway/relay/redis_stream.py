@@ -19,7 +19,7 @@ from gateway.relay.addresses import (
 from gateway.relay.targets import SEND_TIMEOUT_S, Confirmed, Failed, Outcome, Parcel
 from spec.subscriptions import RedisStream, unsafe
 
-_CONNECTIONS_MAX: Final = 16
+_CONNECTIONS_MAX: Final = 64
 
 
 class RedisStreamTarget:

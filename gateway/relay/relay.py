@@ -39,7 +39,7 @@ from spec.subscriptions import Subscription as Declared
 
 logger = logging.getLogger("sluice.relay")
 
-LOOK_EVERY_S: Final = 0.5  # for subscriptions that are new, changed, or left behind by a relay that died
+LOOK_EVERY_S: Final = 0.3  # for subscriptions that are new, changed, or left behind by a relay that died
 HEADS_EVERY_S: Final = 0.25  # for commits that nobody told of
 HEADS_PAUSE_S: Final = 0.005  # commits that come closer together are looked at together
 ACQUIRE_MAX: Final = 50
@@ -118,9 +118,9 @@ class Relay:
         couriers = [*self._couriers]
         if couriers:
             rows = await fetch(self._pool, "held", [each.of.id for each in couriers], self.owner)
-            held = {row["id"] for row in rows}
+            held = {row["id"]: row["moves"] for row in rows}
             for courier in couriers:
-                if courier.of.id not in held:
+                if held.get(courier.of.id) != courier.moves:
                     courier.doubt()
         rows = await fetch(self._pool, "acquire", self.owner, self._terms.lease_s, ACQUIRE_MAX)
         for each in map(subscribed, rows):

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
-from gateway.relay.database import fetch, seconds
+from gateway.relay.database import connection, seconds, statement
 
 COUNTED_MAX: Final = 10_000
 """Lag is counted up to here: whoever is further behind needs no exact figure."""
@@ -38,7 +38,14 @@ class Standing:
 
 async def standing(pool: asyncpg.Pool, tenant: UUID | None = None) -> list[Standing]:
     """Of one tenant, or of all, by tenant and name. Raises PostgresTrouble."""
-    return [_standing(row) for row in await fetch(pool, "standing", tenant, COUNTED_MAX)]
+    async with connection(pool) as conn:
+        return await standings_of(conn, tenant)
+
+
+async def standings_of(conn: Any, tenant: UUID | None) -> list[Standing]:
+    """The same, by a connection that one has."""
+    rows = await conn.fetch(statement("standing"), tenant, COUNTED_MAX)
+    return [_standing(row) for row in rows]
 
 
 def _standing(row: Any) -> Standing:

@@ -19,7 +19,7 @@ from gateway.relay.database import Subscribed, connection, fetch, statement, sub
 from gateway.relay.documents import kept, start_of, with_secrets_of, without_nulls, without_secrets
 from gateway.relay.outbox import Filter, LostPlace, Outbox
 from gateway.relay.position import START, Place, Position, decode, encode
-from gateway.relay.standing import Standing, standing
+from gateway.relay.standing import Standing, standings_of
 from spec.errors import Fault, Faults, Report, below
 from spec.model import Spec
 from spec.parse import parse
@@ -35,9 +35,10 @@ NO_POSITION: Final = 'Send "beginning", "now", or a position that the feed gave.
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """It is so now; `created` where there was none."""
+    """It is so now; `created` where there was none. `shown` is document and standing, without secrets."""
 
     created: bool
+    shown: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,11 @@ class Subscriptions:
         wanted = _Wanted(name, False, read, document)
         try:
             async with connection(self._pool) as conn, conn.transaction():
-                return await self._write(conn, tenant, wanted)
+                done = await self._write(conn, tenant, wanted)
+                if isinstance(done, Put):
+                    (shown,) = await _every(conn, tenant, name)
+                    return Put(done.created, shown)
+                return done
         except LostPlace as lost:
             return NoPosition(str(lost))
 
@@ -103,13 +108,8 @@ class Subscriptions:
 
     async def every(self, tenant: UUID, name: str | None = None) -> list[dict[str, Any]]:
         await self.declare(tenant)
-        rows = await fetch(self._pool, "every", tenant)
-        standings = {each.name: each for each in await standing(self._pool, tenant)}
-        return [
-            _shown(each, standings[each.name])
-            for each in map(subscribed, rows)
-            if each.name in standings and name in (None, each.name)
-        ]
+        async with connection(self._pool) as conn:
+            return await _every(conn, tenant, name)
 
     async def end(self, tenant: UUID, name: str) -> bool | Declared:
         """Whether there was one."""
@@ -117,8 +117,8 @@ class Subscriptions:
         if found is None or found.declared:
             return False if found is None else Declared()
         async with connection(self._pool) as conn:
-            await conn.execute("DELETE FROM subscription WHERE id = $1", found.id)
-        return True
+            done = await conn.execute("DELETE FROM subscription WHERE id = $1 AND NOT declared", found.id)
+        return bool(done == "DELETE 1")
 
     async def pause(self, tenant: UUID, name: str) -> bool:
         return await self._set_state(tenant, name, "paused")
@@ -245,18 +245,21 @@ class Subscriptions:
                     told = {"tenant": str(tenant), "subscription": each.name, "why": why}
                     logger.error("subscription_unusable", extra=told)
 
-    async def _write(self, conn: Any, tenant: UUID, wanted: _Wanted) -> Put | TooMany | NoPosition:
+    async def _write(self, conn: Any, tenant: UUID, wanted: _Wanted) -> Put | Declared | TooMany | NoPosition:
         """Raises LostPlace."""
-        before = await _locked(conn, tenant, wanted.name)
-        if before is None:
+        while True:  # others may make it and end it meanwhile: each turn, somebody's call is done
+            before = await _locked(conn, tenant, wanted.name)
+            if before is not None:
+                return await self._change(conn, tenant, wanted, before)
             made = await self._make(conn, tenant, wanted)
             if made is not None:
                 return made
-            before = await _locked(conn, tenant, wanted.name)  # somebody else has made it just now
-        return TooMany() if before is None else await self._change(conn, tenant, wanted, before)
+            count = await conn.fetchval("SELECT count(*) FROM subscription WHERE tenant = $1", tenant)
+            if count >= SUBSCRIPTIONS_MAX:
+                return TooMany()
 
     async def _make(self, conn: Any, tenant: UUID, wanted: _Wanted) -> Put | NoPosition | None:
-        """None where there is one already, or there are too many."""
+        """None where there is one by now, or there are too many."""
         place = await self._place(tenant, wanted.subscription.start)
         if place is None:
             return NoPosition(NO_POSITION)
@@ -267,16 +270,27 @@ class Subscriptions:
         )  # fmt: skip
         return None if made is None else Put(created=True)
 
-    async def _change(self, conn: Any, tenant: UUID, wanted: _Wanted, before: Subscribed) -> Put | NoPosition:
-        """One that names no `start` keeps the one before."""
-        start = wanted.document.get("start", start_of(before.document))
-        begins = start != start_of(before.document)
+    async def _change(
+        self, conn: Any, tenant: UUID, wanted: _Wanted, before: Subscribed
+    ) -> Put | Declared | NoPosition:
+        """One that names no `start` keeps the one before. What says the same as before changes nothing, but
+        that a PUT lets one that was disabled go on."""
+        if before.declared and not wanted.declared:
+            return Declared()  # since just now
+        started = start_of(before.document)
+        start = wanted.document.get("start", started)
+        document = {**wanted.document, "start": start}
+        stands = {**msgspec.json.decode(before.document), "start": started}
+        same = (document, wanted.declared) == (stands, before.declared)
+        if same and (wanted.declared or before.state != "disabled"):
+            return Put(created=False)
+        begins = start != started
         place = await self._place(tenant, start) if begins else before.place
         if place is None:
             return NoPosition(NO_POSITION)
         await conn.execute(
             statement("change"), before.id, _kind(wanted), wanted.declared,
-            kept({**wanted.document, "start": start}), *_filtered(wanted), place.seq, place.mark,
+            kept(document), *_filtered(wanted), place.seq, place.mark,
         )  # fmt: skip
         if begins:  # anew: what waited lies before its start, or comes again
             await conn.execute("DELETE FROM straggler WHERE subscription = $1", before.id)
@@ -322,6 +336,16 @@ def _filtered(wanted: _Wanted) -> Iterator[list[str] | None]:
     """Both lists of a filter as columns; None is any."""
     for each in (wanted.subscription.filter.types, wanted.subscription.filter.event_types):
         yield None if each is None else [*each]
+
+
+async def _every(conn: Any, tenant: UUID, name: str | None) -> list[dict[str, Any]]:
+    rows = await conn.fetch(statement("every"), tenant)
+    standings = {each.name: each for each in await standings_of(conn, tenant)}
+    return [
+        _shown(each, standings[each.name])
+        for each in map(subscribed, rows)
+        if each.name in standings and name in (None, each.name)
+    ]
 
 
 async def _locked(conn: Any, tenant: UUID, name: str) -> Subscribed | None:

@@ -13,6 +13,9 @@ from typing import Final, Protocol
 RESPONSE_BYTES_KEPT: Final = 4096
 """Of what a receiver answers, for the log of attempts."""
 
+WHY_CHARS_MAX: Final = 500
+"""Of what is told of a failure: the receiver may have had its say in that too."""
+
 SEND_TIMEOUT_S: Final = 10.0
 """One attempt, from the name's look-up to the answer. What takes longer failed, and may have arrived."""
 
@@ -57,6 +60,12 @@ class Gone:
 
 
 Outcome = Confirmed | Failed | Gone
+
+
+def plainly(why: str) -> str:
+    """As it can be kept and shown: no longer than WHY_CHARS_MAX, and without what can't be printed."""
+    kept = why if len(why) <= WHY_CHARS_MAX else f"{why[: WHY_CHARS_MAX - 1]}…"
+    return "".join([each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in kept])
 
 
 class Target(Protocol):

@@ -64,8 +64,8 @@ class WebhookTarget:
             return Failed(self._refused)
         try:
             signed = self._headers(parcel)
-            async with asyncio.timeout(self._timeout_s):
-                return await self._post(parcel, signed)
+            async with asyncio.timeout(self._timeout_s) as deadline:
+                return await self._post(parcel, signed, deadline)
         except NoSecret as absent:
             return Failed(str(absent))
         except TimeoutError:
@@ -88,10 +88,13 @@ class WebhookTarget:
             *headers(key, parcel.id, int(self._clock()), parcel.body),
         ]
 
-    async def _post(self, parcel: Parcel, signed: list[tuple[bytes, bytes]]) -> Outcome:
+    async def _post(
+        self, parcel: Parcel, signed: list[tuple[bytes, bytes]], deadline: asyncio.Timeout
+    ) -> Outcome:
         async with self._pool.stream(
             "POST", self._declared.url, headers=signed, content=parcel.body
         ) as answer:
+            deadline.reschedule(None)  # it has answered; its body has a time of its own
             return self._judged(answer, await _beginning(answer))
 
     def _judged(self, answer: httpcore.Response, response: bytes) -> Outcome:

@@ -90,10 +90,10 @@ def test_what_no_header_can_hold_is_refused_before_anything_is_sent(value: str) 
 
 
 class _Saved:
-    def __init__(self, position: str) -> None:
+    def __init__(self, position: str | None) -> None:
         self._position = position
 
-    def load(self) -> str:
+    def load(self) -> str | None:
         return self._position
 
     def save(self, position: str) -> None:
@@ -143,6 +143,24 @@ def test_a_key_that_was_revoked_meanwhile_leaves_a_lost_append_unknown(code: str
     assert told.value.idempotency_key == "new-key"
     with pytest.raises(Refused):
         carry_out(calls.length("order", "k"), LOST, refused(code))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("status", [400, 404, 413])
+def test_a_proxys_page_leaves_a_lost_append_unknown(status: int) -> None:
+    page = Answer(status, {}, b"<html>")
+    with pytest.raises(OutcomeUnknown):
+        carry_out(append(), LOST, page)
+    with pytest.raises(Refused):
+        carry_out(append(), UNSENT, page)
+
+
+def test_where_now_was_is_kept_before_the_first_event_is_given() -> None:
+    saved = _Saved(None)
+    following = Following({"after": "now"}, saved, Patience())
+    assert following.from_now
+    following.begin("AQposition")  # the process ends amid its first event
+    again = Following({"after": "now"}, saved, Patience())
+    assert again.params() == {"after": "AQposition"}
 
 
 def test_what_settles_a_lost_append_is_its_refusal() -> None:

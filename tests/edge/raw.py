@@ -73,6 +73,10 @@ class Connection:
         """All that comes until the other side ends."""
         return await asyncio.wait_for(self._reader.read(), DEADLINE_S)
 
+    async def some(self) -> bytes:
+        """What has come, or comes first."""
+        return await asyncio.wait_for(self._reader.read(65536), DEADLINE_S)
+
     async def line(self) -> bytes:
         return await asyncio.wait_for(self._reader.readline(), DEADLINE_S)
 

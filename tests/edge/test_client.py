@@ -297,3 +297,10 @@ async def test_a_gateway_that_is_not_there_is_unavailable() -> None:
             await asyncio.to_thread(sluice.length, "order", "global")
         with pytest.raises(NotCommitted, match="ConnectError"):
             await asyncio.to_thread(sluice.append, "order", "global", "was_noted", actor=ADA)
+
+
+async def test_a_follower_of_what_comes_from_now_on_waits_for_a_gateway_that_is_away() -> None:
+    async with AsyncClient("http://127.0.0.1:9", "sl_x", patience=Patience(0.05, 0.01)) as away:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await anext(away.follow(after="now"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -483,3 +484,64 @@ async def test_the_systems_own_events_are_followed_by_whoever_names_them(
             receipt = await appended(client, "order", new_id(), "was_placed", headers=WAIT)
             assert receipt["key"] in (await anext(names)).data
             assert (await anext(orders)).event["id"] == receipt["event_id"]
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+async def test_who_reads_slowly_holds_a_page_at_most(
+    gateway: Served, client: httpx.AsyncClient, tenant: Account, monkeypatch: pytest.MonkeyPatch, coding: str
+) -> None:
+    parts: list[int] = []
+    send_part = Cycle._send_part
+
+    async def noted_part(self: Cycle, body: bytes) -> None:
+        parts.append(len(body))
+        await send_part(self, body)
+
+    monkeypatch.setattr(Cycle, "_send_part", noted_part)
+    headers = [(b"Accept", b"text/event-stream"), (b"Accept-Encoding", coding.encode())]
+    noise = random.Random(1)
+    async with connected(gateway.port) as slow:
+        await slow.send(request("GET", "/_/feed?after=now", tenant.read, headers=headers))
+        await slow.line()
+        slow.read_no_more()
+        for _ in range(40):
+            body = batch(*[("was_noted", noise.randbytes(50_000).hex())] * 9)
+            assert (await client.post(f"/order/{new_id()}", json=body)).status_code == 201
+        slow.read_again()
+        came = 0
+        while came < 8_000_000:
+            came += len(await slow.some())
+    assert max(parts) < 3_000_000
+
+
+async def test_a_follower_with_a_request_in_line_behind_it_ends_when_its_client_is_gone(
+    gateway: Served,
+    client: httpx.AsyncClient,
+    tenant: Account,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    following = 0
+    sse = feed.Feed._sse
+
+    async def counted(*given: Any) -> None:
+        nonlocal following
+        following += 1
+        try:
+            await sse(*given)
+        finally:
+            following -= 1
+
+    monkeypatch.setattr(feed.Feed, "_sse", counted)
+    asked = request("GET", "/_/feed", tenant.read, headers=[(b"Accept", b"text/event-stream")])
+
+    async def gone() -> bool:
+        await noted(client, new_id(), 1)  # nothing is read meanwhile: it is found out at a write
+        return following == 0
+
+    async with connected(gateway.port) as connection:
+        await connection.send(asked + asked)
+        assert b"200" in await connection.line()
+        assert following == 1
+    await until(gone)
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []

@@ -4,6 +4,7 @@ rules and TLS are as they are, the way there alone is another."""
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -267,10 +268,10 @@ async def test_strangers_can_not_bring_about_any_number_of_calls(
 async def test_a_host_at_a_private_address_is_not_asked(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def answers(*_: Any, **__: Any) -> list[Any]:
+    def answers(*_: Any, **__: Any) -> list[Any]:
         return [(0, 0, 0, "", ("10.1.2.3", 443))]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answers, raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", answers)
     amazon = Amazon(GuardedNetwork(allow_private=False), wait_s=20.0)
     told_ = await amazon.certify(f"https://{HOST}{PEM_PATH}", "some")
     await amazon.close()

@@ -122,3 +122,11 @@ async def test_after_an_outage_it_is_heard_that_anything_may_have_been_committed
             await hears(other, heard, 2)
     for each in clients:
         await each.aclose()
+
+
+def test_a_forged_announcement_is_passed_over(clients: Callable[[], Redis]) -> None:
+    here: list[int | None] = []
+    one = Announcements(clients(), INSTANCE)
+    with one.hearing(here.append):
+        one._heed(b"somebody %b x 7" % (b"9" * 5000))
+    assert here == [7]

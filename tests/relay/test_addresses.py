@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import threading
 from typing import Any
 
 import pytest
 
+from gateway import network
 from gateway.network import RefusedAddress, resolve
 from gateway.relay.targets import Failed, Parcel
 from gateway.relay.webhook import WebhookTarget
 from spec.subscriptions import Webhook, is_public, unsafe
+from tests.relay.conftest import until
 from tests.relay.receivers import SECRET, WebReceiver
 
 PARCEL = Parcel("01900000-0000-7000-8000-000000000001", "order", "global", "was_placed", b"{}")
@@ -41,11 +44,11 @@ def test_a_public_address_may_be_a_target(address: str) -> None:
 
 
 async def test_one_private_address_of_a_name_is_enough_to_refuse_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def answers(*_: Any, **__: Any) -> list[Any]:
+    def answers(*_: Any, **__: Any) -> list[Any]:
         kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
         return [(*kind, ("93.184.216.34", 443)), (*kind, ("10.1.2.3", 443))]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answers, raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", answers)
     with pytest.raises(RefusedAddress, match=r"10\.1\.2\.3"):
         await resolve("rebinds.example.com", 443, allow_private=False)
     assert await resolve("rebinds.example.com", 443, allow_private=True) == ["93.184.216.34", "10.1.2.3"]
@@ -80,3 +83,43 @@ async def test_plain_http_is_refused_unless_it_is_allowed(receiver: WebReceiver)
         await target.send(PARCEL)
         assert len(receiver.deliveries) == arrives
         await target.close()
+
+
+async def test_silent_names_are_asked_for_once_each_and_hold_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    answered = threading.Event()
+
+    def answers(host: str, *_: Any, **__: Any) -> list[Any]:
+        asked.append(host)
+        if host.startswith("silent"):
+            answered.wait()
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.216.34", 443))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answers)
+    monkeypatch.setattr(network, "LOOKUPS_MAX", 40)
+    names = [f"silent-{n}.example.com" for n in range(40)]
+    waiting = [asyncio.ensure_future(resolve(name, 443, allow_private=False)) for name in names * 3]
+    try:
+        await until(lambda: len(asked) == 40)
+        with pytest.raises(OSError, match="40 other names are silent"):
+            await resolve("one-more.example.com", 443, allow_private=False)
+        waiting[0].cancel()  # who gives up takes the answer from nobody else
+        answered.set()
+        assert await asyncio.gather(*waiting[1:]) == [["93.184.216.34"]] * (len(waiting) - 1)
+        assert sorted(asked) == sorted(names)
+        assert await resolve("one-more.example.com", 443, allow_private=False) == ["93.184.216.34"]
+    finally:
+        answered.set()
+
+
+async def test_a_name_that_nobody_knows_is_an_error_of_each_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: Any, **__: Any) -> list[Any]:
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    both = await asyncio.gather(
+        *(resolve("nobody.example.com", 443, allow_private=False) for _ in range(2)), return_exceptions=True
+    )
+    assert [type(each) for each in both] == [socket.gaierror] * 2

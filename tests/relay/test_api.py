@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +18,8 @@ from gateway.catalog.model import Scope
 from gateway.config import Config
 from gateway.edge.key_watch import KeyWatch, Watched
 from gateway.edge.request import Head
-from gateway.relay.subscriptions import SUBSCRIPTIONS_MAX
+from gateway.relay.pull import CLAIM_BYTES_MAX
+from gateway.relay.subscriptions import SUBSCRIPTIONS_MAX, Declared, Subscriptions
 from tests.edge import raw
 from tests.edge.accounts import SPEC, Account, open_account, revoked
 from tests.edge.calls import new_client, new_event_id, new_id, refused
@@ -260,6 +261,38 @@ async def test_of_many_who_make_the_same_one_at_once_one_makes_it(client: httpx.
     assert sorted(answers) == [200] * 19 + [201]
 
 
+async def test_who_makes_one_gets_it_though_others_end_it_meanwhile(client: httpx.AsyncClient) -> None:
+    async def again(call: Callable[[], Awaitable[httpx.Response]]) -> list[int]:
+        return [(await call()).status_code for _ in range(40)]
+
+    one = "/_/subscriptions/same"
+    puts = [again(lambda: client.put(one, json={"target": {"type": "pull"}})) for _ in range(4)]
+    deletes = [again(lambda: client.delete(one)) for _ in range(4)]
+    told = await asyncio.gather(*puts, *deletes)
+    made = [status for each in told[:4] for status in each]
+    ended = [status for each in told[4:] for status in each]
+    assert {*made} == {200, 201}
+    assert {*ended} <= {200, 404}
+    left = (await client.get(one)).status_code == 200
+    assert made.count(201) == ended.count(200) + left
+
+
+async def test_a_put_takes_nothing_from_the_spec_that_declares_it_meanwhile(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.put("all", {"type": "pull"})
+    write = Subscriptions._write
+
+    async def late(self: Subscriptions, conn: Any, tenant: uuid.UUID, wanted: Any) -> Any:
+        await bench.pool.execute("UPDATE subscription SET declared = true")
+        return await write(self, conn, tenant, wanted)
+
+    monkeypatch.setattr(Subscriptions, "_write", late)
+    document = {"start": "now", "target": {"type": "pull", "lease_s": 7}}
+    assert await bench.subscriptions.put(bench.tenant, "all", document) == Declared()
+    assert (await bench.stands("all"))["declared"]
+
+
 async def test_another_start_drops_what_waited(bench: Bench, client: httpx.AsyncClient) -> None:
     one, pull = "/_/subscriptions/work", {"type": "pull"}
     await client.put(one, json={"start": "beginning", "target": pull})
@@ -457,6 +490,65 @@ async def test_an_aggregate_whose_last_event_is_skipped_waits_no_more_and_goes_o
     assert [each["version"] for each in claimed] == [2]
 
 
+async def test_who_acks_a_part_of_each_claim_gets_on(bench: Bench, client: httpx.AsyncClient) -> None:
+    one = "/_/subscriptions/work"
+    target = {"type": "pull", "lease_s": 0.05, "attempts_max": 3}
+    await client.put(one, json={"start": "beginning", "target": target})
+    await bench.append([new_id()], 12)
+    acked: list[int] = []
+    while len(acked) < 12:
+        events = (await client.post(f"{one}/claim", json={"limit": 2, "wait": 20})).json()["events"]
+        acked.append(events[0]["version"])
+        await client.post(f"{one}/ack", json={"ids": [events[0]["id"]]})
+    assert acked == list(range(1, 13))
+
+
+async def test_an_aggregate_that_is_out_holds_up_no_other_however_much_comes_behind_it(
+    bench: Bench, client: httpx.AsyncClient
+) -> None:
+    one, hot, other = "/_/subscriptions/work", new_id(), new_id()
+    await client.put(one, json={"start": "beginning", "target": {"type": "pull", "lease_s": 60}})
+    await bench.append([hot], 500)
+    await bench.append([other])
+    for key in (hot, other):
+        (event,) = (await client.post(f"{one}/claim", json={"limit": 1})).json()["events"]
+        assert (event["key"], event["version"]) == (key, 1)
+
+
+async def test_a_claim_is_bounded_in_bytes_at_first_and_again(
+    bench: Bench, client: httpx.AsyncClient
+) -> None:
+    actor = {"actor": {"type": "user", "id": "global"}}
+    keys = [new_id() for _ in range(7)]
+    for key in [*keys, *keys[:1] * 5]:
+        body = {"events": [{"type": "was_noted", "data": "x" * 100_000}] * 9, "metadata": actor}
+        assert (await client.post(f"/order/{key}", json=body)).status_code == 201
+    await bench.put("work", {"type": "pull", "lease_s": 0.05})
+    seen: set[tuple[str, int]] = set()
+    while len(seen) < 12 * 9:
+        claimed = await client.post("/_/subscriptions/work/claim", json={"limit": 1000, "wait": 20})
+        events = claimed.json()["events"]
+        assert CLAIM_BYTES_MAX / 2 < len(claimed.content) < 1.1 * CLAIM_BYTES_MAX or len(events) < 45
+        seen |= {(each["key"], each["version"]) for each in events}
+        if len(seen) % 2:  # else they come again
+            await client.post("/_/subscriptions/work/ack", json={"claim": claimed.json()["claim"]})
+
+
+async def test_a_pulled_one_whose_position_is_lost_says_so_and_is_disabled(
+    bench: Bench, client: httpx.AsyncClient
+) -> None:
+    one = "/_/subscriptions/work"
+    await client.put(one, json={"start": "beginning", "target": {"type": "pull"}})
+    await bench.append([new_id()], 3)
+    claim = (await client.post(f"{one}/claim")).json()["claim"]
+    await client.post(f"{one}/ack", json={"claim": claim})
+    await bench.pool.execute("UPDATE subscription SET mark = '\\x01020304'")
+    answer = await client.post(f"{one}/claim")
+    assert (answer.status_code, answer.json()["events"]) == (200, [])
+    stands = await bench.stands("work")
+    assert (stands["state"], stands["why"][:22]) == ("disabled", "Its position is lost: ")
+
+
 async def test_a_claim_that_can_not_be_read_is_refused(client: httpx.AsyncClient) -> None:
     one = "/_/subscriptions/work"
     await client.put(one, json={"target": {"type": "pull"}})
@@ -514,6 +606,22 @@ async def test_a_spec_declares_subscriptions_and_takes_them_back(
     assert json.loads(document)["target"]["secret"] == SECRET
     assert (await client.put("/_/spec", json=SPEC)).status_code == 200
     refused(await client.get("/_/subscriptions/all"), 404, "not_found")
+
+
+async def test_a_spec_that_changes_something_else_leaves_a_subscription_as_it_stands(
+    bench: Bench, client: httpx.AsyncClient, receiver: WebReceiver
+) -> None:
+    target = {"type": "webhook", "url": receiver.url, "secret": SECRET}
+    spec = {**SPEC, "subscriptions": {"all": {"target": target}}}
+    assert (await client.put("/_/spec", json=spec)).status_code == 200
+    await bench.stands("all")
+    await bench.pool.execute("UPDATE subscription SET state = 'disabled', why = 'It answered 410 Gone.'")
+    assert (await client.put("/_/spec", json={**spec, "singletons": ["a_robot"]})).status_code == 200
+    stands = await bench.stands("all")
+    assert (stands["state"], stands["why"]) == ("disabled", "It answered 410 Gone.")
+    spec["subscriptions"]["all"] = {"target": {**target, "retry_s": [1]}}
+    assert (await client.put("/_/spec", json=spec)).status_code == 200
+    assert (await bench.stands("all"))["state"] == "active"
 
 
 async def test_a_spec_whose_subscriptions_can_not_be_declared_is_refused(

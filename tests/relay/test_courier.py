@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from gateway.relay import database
-from gateway.relay.targets import SEND_TIMEOUT_S
+from gateway.relay.courier import WINDOW_BYTES
+from gateway.relay.targets import SEND_TIMEOUT_S, WHY_CHARS_MAX, Failed
 from gateway.relay.webhook import WebhookTarget
 from tests.edge.accounts import SPEC
 from tests.edge.calls import appended, new_id
@@ -156,6 +158,167 @@ async def test_a_subscription_that_can_not_be_started_says_so_and_keeps_no_other
         assert "ZeroDivisionError" in (await bench.stands("first"))["why"]
 
 
+async def test_what_a_receiver_says_of_a_failure_is_kept_as_far_as_it_can_be(
+    bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuses(*_: Any) -> Failed:
+        return Failed("No\0, \ud800! " + "x" * 3_000_000)
+
+    monkeypatch.setattr(WebhookTarget, "_post", refuses)
+    await bench.put("all", to(receiver, retry_s=[]))
+    async with bench.relaying():
+        await bench.append([new_id()])
+        await holds(bench, "all", parked=1, lag_events=0)
+    (parked,) = await bench.subscriptions.waiting(bench.tenant, "all", "parked", 10) or []
+    (attempt,) = await bench.subscriptions.attempts(bench.tenant, "all", None, 10) or []
+    assert parked["error"] == attempt["error"]
+    assert parked["error"].startswith("No\ufffd, \ufffd! xxx")
+    assert len(parked["error"]) == WHY_CHARS_MAX
+
+
+async def _replays(bench: Bench) -> None:
+    assert await bench.subscriptions.replay(bench.tenant, "all") == 0
+
+
+async def _pauses_and_resumes(bench: Bench) -> None:
+    assert await bench.subscriptions.pause(bench.tenant, "all")
+    assert await bench.subscriptions.resume(bench.tenant, "all")
+
+
+@pytest.mark.parametrize("admin", [_replays, _pauses_and_resumes])
+@pytest.mark.parametrize("under_way", [False, True])
+async def test_what_became_of_deliveries_outlives_what_an_admin_does_beside_them(
+    bench: Bench, receiver: WebReceiver, admin: Callable[[Bench], Awaitable[None]], under_way: bool
+) -> None:
+    async def attempts() -> list[dict[str, Any]]:
+        return await bench.subscriptions.attempts(bench.tenant, "all", None, 10) or []
+
+    async def noted() -> bool:
+        return len(await attempts()) == 1
+
+    receiver.answer = lambda _: Answer(503, {"retry-after": "60"})
+    await bench.put("all", to(receiver, retry_s=[60]))
+    async with bench.relaying():
+        await until(lambda: _delivered_by_somebody(bench))
+        if under_way:
+            await bench.append([new_id()])
+            await until(lambda: len(receiver.deliveries) == 1)
+            await admin(bench)
+        else:
+            await admin(bench)
+            await bench.append([new_id()])
+        await until(noted)
+        await until(lambda: _delivered_by_somebody(bench))
+        await holds(bench, "all", retrying=1)
+    assert len(receiver.deliveries) == 1
+    assert [(each["attempt"], each["status"]) for each in await attempts()] == [(1, 503)]
+
+
+async def _delivered_by_somebody(bench: Bench) -> bool:
+    return bool(await bench.pool.fetchval("SELECT lease_until > now() FROM subscription"))
+
+
+async def test_a_delivery_that_hangs_as_an_admin_acts_is_made_again_no_earlier_than_it_is_over(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    receiver.answer = lambda _: Answer(hang=True)
+    await bench.put("all", to(receiver, retry_s=[60]))
+    async with bench.relaying():
+        await bench.append([new_id()])
+        await until(lambda: len(receiver.deliveries) == 1)
+        begun = time.time()
+        await _replays(bench)
+        waiting = await _waiting(bench, 0)
+    assert len(receiver.deliveries) == 1
+    assert waiting["due_at"] - begun == pytest.approx(SEND_TIMEOUT_S, abs=2)
+
+
+async def test_events_that_another_filter_does_not_take_are_not_sent_any_more(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    receiver.answer = lambda _: Answer(500)
+    await bench.put("all", to(receiver, retry_s=[0.05] * 40), types=["order"])
+    key = new_id()
+    async with bench.relaying():
+        await bench.append([key], 2)
+        await _waiting(bench, 1)
+        await bench.put("all", to(receiver, retry_s=[0.05] * 40), types=["cart"])
+        await holds(bench, "all", retrying=0, lag_events=0)
+        receiver.answer = lambda _: Answer()
+        await bench.append([key])
+        await until(lambda: _stands_at_the_head(bench))
+    assert receiver.accepted == []
+
+
+async def _stands_at_the_head(bench: Bench) -> bool:
+    return await bench.pool.fetchval("SELECT seq FROM subscription") == await bench.head()
+
+
+async def test_however_many_are_due_at_once_they_get_on_and_the_lease_is_kept(
+    bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a relay takes over what waits, with a Postgres that is some way off."""
+    answered = database.next_of_aggregate
+
+    async def farther(*given: Any) -> Any:
+        await asyncio.sleep(0.01)
+        return await answered(*given)
+
+    monkeypatch.setattr(database, "next_of_aggregate", farther)
+    await bench.put("all", to(receiver, retry_s=[0.05]))
+    count = await bench.append([new_id() for _ in range(300)])
+    await _all_wait(bench)
+    async with bench.relaying(lease_s=1.0):
+        await holds(bench, "all", retrying=0, lag_events=0)
+    assert len(receiver.deliveries) == count
+
+
+async def _all_wait(bench: Bench) -> None:
+    """Each event of the tenant, one an aggregate, as one that is due; the cursor stands behind them."""
+    await bench.pool.execute(
+        """INSERT INTO straggler (subscription, aggregate_type, aggregate_id, version, event, state, attempts,
+            due_at, since)
+        SELECT s.id, o.aggregate_type, o.aggregate_id, o.version, o.id, 'retrying', 0, now(), now()
+        FROM subscription s JOIN outbox o ON o.tenant = s.tenant WHERE left(o.aggregate_type, 1) <> '_'"""
+    )
+    await bench.pool.execute(
+        """UPDATE subscription s SET seq = o.seq, mark = substr(o.digest, 1, 4)
+        FROM outbox o WHERE o.p = s.p AND o.seq = $1""",
+        await bench.head(),
+    )
+
+
+async def test_subscriptions_that_can_not_be_started_keep_no_other_from_being_taken(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    await bench.put("bad", to(receiver))
+    await bench.pool.execute(
+        """UPDATE subscription
+        SET document = convert_to(replace(convert_from(document, 'UTF8'), $1, $2), 'UTF8')""",
+        SECRET,
+        "env:SLUICE_SECRET_NOT_THERE",
+    )
+    await bench.pool.execute(
+        """INSERT INTO subscription (tenant, name, kind, declared, document, types, event_types, p, seq, mark)
+        SELECT tenant, name || n, kind, declared, document, types, event_types, p, seq, mark
+        FROM subscription, generate_series(1, 190) n"""
+    )
+    await bench.put("good", to(receiver))
+    await bench.append([new_id()])
+    async with bench.relaying(lease_s=0.5):
+        await until(lambda: len(receiver.deliveries) == 1)
+
+
+async def test_why_nothing_was_delivered_is_told_no_more_once_something_is(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    await bench.put("all", to(receiver))
+    await bench.pool.execute("UPDATE subscription SET why = 'its secret is not there'")
+    async with bench.relaying():
+        await bench.append([new_id()])
+        await holds(bench, "all", lag_events=0, why=None)
+
+
 # ---- parked ----
 
 
@@ -200,6 +363,29 @@ async def test_a_parked_event_that_is_skipped_lets_the_rest_of_its_aggregate_go_
         await until(lambda: len(receiver.accepted) == 3)
     assert [each.event["version"] for each in receiver.accepted] == [1, 3, 4]
     assert await bench.subscriptions.skip(bench.tenant, "all", UUID(parked["event_id"])) is False
+
+
+async def test_a_skipped_event_that_the_cursor_has_not_come_to_stays_skipped(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    """As where another relay takes over while the cursor lags behind what was parked."""
+    await bench.put("all", to(receiver))
+    await bench.append([new_id() for _ in range(700)])
+    key = new_id()
+    await bench.append([key])
+    await bench.pool.execute(
+        """INSERT INTO straggler (subscription, aggregate_type, aggregate_id, version, event, state, attempts,
+            due_at, since)
+        SELECT s.id, o.aggregate_type, o.aggregate_id, o.version, o.id, 'parked', 2, now(), now()
+        FROM subscription s JOIN outbox o ON o.tenant = s.tenant WHERE o.aggregate_id = $1""",
+        key,
+    )
+    (parked,) = await bench.subscriptions.waiting(bench.tenant, "all", "parked", 10) or []
+    assert await bench.subscriptions.skip(bench.tenant, "all", UUID(parked["event_id"]))
+    async with bench.relaying():
+        await holds(bench, "all", lag_events=0, retrying=0)
+    assert len(receiver.accepted) == 700
+    assert key not in {each.aggregate[1] for each in receiver.accepted}
 
 
 # ---- disabled ----
@@ -297,6 +483,40 @@ async def test_a_receiver_that_hangs_for_one_aggregate_holds_up_no_other(
         await bench.append(keys[1:], 3)
         await until(lambda: len(receiver.accepted) == 30, SEND_TIMEOUT_S - 2)
         await holds(bench, "all", lag_events=3)  # the slow one's own: the cursor is past them
+
+
+async def test_receivers_that_hang_for_more_aggregates_than_go_at_once_hold_up_no_other(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    slow, good = [new_id() for _ in range(8)], new_id()
+    receiver.answer = lambda each: Answer(hang=each.aggregate[1] in slow)
+    await bench.put("all", to(receiver))
+    async with bench.relaying(inflight=4):
+        await bench.append(slow)
+        await until(lambda: len(receiver.deliveries) >= 4)
+        await bench.append([good])
+        await until(lambda: len(receiver.accepted) == 1, SEND_TIMEOUT_S - 2)
+
+
+async def test_of_large_events_no_more_are_held_than_a_window_has_room_for(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    receiver.answer = lambda _: Answer(hang=True)
+    actor = {"actor": {"type": "user", "id": "global"}}
+    for _ in range(20):
+        body = {"events": [{"type": "was_noted", "data": "x" * 100_000}] * 9, "metadata": actor}
+        assert (await bench.client.post(f"/order/{new_id()}", json=body)).status_code == 201
+    await bench.put("all", to(receiver))
+    async with bench.relaying() as relay:
+        most = 0
+
+        def held() -> bool:
+            nonlocal most
+            most = max([most, *(courier._held_bytes() for courier in relay._couriers)])
+            return len(receiver.deliveries) == 20
+
+        await until(held)
+    assert 0 < most <= WINDOW_BYTES
 
 
 async def test_lag_counts_what_is_tried_again_with_all_behind_it_and_not_what_is_parked(

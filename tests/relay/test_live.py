@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from gateway.events import Event, Recorded, Stream
-from gateway.relay.live import Batch, Channel
+from gateway.relay.live import Batch, Channel, Following
 from gateway.relay.outbox import Entry, Filter
 from gateway.relay.position import Place
 
@@ -84,6 +84,19 @@ def test_a_channel_that_begins_anew_forgets_what_was_added() -> None:
     channel.add(Batch([entry(21)]), place(21))
     channel.close(2**40)
     assert (seqs(channel, 10), seqs(channel, 20)) == (None, [21])
+
+
+def test_who_was_slow_as_history_was_lost_is_sent_to_postgres() -> None:
+    channel = channel_of(5)
+    with Following(channel) as slow:
+        # It was sent up to 20. Postgres comes back as of 12, and 13 and 14 are committed anew.
+        for start in (place(0), place(12)):
+            channel.begin(start)
+        slow.doubt()
+        channel.add(Batch([entry(13), entry(14)]), place(14))
+        channel.close(2**40)
+        assert slow.take(place(20)) is None
+        assert slow.take(place(20)) == ([], place(20))  # where Postgres knows the place after all
 
 
 def test_what_is_more_than_may_be_kept_goes_from_its_old_end() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 from standardwebhooks import Webhook
 
+from gateway.relay.targets import Confirmed, Parcel
+from gateway.relay.webhook import WebhookTarget
+from spec.subscriptions import Webhook as Declared
 from tests.edge.calls import new_id
 from tests.relay.conftest import Bench, until
 from tests.relay.receivers import SECRET, Answer, Delivery, WebReceiver
@@ -68,3 +72,19 @@ async def test_a_failing_aggregate_waits_and_the_others_go_on(bench: Bench, rece
     ]
     assert len({each.id for each in retried}) == 1 < len(retried)
     assert all(later.at - before.at >= 0.2 for before, later in itertools.pairwise(retried))
+
+
+async def test_a_receiver_that_has_said_2xx_has_it_however_its_body_hangs() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")
+        await writer.drain()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
+        target = WebhookTarget(Declared(url, SECRET), {}, allow_private=True, timeout_s=0.5)
+        outcome = await target.send(Parcel(new_id(), "order", "k", "was_noted", b"{}"))
+        await target.close()
+    assert isinstance(outcome, Confirmed), outcome

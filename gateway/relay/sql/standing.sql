@@ -27,6 +27,8 @@ CROSS JOIN LATERAL (
             ORDER BY version LIMIT $2
         ) o
         WHERE w.subscription = s.id AND w.state <> 'parked'
+            AND CASE WHEN s.types IS NULL THEN left(w.aggregate_type, 1) <> '_'
+                ELSE w.aggregate_type = ANY(s.types) END
         ORDER BY w.since LIMIT $2
     ) found
 ) behind

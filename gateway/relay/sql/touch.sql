@@ -1,2 +1,2 @@
--- Whoever delivers is overtaken, and starts anew at once. $1 subscription
-UPDATE subscription SET moves = moves + 1, owner = NULL, lease_until = NULL WHERE id = $1
+-- Whoever delivers finds out, hands over, and starts anew. $1 subscription
+UPDATE subscription SET moves = moves + 1 WHERE id = $1
