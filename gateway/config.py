@@ -163,7 +163,7 @@ def _seconds(low: float, high: float) -> Kind:
             raise ValueError
         return float(text)
 
-    return Kind(f"seconds from {low:g} to {high:g}", read)
+    return Kind(f"seconds from {low:.10g} to {high:.10g}", read)
 
 
 def _one_of(**words: Any) -> Kind:

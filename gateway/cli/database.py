@@ -10,12 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.config import one
+from gateway.config import ConfigError, one
 
 PostgresOption = Annotated[
     str | None,
     typer.Option("--postgres", metavar="URL", help="The database; else SLUICE_POSTGRES_URL says which."),
 ]
+
+DEVELOPMENT = Path(".sluice/run/env")
+"""The settings of an instance that `sluice dev` runs, or has run, in this folder."""
 
 
 def read_file(path: str) -> str:
@@ -25,7 +28,13 @@ def read_file(path: str) -> str:
 def postgres_url(option: str | None) -> str:
     """The option if given, else what the environment says. Raises ConfigError."""
     environ = {"SLUICE_POSTGRES_URL": option} if option else os.environ
-    return str(one("postgres_url", environ, read_file))
+    try:
+        return str(one("postgres_url", environ, read_file))
+    except ConfigError as fault:
+        if not DEVELOPMENT.exists():
+            raise
+        hint = f"For the instance here: set -a; . {DEVELOPMENT}; set +a"
+        raise ConfigError((*fault.faults, hint)) from fault
 
 
 @asynccontextmanager

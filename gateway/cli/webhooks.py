@@ -140,7 +140,9 @@ def sign(
         str, typer.Option("--id", help="Of the delivery: in a header, or in the example.")
     ] = "",
     content_type: Annotated[str, typer.Option(help="Of FILE; application/json unless given.")] = "",
-    url: Annotated[str, typer.Option(help="The gateway to send it to.")] = "http://127.0.0.1:8017",
+    url: Annotated[
+        str, typer.Option(envvar="SLUICE_URL", help="The gateway to send it to.")
+    ] = "http://127.0.0.1:8017",
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
 ) -> None:

@@ -149,3 +149,16 @@ def test_the_url_may_stand_in_a_file(unset: Sluice, postgres_url: str, tmp_path:
     path = tmp_path / "postgres_url"
     path.write_text(postgres_url + os.linesep)
     assert unset("tenants", "list", "--json", SLUICE_POSTGRES_URL_FILE=str(path)).json == []
+
+
+def test_beside_an_instance_for_development_a_missing_setting_is_told_with_where_it_is(
+    unset: Sluice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ".sluice" not in unset("keys", "list").err
+    (tmp_path / ".sluice/run").mkdir(parents=True)
+    (tmp_path / ".sluice/run/env").write_text("SLUICE_POSTGRES_URL=postgresql://x\n")
+    told = unset("keys", "list")
+    assert told.code == 2
+    assert "SLUICE_POSTGRES_URL" in told.err
+    assert "set -a; . .sluice/run/env; set +a" in told.err

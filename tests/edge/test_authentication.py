@@ -272,7 +272,9 @@ async def test_no_line_of_a_bulk_is_appended_after_its_key_is_revoked(
 async def test_a_tenant_without_a_spec_has_no_types(gateway: Served, outbox: asyncpg.Pool) -> None:
     account = await open_account(outbox, spec=None)
     async with new_client(gateway.url, account.admin) as client:
-        refused(await append(client, "order", new_id(), "was_noted"), 404, "unknown_aggregate_type", "type")
+        answer = await append(client, "order", new_id(), "was_noted")
+        told = refused(answer, 404, "unknown_aggregate_type", "type")
+        assert told["error"].startswith("No spec is deployed yet")
         refused(await client.get("/order/global"), 404, "unknown_aggregate_type", "type")
         refused(await client.get("/_/spec"), 404, "not_found")
 
