@@ -13,6 +13,10 @@ from gateway.relay.database import connection, seconds, statement
 COUNTED_MAX: Final = 10_000
 """Lag is counted up to here: whoever is further behind needs no exact figure."""
 
+LOOKED_AT_MAX: Final = 200_000
+"""Events of a partition, others' too, that are looked at for the lag of one subscription: of one that was paused
+long ago it would be all since, for every reading."""
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -44,7 +48,7 @@ async def standing(pool: asyncpg.Pool, tenant: UUID | None = None) -> list[Stand
 
 async def standings_of(conn: Any, tenant: UUID | None) -> list[Standing]:
     """The same, by a connection that one has."""
-    rows = await conn.fetch(statement("standing"), tenant, COUNTED_MAX)
+    rows = await conn.fetch(statement("standing"), tenant, COUNTED_MAX, LOOKED_AT_MAX)
     return [_standing(row) for row in rows]
 
 

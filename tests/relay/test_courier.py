@@ -543,6 +543,16 @@ async def test_lag_counts_what_is_tried_again_with_all_behind_it_and_not_what_is
         await holds(bench, "all", parked=2, lag_events=0, lag_s=0.0)
 
 
+async def test_lag_looks_at_so_much_of_a_partition_and_no_more(
+    bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.put("all", to(receiver), start="now")
+    await bench.append([new_id()], 10)
+    assert (await bench.stands("all"))["lag_events"] == 10
+    monkeypatch.setattr("gateway.relay.standing.LOOKED_AT_MAX", 3)
+    assert (await bench.stands("all"))["lag_events"] == 3
+
+
 async def test_lag_leaves_out_what_the_gateway_itself_records(bench: Bench, receiver: WebReceiver) -> None:
     spec = {**SPEC, "public_ids": {"key": "VNO", "types": ["order"]}}
     assert (await bench.client.put("/_/spec", json=spec)).status_code == 200

@@ -1,7 +1,7 @@
 -- Every subscription with what is left to do; of one tenant if asked. What its target has not confirmed lies ahead of
 -- the cursor, or behind it with an aggregate that is tried again or handed out; of each part at most $2 are counted.
 -- What is parked, and behind it in its aggregate, waits for a person and is not among them.
--- $1 tenant or NULL, $2 most counted
+-- $1 tenant or NULL, $2 most counted, $3 how many of the partition's events ahead of a cursor are looked at
 SELECT s.tenant, t.name AS tenant_name, s.name, s.kind, s.state, s.why, s.failing_since, s.confirmed_at, s.owner,
     s.lease_until > clock_timestamp() AS leased, s.declared, least(ahead.events + behind.events, $2) AS lag_events,
     least(ahead.oldest, behind.oldest) AS oldest, clock_timestamp() AS now,
@@ -10,7 +10,7 @@ FROM subscription s JOIN tenant t ON t.id = s.tenant
 CROSS JOIN LATERAL (
     SELECT count(*) AS events, min(recorded_at) AS oldest FROM (
         SELECT recorded_at FROM outbox o
-        WHERE o.p = s.p AND o.seq > s.seq AND o.tenant = s.tenant
+        WHERE o.p = s.p AND o.seq > s.seq AND o.seq <= s.seq + $3 AND o.tenant = s.tenant
             AND CASE WHEN s.types IS NULL THEN left(o.aggregate_type, 1) <> '_'
                 ELSE o.aggregate_type = ANY(s.types) END
             AND (s.event_types IS NULL OR o.type = ANY(s.event_types))
