@@ -14,8 +14,8 @@ COUNTED_MAX: Final = 10_000
 """Lag is counted up to here: whoever is further behind needs no exact figure."""
 
 LOOKED_AT_MAX: Final = 200_000
-"""Events of a partition, others' too, that are looked at for the lag of one subscription: of one that was paused
-long ago it would be all since, for every reading."""
+"""Events of a partition, others' too, that are looked at for the lag of one subscription: of one that was
+paused long ago it would be all since, at every reading."""
 
 
 @dataclass(frozen=True, slots=True)
