@@ -205,7 +205,7 @@ async def _running(
     log.on_watch(lambda: _follow(catalog))
     metrics.read_at_scrape(log.readings)
     metrics.read_at_scrape(lambda: _readings(catalog))
-    health = Health(log.ready, "No append could commit now", lambda: log.mode)
+    health = Health(lambda: log.ready(), "No append could commit now", lambda: log.mode)
     page = MetricsPage(metrics, config.metrics_token)
     operators = Operators(health, page, Ops(health, page))
     async with health.looking(), ops_listening(operators.page, ops_listener(config)):
