@@ -124,8 +124,6 @@ class Cursor:
                 if now.document != self._of.document:
                     changed = {each: waits and _anew(waits) for each, waits in changed.items()}
                 await self._write(conn, changed)
-                if now.kind != self._of.kind:
-                    await conn.execute(database.statement("give_over"), now.id)
             # What another filter takes of what was read is still to be read.
             place = reached if goes_on and now.filter == self._of.filter else now.place
             ended_it = self.state != "active" and now.document == self._of.document
