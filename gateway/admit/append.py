@@ -119,16 +119,15 @@ def minting_address(
 
 
 def _aggregate_type(spec: Spec | None, name: str) -> AggregateType | Refusal:
-    if spec is None and name:
-        sentence = f"No spec is deployed yet, so there is no aggregate type {name[:64]!r}. Deploy one."
-        return Refusal("unknown_aggregate_type", sentence, "type")
     found = spec.aggregate_types.get(name) if spec is not None else None
-    return undeclared_type(name) if found is None else found
+    return undeclared_type(spec, name) if found is None else found
 
 
-def undeclared_type(name: str) -> Refusal:
+def undeclared_type(spec: Spec | None, name: str) -> Refusal:
     """`name` is empty where the path's segment could not be decoded."""
     sentence = f"The spec declares no aggregate type {name[:64]!r}." if name else _NO_TYPE
+    if spec is None and name:
+        sentence = f"No spec is deployed yet, so there is no aggregate type {name[:64]!r}. Deploy one."
     return Refusal("unknown_aggregate_type", sentence, "type")
 
 

@@ -161,7 +161,7 @@ class Client:
         """Behind all that is committed when it is found out."""
         while True:
             try:
-                return (self.feed(limit=1, **following.options)).position
+                return self.feed(limit=1, **following.options).position
             except Unavailable:
                 time.sleep(following.pause_s(chance()))
 

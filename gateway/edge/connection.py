@@ -36,7 +36,7 @@ class Connection(HttpToolsProtocol):
         self._idle_since: float | None = None  # on the loop's clock; None while something is under way
         self._over = False  # nothing more is read from this connection
         self._http_version = "1.1"
-        self._running: Any = None  # of those in line the one that is at work
+        self._running: Cycle | _LastWords | None = None  # of those in line the one that is at work
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

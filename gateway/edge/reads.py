@@ -66,7 +66,7 @@ class Reads:
         """Raises Refused: unknown type, bad identifier."""
         deployed = self._catalog.deployed(principal.tenant.id)
         if deployed is None or aggregate_type not in deployed.spec.aggregate_types:
-            raise Refused(undeclared_type(aggregate_type))
+            raise Refused(undeclared_type(None if deployed is None else deployed.spec, aggregate_type))
         singletons = deployed.spec.singletons
         canonical = None if key is None else canonicalize(key, singletons)
         if canonical is None:

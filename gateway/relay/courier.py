@@ -28,6 +28,7 @@ from gateway.relay.database import Attempt, Straggler, Subscribed
 from gateway.relay.outbox import Entry, LostPlace, Outbox, event_bytes
 from gateway.relay.position import encode_alone
 from gateway.relay.schedule import FAILING_S_MAX, delay_s
+from gateway.relay.subscriptions import tell_disabled
 from gateway.relay.targets import (
     SEND_TIMEOUT_S,
     Confirmed,
@@ -432,8 +433,7 @@ class Courier:
 
     def _disable(self, why: str) -> None:
         self._cursor.state, self._cursor.why = "disabled", why
-        told = {"subscription": self.of.name, "tenant": str(UUID(self.of.tenant)), "why": why}
-        logger.error("subscription_disabled", extra=told)
+        tell_disabled(self.of, why)
 
 
 def _aggregate(entry: Entry) -> Aggregate:

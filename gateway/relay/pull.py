@@ -7,7 +7,6 @@ call is one transaction under the lock of the subscription's row.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -20,10 +19,8 @@ from gateway.relay import database
 from gateway.relay.database import Straggler, Subscribed, connection, statement, subscribed
 from gateway.relay.outbox import Entry, LostPlace, Outbox, event_bytes
 from gateway.relay.position import Place, encode_alone
-from gateway.relay.subscriptions import Subscriptions, usable
+from gateway.relay.subscriptions import Subscriptions, tell_disabled, usable
 from spec.subscriptions import Pull as Declared
-
-logger = logging.getLogger("sluice.relay")
 
 CLAIM_EVENTS_MAX: Final = 1000
 CLAIM_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -153,9 +150,7 @@ class Pull:
         recorded, now = following[0].recorded, await _now(conn)
         rest = replace(straggler, version=recorded.version, event_id=recorded.event.id, attempts=1, since=now)
         if straggler.claimed_to is None or to >= straggler.claimed_to:
-            rest = replace(
-                rest, state="retrying", attempts=0, due_at=now, since=now, claim=None, claimed_to=None
-            )
+            rest = replace(rest, state="retrying", attempts=0, due_at=now, claim=None, claimed_to=None)
         await database.note_stragglers(conn, of.id, [rest])
 
     async def _locked(self, conn: Any, tenant: UUID, name: str) -> tuple[Subscribed, Declared] | NotPulled:
@@ -278,8 +273,7 @@ async def _now(conn: Any) -> float:
 
 async def _disable(conn: Any, of: Subscribed, why: str) -> None:
     await conn.execute(statement("hand_over"), of.id, of.place.seq, of.place.mark, "disabled", why, None)
-    told = {"subscription": of.name, "tenant": str(UUID(bytes=of.tenant)), "why": why}
-    logger.error("subscription_disabled", extra=told)
+    tell_disabled(of, why)
 
 
 async def _acked_to(conn: Any, of: Subscribed, straggler: Straggler, acked: set[bytes]) -> int | None:

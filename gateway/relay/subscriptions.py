@@ -353,6 +353,11 @@ async def _locked(conn: Any, tenant: UUID, name: str) -> Subscribed | None:
     return None if row is None else subscribed(row)
 
 
+def tell_disabled(of: Subscribed, why: str) -> None:
+    told = {"subscription": of.name, "tenant": str(UUID(bytes=of.tenant)), "why": why}
+    logger.error("subscription_disabled", extra=told)
+
+
 def usable(of: Subscribed, environ: Mapping[str, str]) -> Subscription | Fault:
     """What its document says; the first fault where it can't be used here, as where a secret is not set."""
     report = Report()

@@ -275,7 +275,8 @@ async def test_a_tenant_without_a_spec_has_no_types(gateway: Served, outbox: asy
         answer = await append(client, "order", new_id(), "was_noted")
         told = refused(answer, 404, "unknown_aggregate_type", "type")
         assert told["error"].startswith("No spec is deployed yet")
-        refused(await client.get("/order/global"), 404, "unknown_aggregate_type", "type")
+        read = refused(await client.get("/order/global"), 404, "unknown_aggregate_type", "type")
+        assert read["error"] == told["error"]
         refused(await client.get("/_/spec"), 404, "not_found")
 
 

@@ -267,24 +267,27 @@ async def test_however_many_are_due_at_once_they_get_on_and_the_lease_is_kept(
     monkeypatch.setattr(database, "next_of_aggregate", farther)
     await bench.put("all", to(receiver, retry_s=[0.05]))
     count = await bench.append([new_id() for _ in range(300)])
-    await _all_wait(bench)
+    await _straggle(bench, "retrying")
+    await bench.pool.execute(
+        """UPDATE subscription s SET seq = o.seq, mark = substr(o.digest, 1, 4)
+        FROM outbox o WHERE o.p = s.p AND o.seq = $1""",
+        await bench.head(),
+    )
     async with bench.relaying(lease_s=1.0):
         await holds(bench, "all", retrying=0, lag_events=0)
     assert len(receiver.deliveries) == count
 
 
-async def _all_wait(bench: Bench) -> None:
-    """Each event of the tenant, one an aggregate, as one that is due; the cursor stands behind them."""
+async def _straggle(bench: Bench, state: str, key: str | None = None) -> None:
+    """Each event of the tenant, one an aggregate, or one aggregate's, as another relay has left it."""
     await bench.pool.execute(
         """INSERT INTO straggler (subscription, aggregate_type, aggregate_id, version, event, state, attempts,
             due_at, since)
-        SELECT s.id, o.aggregate_type, o.aggregate_id, o.version, o.id, 'retrying', 0, now(), now()
-        FROM subscription s JOIN outbox o ON o.tenant = s.tenant WHERE left(o.aggregate_type, 1) <> '_'"""
-    )
-    await bench.pool.execute(
-        """UPDATE subscription s SET seq = o.seq, mark = substr(o.digest, 1, 4)
-        FROM outbox o WHERE o.p = s.p AND o.seq = $1""",
-        await bench.head(),
+        SELECT s.id, o.aggregate_type, o.aggregate_id, o.version, o.id, $1, 0, now(), now()
+        FROM subscription s JOIN outbox o ON o.tenant = s.tenant
+        WHERE left(o.aggregate_type, 1) <> '_' AND ($2::text IS NULL OR o.aggregate_id = $2)""",
+        state,
+        key,
     )
 
 
@@ -373,13 +376,7 @@ async def test_a_skipped_event_that_the_cursor_has_not_come_to_stays_skipped(
     await bench.append([new_id() for _ in range(700)])
     key = new_id()
     await bench.append([key])
-    await bench.pool.execute(
-        """INSERT INTO straggler (subscription, aggregate_type, aggregate_id, version, event, state, attempts,
-            due_at, since)
-        SELECT s.id, o.aggregate_type, o.aggregate_id, o.version, o.id, 'parked', 2, now(), now()
-        FROM subscription s JOIN outbox o ON o.tenant = s.tenant WHERE o.aggregate_id = $1""",
-        key,
-    )
+    await _straggle(bench, "parked", key)
     (parked,) = await bench.subscriptions.waiting(bench.tenant, "all", "parked", 10) or []
     assert await bench.subscriptions.skip(bench.tenant, "all", UUID(parked["event_id"]))
     async with bench.relaying():
