@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from spec.webhook_paths import is_path, read_body_fields, read_path, read_templa
 from spec.webhook_secrets import read_secrets, resolve
 from spec.webhook_topics import read_topics
 from spec.webhook_urls import is_base_url
-from spec.webhooks import HANDSHAKES, Handshake, Path, Source, Target, Template
+from spec.webhooks import HANDSHAKES, SIGNED_BY_HANDSHAKE, Handshake, Path, Source, Target, Template
 
 _SOURCE_KEYS = frozenset(
     {
@@ -81,7 +82,28 @@ def check_webhooks(
             sources[name] = _Check(name, declared, place, environ, spec, report).source()
         else:
             report.add("wrong_type", place, "A source of webhooks must be an object.")
-    return MappingProxyType(sources)
+    return MappingProxyType(_with_reserved(sources))
+
+
+def _with_reserved(sources: dict[str, Source]) -> dict[str, Source]:
+    """The same sources, each with the texts that a handshake signs by one of its secrets."""
+    signing = [
+        (texts, _keys(source))
+        for source in sources.values()
+        if (texts := SIGNED_BY_HANDSHAKE.get(source.handshake or ""))
+    ]
+    if not signing:
+        return sources
+    return {
+        name: replace(source, reserved=tuple([texts for texts, keys in signing if keys & _keys(source)]))
+        for name, source in sources.items()
+    }
+
+
+def _keys(source: Source) -> set[bytes]:
+    """What its secrets sign by: the key, and the text itself."""
+    keys = {secret.key.octets for secret in source.secrets}
+    return (keys | {secret.text.encode() for secret in source.secrets}) - {b""}
 
 
 class _Check:

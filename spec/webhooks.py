@@ -5,8 +5,10 @@ Made by spec/webhook_check.py, never changed after. Secrets never show in a repr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Literal, get_args
 
 from spec.presets import Scheme
@@ -29,6 +31,16 @@ Handshake = Literal[
     "cloudevents",
 ]
 HANDSHAKES: Final[tuple[Handshake, ...]] = get_args(Handshake)
+SIGNED_BY_HANDSHAKE: Final[Mapping[str, re.Pattern[bytes]]] = MappingProxyType(
+    {
+        "crc": re.compile(rb"[A-Za-z0-9_=+/.-]{1,200}"),
+        "bt_challenge": re.compile(rb"[a-f0-9]{20,32}"),
+        "plain_token": re.compile(rb"[A-Za-z0-9_-]{1,200}"),
+    }
+)
+"""The texts that a handshake signs when it is asked to, by a secret that deliveries are verified with. Such a
+text is a number, a form of one pair, the timestamp and body of a scheme, or a token: no delivery is one."""
+
 MASK: Final = "***"
 """How every secret reads back."""
 
@@ -142,6 +154,13 @@ class Source:
     """Whose messages are taken; of Amazon SNS alone, which signs all topics of the world alike."""
     delivery_id: tuple[str, ...] | None = None
     """Fields that lead to the id, in place of the scheme's."""
+    reserved: tuple[re.Pattern[bytes], ...] = ()
+    """Of `SIGNED_BY_HANDSHAKE`, what is signed by one of its secrets: for this source, or for another one
+    that has the same secret. It proves nothing of a delivery."""
+
+    def reserves(self, content: bytes) -> bool:
+        """Whether anybody can have this signed by a handshake."""
+        return any(texts.fullmatch(content) for texts in self.reserved)
 
 
 class Unseen(Mapping[str, str]):

@@ -1,7 +1,8 @@
 """What providers ask before they send: the answers to their handshakes. Pure.
 
 Only a source that declares a handshake answers it. Nothing is written, and nothing is told that the asker did
-not send, but for proofs that we know the secret: X's CRC, Braintree's challenge, Zoom's token.
+not send, but for proofs that we know the secret: X's CRC, Braintree's challenge, Zoom's token. What such a
+proof signs is in `SIGNED_BY_HANDSHAKE`, and verifies no delivery (signature.py).
 """
 
 from __future__ import annotations
@@ -20,16 +21,12 @@ from gateway.intake import sns
 from gateway.intake.request import JSON, BadHeader, Request, lookup, query_value
 from gateway.intake.signature import verify
 from gateway.intake.verdicts import Rejected, Verified
-from spec.webhooks import Source
+from spec.webhooks import SIGNED_BY_HANDSHAKE, Source
 
 CHALLENGE_CHARS_MAX: Final = 1_000
 
 TEXT: Final = b"text/plain; charset=utf-8"
 
-# A CRC is an HMAC by the secret that also signs deliveries: nothing that could be one is signed.
-_CRC_TOKEN = re.compile(r"[A-Za-z0-9_=+/.-]{1,200}")
-_BT_CHALLENGE = re.compile(r"[a-f0-9]{20,32}")
-_PLAIN_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _ORIGIN = re.compile(rb"[A-Za-z0-9.*:/_-]{1,255}")
 
 
@@ -122,6 +119,10 @@ def _url_verification(source: Source, request: Request, now_ms: int) -> Answered
     return Answered(msgspec.json.encode({"challenge": challenge}), JSON)
 
 
+def _signs(handshake: str, text: str) -> bool:
+    return SIGNED_BY_HANDSHAKE[handshake].fullmatch(text.encode()) is not None
+
+
 def _hub_challenge(source: Source, request: Request, now_ms: int) -> Answered | None:
     """Meta's: the token that was agreed on, else any secret of the source."""
     if query_value(request.query, "hub.mode") != "subscribe":
@@ -143,19 +144,19 @@ def _crc(source: Source, request: Request, now_ms: int) -> Answered | None:
     if token is None:
         return None
     secret = next((each for each in source.secrets if each.valid_at(now_ms) and each.text), None)
-    if secret is None or not _CRC_TOKEN.fullmatch(token):
+    if secret is None or not _signs("crc", token):
         return REFUSED
     mac = base64.b64encode(hmac.digest(secret.text.encode(), token.encode(), "sha256")).decode()
     return Answered(msgspec.json.encode({"response_token": f"sha256={mac}"}), JSON)
 
 
 def _bt_challenge(source: Source, request: Request, now_ms: int) -> Answered | None:
-    """Braintree's. What is signed here is no delivery: their tokens are longer (`token_chars_min`)."""
+    """Braintree's."""
     challenge = query_value(request.query, "bt_challenge")
     if challenge is None:
         return None
     secret = next((each for each in source.secrets if each.valid_at(now_ms) and each.text), None)
-    if secret is None or not source.scheme.signer_mark or not _BT_CHALLENGE.fullmatch(challenge):
+    if secret is None or not source.scheme.signer_mark or not _signs("bt_challenge", challenge):
         return REFUSED
     public, mark, _ = secret.text.partition(source.scheme.signer_mark)
     mac = hmac.digest(secret.key.octets, challenge.encode(), source.scheme.digest).hex()
@@ -163,8 +164,7 @@ def _bt_challenge(source: Source, request: Request, now_ms: int) -> Answered | N
 
 
 def _plain_token(source: Source, request: Request, now_ms: int) -> Answered | None:
-    """Zoom's. The answer is made by the secret that signs deliveries: only a request that is signed by it is
-    answered, and nothing is signed that could be what a delivery signs."""
+    """Zoom's. Only a request that is signed by the secret is answered."""
     if b"endpoint.url_validation" not in request.body:
         return None
     value = decode(request.body)
@@ -172,7 +172,7 @@ def _plain_token(source: Source, request: Request, now_ms: int) -> Answered | No
     if lookup(value, ("event",)) != "endpoint.url_validation" or not isinstance(token, str):
         return None
     verdict = verify(source, request, now_ms)
-    if not isinstance(verdict, Verified) or not verdict.secret or not _PLAIN_TOKEN.fullmatch(token):
+    if not isinstance(verdict, Verified) or not verdict.secret or not _signs("plain_token", token):
         return None  # judged as a delivery
     key = source.secrets[verdict.secret - 1].key.octets
     mac = hmac.digest(key, token.encode(), "sha256").hex()

@@ -19,6 +19,11 @@ _DIGESTS: Final = {"HS256": "sha256", "HS384": "sha384", "HS512": "sha512"}
 """Never `none`, and never an algorithm by which a public key would become a secret."""
 
 
+def signed(token: bytes) -> bytes:
+    """What its signature is over."""
+    return token.rpartition(b".")[0]
+
+
 def signed_by(token: bytes, key: bytes) -> bool:
     """Whether the key made this token."""
     content, _, signature = token.rpartition(b".")

@@ -76,7 +76,7 @@ def verify(
     except BadHeader:
         return Rejected("bad_header")
     if scheme.item_signature:
-        return _by_items(scheme, request, live)
+        return _by_items(source, request, live)
     return Rejected("no_signature")
 
 
@@ -96,6 +96,8 @@ def _by_signature(
         if refused is not None:
             return refused
     contents = contents_of(scheme, request, claim, source.public_base_url)
+    if source.reserved:
+        contents = [content for content in contents if not source.reserves(content)]
     for number, secret in live:
         if _signed_by(scheme, secret, contents, claim.signatures):
             if scheme.fresh and not _is_fresh(source, request.body, now_ms):
@@ -108,6 +110,8 @@ def _by_token(
     source: Source, request: Request, live: Sequence[tuple[int, Secret]], now_ms: int
 ) -> Verified | Rejected:
     token = request.one(source.scheme.header) or b""
+    if source.reserves(jwt.signed(token)):
+        return Rejected("mismatch")
     matched = _first(n for n, secret in live if jwt.signed_by(token, secret.key.octets))
     if isinstance(matched, Rejected):
         return matched
@@ -141,7 +145,11 @@ def _message_verdict(
     if signature.has_expired(now_ms):
         return Rejected("outside_tolerance")
     content = message_signatures.content(signature, request, source.public_base_url)
-    if content is None or ("body" in source.scheme.signed and not message_signatures.is_body_of(request)):
+    if (
+        content is None
+        or source.reserves(content)
+        or ("body" in source.scheme.signed and not message_signatures.is_body_of(request))
+    ):
         return Rejected("mismatch")
     return _first(n for n, secret in live if message_signatures.signed_by(secret.key, signature, content))
 
@@ -355,23 +363,25 @@ def _keyed(key: bytes, digest: str) -> hmac.HMAC:
 # ---- batches whose items are signed one by one ----
 
 
-def _by_items(scheme: Scheme, request: Request, live: Sequence[tuple[int, Secret]]) -> Verified | Rejected:
+def _by_items(source: Source, request: Request, live: Sequence[tuple[int, Secret]]) -> Verified | Rejected:
     """One secret must have signed all items, and there must be one."""
+    scheme = source.scheme
     body = decode(request.body)
     listed = None if isinstance(body, Malformed) else lookup(body, tuple((scheme.items or "").split(".")))
     if not isinstance(listed, list) or not listed:
         return Rejected("no_signature")
     items = [lookup(item, (scheme.item,)) if scheme.item else item for item in listed]
-    return _first(n for n, secret in live if all(_item_signed(scheme, secret, item) for item in items))
+    return _first(n for n, secret in live if all(_item_signed(source, secret, item) for item in items))
 
 
-def _item_signed(scheme: Scheme, secret: Secret, item: object) -> bool:
+def _item_signed(source: Source, secret: Secret, item: object) -> bool:
+    scheme = source.scheme
     given = as_text(_field(item, scheme.item_signature or ""))
     parts = [_item_text(_field(item, path)) for path in scheme.item_signed]
     if given is None or secret.key.kind != "hmac" or None in parts:
         return False
     content = ":".join([part or "" for part in parts]).encode()
-    return _same(mac_of(scheme, secret.key.octets, content), given.encode())
+    return not source.reserves(content) and _same(mac_of(scheme, secret.key.octets, content), given.encode())
 
 
 def _item_text(part: object) -> str | None:

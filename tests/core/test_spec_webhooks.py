@@ -236,3 +236,20 @@ def test_shown_secrets_of_a_list_are_those_deployed_if_they_are_as_many(
     else:
         assert isinstance(found, Spec)
         assert [each.text for each in found.webhooks["main"].secrets] == stands_for
+
+
+def test_a_source_knows_what_handshakes_sign_by_its_secrets() -> None:
+    spec = document(secrets=["a", "b"])
+    spec["webhooks"]["x"] = {**spec["webhooks"]["main"], "secrets": ["b"], "handshake": "crc"}
+    spec["webhooks"]["other"] = {**spec["webhooks"]["main"], "secrets": ["c"]}
+    actor = {"actor": {"type": "webhook", "id": "main_webhook"}}
+    spec["webhooks"] = {name: {**source, **actor} for name, source in spec["webhooks"].items()}
+    found = parse(spec)
+    assert isinstance(found, Spec), found
+    sources = found.webhooks
+    assert {name: source.reserves(b"event=x") for name, source in sources.items()} == {
+        "main": True,
+        "x": True,
+        "other": False,
+    }
+    assert [sources["main"].reserves(text) for text in (b"", b"{}", b"a" * 201)] == [False] * 3

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import asyncpg
 import httpx
@@ -151,6 +154,42 @@ async def test_a_wrong_signature_is_refused_in_the_same_words(hooks: Hooks, take
     ]
     assert taken.said == [False, False]
     assert {answer.status_code for answer in answers} == {401}
+
+
+FORGED = [
+    ("x", "X-Twitter-Webhooks-Signature", "event=was_forged", "event=was_forged"),
+    ("x", "X-Twitter-Webhooks-Signature", "123", "123"),
+    ("x", "X-Twitter-Webhooks-Signature", "-1.5E+3", "-1.5E+3"),
+    ("x", "X-Twitter-Webhooks-Signature", "true", "true"),
+    ("x", "X-Twitter-Webhooks-Signature", "null", "null"),
+    ("x", "X-Twitter-Webhooks-Signature", "no_json_at_all", "no_json_at_all"),
+    ("timed", "X-Sig", "{now}.123", "123"),
+    ("timed", "X-Sig", "{now}.a=b", "a=b"),
+]
+FORMS = ("application/x-www-form-urlencoded", "application/x-www-form-urlencoded; charset=utf-8")
+MEDIA_TYPES = (*FORMS, "application/json", "text/plain", "application/octet-stream", "multipart/form-data")
+
+
+@pytest.mark.parametrize(("name", "header", "text", "body"), FORGED)
+async def test_what_a_handshake_signs_is_no_delivery_on_either_way(
+    hooks: Hooks, taken: Taken, outbox: asyncpg.Pool, name: str, header: str, text: str, body: str
+) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield body.encode()
+
+    now = str(int(time.time()))
+    token = quote(text.format(now=now), safe="")
+    asked = await hooks.client.get(f"{hooks.path(name)}?crc_token={token}")
+    signature = base64.b64decode(asked.json()["response_token"].removeprefix("sha256="))
+    signed = {header: signature.hex(), "X-At": now}
+    for media_type in MEDIA_TYPES:
+        headers = {**signed, "content-type": media_type}
+        for content in (body.encode(), chunks()):
+            response = await hooks.client.post(hooks.path(name), content=content, headers=headers)
+            assert response.status_code == 401, (media_type, response.text)
+    assert set(taken.said) == {False}
+    assert await hooks.events() == []
+    assert await kept(outbox, hooks, 0) == []
 
 
 async def test_an_append_that_takes_too_long_is_a_503_and_its_event_stands(

@@ -89,6 +89,14 @@ SOURCES: dict[str, dict[str, Any]] = {
         "secrets": ["Convoy"],
         "handshake": "crc",
     },
+    "timed": {
+        "provider": "hmac",
+        "header": "X-Sig",
+        "signed": ["timestamp", ".", "body"],
+        "timestamp_header": "X-At",
+        "secrets": ["timed"],
+        "handshake": "crc",
+    },
     "braintree": {
         "provider": "braintree",
         "secrets": ["integration_public_key|integration_private_key"],

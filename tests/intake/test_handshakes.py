@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
+import re
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
+from gateway.intake import jwt
 from gateway.intake.handshakes import REFUSED, Answered, handshake
-from gateway.intake.request import Request
+from gateway.intake.request import FORM, Request
+from gateway.intake.signature import Claim, contents_of, verify
 from gateway.intake.signing import sign
-from spec.webhooks import HANDSHAKES, Source
+from gateway.intake.verdicts import Rejected, Verified
+from spec.model import Spec
+from spec.parse import parse
+from spec.presets import PRESETS
+from spec.webhooks import HANDSHAKES, SIGNED_BY_HANDSHAKE, Source
 from tests.intake.senders import of_adobe_sign, of_discord
 from tests.intake.vectors import source
 
@@ -179,3 +190,141 @@ def test_what_asks_nothing_is_no_handshake(kind: str) -> None:
     for method in (b"GET", b"POST", b"OPTIONS", b"PUT"):
         told = handshake(made, asked(method=method), NOW_MS)
         assert told is None or (kind, told) == ("client_id", REFUSED), method
+
+
+# ---- what a handshake signs is no delivery ----
+
+CONTENT_TYPES = (b"application/json", FORM, FORM + b"; charset=utf-8", b"text/plain", b"", b"\xff", None)
+TOKENS = {
+    "crc": r"[A-Za-z0-9_=+/.-]{1,200}",
+    "plain_token": r"[A-Za-z0-9_-]{1,200}",
+    "bt_challenge": r"[a-f0-9]{20,32}",
+}
+BY_HEADER = sorted(
+    name
+    for name, scheme in PRESETS.items()
+    if scheme.form in ("plain", "pairs", "versions") and scheme.algorithm == "hmac" and scheme.header
+)
+HMACS = (
+    {"signed": ["body"]},
+    {"signed": ["timestamp", ".", "body"]},
+    {"signed": ["timestamp", "body"], "timestamp_unit": "ms"},
+    {"signed": ["id", "-", "timestamp", "=", "body"]},
+    {"signed": ["v0:", "timestamp", ":", "body"]},
+    {"signed": ["body"], "encoding": "base64", "digest": "sha512", "prefix": "sha256="},
+)
+"""Also what nobody's handshake could sign: it stays a delivery."""
+
+
+def sources_by_header(handshake: str) -> list[Source]:
+    made = []
+    for provider in BY_HEADER:
+        secret, base = ("6b" * 24 if PRESETS[provider].key == "hex" else "k"), {}
+        if "url" in PRESETS[provider].signed:
+            base = {"public_base_url": "https://hooks.example.com"}
+        made.append(source(provider, [secret], handshake=handshake, **base))
+    for more in HMACS:
+        timed = {"timestamp_header": "X-At"} if "timestamp" in more["signed"] else {}
+        made.append(
+            source("hmac", ["k"], header="X-Sig", id_header="X-Id", handshake=handshake, **more, **timed)
+        )
+    return made
+
+
+def typed(body: bytes, content_type: bytes | None) -> Request:
+    headers = () if content_type is None else ((b"content-type", content_type),)
+    return Request(b"POST", b"/hook", b"", headers, body)
+
+
+def is_refused_and_would_not_be_without_the_rule(made: Source, request: Request) -> None:
+    assert verify(made, request, NOW_MS) == Rejected("mismatch"), (made, request.body)
+    assert isinstance(verify(replace(made, reserved=()), request, NOW_MS), Verified), (made, request.body)
+
+
+@pytest.mark.parametrize("kind", ["crc", "plain_token"])
+@given(data=st.data())
+def test_no_text_that_a_handshake_signs_is_a_delivery(kind: str, data: st.DataObject) -> None:
+    made = data.draw(st.sampled_from(sources_by_header(kind)))
+    body = data.draw(st.from_regex(TOKENS[kind], fullmatch=True)).encode()
+    for content_type in CONTENT_TYPES:
+        request = typed(body, content_type)
+        try:
+            sent = sign(made, request, NOW_MS, "m1")
+        except ValueError:  # Twilio, a body that is no form
+            continue
+        now = NOW_MS if made.scheme.timestamp_unit == "ms" else NOW_MS // 1000
+        claim = Claim((), b"%d" % now if made.scheme.timed else b"", b"m1")
+        signed = contents_of(made.scheme, request, claim, made.public_base_url)[0]
+        if re.fullmatch(TOKENS[kind].encode(), signed):
+            is_refused_and_would_not_be_without_the_rule(made, sent)
+        else:
+            assert verify(made, sent, NOW_MS) == Verified(1), (made, body)
+
+
+@given(at=st.integers(-300, 300), token=st.from_regex(r"[A-Za-z0-9_-]{1,190}", fullmatch=True))
+def test_no_text_that_a_handshake_signs_is_a_token_of_mailgun(at: int, token: str) -> None:
+    for kind in ("crc", "plain_token"):
+        made = source("mailgun", ["k"], handshake=kind)
+        timestamp = str(NOW_MS // 1000 + at)
+        mac = hmac.digest(b"k", (timestamp + token).encode(), "sha256").hex()
+        signature = {"timestamp": timestamp, "token": token, "signature": mac}
+        request = typed(json.dumps({"signature": signature}).encode(), b"application/json")
+        is_refused_and_would_not_be_without_the_rule(made, request)
+
+
+def test_no_text_that_a_handshake_signs_is_a_web_token() -> None:
+    made = source("messagebird", ["k"], handshake="crc", public_base_url="https://h.example")
+    claims = {"iss": "MessageBird", "exp": NOW_MS // 1000}
+    claims["url_hash"] = hashlib.sha256(b"https://h.example/hook").hexdigest()
+    told = b".".join(
+        base64.urlsafe_b64encode(json.dumps(part, separators=(",", ":")).encode()).rstrip(b"=")
+        for part in ({"alg": "HS256"}, claims)
+    )
+    status, answer = answered(made, asked(b"crc_token=" + told))
+    mac = base64.b64decode(json.loads(answer)["response_token"].removeprefix("sha256="))
+    token = told + b"." + base64.urlsafe_b64encode(mac).rstrip(b"=")
+    assert (status, jwt.signed_by(token, b"k")) == (200, True)
+    request = Request(b"POST", b"/hook", b"", ((b"messagebird-signature-jwt", token),), b"")
+    is_refused_and_would_not_be_without_the_rule(made, request)
+
+
+@given(text=st.from_regex(TOKENS["bt_challenge"], fullmatch=True))
+def test_no_text_that_a_handshake_signs_is_a_payload_of_braintree(text: str) -> None:
+    made = source("braintree", ["public|private"], handshake="bt_challenge")
+    short = replace(made, scheme=altered(made.scheme, token_chars_min=1))  # else refused before the rule
+    _, answer = answered(made, asked(b"bt_challenge=" + text.encode()))
+    form = f"bt_signature={quote(answer)}&bt_payload={text}".encode()
+    is_refused_and_would_not_be_without_the_rule(short, typed(form, FORM))
+    assert isinstance(verify(made, typed(form, FORM), NOW_MS), Rejected)
+
+
+def test_what_one_source_signs_is_no_delivery_of_another_that_has_its_secret() -> None:
+    receives = {"to": {"type": "webhook_log", "id": "x_webhook", "event": "was_received"}}
+    signs = {"provider": "hmac", "header": "X-Sig", "encoding": "base64", **receives}
+    actor = {"actor": {"type": "webhook", "id": "x_webhook"}}
+    found = parse(
+        {
+            "aggregate_types": {"webhook_log": {"events": {"was_received": {"schema": True}}}},
+            "agent_types": ["webhook"],
+            "singletons": ["x_webhook"],
+            "webhooks": {
+                "x": {**signs, "secrets": ["old", "k"], "handshake": "crc", **actor},
+                "same": {**signs, "secrets": ["k"], **actor},
+                "bytes": {**signs, "secrets": [b"old".hex()], "key": "hex", **actor},
+                "other": {**signs, "secrets": ["z"], **actor},
+            },
+        }
+    )
+    assert isinstance(found, Spec), found
+    for name, reserved in (("x", 1), ("same", 1), ("bytes", 1), ("other", 0)):
+        made = found.webhooks[name]
+        assert len(made.reserved) == reserved, name
+        sent = sign(made, typed(b"event=was_forged", FORM), NOW_MS, "m1")
+        if reserved:
+            is_refused_and_would_not_be_without_the_rule(made, sent)
+        else:
+            assert verify(made, sent, NOW_MS) == Verified(1)
+
+
+def test_a_handshake_that_signs_says_what() -> None:
+    assert {name: texts.pattern.decode() for name, texts in SIGNED_BY_HANDSHAKE.items()} == TOKENS
