@@ -103,7 +103,10 @@ class Express:
         except Refused:
             return False  # an empty bucket gives nothing to whoever asks again
         told = partial(self._settled, append, asked.minimal, correlation_id, reply)
-        self._log.append(append).add_done_callback(told)
+        try:
+            self._log.append(append).add_done_callback(told)
+        except Exception:  # the append may be queued: judged once more, it could be committed twice
+            self._fail(append, correlation_id, reply)
         return True
 
     def _address(self, spec: Spec, raw_path: bytes) -> Address | None:
@@ -135,7 +138,12 @@ class Express:
     ) -> None:
         outcome = OutcomeUnknown(append.append_id) if settled.cancelled() else settled.result()
         if type(outcome) is Appended:
-            self._reply(append, correlation_id, reply, appended(outcome, batch=False))
+            try:
+                answer = appended(outcome, batch=False)
+            except Exception:
+                self._fail(append, correlation_id, reply)
+                return
+            self._reply(append, correlation_id, reply, answer)
         else:  # the words may have to be read first: what a conflict's caller missed
             task = asyncio.create_task(self._tell(append, outcome, minimal, correlation_id, reply))
             self._telling.add(task)
@@ -150,6 +158,11 @@ class Express:
             logger.exception("request_failed", extra={"method": "POST", "correlation_id": correlation_id})
             answer = refused(unforeseen("POST"), 1)
         self._reply(append, correlation_id, reply, answer)
+
+    def _fail(self, append: Append, correlation_id: str, reply: Reply) -> None:
+        """Answers after a bug (within an `except`): the outcome of the append is unknown."""
+        logger.exception("fast_path_failed", extra={"method": "POST", "correlation_id": correlation_id})
+        self._reply(append, correlation_id, reply, refused(unforeseen("POST"), 1))
 
     def _reply(self, append: Append, correlation_id: str, reply: Reply, answer: Answer) -> None:
         self._responses["POST", answer.status] += 1

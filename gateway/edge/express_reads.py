@@ -9,6 +9,7 @@ Owns: which reads are ordinary. Must not know: how a read is judged or answered 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -28,6 +29,8 @@ from gateway.log.reader import Range
 from gateway.names.aliases import SIGIL
 from gateway.state import Folded
 from gateway.telemetry.metrics import Metrics
+
+logger = logging.getLogger("sluice.edge")
 
 Judge = Callable[[Page], ReadAnswer | Folded]
 """The answer that a page makes; or else there is more to read."""
@@ -104,7 +107,8 @@ class ExpressReads:
     ) -> None:
         try:
             read = None if page is None else judge(page)
-        except Exception:  # a bug: the application meets it too, and has words for it
+        except Exception:  # a bug: the application answers instead
+            logger.exception("fast_path_failed", extra={"method": "GET"})
             read = None
         if not isinstance(read, ReadAnswer):
             self._callers.take_back(principal)

@@ -291,8 +291,9 @@ class StrictProtocol(Connection):
                 taken = not self._held_body and express.reads.take(
                     self.url, self._held_found, ride.reply, give_up
                 )
-        except Exception:  # a bug: the usual way meets it too, and has words for it
-            taken = False
+        except Exception:  # a bug before anything was handed over: the application judges the request instead
+            logger.exception("fast_path_failed", extra={"method": self.parser.get_method().decode("ascii")})
+            ride.disconnected, taken = True, False  # an answer that comes to it all the same is not sent
         if taken:
             # Nothing of it is kept until the next one comes: what is freed at once is still in the cache.
             self._held, self._held_found, self._held_body, self.cycle = None, {}, b"", ride

@@ -36,6 +36,7 @@ from gateway.intake.receipts import Item, Place, Receipt, batch_row, item_of, ro
 from gateway.intake.recorder import Recorder
 from gateway.intake.request import Request
 from gateway.intake.results import (
+    FAILED,
     NO_CERTIFICATE,
     NO_POSTGRES,
     OTHER_BYTES,
@@ -147,7 +148,12 @@ class Intake:
         self._under_way[waiting] = None
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._answer_s, self._look)
-        self._log.append(append).add_done_callback(partial(self._settled, waiting))
+        try:
+            self._log.append(append).add_done_callback(partial(self._settled, waiting))
+        except Exception:  # the append may be queued, so that nothing is known of its outcome
+            logger.exception("fast_path_failed", extra={"method": "POST"})
+            del self._under_way[waiting]
+            self._tell(waiting, FAILED)
         return True
 
     def _look(self) -> None:

@@ -42,6 +42,7 @@ class Undecided:
 
 TOO_SLOW: Final = Undecided("it takes longer than the sender would wait", unknown=True)
 NO_CERTIFICATE: Final = Undecided("the certificate that signed it is not at hand", unknown=False)
+FAILED: Final = Undecided("something failed inside the gateway", unknown=True)
 NO_POSTGRES: Final = Undecided("Postgres does not answer as it should", unknown=False)
 
 Result = Answered | Rejected | Taken | Undecided

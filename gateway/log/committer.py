@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from gateway.events import Quarantined
 from gateway.log.committing import ChainBroken, CommitConnection, RefusedByPostgres, made_ready
@@ -87,9 +86,12 @@ class Committer:
 
     def _make_ready(self, sequenced: Sequenced) -> None:
         """While another commits: Postgres would wait for it afterwards."""
-        # Whatever is wrong with it, its own commit meets it too, and has words for it.
-        with suppress(Exception):
+        try:
             sequenced.ready = made_ready(sequenced.before, sequenced.after, sequenced.placed)
+        except ChainBroken:
+            pass  # found once more by its own commit, which ends the epoch
+        except Exception:  # a bug: its own commit prepares the rows instead
+            logger.exception("commit_not_prepared", extra={"partition": self._partition.number})
 
     async def room(self) -> None:
         """Returns when the next call may be sequenced: one waits at most while another commits. Letting the

@@ -252,7 +252,10 @@ class Following(Generic[T]):
         elif chunk.end.seq > self._place.seq:
             try:
                 sent = self._hand(chunk.behind(self._place))
-            except Exception:  # a bug: its own task meets it too, and has words for it; the others go on
+            except (
+                Exception
+            ):  # a bug: the follower's own task sends it instead; other followers are not held up
+                logger.exception("live_failed")
                 sent = False
             if sent:
                 self._place = chunk.end
@@ -480,7 +483,8 @@ class _Tail:
             elif channel.end.seq < end.seq:
                 try:
                     channel.add(batch, end)
-                except Exception:  # a bug: who follows meets it too, reading Postgres, and has words for it
+                except Exception:  # a bug: the channel's followers read these events from Postgres
+                    logger.exception("live_failed")
                     channel.begin(end)
 
     async def _tell(self) -> int:

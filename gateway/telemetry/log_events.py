@@ -254,6 +254,33 @@ _ROWS: Final = (
         "Report it with the line. The request may be repeated with its Idempotency-Key.",
     ),
     LogEvent(
+        "fast_path_failed",
+        "error",
+        ("method",),
+        "A bug: an ordinary request failed on its short way to the log. Before it was handed to the log, the "
+        "application answered it instead, at about twice the cost; after that, an append was answered 504.",
+        "Report it with the line. Steady: the gateway has about half of its throughput.",
+        lines_max=5,
+    ),
+    LogEvent(
+        "live_failed",
+        "error",
+        (),
+        "A bug: new events could not be handed to live followers of the feed at once. They read them from "
+        "Postgres.",
+        "Report it with the line.",
+        lines_max=5,
+    ),
+    LogEvent(
+        "commit_not_prepared",
+        "error",
+        ("partition",),
+        "A bug: the rows of a commit could not be prepared while another commit was under way. They are "
+        "prepared when it is sent.",
+        "Report it with the line.",
+        lines_max=5,
+    ),
+    LogEvent(
         "task_restarted",
         "error",
         (),

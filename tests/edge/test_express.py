@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import asyncpg
 import httpx
@@ -12,6 +13,7 @@ import pytest
 from gateway.edge import express
 from gateway.edge.express import Express
 from gateway.log.log import Log
+from gateway.log.sequencer import Sequencer
 from tests.edge.accounts import Account
 from tests.edge.calls import append, envelope, length_of, new_id, noted, refused, until
 from tests.edge.raw import Answer, connected, request
@@ -163,17 +165,57 @@ async def test_a_bug_while_a_refusal_is_written_is_an_unknown_outcome_and_not_a_
     assert taken.said[-1]
 
 
-async def test_a_bug_on_its_own_way_is_nothing_that_a_client_sees(
-    writer: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+def broken(*_args: object, **_more: object) -> object:
+    raise RuntimeError("a bug")
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The methods of the requests that failed on the short way, as logged."""
+    return [record.method for record in caplog.records if record.msg == "fast_path_failed"]
+
+
+async def test_a_bug_before_the_hand_over_is_logged_and_the_application_appends_once(
+    writer: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = new_id()
     await noted(writer, key, 1)
-
-    def broken(*_args: object) -> object:
-        raise RuntimeError("a bug")
-
     monkeypatch.setattr("gateway.edge.express.compose", broken)
     assert (await append(writer, "order", key, "was_noted", 2)).json()["length"] == 2
+    assert await length_of(writer, key) == 2
+    assert failures(caplog) == ["POST"]
+
+
+async def test_a_bug_after_the_hand_over_is_logged_and_makes_one_event(
+    writer: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = new_id()
+    await noted(writer, key, 1)
+    take_on = Sequencer._take_on
+
+    def failing(self: Sequencer, *args: Any) -> None:
+        take_on(self, *args)
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sequencer, "_take_on", failing)
+        answer = await append(writer, "order", key, "was_noted", 2)
+    refused(answer, 504, "outcome_unknown")
+    assert failures(caplog) == ["POST"]
+    assert (await append(writer, "order", key, "was_noted", 3)).json()["length"] == 3
+    events = (await writer.get(f"/order/{key}/events")).json()["events"]
+    assert [event["data"] for event in events[1:]] == [2, 3]
+
+
+async def test_a_bug_while_a_receipt_is_written_is_logged_and_answered(
+    writer: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = new_id()
+    await noted(writer, key, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("gateway.edge.express.appended", broken)
+        refused(await append(writer, "order", key, "was_noted", 2), 504, "outcome_unknown")
+    assert failures(caplog) == ["POST"]
+    assert await length_of(writer, key) == 2
 
 
 async def test_a_client_that_has_gone_is_appended_for_all_the_same(

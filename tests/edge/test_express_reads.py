@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import asyncpg
 import httpx
@@ -14,6 +15,7 @@ from gateway.config import Config
 from gateway.edge.express_reads import ExpressReads
 from gateway.edge.reads import Reads
 from gateway.edge.states import States
+from gateway.log.reader import Reader
 from tests.edge.accounts import SPEC, Account, open_account
 from tests.edge.calls import append, appended, new_client, new_id, noted, refused
 from tests.edge.raw import Answer, ask, connected, request
@@ -151,8 +153,8 @@ async def test_a_read_sees_what_another_gateway_appended(
 
 
 @pytest.mark.parametrize("where", ["following", "length_answer"])
-async def test_a_bug_on_its_own_way_is_nothing_that_a_client_sees(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, where: str
+async def test_a_bug_on_its_own_way_is_logged_and_the_application_answers(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
     key = new_id()
     await noted(client, key, 1)
@@ -164,6 +166,31 @@ async def test_a_bug_on_its_own_way_is_nothing_that_a_client_sees(
     monkeypatch.setattr(f"gateway.edge.express_reads.{where}", broken)
     assert (await client.get(f"/order/{key}")).json()["metadata"]["length"] == 1
     assert (await client.get(f"/order/{key}/length")).json()["length"] == 1
+    assert "fast_path_failed" in [record.msg for record in caplog.records]
+
+
+async def test_a_bug_after_a_read_was_handed_over_is_logged_and_answered_once(
+    gateway: Served, tenant: Account, client: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    key = new_id()
+    await noted(client, key, 1)
+    await client.get(f"/order/{key}")
+    look = Reader.look
+
+    def failing(self: Reader, *args: Any) -> None:
+        look(self, *args)
+        raise RuntimeError("a bug")
+
+    async with connected(gateway.port) as connection:
+        with monkeypatch.context() as patch:
+            patch.setattr(Reader, "look", failing)
+            first = await connection.ask(request("GET", f"/order/{key}/length", tenant.admin))
+        second = await connection.ask(request("GET", f"/order/{key}/events", tenant.admin))
+    assert first is not None and second is not None
+    assert (first.status, first.json["length"]) == (200, 1)
+    assert [event["version"] for event in second.json["events"]] == [1]
+    assert [record.msg for record in caplog.records].count("fast_path_failed") == 1
 
 
 async def test_a_state_is_not_folded_for_a_304(

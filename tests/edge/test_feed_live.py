@@ -290,8 +290,12 @@ async def test_whoever_breaks_off_takes_nothing_from_the_others(client: httpx.As
                 assert (await anext(each)).event["data"] == -n
 
 
-async def test_a_fault_in_telling_one_follower_is_none_of_the_others(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+def failures(caplog: pytest.LogCaptureFixture) -> int:
+    return [record.msg for record in caplog.records].count("live_failed")
+
+
+async def test_a_fault_in_telling_one_follower_is_logged_and_none_of_the_others(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     at_once, faults = Cycle._send_at_once, iter([RuntimeError("a bug")])
 
@@ -306,6 +310,7 @@ async def test_a_fault_in_telling_one_follower_is_none_of_the_others(
             await appended(client, "order", "global", "was_noted", n)
             for each in (one, another):
                 assert (await anext(each)).event["data"] == n
+    assert failures(caplog) == 1
 
 
 async def test_an_event_is_made_into_a_message_once_for_all_at_its_commit(
@@ -344,8 +349,8 @@ async def test_an_event_is_made_into_a_message_once_for_all_at_its_commit(
     assert len(made) <= 10 + 6
 
 
-async def test_a_fault_in_making_a_message_sends_its_followers_to_postgres(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+async def test_a_fault_in_making_a_message_is_logged_and_sends_its_followers_to_postgres(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     message, faults = feed._message, iter([RuntimeError("a bug")])
 
@@ -367,6 +372,7 @@ async def test_a_fault_in_making_a_message_sends_its_followers_to_postgres(
             for each in (one, another):
                 assert (await anext(each)).event["data"] == n
     assert next(faults, None) is None
+    assert failures(caplog) == 1
 
 
 async def test_those_who_wait_and_those_who_follow_are_told_of_the_same(client: httpx.AsyncClient) -> None:

@@ -15,9 +15,11 @@ import httpx
 import pytest
 
 from gateway.edge.webhooks import Webhooks
+from gateway.intake import intake
 from gateway.intake.recorder import Recorder
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
+from gateway.log.sequencer import Sequencer
 from tests.edge.serving import Served
 from tests.edge.webhooks import SOURCES, Hooks, declared, kept, open_hooks
 
@@ -222,6 +224,29 @@ async def test_an_append_that_takes_too_long_is_a_503_and_its_event_stands(
     assert again["duplicate"] is True
     assert len(await hooks.events()) == 4
     assert (await hooks.events())[0]["id"] == first["event_id"]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the hand-over", "after the hand-over"])
+async def test_a_bug_on_its_own_way_is_logged_and_makes_one_event(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, after: bool
+) -> None:
+    await hooks.taken("github", {"n": 0}, "d0")
+    submit = Sequencer.submit
+
+    def failing(*args: Any) -> Any:
+        if after:
+            submit(*args)
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((Sequencer, "submit") if after else (intake.normalize, "place")), failing)
+        answer = await hooks.send("github", {"n": 1}, "d1")
+    told = (answer.status_code, answer.json()["code"])
+    assert told == ((503, "outcome_unknown") if after else (504, "outcome_unknown"))
+    assert [record.msg for record in caplog.records].count("fast_path_failed") == 1
+    again = await hooks.taken("github", {"n": 1}, "d1")
+    assert again["duplicate"] is after
+    assert [event["data"]["delivery_id"] for event in await hooks.events()] == ["d0", "d1"]
 
 
 async def test_a_batch_of_which_something_is_committed_is_never_told_that_nothing_will_be(

@@ -362,6 +362,25 @@ async def test_what_a_commit_sends_is_made_while_the_one_before_it_is_under_way(
     await check_invariants(place)
 
 
+async def test_a_bug_in_making_rows_ready_is_logged_and_the_commit_makes_them(
+    open_log: OpenLog, place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> object:
+        raise RuntimeError("a bug")
+
+    log = await open_log()
+    stream = new_stream()
+    gate, committing, sent = await held_commit(log, stream)
+    monkeypatch.setattr("gateway.log.committer.made_ready", broken)
+    behind = log.append(append(stream))
+    await until(lambda: lane(log, stream).committer.appends == 2)
+    gate.open()
+    assert [type(each) for each in await asyncio.gather(committing, behind)] == [Appended] * 2
+    assert [ready for _, ready in sent] == [None, None]
+    assert [record.msg for record in caplog.records].count("commit_not_prepared") == 1
+    await check_invariants(place)
+
+
 async def test_calls_that_are_committed_together_leave_out_nothing_though_each_was_made_ready_alone(
     open_log: OpenLog, place: Place
 ) -> None:

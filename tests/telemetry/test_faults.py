@@ -54,6 +54,26 @@ async def test_a_request_that_fails_is_told_with_its_place_and_the_correlation_i
     assert found("sluice_http_responses_total", method="POST", status="504") == 1
 
 
+async def test_a_request_that_fails_on_the_fast_path_is_logged_and_counted(
+    client: httpx.AsyncClient,
+    operator: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    key = new_id()
+    assert (await client.post(f"/order/{key}/was_noted", json=envelope())).status_code == 201  # a known key
+    break_method(monkeypatch, Log, "append")
+    response = await client.post(f"/order/{key}/was_noted", json=envelope())
+    assert (response.status_code, response.json()["code"]) == (504, "outcome_unknown")
+    line = told(caplog, "fast_path_failed")
+    assert (line["level"], line["method"]) == ("error", "POST")
+    assert line["correlation_id"] == response.headers["x-correlation-id"]
+    assert "edge/express.py" in line["exception"] and line["exception"].endswith("ValueError")
+    found = await scrape(operator)
+    assert found("sluice_log_events_total", event="fast_path_failed") == 1
+    assert found("sluice_http_responses_total", method="POST", status="504") == 1
+
+
 async def test_the_correlation_id_is_the_callers_where_it_sent_one(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
