@@ -29,6 +29,7 @@ from gateway.catalog.secrets import Secrets
 from gateway.config import Config
 from gateway.edge.aliases import Aliases
 from gateway.edge.appends import Appends
+from gateway.edge.bounds import Limited, requests_of
 from gateway.edge.bulk import Bulk
 from gateway.edge.callers import Callers
 from gateway.edge.express import Express
@@ -239,7 +240,11 @@ def _application(
     metrics: Metrics,
     tracing: OtelTracing | None,
 ) -> Application:
-    callers, outcomes, states = Callers(catalog, RateLimits(config)), Outcomes(log), States(log)
+    limited = Limited(metrics)
+    requests = requests_of(config, limited)
+    metrics.read_at_scrape(lambda: [Reading("sluice_requests_under_way", requests.total)])
+    callers = Callers(catalog, RateLimits(config, limited), requests)
+    outcomes, states = Outcomes(log), States(log)
     keys = KeyWatch(catalog)
     log.on_watch(keys.look)
     system = System(

@@ -75,6 +75,8 @@ class Config:
     relay_inflight: int = 16
     relay_lease_s: float = 6.0
     relay_attempts_keep_s: float = 604_800.0
+    key_requests_max: int = 4096
+    requests_max: int = 16_384
     rate_limit_per_s: int | None = None
     rate_limit_burst: int | None = None
     unknown_keys_per_min: int | None = None
@@ -327,6 +329,16 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "relay_attempts_keep_s",
         _seconds(60, 31_536_000),
         "What was tried and answered is kept so long: a row for each delivery.",
+    ),
+    (
+        "key_requests_max",
+        _integer(0, 10**6),
+        "Requests of a key under way at once, streams among them: a tenth is a busy client; 0: no limit.",
+    ),
+    (
+        "requests_max",
+        _integer(0, 10**6),
+        "Requests under way at once, of all keys: each is a task, some 20 KB; 0: no limit.",
     ),
     ("rate_limit_per_s", _integer(1, 10**6), "Requests a second of a key, at each gateway; unset: no limit."),
     ("rate_limit_burst", _integer(1, 10**6), "Requests of a key at once; unset: as many as in a second."),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal, Scope
+from gateway.edge.bounds import Bounded
 from gateway.edge.rate_limits import RateLimits
 from gateway.edge.request import Head, Refused
 from gateway.errors import Refusal
@@ -14,9 +18,10 @@ _SPEC_UNREAD = "this gateway can't read the spec that is deployed; its log says 
 
 
 class Callers:
-    def __init__(self, catalog: Catalog, limits: RateLimits) -> None:
+    def __init__(self, catalog: Catalog, limits: RateLimits, requests: Bounded) -> None:
         self._catalog = catalog
         self._limits = limits
+        self._requests = requests
 
     async def principal(self, head: Head) -> Principal:
         """Raises Refused: 401 for a missing or unknown key, 400 for two different ones, 429 where too many
@@ -46,16 +51,37 @@ class Callers:
             self._limits.known(address)
         return known
 
-    def require(self, principal: Principal, scope: Scope, *, by_spec: bool = True) -> None:
-        """Raises Refused: 403 where the key's scope does not reach, 429 where it sent too many requests, and
-        503 where the request is judged `by_spec` and this gateway could read none of the tenant's."""
+    def begin(self, principal: Principal, scope: Scope, *, by_spec: bool = True) -> None:
+        """Counts a request of this key as under way, until `end`. Raises Refused: 403 where the key's scope
+        does not reach, 429 where it has or sent too many requests, and 503 where the request is judged
+        `by_spec` and this gateway could read none of the tenant's."""
         require(principal, scope)
-        self._limits.request(principal.handle)
-        if by_spec and self._catalog.unserved(principal.tenant.id):
-            raise Refused(spec_unread(scope))
+        handle = principal.handle
+        self._requests.begin(handle)
+        try:
+            self._limits.request(handle)
+            if by_spec and self._catalog.unserved(principal.tenant.id):
+                raise Refused(spec_unread(scope))
+        except Refused:
+            self._requests.end(handle)
+            raise
+
+    def end(self, principal: Principal) -> None:
+        """A request that was begun is answered."""
+        self._requests.end(principal.handle)
+
+    @contextmanager
+    def served(self, principal: Principal, scope: Scope, *, by_spec: bool = True) -> Iterator[None]:
+        """From `begin` to `end`. Raises Refused as `begin` does."""
+        self.begin(principal, scope, by_spec=by_spec)
+        try:
+            yield
+        finally:
+            self.end(principal)
 
     def take_back(self, principal: Principal) -> None:
-        """Its request will be counted once more."""
+        """Its request ends here, and will be begun once more."""
+        self._requests.end(principal.handle)
         self._limits.uncount(principal.handle)
 
 

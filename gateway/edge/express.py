@@ -20,7 +20,7 @@ from gateway.admit.append import Address, Fault, Minting, address, compose
 from gateway.admit.path import split
 from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.model import Scope
+from gateway.catalog.model import Principal, Scope
 from gateway.config import Config
 from gateway.edge import respond
 from gateway.edge.appends import correlation, lines_of, mint
@@ -99,14 +99,14 @@ class Express:
         if isinstance(append, Fault):
             return False
         try:
-            self._callers.require(principal, Scope.WRITE)
+            self._callers.begin(principal, Scope.WRITE)
         except Refused:
             return False  # an empty bucket gives nothing to whoever asks again
-        told = partial(self._settled, append, asked.minimal, correlation_id, reply)
+        told = partial(self._settled, principal, append, asked.minimal, correlation_id, reply)
         try:
             self._log.append(append).add_done_callback(told)
         except Exception:  # the append may be queued: judged once more, it could be committed twice
-            self._fail(append, correlation_id, reply)
+            self._fail(principal, append, correlation_id, reply)
         return True
 
     def _address(self, spec: Spec, raw_path: bytes) -> Address | None:
@@ -130,6 +130,7 @@ class Express:
 
     def _settled(
         self,
+        principal: Principal,
         append: Append,
         minimal: bool,
         correlation_id: str,
@@ -141,30 +142,39 @@ class Express:
             try:
                 answer = appended(outcome, batch=False)
             except Exception:
-                self._fail(append, correlation_id, reply)
+                self._fail(principal, append, correlation_id, reply)
                 return
-            self._reply(append, correlation_id, reply, answer)
+            self._reply(principal, append, correlation_id, reply, answer)
         else:  # the words may have to be read first: what a conflict's caller missed
-            task = asyncio.create_task(self._tell(append, outcome, minimal, correlation_id, reply))
+            task = asyncio.create_task(self._tell(principal, append, outcome, minimal, correlation_id, reply))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
 
     async def _tell(
-        self, append: Append, outcome: Outcome, minimal: bool, correlation_id: str, reply: Reply
+        self,
+        principal: Principal,
+        append: Append,
+        outcome: Outcome,
+        minimal: bool,
+        correlation_id: str,
+        reply: Reply,
     ) -> None:
         try:
             answer = await self._outcomes.of_append(append, outcome, minimal=minimal)
         except Exception:
             logger.exception("request_failed", extra={"method": "POST", "correlation_id": correlation_id})
             answer = refused(unforeseen("POST"), 1)
-        self._reply(append, correlation_id, reply, answer)
+        self._reply(principal, append, correlation_id, reply, answer)
 
-    def _fail(self, append: Append, correlation_id: str, reply: Reply) -> None:
+    def _fail(self, principal: Principal, append: Append, correlation_id: str, reply: Reply) -> None:
         """Answers after a bug (within an `except`): the outcome of the append is unknown."""
         logger.exception("fast_path_failed", extra={"method": "POST", "correlation_id": correlation_id})
-        self._reply(append, correlation_id, reply, refused(unforeseen("POST"), 1))
+        self._reply(principal, append, correlation_id, reply, refused(unforeseen("POST"), 1))
 
-    def _reply(self, append: Append, correlation_id: str, reply: Reply, answer: Answer) -> None:
+    def _reply(
+        self, principal: Principal, append: Append, correlation_id: str, reply: Reply, answer: Answer
+    ) -> None:
+        self._callers.end(principal)
         self._responses["POST", answer.status] += 1
         lines = lines_of(answer, correlation_id, append.stream.aggregate_type, minting=False)
         reply(answer.status, respond.head_with(answer.body, lines), answer.body)

@@ -63,7 +63,7 @@ class ExpressReads:
             asked = None if subject is None else self._asked(subject, *segments[2:], headers=headers)
             if subject is None or asked is None:
                 return False
-            self._callers.require(principal, Scope.READ)
+            self._callers.begin(principal, Scope.READ)
         except Refused:
             return False  # the application finds the same, and has words for it
         wanted, judge = asked
@@ -114,6 +114,7 @@ class ExpressReads:
             self._callers.take_back(principal)
             give_up()
             return
+        self._callers.end(principal)
         self._responses["GET", read.status] += 1
         head = read.head
         if subject.aliased:

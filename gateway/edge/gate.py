@@ -106,7 +106,19 @@ class Gate:
         if count > 3 or (count == 3 and segments[2] in _READ_SUBRESOURCES):
             await _another_method(scope, segments, send)
             return
-        self._callers.require(principal, Scope.WRITE)
+        with self._callers.served(principal, Scope.WRITE):
+            await self._append(scope, principal, head, segments, receive, send)
+
+    async def _append(
+        self,
+        scope: AsgiScope,
+        principal: Principal,
+        head: Head,
+        segments: Segments,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        count = len(segments)
         aggregate_type = segments[0] or ""
         key = segments[1] if count > 1 else None
         refused = None
@@ -137,7 +149,19 @@ class Gate:
         if not readable and not (count == 4 and segments[2] == "events"):
             await _another_method(scope, segments, send)
             return
-        self._callers.require(principal, Scope.READ)
+        with self._callers.served(principal, Scope.READ):
+            await self._read(scope, principal, head, segments, receive, send)
+
+    async def _read(
+        self,
+        scope: AsgiScope,
+        principal: Principal,
+        head: Head,
+        segments: Segments,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        count = len(segments)
         head_only = scope["method"] == "HEAD"
         aggregate_type, key = segments[0] or "", segments[1]
         if key is not None and key.startswith(SIGIL):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from gateway.buckets import Buckets
 from gateway.config import Config
 from gateway.edge.addresses import Addresses
+from gateway.edge.bounds import Limited
 from gateway.edge.request import Head, Refused
 from gateway.errors import Refusal
 
@@ -21,8 +22,9 @@ _MINUTE_S = 60
 class RateLimits:
     """A limit that is not set is None, and costs a comparison."""
 
-    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, config: Config, limited: Limited, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._limited = limited
         per_s, failures = config.rate_limit_per_s, config.unknown_keys_per_min
         self._per_s = per_s
         self._requests = Buckets(per_s, config.rate_limit_burst or per_s) if per_s else None
@@ -35,6 +37,7 @@ class RateLimits:
             return
         wait_s = self._requests.take(key_handle, self._clock())
         if wait_s:
+            self._limited.count("rate", key_handle)
             plural = "" if self._per_s == 1 else "s"
             raise _refused(f"This key may send {self._per_s} request{plural} a second", wait_s)
 
@@ -52,6 +55,7 @@ class RateLimits:
             return None
         wait_s = self._failures.take(address, self._clock())
         if wait_s:
+            self._limited.count("unknown_keys", address)
             raise _refused(f"Too many different unknown keys came from {address}", wait_s)
         return address
 

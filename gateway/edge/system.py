@@ -132,8 +132,8 @@ class _Streaming:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         principal: Principal = scope[PRINCIPAL]
-        _callers_of(scope).require(principal, self._needed, by_spec=self._by_spec)
-        await self._endpoint(principal, scope, receive, send)
+        with _callers_of(scope).served(principal, self._needed, by_spec=self._by_spec):
+            await self._endpoint(principal, scope, receive, send)
 
 
 def principal_of(request: Request) -> Principal:
@@ -150,8 +150,8 @@ def _for(scope: KeyScope, endpoint: Endpoint, *, by_spec: bool = False) -> Endpo
     """`by_spec`: what it answers depends on what the tenant's spec declares."""
 
     async def checked(request: Request) -> Response:
-        _callers_of(request.scope).require(principal_of(request), scope, by_spec=by_spec)
-        return await endpoint(request)
+        with _callers_of(request.scope).served(principal_of(request), scope, by_spec=by_spec):
+            return await endpoint(request)
 
     return checked
 

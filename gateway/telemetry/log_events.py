@@ -515,6 +515,15 @@ _ROWS: Final = (
         "Install sluice[otel], or set SLUICE_OTEL=0.",
     ),
     LogEvent(
+        "limit_reached",
+        "warning",
+        ("limit", "holder", "refused"),
+        "A limit refused something: of the key with this handle, or from this address. `refused` counts "
+        "since the last such line, one in 10 s for each limit.",
+        "Learn what the holder does. Honest: raise the setting of the limit (docs/operations.md). Else "
+        "revoke the key, or stop the address in front.",
+    ),
+    LogEvent(
         "request_refused",
         "info",
         ("status", "why"),

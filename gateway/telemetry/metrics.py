@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -232,6 +232,20 @@ _ROWS: Final = (
         "5xx. Steady 401 or 429: a client with a wrong key, or without patience.",
     ),
     MetricRow(
+        "sluice_limited_total",
+        "counter",
+        ("limit",),
+        "What limits refused, by limit: requests (under way), rate, unknown_keys.",
+        "Any steady rate: limit_reached in the log says of whom; docs/operations.md which setting it is.",
+    ),
+    MetricRow(
+        "sluice_requests_under_way",
+        "gauge",
+        (),
+        "Requests of keys that are being answered, streams among them.",
+        "Near SLUICE_REQUESTS_MAX.",
+    ),
+    MetricRow(
         "sluice_server_up",
         "gauge",
         ("server",),
@@ -376,6 +390,9 @@ _ROWS: Final = (
     MetricRow("sluice_build_info", "gauge", ("version",), "1; the release is its label.", "The rollout."),
 )
 
+Limit = Literal["requests", "rate", "unknown_keys"]
+"""What refuses more than a setting allows."""
+
 AUDITED: Final = ("rows", "order", "chain", "tenants")
 """Invariants that the audit beside a gateway's work looks at."""
 
@@ -430,6 +447,10 @@ class Metrics:
         self.identity_lookups = _counter(registry, "sluice_identity_lookups_total")
         reads = _counter(registry, "sluice_reads_total")
         self.reads_redis, self.reads_postgres = reads.labels("redis"), reads.labels("postgres")
+        limited = _counter(registry, "sluice_limited_total")
+        self.limited: Final[dict[Limit, Counter]] = {
+            limit: limited.labels(limit) for limit in get_args(Limit)
+        }
         self.loop_lag_s = _histogram(registry, "sluice_loop_lag_seconds")
         self.audit_rows = _counter(registry, "sluice_audit_rows_total")
         self.audit_passes = _counter(registry, "sluice_audit_passes_total")

@@ -158,7 +158,7 @@ def test_metrics_say_their_unit_last_and_no_label_is_out_of_a_request() -> None:
         assert row.meaning.endswith(".") and row.watch.endswith("."), row.name
         declared = {"reason", "secret", "tenant"} if row.name.startswith("sluice_webhook_") else set()
         assert set(row.labels) <= declared | {
-            "event", "kind", "method", "outcome", "partition", "result", "server", "source", "state",
+            "event", "kind", "limit", "method", "outcome", "partition", "result", "server", "source", "state",
             "status", "version",
         }  # fmt: skip
 

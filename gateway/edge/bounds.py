@@ -1,0 +1,104 @@
+"""What a key, an address and the gateway may have under way at a time; refusals of all limits, counted.
+
+Owns: the words of these refusals, their number (`sluice_limited_total`) and their line in the log. Each
+gateway counts for itself. Must not know: where a request is in its life (callers, protocol, request).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from gateway.config import Config
+from gateway.edge.request import Refused
+from gateway.errors import Refusal
+from gateway.telemetry.metrics import Limit, Metrics
+from gateway.under_way import Bound, UnderWay
+
+logger = logging.getLogger("sluice.edge")
+
+_LINE_S = 10.0
+"""A limit that is reached again and again is told of once in so many seconds."""
+
+_RETRY_AFTER = (b"retry-after", b"1")
+
+
+class Limited:
+    """Counts what limits refuse. `holder` is a key's handle or an address: never a key."""
+
+    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+        self._counts = metrics.limited
+        self._clock = clock
+        self._lines: dict[Limit, tuple[float, int]] = {}  # when a line may be next, refused since the last
+
+    def count(self, limit: Limit, holder: str) -> None:
+        self._counts[limit].inc()
+        now = self._clock()
+        next_at, refused = self._lines.get(limit, (now, 0))
+        if now < next_at:
+            self._lines[limit] = next_at, refused + 1
+            return
+        self._lines[limit] = now + _LINE_S, 0
+        logger.warning("limit_reached", extra={"limit": limit, "holder": holder, "refused": refused + 1})
+
+
+class Bounded:
+    """Something of which a holder may have `each_max` under way, and the gateway `total_max`; None: no bound.
+
+    `words` say what it is, in the plural, `whose` who a holder is ("this key").
+    """
+
+    __slots__ = ("_each_max", "_limit", "_limited", "_total_max", "_under_way", "_whose", "_words", "end")
+
+    def __init__(
+        self,
+        limit: Limit,
+        words: str,
+        each_max: int | None,
+        total_max: int | None,
+        limited: Limited,
+        whose: str = "This key",
+    ) -> None:
+        self._limit = limit
+        self._words = words
+        self._each_max = each_max
+        self._total_max = total_max
+        self._limited = limited
+        self._whose = whose
+        self._under_way = UnderWay(each_max, total_max)
+        self.end = self._under_way.end  # as it is: appends pay for each call
+
+    @property
+    def total(self) -> int:
+        return self._under_way.total
+
+    def begin(self, holder: str, amount: int = 1) -> None:
+        """Counts it until `end` is called with the same. Raises Refused (429): nothing was counted then."""
+        bound = self._under_way.begin(holder, amount)
+        if bound is not None:
+            raise Refused(self._refusal(bound, holder), [_RETRY_AFTER])
+
+    @contextmanager
+    def held(self, holder: str, amount: int = 1) -> Iterator[None]:
+        """Counted for as long as it lasts. Raises Refused (429)."""
+        self.begin(holder, amount)
+        try:
+            yield
+        finally:
+            self.end(holder, amount)
+
+    def _refusal(self, bound: Bound, holder: str) -> Refusal:
+        self._limited.count(self._limit, holder)
+        if bound is Bound.HOLDERS:
+            has = f"{self._whose} may have {self._each_max} {self._words} at a time"
+        else:
+            has = f"This gateway may have {self._total_max} {self._words} at a time"
+        return Refusal("rate_limited", f"{has}, and has them; try again in 1 s.")
+
+
+def requests_of(config: Config, limited: Limited) -> Bounded:
+    """Requests under way by key."""
+    each_max, total_max = config.key_requests_max or None, config.requests_max or None
+    return Bounded("requests", "requests under way", each_max, total_max, limited)

@@ -1,0 +1,177 @@
+"""429: what a key, an address and the gateway may have under way at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from gateway.config import Config
+from gateway.edge.bounds import Bounded, Limited
+from gateway.edge.request import Refused
+from gateway.telemetry.metrics import Metrics
+from tests.edge.accounts import Account
+from tests.edge.calls import append, new_client, new_id, refused, until
+from tests.edge.serving import Served, serving
+from tests.telemetry.scrape import scrape
+
+TOKEN = "for-the-tests"
+KEY_REQUESTS, REQUESTS = 2, 3
+
+
+@pytest.fixture(scope="module")
+async def bounded(config: Config) -> AsyncIterator[Served]:
+    async with serving(
+        replace(config, key_requests_max=KEY_REQUESTS, requests_max=REQUESTS, metrics_token=TOKEN)
+    ) as served:
+        yield served
+
+
+@asynccontextmanager
+async def following(client: httpx.AsyncClient) -> AsyncIterator[None]:
+    """A request that lasts."""
+    headers = {"accept": "text/event-stream"}
+    async with client.stream("GET", "/order/global/events", headers=headers) as response:
+        assert response.status_code == 200, await response.aread()
+        yield
+
+
+@pytest.fixture
+async def caller(bounded: Served, tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
+    async with new_client(bounded.url, tenant.write) as client:
+        yield client
+
+
+async def passes(client: httpx.AsyncClient) -> bool:
+    return (await client.get("/order/global")).status_code == 200
+
+
+# -- requests under way
+
+
+async def test_a_key_has_so_many_requests_under_way_and_others_have_their_own(
+    bounded: Served, caller: httpx.AsyncClient, tenant: Account
+) -> None:
+    async with new_client(bounded.url, tenant.read) as other:
+        async with AsyncExitStack() as lasting:
+            for _ in range(KEY_REQUESTS):
+                await lasting.enter_async_context(following(caller))
+            response = await caller.get("/order/global")
+            told = refused(response, 429, "rate_limited")
+            assert told["error"] == (
+                "This key may have 2 requests under way at a time, and has them; try again in 1 s."
+            )
+            assert response.headers["retry-after"] == "1"
+            assert await passes(other)
+        await until(lambda: passes(caller))
+
+
+async def test_all_keys_together_have_so_many(
+    bounded: Served, caller: httpx.AsyncClient, tenant: Account
+) -> None:
+    async with (
+        new_client(bounded.url, tenant.read) as reader,
+        new_client(bounded.url, tenant.admin) as admin,
+        following(caller),
+        following(caller),
+        following(reader),
+    ):
+        told = refused(await admin.get("/order/global"), 429, "rate_limited")
+        assert told["error"].startswith("This gateway may have 3 requests under way at a time")
+        assert (await admin.get("/_/health/live")).status_code == 200
+
+
+async def test_appends_reads_and_bulk_are_refused_alike_and_nothing_is_written(
+    caller: httpx.AsyncClient,
+) -> None:
+    key = new_id()
+    async with following(caller), following(caller):
+        refused(await append(caller, "order", key, "was_noted"), 429, "rate_limited")
+        refused(await caller.get(f"/order/{key}/length"), 429, "rate_limited")
+        refused(await caller.get("/_/spec"), 429, "rate_limited")
+        response = await caller.post("/_/bulk", content=b"", headers={"content-type": "application/x-ndjson"})
+        refused(response, 429, "rate_limited")
+    await until(lambda: passes(caller))
+    assert (await append(caller, "order", key, "was_noted")).json()["length"] == 1
+
+
+async def test_key_route_and_scope_come_before_the_bound(bounded: Served, tenant: Account) -> None:
+    async with new_client(bounded.url, tenant.read) as reader, following(reader), following(reader):
+        refused(await reader.get("/_/nothing"), 404, "not_found")
+        refused(await reader.delete("/order/global"), 405, "method_not_allowed")
+        refused(await append(reader, "order", new_id(), "was_noted"), 403, "forbidden")
+        refused(await reader.get("/order/no-id"), 429, "rate_limited")
+
+
+async def test_what_is_answered_is_not_under_way_any_more(caller: httpx.AsyncClient, bounded: Served) -> None:
+    """Whatever way a request took, and whatever became of it."""
+    for _ in range(3 * REQUESTS):
+        key = new_id()
+        assert (await append(caller, "order", key, "was_noted")).status_code == 201
+        assert (await append(caller, "order", key, "was_noted", previous_length=7)).status_code == 409
+        refused(await append(caller, "order", key, "was_never"), 404, "unknown_event_type", "event_type")
+        assert (await caller.get(f"/order/{key}")).status_code == 200
+        assert (await caller.get(f"/order/{key}")).status_code == 200
+        assert (await caller.get(f"/order/{key}/length")).status_code == 200
+        refused(await caller.get(f"/order/{new_id()}"), 404, "not_found")
+        assert (await caller.get("/_/spec")).status_code == 200
+        refused(await caller.get("/_/events/no-id"), 422, "invalid_field", "event_id")
+    async with new_client(bounded.url, TOKEN) as operator:
+        assert (await scrape(operator))("sluice_requests_under_way") == 0
+
+
+async def test_refusals_are_counted_by_limit(bounded: Served, caller: httpx.AsyncClient) -> None:
+    async with new_client(bounded.url, TOKEN) as operator:
+        before = (await scrape(operator))("sluice_limited_total", limit="requests")
+        async with following(caller), following(caller):
+            for _ in range(5):
+                refused(await caller.get("/order/global"), 429, "rate_limited")
+            now = await scrape(operator)
+            assert now("sluice_limited_total", limit="requests") == before + 5
+            assert now("sluice_requests_under_way") == 2
+
+
+async def test_by_default_a_key_may_have_a_thousand_followers_and_go_on(client: httpx.AsyncClient) -> None:
+    answers = await asyncio.gather(*(client.get("/order/global/length") for _ in range(300)))
+    assert {each.status_code for each in answers} == {200}
+    assert Config(redis_url="redis://r", postgres_url="postgresql://p").key_requests_max >= 2_000
+
+
+async def test_zero_is_no_bound(config: Config, tenant: Account) -> None:
+    async with (
+        serving(replace(config, key_requests_max=0, requests_max=0)) as served,
+        new_client(served.url, tenant.read) as reader,
+        AsyncExitStack() as lasting,
+    ):
+        for _ in range(20):
+            await lasting.enter_async_context(following(reader))
+        assert await passes(reader)
+
+
+# -- what is told of it
+
+
+def test_a_limit_that_is_reached_over_and_over_is_told_of_once_in_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 100.0
+    limited = Limited(Metrics(CollectorRegistry()), lambda: now)
+    bound = Bounded("requests", "requests under way", 0, None, limited)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(30):
+            with pytest.raises(Refused):
+                bound.begin("abcdefgh")
+        now = 111.0
+        with pytest.raises(Refused):
+            bound.begin("another")
+    lines = [vars(record) for record in caplog.records if record.msg == "limit_reached"]
+    assert [(each["limit"], each["holder"], each["refused"]) for each in lines] == [
+        ("requests", "abcdefgh", 1),
+        ("requests", "another", 30),
+    ]
