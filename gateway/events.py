@@ -76,6 +76,11 @@ pack_header = _encode
 unpack_header = _decode_header
 
 
+def event_bytes(event: Event) -> int:
+    """The parts of it that can be large."""
+    return len(event.payload or b"") + len(event.extra or b"")
+
+
 def row_digest(stream: Stream, append_id: bytes, packed_event: bytes) -> bytes:
     """SHA-256 over every stored column but p, seq, version and the chain. MessagePack delimits its own
     parts, so the encoding is injective; the version enters through the chain."""

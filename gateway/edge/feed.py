@@ -18,6 +18,7 @@ from gateway.edge.coded import Gzip, Plain, accepts_gzip
 from gateway.edge.follow import (
     NDJSON,
     SSE,
+    STREAM_PAGE_BYTES,
     at_once,
     in_one_line,
     more,
@@ -39,7 +40,6 @@ from gateway.relay.position import START, Place, Position, decode, encode, encod
 # Enough that a statement's fixed cost is small beside its rows; a page or two are held in memory.
 _EVENTS_A_PAGE = 500
 _EVENTS_AT_ONCE = 50
-_STREAM_PAGE_BYTES = 1024 * 1024
 _UNBOUNDED = 2**53
 _BOOLEAN = (b"false", b"true")
 _HEARTBEAT_S = 15.0
@@ -247,7 +247,7 @@ class Feed:
                 ahead.exception()  # nobody else looks at it
 
     async def _stream_page(self, wanted: Filter, after: Position, most: int) -> Page:
-        return await self._page(wanted, after, min(most, _EVENTS_A_PAGE), _STREAM_PAGE_BYTES)
+        return await self._page(wanted, after, min(most, _EVENTS_A_PAGE), STREAM_PAGE_BYTES)
 
 
 async def _answer(page: Page, send: Send, head_only: bool) -> None:
@@ -311,7 +311,7 @@ def _a_page_of(chunks: Sequence[Chunk[bytes]], end: Place) -> tuple[Sequence[Chu
     size = 0
     for count, chunk in enumerate(chunks, 1):
         size += chunk.size
-        if size >= _STREAM_PAGE_BYTES and count < len(chunks):
+        if size >= STREAM_PAGE_BYTES and count < len(chunks):
             return chunks[:count], chunk.end
     return chunks, end
 

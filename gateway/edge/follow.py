@@ -39,6 +39,8 @@ SSE = b"text/event-stream"
 Headers = Sequence[tuple[bytes, bytes]]
 
 _EVENTS_A_PAGE = 500
+STREAM_PAGE_BYTES = 256 * 1024
+"""Each connection that is slow to read holds a page: so many bytes of events, and one event more."""
 # A comment now and then keeps proxies from closing a quiet stream, and finds out who has gone.
 _HEARTBEAT_S = 15.0
 _CR, _LF = b"\r\n"  # numbers: to look for one in bytes takes a fifth of the time of looking for bytes
@@ -152,7 +154,7 @@ class Follow:
             elif loop.time() - quiet_since > _HEARTBEAT_S:
                 await more(send, b": still here\n\n")
                 quiet_since = loop.time()
-            if len(page.events) < _EVENTS_A_PAGE:
+            if not page.events or following > page.length:
                 await wait(FOLLOW_POLL_S)
             try:
                 page = await self._page(Range(subject.stream, following))
@@ -162,8 +164,8 @@ class Follow:
         await send({"type": "http.response.body", "body": b""})
 
     async def _page(self, wanted: Range, strong: bool = False) -> Page:
-        """At most `_EVENTS_A_PAGE` of them."""
-        wanted = replace(wanted, limit=min(wanted.limit, _EVENTS_A_PAGE))
+        """At most `_EVENTS_A_PAGE` of them, and `STREAM_PAGE_BYTES`."""
+        wanted = replace(wanted, limit=min(wanted.limit, _EVENTS_A_PAGE), bytes_max=STREAM_PAGE_BYTES)
         try:
             return await self._log.page(wanted, strong=strong)
         except PostgresTrouble as trouble:

@@ -98,7 +98,8 @@ class Outcomes:
         if known >= length:
             return {"missed": [], "missed_next": None}
         try:
-            page = await self._log.page(Range(stream, known + 1, length, MISSED_EVENTS_MAX))
+            wanted = Range(stream, known + 1, length, MISSED_EVENTS_MAX, bytes_max=MISSED_BYTES_MAX)
+            page = await self._log.page(wanted)
         except PostgresTrouble:
             return {"missed": [], "missed_next": known + 1}
         parts: list[object] = []

@@ -19,7 +19,7 @@ from gateway.errors import Refusal
 from gateway.events import Page, Recorded, Stream
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
-from gateway.log.reader import VERSION_MAX, Range
+from gateway.log.reader import PAGE_BYTES, VERSION_MAX, Range
 from spec.identifiers import GLOBAL, canonicalize, is_name
 
 PAGE_EVENTS_DEFAULT = 100
@@ -43,7 +43,8 @@ class Subject(msgspec.Struct, frozen=True, gc=False):
 
 
 class FirstPage(msgspec.Struct, frozen=True, gc=False):
-    """The oldest events of a stream of `length`, as many as a page has by default, as they are sent."""
+    """The oldest events of a stream of `length`, as many as a page has by default and in bytes, as they are
+    sent."""
 
     length: int
     count: int
@@ -156,8 +157,10 @@ def length_answer(subject: Subject, page: Page) -> ReadAnswer:
 
 def rest_of(subject: Subject, first: FirstPage) -> Range:
     """What to read where the first page is known as it was."""
-    left = PAGE_EVENTS_DEFAULT - first.count
-    return Range(subject.stream, first.count + 1, limit=left, known=first.length)
+    left, left_bytes = PAGE_EVENTS_DEFAULT - first.count, PAGE_BYTES - len(first.events_json)
+    if left_bytes <= 0:
+        left, left_bytes = 0, PAGE_BYTES
+    return Range(subject.stream, first.count + 1, limit=left, known=first.length, bytes_max=left_bytes)
 
 
 def _events_answer(subject: Subject, events_json: bytes, length: int, following: int | None) -> ReadAnswer:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.events import Page, Recorded, Stream, pack_event, unpack_event
+from gateway.events import Page, Recorded, Stream, event_bytes, pack_event, unpack_event
 from gateway.log.entries import event_of, stream_entry
 from gateway.log.partition import Partition
 from gateway.log.postgres import Postgres, PostgresTrouble
@@ -27,6 +27,8 @@ logger = logging.getLogger("sluice.log")
 
 _READS_A_CALL = 64
 VERSION_MAX = 2**53  # what a Lua number holds exactly
+PAGE_BYTES = 1024 * 1024
+"""Behind so many bytes of events a page ends: it is held in memory whole, as often as somebody asks."""
 # A fill is one call of a script, which holds up everything else on that Redis.
 _FILL_EVENTS_MAX = 1_000
 _FILL_BYTES_MAX = 1024 * 1024
@@ -34,7 +36,8 @@ _FILLS_AT_ONCE = 4
 
 
 class Range(msgspec.Struct, frozen=True, gc=False):
-    """Which events of a stream: versions `first` to `last`, at most `limit`, newest first or oldest.
+    """Which events of a stream: versions `first` to `last`, at most `limit`, newest first or oldest. Once
+    they are `bytes_max` (1 at least) no further one is begun: the last may be beyond, and there is one.
 
     The first `known` are known to be committed, and not wanted: where no others are, nobody looks at them.
     """
@@ -45,15 +48,18 @@ class Range(msgspec.Struct, frozen=True, gc=False):
     limit: int = 1000
     newest_first: bool = False
     known: int = 0
+    bytes_max: int = PAGE_BYTES
 
 
 class _Here(msgspec.Struct, frozen=True, gc=False):
     """What Redis holds of a range. `events` ascend or descend as asked, without those in doubt; `first` is
-    the oldest version of the stream that is here, where the range shows it."""
+    the oldest version of the stream that is here, where the range shows it; `bytes` is what Redis counted of
+    them."""
 
     length: int
     events: tuple[Recorded, ...]
     as_of: bytes
+    bytes: int = 0
 
     @property
     def first(self) -> int | None:
@@ -66,7 +72,7 @@ class _Later:
 
 _LATER: Final = _Later()
 _NOTHING: Final = (None,)
-_RANGE: Final = Layout(">ddddB").pack
+_RANGE: Final = Layout(">dddddB").pack
 _Told = Callable[[_Here | None], None]
 
 
@@ -109,7 +115,10 @@ class Reader:
             return Page(here.length, (here.events + older)[: wanted.limit])
         if here.events:
             self._fill_soon(wanted.stream, here)
-        return Page(here.length, (older + here.events)[: wanted.limit])
+        if older and older[-1].version < missing.last:
+            return Page(here.length, older)
+        left = wanted.bytes_max - sum([event_bytes(each.event) for each in older])
+        return Page(here.length, (older + _first(here.events, left))[: wanted.limit])
 
     def look(self, wanted: Range, told: Callable[[Page | None], None]) -> None:
         """Without a task: `told` is called soon, with the page where Redis tells all of it, else with None,
@@ -187,7 +196,10 @@ class Reader:
         keys = partition.keys
         names = [keys.meta, keys.journal, keys.heads, *[keys.stream(wanted.stream) for wanted in batch]]
         ranges = b"".join(
-            [_RANGE(each.first, each.last, each.limit, each.known, each.newest_first) for each in batch]
+            [
+                _RANGE(each.first, each.last, each.limit, each.bytes_max, each.known, each.newest_first)
+                for each in batch
+            ]
         )
         args = (partition.epoch, partition.committed_seq, partition.committed_chain, ranges)
         try:
@@ -217,8 +229,8 @@ class Reader:
         stream = wanted.stream
         rows = await self._postgres.fetch(
             "stream_desc" if wanted.newest_first else "stream_asc",
-            UUID(stream.tenant), stream.aggregate_type, stream.key, wanted.first, wanted.last, wanted.limit,
-        )  # fmt: skip
+            *_of_stream(wanted),
+        )
         length = rows[0]["head"]
         if rows[0]["version"] is None:
             return Page(length), ()
@@ -228,8 +240,8 @@ class Reader:
         stream = wanted.stream
         rows = await self._postgres.fetch(
             "page_desc" if wanted.newest_first else "page_asc",
-            UUID(stream.tenant), stream.aggregate_type, stream.key, wanted.first, wanted.last, wanted.limit,
-        )  # fmt: skip
+            *_of_stream(wanted),
+        )
         return tuple([Recorded(stream, row["version"], event_of(row)) for row in rows])
 
     # -- warming
@@ -253,10 +265,8 @@ class Reader:
         keys = self._partition.keys
         last = VERSION_MAX if here.first is None else here.first - 1
         try:
-            rows = rows or await self._postgres.fetch(
-                "page_desc",
-                UUID(stream.tenant), stream.aggregate_type, stream.key, 1, last, self._fillable(here),
-            )  # fmt: skip
+            wanted = Range(stream, 1, last, self._fillable(here), bytes_max=_FILL_BYTES_MAX)
+            rows = rows or await self._postgres.fetch("page_desc", *_of_stream(wanted))
             args: list[str | bytes | int] = [
                 self._partition.epoch, here.as_of, "" if here.first is None else here.first,
             ]  # fmt: skip
@@ -267,6 +277,24 @@ class Reader:
         except (PostgresTrouble, RedisTrouble) as trouble:
             told = {"partition": self._partition.number, "why": str(trouble)}
             logger.info("stream_not_filled", extra=told)
+
+
+def _of_stream(wanted: Range) -> tuple[object, ...]:
+    """What page.sql and stream.sql take."""
+    stream = wanted.stream
+    return (
+        UUID(stream.tenant), stream.aggregate_type, stream.key, wanted.first, wanted.last, wanted.limit,
+        wanted.bytes_max,
+    )  # fmt: skip
+
+
+def _first(events: tuple[Recorded, ...], bytes_max: int) -> tuple[Recorded, ...]:
+    """As many as a page may begin that has so many bytes left."""
+    for count, each in enumerate(events):
+        if bytes_max <= 0:
+            return events[:count]
+        bytes_max -= event_bytes(each.event)
+    return events
 
 
 def _tail(rows: Sequence[Any], most: int) -> Sequence[Any]:
@@ -306,12 +334,13 @@ def _here(wanted: Range, reply: Any, confirmed: set[tuple[int, bytes]], as_of: b
         if not grounded:
             # What comes before the first entry here was never here, or somebody deleted it uncommitted.
             length = 0
-    events = []
+    events, size = [], 0
     for entry in entries:
         version, _, packed = stream_entry(entry)
         if version <= length:
             events.append(Recorded(wanted.stream, version, unpack_event(packed)))
-    return _Here(length, tuple(events), as_of)
+            size += len(packed)
+    return _Here(length, tuple(events), as_of, size)
 
 
 def _missing(wanted: Range, here: _Here) -> Range | None:
@@ -322,7 +351,9 @@ def _missing(wanted: Range, here: _Here) -> Range | None:
     stream, first, limit = wanted.stream, wanted.first, wanted.limit
     if wanted.newest_first:
         oldest = here.events[-1].version if here.events else last + 1
-        left = limit - len(here.events)
-        return Range(stream, first, oldest - 1, left, True) if left > 0 and oldest > first else None
+        left, left_bytes = limit - len(here.events), wanted.bytes_max - here.bytes
+        if left <= 0 or left_bytes <= 0 or oldest <= first:
+            return None
+        return Range(stream, first, oldest - 1, left, True, bytes_max=left_bytes)
     oldest = here.events[0].version if here.events else last + 1
-    return Range(stream, first, oldest - 1, limit) if oldest > first else None
+    return Range(stream, first, oldest - 1, limit, bytes_max=wanted.bytes_max) if oldest > first else None

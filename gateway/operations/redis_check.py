@@ -147,7 +147,7 @@ async def _differing(place: Place, stream: Stream, c: int, entries: Any) -> str 
     if not committed:
         return None
     tenant = UUID(stream.tenant)
-    bounds = (committed[0][0], committed[-1][0], len(committed))
+    bounds = (committed[0][0], committed[-1][0], len(committed), 2**53)
     found = await place.postgres.fetch("page_asc", tenant, stream.aggregate_type, stream.key, *bounds)
     rows = {row["version"]: row for row in found}
     for version, seq, packed in committed:

@@ -25,7 +25,7 @@ from gateway.log.postgres import PostgresTrouble
 from gateway.relay import database
 from gateway.relay.cursor import Aggregate, Changed, Cursor
 from gateway.relay.database import Attempt, Straggler, Subscribed
-from gateway.relay.outbox import Entry, LostPlace, Outbox, event_bytes
+from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
 from gateway.relay.position import encode_alone
 from gateway.relay.schedule import FAILING_S_MAX, delay_s
 from gateway.relay.subscriptions import tell_disabled
@@ -236,7 +236,7 @@ class Courier:
     def _held_bytes(self) -> int:
         """Of the main line; stragglers have a bound of their own, and hold up nobody."""
         lanes = (lane for aggregate, lane in self._lanes.items() if aggregate not in self._stragglers)
-        return sum(event_bytes(entry) for lane in lanes for entry in lane)
+        return sum(entry_bytes(entry) for lane in lanes for entry in lane)
 
     async def _take_due(self) -> None:
         now = self._clock()

@@ -24,7 +24,7 @@ from gateway.log.entries import Placed
 from gateway.log.followers import Follower, Followers
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay.gzipped import Part, Run
-from gateway.relay.outbox import Entry, Filter, LostPlace, Outbox, event_bytes
+from gateway.relay.outbox import Entry, Filter, LostPlace, Outbox, entry_bytes
 from gateway.relay.position import MARK_BYTES, Place
 
 logger = logging.getLogger("sluice.relay")
@@ -109,7 +109,7 @@ def _size(item: object) -> int:
     if isinstance(item, bytes):
         return 2 * len(item) + _MESSAGE_OVERHEAD_BYTES
     assert isinstance(item, Entry)
-    return event_bytes(item) + _EVENT_OVERHEAD_BYTES
+    return entry_bytes(item) + _EVENT_OVERHEAD_BYTES
 
 
 class Batch:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.events import Recorded, Stream
+from gateway.events import Recorded, Stream, event_bytes
 from gateway.log.entries import event_of
 from gateway.log.partition import partition_of
 from gateway.log.postgres import Postgres
@@ -105,7 +105,7 @@ class Outbox:
             stretch = await self.stretch(p, wanted, place, limit - len(entries), left)
             entries += stretch.entries
             place = stretch.reached
-            left -= sum(map(event_bytes, stretch.entries))
+            left -= sum(map(entry_bytes, stretch.entries))
             if stretch.caught_up or len(entries) >= limit or left <= 0 or loop.time() > until:
                 return Page(p, tuple(entries), after.moved(p, place), stretch.caught_up)
 
@@ -164,6 +164,5 @@ def _entry(row: Any) -> Entry:
     return Entry(Place(row["seq"], row["mark"]), Recorded(stream, row["version"], event_of(row)))
 
 
-def event_bytes(entry: Entry) -> int:
-    event = entry.recorded.event
-    return len(event.payload or b"") + len(event.extra or b"")
+def entry_bytes(entry: Entry) -> int:
+    return event_bytes(entry.recorded.event)

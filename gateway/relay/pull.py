@@ -17,7 +17,7 @@ import asyncpg
 from gateway.event_json import fed_json
 from gateway.relay import database
 from gateway.relay.database import Straggler, Subscribed, connection, statement, subscribed
-from gateway.relay.outbox import Entry, LostPlace, Outbox, event_bytes
+from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
 from gateway.relay.position import Place, encode_alone
 from gateway.relay.subscriptions import Subscriptions, tell_disabled, usable
 from spec.subscriptions import Pull as Declared
@@ -250,7 +250,7 @@ class _Handing:
 
     def _take(self, entry: Entry) -> None:
         self.left -= 1
-        self._bytes_left -= event_bytes(entry)
+        self._bytes_left -= entry_bytes(entry)
 
     def _hand(self, aggregate: Aggregate, entries: Sequence[Entry], attempts: int, since: float) -> None:
         first, last = entries[0].recorded, entries[-1].recorded

@@ -50,10 +50,10 @@ async def _asked(connection: Any, streams: int) -> dict[str, tuple[str, tuple[An
     many = [tenant] * len(keys)
     of_log: dict[str, tuple[Any, ...]] = {
         "heads": (many, [orders.TYPE] * len(keys), keys),
-        "page_asc": (*stream, 1, 1000, 1000),
-        "page_desc": (*stream, 1, 1000, 1),
-        "stream_asc": (*stream, 1, 1000, 1000),
-        "stream_desc": (*stream, 1, 1000, 1),
+        "page_asc": (*stream, 1, 1000, 1000, 2**20),
+        "page_desc": (*stream, 1, 1000, 1, 2**20),
+        "stream_asc": (*stream, 1, 1000, 1000, 2**20),
+        "stream_desc": (*stream, 1, 1000, 1, 2**20),
         "version_at": (*stream, 4_000_000_000_000),
         "event": (tenant, event),
         "confirm": (p, list(range(seq, seq + BATCH))),

@@ -52,6 +52,24 @@ async def test_ndjson_goes_to_the_end_of_a_long_stream(client: httpx.AsyncClient
         assert [event["version"] for event in told_in(response.content)] == list(expected), query
 
 
+async def test_streams_go_to_the_end_of_large_events(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    for _ in range(9):
+        await appended(client, "order", key, "was_noted", {"text": "x" * 200_000})
+    for query, expected in (("", range(1, 10)), ("?order=desc", range(9, 0, -1)), ("?limit=8", range(1, 9))):
+        response = await client.get(f"/order/{key}/events{query}", headers=ND)
+        assert [event["version"] for event in told_in(response.content)] == list(expected), query
+    versions: list[int] = []
+    async with asyncio.timeout(DEADLINE_S):
+        async with client.stream("GET", f"/order/{key}/events", headers=SSE) as response:
+            async for line in response.aiter_lines():
+                if line.startswith("id: "):
+                    versions.append(int(line[4:]))
+                if versions[-1:] == [9]:
+                    break
+    assert versions == list(range(1, 10))
+
+
 async def test_accept_is_read_as_a_list_of_media_types(client: httpx.AsyncClient) -> None:
     await appended(client, "order", "global", "was_noted")
     for accept in ("application/x-ndjson", "APPLICATION/X-NDJSON; q=1", "text/html, application/x-ndjson"):

@@ -174,3 +174,29 @@ async def test_old_events_come_from_postgres_and_new_ones_from_redis_in_one_orde
         ("order=desc&from=300&limit=300", range(300, 0, -1)),
     ):
         assert (await page(client, key, query))[0] == list(expected)
+
+
+@pytest.mark.parametrize("query", ["", "limit=1000", "order=desc", "limit=50&consistency=strong"])
+async def test_a_page_of_large_events_ends_by_bytes_and_next_leads_on(
+    client: httpx.AsyncClient, query: str
+) -> None:
+    key = new_id()
+    for _ in range(12):
+        await appended(client, "order", key, "was_noted", {"text": "x" * 250_000})
+    for _ in range(2):
+        seen, following = await page(client, key, query)
+        assert len(seen) == 5
+        while following is not None:
+            more, following = await page(client, key, f"{query}&from={following}")
+            assert 1 <= len(more) <= 5
+            seen += more
+        assert seen == sorted(range(1, 13), reverse="desc" in query)
+
+
+async def test_a_first_page_that_is_full_stays_as_it_is(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    for count in range(1, 8):
+        await appended(client, "order", key, "was_noted", {"text": "x" * 250_000})
+        told = (await client.get(f"/order/{key}/events")).json()
+        assert [event["version"] for event in told["events"]] == list(range(1, min(count, 5) + 1))
+        assert (told["length"], told["next"]) == (count, 6 if count > 5 else None)

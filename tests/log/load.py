@@ -49,7 +49,9 @@ class Load:
 
     async def check(self, log: Log) -> None:
         """Each acknowledged event stands where its receipt says."""
-        pages = {stream: await log.page(Range(stream, limit=100_000)) for stream in self.streams}
+        pages = {
+            stream: await log.page(Range(stream, limit=100_000, bytes_max=2**40)) for stream in self.streams
+        }
         for stream, event_ids, outcome in self.outcomes:
             if isinstance(outcome, Appended):
                 there = pages[stream].events[outcome.first_version - 1 : outcome.length]

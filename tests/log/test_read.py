@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 from uuid_utils import uuid7
 
 from gateway.events import Appended, Event, Page, Stream
@@ -425,3 +426,67 @@ async def test_whoever_looks_and_fails_keeps_nobody_waiting(log: Log) -> None:
 
     log.look(Range(stream), broken)
     assert (await log.page(Range(stream))).length == 2
+
+
+SIZES = (10, 10, 5000, 10, 300, 300, 300, 300, 300, 10, 10, 3000)
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("state", ["hot", "cold", "half"])
+async def test_pages_end_by_bytes_and_lead_through_all(
+    open_log: OpenLog, place: Place, state: str, newest_first: bool
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await opened(log, stream)
+    no_fill(log)
+    events = [event(payload=b"%0*d" % (size, n)) for n, size in enumerate(SIZES)]
+    await appended(log, append(stream, events=tuple(events[:7])))
+    if state == "half":
+        await seal(place, log, stream)
+    await appended(log, append(stream, events=tuple(events[7:])))
+    if state == "cold":
+        await seal(place, log, stream)
+    wanted = Range(stream, newest_first=newest_first, bytes_max=1000)
+    sizes, seen = [], []
+    while wanted.first <= min(wanted.last, len(SIZES)):
+        page = await log.page(wanted)
+        assert page.length == len(SIZES)
+        seen += [each.event for each in page.events]
+        sizes.append([len(each.event.payload or b"") for each in page.events])
+        reached = page.events[-1].version
+        wanted = replace(wanted, last=reached - 1) if newest_first else replace(wanted, first=reached + 1)
+    assert seen == (events[::-1] if newest_first else events)
+    assert all(sum(each[:-1]) < 1000 for each in sizes)
+    assert len(sizes) <= 7
+    if state == "half" and not newest_first:
+        assert len((await log.page(Range(stream, 7, bytes_max=601))).events) == 3  # of both servers
+
+
+async def test_a_call_brings_about_a_mebibyte_and_no_more_of_large_events(log: Log) -> None:
+    tenant = new_stream().tenant
+    asked = [Stream(tenant, "order", str(n)) for n in range(4)]
+    for each in asked:
+        await appended(log, append(each, events=tuple(event(payload=b"1" * 100_000) for _ in range(15))))
+    calls = []
+
+    async def around(proceed: Proceed, name: str, *args: Any) -> Any:
+        reply = await proceed()
+        if name == "read":
+            calls.append([0 if each is None else len(each[2]) for each in reply[3:]])
+        return reply
+
+    interpose(log._scripts, "run", around)
+    pages = await asyncio.gather(*(log.page(Range(each)) for each in asked))
+    assert [len(page.events) for page in pages] == [11] * 4
+    assert calls == [[11, 0, 0, 0], [11, 0, 0], [11, 0], [11]]
+
+
+@pytest.mark.parametrize("count", [31, 32, 33, 64, 65, 200])
+async def test_pages_of_as_many_events_as_a_script_reads_at_once(log: Log, count: int) -> None:
+    stream = new_stream()
+    wanted = append(stream, count)
+    await appended(log, wanted)
+    assert await everything(log, stream) == list(wanted.events)
+    assert await everything(log, stream, newest_first=True) == list(wanted.events)[::-1]
+    assert await everything(log, stream, limit=count - 1) == list(wanted.events)[:-1]

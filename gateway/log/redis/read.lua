@@ -3,13 +3,14 @@
 -- KEYS  1 meta, 2 journal, 3 heads, 4… streams
 -- ARGV  1 nonce, 2 epoch, 3 and 4 seq and chain known committed,
 --       5 the reads one after another, numbers big-endian: f64 first version, f64 last version, f64 most entries,
---          f64 length that is known to be committed and not wanted, u8 1 for newest first
+--          f64 bytes after which no further entry is begun, f64 length that is known to be committed and not wanted,
+--          u8 1 for newest first
 -- returns {nonce, 'FENCED', reason} or {nonce, 'OK', c, as of, read…}
 --   read: the length that is known, where nothing came after it; else false where the entries of others are enough
 --         for one call, so that this one waits for the next;
 --         else {head (0: not here), in doubt, entries, 1 if an entry at or below the watermark is here}
 --   in doubt: version, seq, event id of the entries above the watermark, newest first, flat
---   entries: as XRANGE gives them, within the bounds and as far as the stream is here
+--   entries: as XRANGE gives them, within the bounds and as far as the stream is here, one at least
 
 local KEYS, ARGV, call, match = KEYS, ARGV, redis.call, string.match
 
@@ -18,7 +19,9 @@ if not p then return { NONCE, 'FENCED', reason } end
 advance(p, KEYS[2], tonumber(ARGV[3]), ARGV[4])
 
 -- Nothing else is served meanwhile. One read is never cut short: it brings as many entries as it asks for.
-local ENTRIES_ENOUGH = 1000
+local ENTRIES_ENOUGH, BYTES_ENOUGH = 1000, 1024 * 1024
+-- How large entries are is seen once they are here: so many at a time, not all that a page could hold.
+local ENTRIES_A_STEP = 32
 local STREAM, READS = 3, ARGV[5]
 local VERSION_MAX = 2 ^ 53
 
@@ -46,16 +49,43 @@ local function in_doubt(key)
   end
 end
 
-local total = 0
+local total, total_bytes = 0, 0
 
-local function read(key, first, last, most, newest_first)
+-- At most so many entries, and whether the range ends with them.
+local function range(key, first, last, most, most_bytes, newest_first)
+  local entries, bytes = {}, 0
+  while #entries < most and bytes < most_bytes do
+    local step, count = nil, math.min(most - #entries, ENTRIES_A_STEP)
+    if newest_first == 1 then
+      step = call('XREVRANGE', key, last, first, 'COUNT', text(count))
+    else
+      step = call('XRANGE', key, first, last, 'COUNT', text(count))
+    end
+    for i = 1, #step do
+      if bytes >= most_bytes then break end
+      entries[#entries + 1] = step[i]
+      bytes = bytes + #step[i][2][2]
+    end
+    if #step < count then
+      total_bytes = total_bytes + bytes
+      return entries, bytes < most_bytes
+    end
+    if newest_first == 1 then last = '(' .. step[#step][1] else first = '(' .. step[#step][1] end
+  end
+  total_bytes = total_bytes + bytes
+  return entries, false
+end
+
+local function read(key, first, last, most, most_bytes, newest_first)
   local entries, newest = {}, nil
-  if most > 0 and newest_first == 0 then
-    entries = call('XRANGE', key, text(first), last < VERSION_MAX and text(last) or '+', 'COUNT', text(most))
-    if last == VERSION_MAX and #entries < most then newest = entries[#entries] end
-  elseif most > 0 then
-    entries = call('XREVRANGE', key, last < VERSION_MAX and text(last) or '+', text(first), 'COUNT', text(most))
-    if last == VERSION_MAX then newest = entries[1] end
+  if most > 0 then
+    local ends
+    entries, ends = range(key, text(first), last < VERSION_MAX and text(last) or '+', most, most_bytes, newest_first)
+    if last == VERSION_MAX and newest_first == 1 then
+      newest = entries[1]
+    elseif last == VERSION_MAX and ends then
+      newest = entries[#entries]
+    end
   end
   newest = newest or call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
   if not newest then return { 0, {}, {}, 0 } end
@@ -71,15 +101,15 @@ local heads = call('HMGET', KEYS[3], '', unpack(KEYS, STREAM + 1))
 local sure = heads[1] == ARGV[2]
 local reply, unmoved, at = { NONCE, 'OK', whole(p.c), p.as_of }, {}, 1
 for i = 1, #KEYS - STREAM do
-  local first, last, most, known, newest_first
-  first, last, most, known, newest_first, at = struct.unpack('>ddddB', READS, at)
+  local first, last, most, most_bytes, known, newest_first
+  first, last, most, most_bytes, known, newest_first, at = struct.unpack('>dddddB', READS, at)
   if known > 0 and sure and tonumber(heads[1 + i]) == known then
     unmoved[#unmoved + 1] = KEYS[STREAM + i]
     reply[4 + i] = known
-  elseif total >= ENTRIES_ENOUGH then
+  elseif total >= ENTRIES_ENOUGH or total_bytes >= BYTES_ENOUGH then
     reply[4 + i] = false
   else
-    reply[4 + i] = read(KEYS[STREAM + i], first, last, most, newest_first)
+    reply[4 + i] = read(KEYS[STREAM + i], first, last, most, most_bytes, newest_first)
   end
 end
 if #unmoved > 0 then call('TOUCH', unpack(unmoved)) end
