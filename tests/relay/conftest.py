@@ -29,8 +29,18 @@ from gateway.telemetry.metrics import Metrics
 from tests.edge.accounts import Account, open_account
 from tests.edge.calls import bulk, bulk_line, new_client
 from tests.edge.serving import Served, serving
+from tests.relay import rebinding
 from tests.relay.receivers import WebReceiver, web_receiver
 from tests.servers import Servers
+
+HAS_NAMESPACE = rebinding.command() is not None
+collect_ignore = [] if HAS_NAMESPACE else ["test_rebinding.py"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not HAS_NAMESPACE:
+        terminalreporter.write_line(f"DNS rebinding: not run: {rebinding.MISSING}")
+
 
 _numbers = itertools.count(1)
 PARTITIONS = 16

@@ -98,7 +98,9 @@ class WebReceiver:
 
 
 @asynccontextmanager
-async def web_receiver(tls: ssl.SSLContext | None = None) -> AsyncIterator[WebReceiver]:
+async def web_receiver(
+    tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[WebReceiver]:
     receiver = WebReceiver()
     connections: set[asyncio.Task[None]] = set()
 
@@ -113,7 +115,7 @@ async def web_receiver(tls: ssl.SSLContext | None = None) -> AsyncIterator[WebRe
         finally:
             connections.discard(task)
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(connected, host, port, ssl=tls)
     receiver.port = server.sockets[0].getsockname()[1]
     try:
         yield receiver
@@ -136,8 +138,11 @@ class Door:
         """Takes everything and passes nothing on."""
         self.failing = 0.0
         """So much of what is sent through is cut off, at random."""
+        self.taken = 0
+        """Connections so far."""
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.taken += 1
         if not self.open or self.failing == 1.0:
             writer.close()
             return
@@ -174,9 +179,11 @@ class Door:
 
 
 @asynccontextmanager
-async def door(path: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[Door]:
+async def door(
+    path: str, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[Door]:
     made = Door(path)
-    server = await asyncio.start_server(made.connected, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(made.connected, host, port, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from gateway.relay.redis_stream import RedisStreamTarget
 from gateway.relay.targets import Confirmed, Failed
 from gateway.relay.webhook import WebhookTarget
 from spec.subscriptions import RedisStream, Webhook
+from tests.certificates import certificate
 from tests.edge.calls import new_id
 from tests.relay.contract import parcel
 from tests.relay.receivers import SECRET, door, web_receiver
@@ -30,29 +26,7 @@ def certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certified:
     """A server's certificate for a name, which this process trusts."""
 
     def made(name: str) -> ssl.SSLContext:
-        key = ec.generate_private_key(ec.SECP256R1())
-        who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        now = datetime.datetime.now(datetime.UTC)
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(who)
-            .issuer_name(who)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(hours=1))
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(key, hashes.SHA256())
-        )
-        files = tmp_path / "certificate.pem", tmp_path / "key.pem"
-        files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        private = (
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        files[1].write_bytes(key.private_bytes(*private))
+        files = certificate(name, tmp_path)
         monkeypatch.setenv("SSL_CERT_FILE", str(files[0]))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*files)

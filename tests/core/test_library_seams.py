@@ -1,0 +1,236 @@
+"""Names of libraries that are not public, or not promised, and that the gateway overrides or reads.
+
+Each row is a place where an upgrade could remove a safeguard without an error. It then fails here, with a
+sentence. What the seams are for is tested where it is used; docs/testing.md says what to do then.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import socket
+import ssl
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import httpcore
+import pytest
+import uvicorn
+from redis.asyncio.connection import Connection, SSLConnection
+
+from gateway.network import GuardedNetwork, RefusedAddress
+from gateway.relay.addresses import (
+    DevelopmentConnection,
+    DevelopmentTlsConnection,
+    GuardedConnection,
+    GuardedTlsConnection,
+)
+from gateway.relay.redis_stream import RedisStreamTarget
+from gateway.relay.webhook import WebhookTarget
+from spec.subscriptions import RedisStream, Webhook
+
+HTTP = "uvicorn.protocols.http.httptools_impl"
+SEAMS = [
+    ("redis.asyncio.connection", "Connection._connect", ["self"]),
+    ("redis.asyncio.connection", "Connection._connection_arguments", ["self"]),
+    ("redis.asyncio.connection", "SSLConnection._connection_arguments", ["self"]),
+    ("redis.asyncio.connection", "ConnectionPool.make_connection", ["self"]),
+    (
+        "redis.asyncio.connection",
+        "AbstractConnection.send_packed_command",
+        ["self", "command", "check_health"],
+    ),
+    ("redis.asyncio.connection", "AbstractConnection.disconnect", ["self", "nowait"]),
+    ("uvicorn", "Server.capture_signals", ["self"]),
+    (HTTP, "HttpToolsProtocol.data_received", ["self", "data"]),
+    (HTTP, "HttpToolsProtocol.on_headers_complete", ["self"]),
+    (HTTP, "RequestResponseCycle.send", ["self", "message"]),
+    (HTTP, "STATUS_LINE", None),
+    ("httptools", "HttpParserUpgrade", None),
+    ("httptools", "HttpRequestParser.set_dangerous_leniencies", None),
+    ("asyncpg.pgproto.pgproto", "UUID", None),
+    ("asyncpg", "Connection.terminate", None),
+    ("asyncpg", "Connection.add_log_listener", None),
+    ("starlette.routing", "Route.matches", ["self", "scope"]),
+    ("prometheus_client.exposition", "choose_encoder", ["accept_header"]),
+    (
+        "httpcore",
+        "AsyncNetworkBackend.connect_tcp",
+        ["self", "host", "port", "timeout", "local_address", "socket_options"],
+    ),
+    ("httpx", "create_ssl_context", None),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "parameters"), SEAMS)
+def test_a_library_has_the_name_that_the_gateway_uses(
+    module: str, name: str, parameters: list[str] | None
+) -> None:
+    found = attrgetter(name)(importlib.import_module(module))
+    if parameters is not None:
+        taken = list(inspect.signature(found).parameters)
+        assert taken[: len(parameters)] == parameters, f"{module}.{name} takes {taken} now"
+
+
+def test_a_server_keeps_the_signals_that_it_has_caught() -> None:
+    assert uvicorn.Server(uvicorn.Config(lambda: None))._captured_signals == []
+
+
+# -- the guard of connections that leave for a tenant's target
+
+
+JUDGED, LATER = "93.184.216.34", "10.1.2.3"
+
+
+class Reached(Exception):
+    """Where a library was about to connect to."""
+
+
+@pytest.fixture
+def rebinding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name is at a public address once, then at a private one; no connection is made."""
+    answers = iter([JUDGED])
+
+    def looked_up(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+        at = next(answers, LATER)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (at, port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+
+
+async def where_a_stream_connects(monkeypatch: pytest.MonkeyPatch, connection: Connection) -> dict[str, Any]:
+    """What redis-py hands to asyncio."""
+    handed: dict[str, Any] = {}
+
+    async def connecting(**arguments: Any) -> Any:
+        handed.update(arguments)
+        raise Reached
+
+    with monkeypatch.context() as patched:
+        patched.setattr("asyncio.open_connection", connecting)
+        with pytest.raises(Reached):
+            await connection._connect()
+    return handed
+
+
+PAIRS: list[tuple[type[Connection], dict[str, Any]]] = [
+    (GuardedConnection, {}),
+    (GuardedTlsConnection, {"server_hostname": "events.example.com"}),
+]
+
+
+async def guard_holds(
+    monkeypatch: pytest.MonkeyPatch, connection: type[Connection], expected: dict[str, Any]
+) -> None:
+    handed = await where_a_stream_connects(monkeypatch, connection(host="events.example.com", port=6379))
+    assert handed["host"] == JUDGED, "the connection is not pinned to the judged address"
+    assert {name: handed[name] for name in expected} == expected, "the certificate is not asked of the name"
+    assert isinstance(handed.get("ssl"), ssl.SSLContext) is (connection is GuardedTlsConnection)
+
+
+@pytest.mark.usefixtures("rebinding")
+@pytest.mark.parametrize(("connection", "expected"), PAIRS)
+async def test_a_stream_is_connected_to_at_the_address_that_was_judged(
+    monkeypatch: pytest.MonkeyPatch, connection: type[Connection], expected: dict[str, Any]
+) -> None:
+    await guard_holds(monkeypatch, connection, expected)
+    with pytest.raises(RefusedAddress, match=r"10\.1\.2\.3"):
+        await connection(host="events.example.com", port=6379)._connect()
+
+
+@pytest.mark.usefixtures("rebinding")
+@pytest.mark.parametrize(("connection", "expected"), PAIRS)
+@pytest.mark.parametrize("gone", ["_connect", "_connection_arguments"])
+async def test_a_guard_that_redis_py_no_longer_calls_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, connection: type[Connection], expected: dict[str, Any], gone: str
+) -> None:
+    """The test above, after a rename in the library."""
+    for guarded in (GuardedConnection, GuardedTlsConnection):
+        if gone in vars(guarded):
+            monkeypatch.setattr(guarded, f"renamed{gone}", vars(guarded)[gone], raising=False)
+            monkeypatch.delattr(guarded, gone)
+    with pytest.raises((AssertionError, AttributeError)):
+        await guard_holds(monkeypatch, connection, expected)
+
+
+@pytest.mark.parametrize(
+    ("url", "allow_private", "expected"),
+    [
+        ("rediss://events.example.com:6379/0", False, GuardedTlsConnection),
+        ("rediss://events.example.com:6379/0", True, DevelopmentTlsConnection),
+        ("redis://events.example.com:6379/0", False, GuardedConnection),
+        ("redis://events.example.com:6379/0", True, DevelopmentConnection),
+    ],
+)
+async def test_the_pool_of_a_stream_makes_guarded_connections(
+    url: str, allow_private: bool, expected: type[Connection]
+) -> None:
+    target = RedisStreamTarget(RedisStream(url, "stream"), allow_private=allow_private)
+    made = target._redis.connection_pool.make_connection()
+    assert type(made) is expected
+    assert made.allow_private is allow_private
+    assert isinstance(made, SSLConnection) is url.startswith("rediss")
+    await target.close()
+
+
+async def test_the_connections_of_a_webhook_go_through_the_guard() -> None:
+    target = WebhookTarget(Webhook("https://events.example.com/in", "whsec_AAAA"), {}, allow_private=False)
+    assert isinstance(target._pool._network_backend, GuardedNetwork)
+    await target.close()
+
+
+class Network(httpcore.AsyncNetworkBackend):
+    """Connects to nothing."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
+        self.asked.append(host)
+        raise httpcore.ConnectError
+
+
+async def webhook_guard_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network()
+    monkeypatch.setattr(httpcore, "AnyIOBackend", lambda: network)
+    monkeypatch.setattr("httpcore._backends.auto.AutoBackend.connect_tcp", network.connect_tcp)
+    target = WebhookTarget(Webhook("https://events.example.com/in", "whsec_AAAA"), {}, allow_private=False)
+    with pytest.raises(httpcore.ConnectError):
+        await target._pool.request("POST", "https://events.example.com/in")
+    await target.close()
+    assert network.asked == [JUDGED], "the connection is not pinned to the judged address"
+
+
+@pytest.mark.usefixtures("rebinding")
+async def test_a_webhook_is_connected_to_at_the_address_that_was_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await webhook_guard_holds(monkeypatch)
+
+
+_Pool = httpcore.AsyncConnectionPool
+
+
+def _pool_without_guard(**given: Any) -> httpcore.AsyncConnectionPool:
+    return _Pool(**{**given, "network_backend": None})
+
+
+async def _passes_the_name_on(guarded: GuardedNetwork, host: str, port: int, *more: Any, **named: Any) -> Any:
+    return await guarded._network.connect_tcp(host, port, *more, **named)
+
+
+GONE: list[tuple[str, Callable[..., Any]]] = [
+    ("httpcore.AsyncConnectionPool", _pool_without_guard),
+    ("gateway.network.GuardedNetwork.connect_tcp", _passes_the_name_on),
+]
+
+
+@pytest.mark.usefixtures("rebinding")
+@pytest.mark.parametrize(("name", "without"), GONE)
+async def test_a_guard_of_webhooks_that_httpcore_no_longer_calls_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, name: str, without: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(name, without)
+    with pytest.raises(AssertionError, match="not pinned"):
+        await webhook_guard_holds(monkeypatch)
