@@ -4,28 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final, Literal, TypeGuard, assert_never, get_args
 
 from spec import handlers
 from spec.errors import Report, below, proposal, shown
 from spec.handlers import Comparison, Handler, Operation, Predicate, Root, Template
+from spec.tables import complete
 from spec.templates import Scope, read_number, read_object, read_path, read_target, read_template
 
 Arguments = dict[str, object]
 
 _COMPARISONS = frozenset(str(comparison) for comparison in Comparison)
-_PREDICATES = _COMPARISONS | {"exists", "and", "or", "not"}
+_OF_LISTS: Mapping[str, type[handlers.All | handlers.Any]] = {"and": handlers.All, "or": handlers.Any}
+_PREDICATES = _COMPARISONS | _OF_LISTS.keys() | {"exists", "not"}
 _NEVER = handlers.Any(())
 
-_ARGUMENTS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
-    # operation: required arguments, optional ones
-    "set": (frozenset({"target", "value"}), frozenset()),
-    "merge": (frozenset({"target", "value"}), frozenset()),
-    "append": (frozenset({"target", "value"}), frozenset()),
-    "append_unique": (frozenset({"target", "value"}), frozenset()),
-    "remove": (frozenset({"target"}), frozenset({"where"})),
-    "increment": (frozenset({"target"}), frozenset({"value"})),
-    "decrement": (frozenset({"target"}), frozenset({"value"})),
-}
+Name = Literal["set", "merge", "append", "append_unique", "remove", "increment", "decrement"]
+"""The operations, as handlers name them."""
+
+NAMES: Final[tuple[Name, ...]] = get_args(Name)
+
+_ARGUMENTS: Mapping[Name, tuple[frozenset[str], frozenset[str]]] = complete(
+    NAMES,
+    {
+        # operation: required arguments, optional ones
+        "set": (frozenset({"target", "value"}), frozenset()),
+        "merge": (frozenset({"target", "value"}), frozenset()),
+        "append": (frozenset({"target", "value"}), frozenset()),
+        "append_unique": (frozenset({"target", "value"}), frozenset()),
+        "remove": (frozenset({"target"}), frozenset({"where"})),
+        "increment": (frozenset({"target"}), frozenset({"value"})),
+        "decrement": (frozenset({"target"}), frozenset({"value"})),
+    },
+)
+
+
+def _is_operation(name: str) -> TypeGuard[Name]:
+    return name in _ARGUMENTS
 
 
 def read_handler(value: object, pointer: str, scope: Scope, report: Report) -> Handler:
@@ -48,7 +63,7 @@ def _read_operation(value: object, pointer: str, scope: Scope, report: Report) -
         return None
     [(name, arguments)] = value.items()
     place = below(pointer, name)
-    if name not in _ARGUMENTS:
+    if not _is_operation(name):
         report.add("unknown_operation", place, f"There is no {shown(name)}. {proposal(name, _ARGUMENTS)}")
         return None
     if not isinstance(arguments, dict):
@@ -60,7 +75,7 @@ def _read_operation(value: object, pointer: str, scope: Scope, report: Report) -
     return operation if len(report) == faults_before else None
 
 
-def _check_arguments(name: str, arguments: Arguments, pointer: str, report: Report) -> None:
+def _check_arguments(name: Name, arguments: Arguments, pointer: str, report: Report) -> None:
     required, optional = _ARGUMENTS[name]
     for key in sorted(required - arguments.keys()):
         report.add("missing_key", pointer, f"`{name}` needs a `{key}`.")
@@ -71,7 +86,7 @@ def _check_arguments(name: str, arguments: Arguments, pointer: str, report: Repo
 
 
 def _read_arguments(
-    name: str, arguments: Arguments, pointer: str, scope: Scope, report: Report
+    name: Name, arguments: Arguments, pointer: str, scope: Scope, report: Report
 ) -> Operation | None:
     """Reads every argument that is there, so that each fault is found."""
     target: tuple[str, ...] | None = ()
@@ -86,7 +101,7 @@ def _read_arguments(
 
 
 def _read_value(
-    name: str,
+    name: Name,
     target: tuple[str, ...] | None,
     arguments: Arguments,
     pointer: str,
@@ -106,7 +121,7 @@ def _read_value(
     return read_template(arguments["value"], place, scope, report)
 
 
-def _made(name: str, target: tuple[str, ...], value: Template, where: Predicate | None) -> Operation:
+def _made(name: Name, target: tuple[str, ...], value: Template, where: Predicate | None) -> Operation:
     match name:
         case "set":
             return handlers.Set(target, value)
@@ -120,7 +135,10 @@ def _made(name: str, target: tuple[str, ...], value: Template, where: Predicate 
             return handlers.Remove(target, where)
         case "increment":
             return handlers.Increment(target, value)
-    return handlers.Decrement(target, value)
+        case "decrement":
+            return handlers.Decrement(target, value)
+        case _:
+            assert_never(name)
 
 
 def _read_where(arguments: Arguments, pointer: str, scope: Scope, report: Report) -> Predicate | None:
@@ -152,7 +170,7 @@ def _read_predicate(value: object, pointer: str, scope: Scope, report: Report) -
         report.add("wrong_type", place, f"`{name}` takes a list of tests.")
         return _NEVER
     parts = tuple(_read_predicate(part, below(place, i), scope, report) for i, part in enumerate(operand))
-    return handlers.All(parts) if name == "and" else handlers.Any(parts)
+    return _OF_LISTS[name](parts)
 
 
 def _is_field_of_item(name: str, operand: object) -> bool:

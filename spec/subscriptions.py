@@ -13,10 +13,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, assert_never, get_args
 from urllib.parse import urlsplit
 
 from spec.errors import Report, below, proposal, shown
+from spec.tables import complete
 from spec.webhooks import UNSEEN
 
 NAME_GRAMMAR: Final = "[a-z][a-z0-9_-]{0,63}"
@@ -95,6 +96,23 @@ class Pull:
 
 
 Target = Webhook | RedisStream | Pull
+
+Kind = Literal["webhook", "redis_stream", "pull"]
+"""The name of each form of target, as documents have it. Every table of targets has a row for each."""
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+
+def kind_of(target: Target) -> Kind:
+    match target:
+        case Webhook():
+            return "webhook"
+        case RedisStream():
+            return "redis_stream"
+        case Pull():
+            return "pull"
+        case _:
+            assert_never(target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,12 +293,13 @@ def _pull(declared: dict[str, object], pointer: str, _environ: Mapping[str, str]
     return Pull(float(lease_s), attempts_max)
 
 
-_TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], Reader]] = MappingProxyType(
+_TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], Reader]] = complete(
+    KINDS,
     {
         "webhook": (("url", "secret", "retry_s"), ("url", "secret"), _webhook),
         "redis_stream": (("url", "stream", "maxlen", "retry_s"), ("url", "stream"), _redis_stream),
         "pull": (("lease_s", "attempts_max"), (), _pull),
-    }
+    },
 )
 
 

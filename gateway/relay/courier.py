@@ -38,6 +38,7 @@ from gateway.relay.targets import (
     Parcel,
     Target,
     plainly,
+    word_of,
 )
 from gateway.telemetry.metrics import Metrics
 
@@ -420,7 +421,7 @@ class Courier:
             self._cursor.settle(each.place.seq for each in self._lanes[aggregate])
 
     def _note(self, flight: _Flight, outcome: Outcome, now: float) -> None:
-        word = type(outcome).__name__.lower()
+        word = word_of(outcome)
         self._metrics.delivered(self.of.kind, word)
         error = None if isinstance(outcome, Confirmed) else outcome.why
         took_ms = int((self._loop.time() - flight.begun) * 1000)

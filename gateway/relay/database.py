@@ -19,6 +19,7 @@ from gateway.relay.outbox import Entry, Filter
 from gateway.relay.position import Place
 from gateway.statements import statement_of
 from gateway.telemetry.redact import reason
+from spec.subscriptions import Kind
 
 statement: Final = partial(statement_of, "gateway.relay")
 
@@ -32,7 +33,7 @@ class Subscribed:
     id: int
     tenant: bytes
     name: str
-    kind: str
+    kind: Kind
     declared: bool
     document: bytes = field(repr=False)
     filter: Filter

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from gateway.config import redacted
+from spec.subscriptions import KINDS
+from spec.tables import complete
 
 HIDDEN: Final = "***"
 
 _OPTIONAL: Final = ("filter", "start")
 _OF_FILTER: Final = ("types", "event_types")
-_OF_TARGET: Final = {
-    "webhook": ("retry_s",),
-    "redis_stream": ("maxlen", "retry_s"),
-    "pull": ("lease_s", "attempts_max"),
-}
+_OF_TARGET: Final[Mapping[str, tuple[str, ...]]] = complete(
+    KINDS,
+    {
+        "webhook": ("retry_s",),
+        "redis_stream": ("maxlen", "retry_s"),
+        "pull": ("lease_s", "attempts_max"),
+    },
+)
 
 
 def kept(document: dict[str, Any]) -> bytes:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 import asyncpg
 from asyncpg.pgproto.pgproto import UUID
@@ -34,7 +34,7 @@ from gateway.relay.targets import Target
 from gateway.relay.webhook import WebhookTarget
 from gateway.telemetry.metrics import Metrics, Reading
 from gateway.telemetry.redact import reason
-from spec.subscriptions import Pull, RedisStream, Webhook
+from spec.subscriptions import KINDS, Pull, RedisStream, Webhook
 from spec.subscriptions import Subscription as Declared
 
 logger = logging.getLogger("sluice.relay")
@@ -164,6 +164,8 @@ class Relay:
                 return RedisStreamTarget(stream, allow_private=allow_private)
             case Pull():
                 raise AssertionError("nobody sends what is pulled")
+            case impossible:
+                assert_never(impossible)
 
     def _pace(self, read: Declared) -> Pace:
         assert not isinstance(read.target, Pull)
@@ -231,7 +233,7 @@ class Relay:
     def readings(self) -> Iterator[Reading]:
         """How all subscriptions of the instance stand, whoever delivers them, as of some seconds ago."""
         yield Reading("sluice_relay_subscriptions", len(self._couriers))
-        for kind in ("webhook", "redis_stream", "pull"):
+        for kind in KINDS:
             of_kind = [each for each in self._standings if each.kind == kind]
             active = [each for each in of_kind if each.state == "active"]
             yield Reading(

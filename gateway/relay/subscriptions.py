@@ -23,7 +23,7 @@ from gateway.relay.standing import Standing, standings_of
 from spec.errors import Fault, Faults, Report, below
 from spec.model import Spec
 from spec.parse import parse
-from spec.subscriptions import Pull, Reachable, RedisStream, Subscription, Webhook, read_subscription
+from spec.subscriptions import Kind, Reachable, Subscription, kind_of, read_subscription
 
 logger = logging.getLogger("sluice.relay")
 
@@ -325,11 +325,8 @@ class Subscriptions:
         await conn.execute(statement("touch"), subscription)
 
 
-_KINDS: Final = {Webhook: "webhook", RedisStream: "redis_stream", Pull: "pull"}
-
-
-def _kind(wanted: _Wanted) -> str:
-    return _KINDS[type(wanted.subscription.target)]
+def _kind(wanted: _Wanted) -> Kind:
+    return kind_of(wanted.subscription.target)
 
 
 def _filtered(wanted: _Wanted) -> Iterator[list[str] | None]:

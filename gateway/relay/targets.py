@@ -8,7 +8,9 @@ tests/relay/contract.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, assert_never
+
+from gateway.telemetry.metrics import Delivery
 
 RESPONSE_BYTES_KEPT: Final = 4096
 """Of what a receiver answers, for the log of attempts."""
@@ -60,6 +62,19 @@ class Gone:
 
 
 Outcome = Confirmed | Failed | Gone
+
+
+def word_of(outcome: Outcome) -> Delivery:
+    """As metrics and the log of attempts have it."""
+    match outcome:
+        case Confirmed():
+            return "confirmed"
+        case Failed():
+            return "failed"
+        case Gone():
+            return "gone"
+        case _:
+            assert_never(outcome)
 
 
 def plainly(why: str) -> str:

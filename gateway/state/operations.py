@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import assert_never
 
 from gateway.state.draft import Draft, Place, Target
 from gateway.state.predicates import Where
@@ -51,8 +52,10 @@ def apply(operation: Operation, draft: Draft, view: View) -> None:
             _append(draft, operation.target, value, view.size)
         case AppendUnique():
             _append_unique(draft, operation.target, value, view.size)
-        case _:
+        case Increment() | Decrement():
             _add(draft, operation, value)
+        case _:
+            assert_never(operation)
 
 
 def _set(draft: Draft, target: Target, value: Node, size: int) -> None:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from operator import ge, gt, le, lt
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from gateway.state.templates import View, found_at, value_of
 from gateway.state.values import Node, plain, spelled
 from spec import handlers
 from spec.handlers import Compare, Comparison, Constant, Exists, Path, Predicate, Root, Template
+from spec.tables import complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,10 @@ class Where:
                 return all(map(self._holds, parts))
             case handlers.Any(parts):
                 return any(map(self._holds, parts))
-        return not self._holds(predicate.part)
+            case handlers.Not(part):
+                return not self._holds(part)
+            case _:
+                assert_never(predicate)
 
     def _operand(self, template: Template) -> _Operand | None:
         fixed = (
@@ -97,13 +101,16 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
 
-_COMPARE: Final[Mapping[Comparison, Callable[[_Operand, _Operand], bool]]] = {
-    Comparison.EQUALS: _equals,
-    Comparison.NOT_EQUALS: lambda one, other: not _equals(one, other),
-    Comparison.GT: _in_order(gt),
-    Comparison.GTE: _in_order(ge),
-    Comparison.LT: _in_order(lt),
-    Comparison.LTE: _in_order(le),
-    Comparison.IN: _is_in,
-    Comparison.NOT_IN: lambda one, other: not _is_in(one, other),
-}
+_COMPARE: Final[Mapping[Comparison, Callable[[_Operand, _Operand], bool]]] = complete(
+    tuple(Comparison),
+    {
+        Comparison.EQUALS: _equals,
+        Comparison.NOT_EQUALS: lambda one, other: not _equals(one, other),
+        Comparison.GT: _in_order(gt),
+        Comparison.GTE: _in_order(ge),
+        Comparison.LT: _in_order(lt),
+        Comparison.LTE: _in_order(le),
+        Comparison.IN: _is_in,
+        Comparison.NOT_IN: lambda one, other: not _is_in(one, other),
+    },
+)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 from uuid import UUID
 
 from msgspec import Raw
 
 from gateway.events import Event, Recorded
 from gateway.state.values import Fields, Node, decode_raw, encode, fields_of, length, raw, read
-from spec.handlers import Constant, ListTemplate, ObjectTemplate, Path, Root, Template
+from spec.handlers import Constant, ListTemplate, MergeTemplate, ObjectTemplate, Path, Root, Template
 
 STATE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Longest state, as JSON: 64 times the longest data of an event. A handler that sets two fields to `@`
@@ -60,7 +60,10 @@ def value_of(template: Template, view: View) -> Node | None:
             view.size += len(items) + 2
             made = (value_of(item, view) for item in items)
             return [item for item in made if item is not None]
-    return _merged(template.parts, view)
+        case MergeTemplate(parts):
+            return _merged(parts, view)
+        case _:
+            assert_never(template)
 
 
 _NULL: Final = Raw(b"null")

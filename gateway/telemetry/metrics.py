@@ -8,7 +8,7 @@ somebody asks. docs/observability.md shows the table."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final, Literal, get_args
@@ -28,6 +28,8 @@ from gateway.events import (
 )
 from gateway.telemetry.log_events import LOG_EVENTS
 from gateway.telemetry.tallies import WebhookCounts, WebhookTallies, counted
+from spec.subscriptions import KINDS, Kind
+from spec.tables import complete
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _COUNTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
@@ -396,16 +398,24 @@ Limit = Literal["requests", "rate", "unknown_keys"]
 AUDITED: Final = ("rows", "order", "chain", "tenants")
 """Invariants that the audit beside a gateway's work looks at."""
 
+Delivery = Literal["confirmed", "failed", "gone"]
+"""What became of an attempt to deliver an event."""
+
+DELIVERIES: Final[tuple[Delivery, ...]] = get_args(Delivery)
+
 METRICS: Final[dict[str, MetricRow]] = {row.name: row for row in _ROWS}
 
-_OUTCOMES: Final[dict[type[Outcome], str]] = {
-    Appended: "committed",
-    Conflict: "conflict",
-    Mismatch: "mismatch",
-    NotCommitted: "not_committed",
-    OutcomeUnknown: "unknown",
-    Quarantined: "quarantined",
-}
+_OUTCOMES: Final[Mapping[type[Outcome], str]] = complete(
+    get_args(Outcome),
+    {
+        Appended: "committed",
+        Conflict: "conflict",
+        Mismatch: "mismatch",
+        NotCommitted: "not_committed",
+        OutcomeUnknown: "unknown",
+        Quarantined: "quarantined",
+    },
+)
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 
@@ -465,10 +475,11 @@ class Metrics:
         self.responses: defaultdict[tuple[str, int], int] = defaultdict(int)
         """Answers by method and status, as they were begun."""
         deliveries = _counter(registry, "sluice_relay_deliveries_total")
-        self._deliveries = {
+        self._deliveries: dict[tuple[Kind, Delivery], Counter] = {
             (target, outcome): deliveries.labels(target, outcome)
-            for target in ("webhook", "redis_stream")
-            for outcome in ("confirmed", "failed", "gone")
+            for target in KINDS
+            if target != "pull"  # which is never sent
+            for outcome in DELIVERIES
         }
         self._sources: list[Callable[[], Iterable[Reading]]] = []
         registry.register(_AtScrape(self.responses, self._sources))
@@ -487,7 +498,7 @@ class Metrics:
         self._events.inc(events)
         self._wait_s.observe(wait_s)
 
-    def delivered(self, target: str, outcome: str) -> None:
+    def delivered(self, target: Kind, outcome: Delivery) -> None:
         """The relay tried to deliver an event."""
         self._deliveries[target, outcome].inc()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from gateway.edge.openapi.operations import JSON, answer, operation, request
 from gateway.edge.openapi.parameters import EXAMPLE_EVENT_ID
 from gateway.edge.openapi.schemas import ANY_UUID, LENGTH, OK, Schema, list_of, object_of, or_null, ref
@@ -10,6 +12,7 @@ from gateway.relay.pull import CLAIM_EVENTS_MAX
 from spec.subscriptions import (
     ATTEMPTS_MAX,
     FILTER_NAMES_MAX,
+    KINDS,
     LEASE_S,
     LEASE_S_MAX,
     MAXLEN_MAX,
@@ -18,6 +21,7 @@ from spec.subscriptions import (
     SECRET_CHARS_MAX,
     URL_CHARS_MAX,
 )
+from spec.tables import complete
 
 TAG = "/_/"
 _TEXT: Schema = {"type": "string"}
@@ -59,7 +63,7 @@ def subscription_schemas() -> dict[str, Schema]:
     )
     filtered = object_of({}, _or_nulls({"types": names, "event_types": names}), closed=True)
     start = {"type": "string", "pattern": "^[!-~]{1,1024}$", "description": "`beginning`, `now`, a position."}
-    target = {"anyOf": [_webhook(), _redis_stream(), _pull()]}
+    target = {"anyOf": [target() for target in _TARGETS.values()]}
     return {
         "Subscription": object_of(
             {"target": target}, _or_nulls({"filter": filtered, "start": start}), closed=True
@@ -142,6 +146,11 @@ def _pull() -> Schema:
         ),
         closed=True,
     )
+
+
+_TARGETS: Mapping[str, Callable[[], Schema]] = complete(
+    KINDS, {"webhook": _webhook, "redis_stream": _redis_stream, "pull": _pull}
+)
 
 
 def _one(description: str) -> Schema:

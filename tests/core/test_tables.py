@@ -1,0 +1,140 @@
+"""A kind of target, or an operation, that a table forgets is found when the table is made."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import pytest
+
+import gateway
+from gateway.events import Outcome
+from gateway.relay.relay import Relay
+from gateway.relay.targets import word_of
+from gateway.state import operations as applied
+from gateway.state.predicates import Where
+from gateway.state.templates import value_of
+from gateway.telemetry import metrics
+from spec import handlers, operations, subscriptions
+from spec.errors import Report
+from spec.handlers import Comparison, Constant, Operation
+from spec.operations import read_handler
+from spec.tables import complete
+from spec.templates import Scope
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+
+SOURCES = Path(gateway.__file__).parent
+SCHEMA = json.loads((SOURCES.parent / "spec" / "schema.json").read_text())["$defs"]
+
+
+def test_a_complete_table_is_read_only_and_an_incomplete_one_is_refused() -> None:
+    table = complete(("a", "b"), {"b": 1, "a": 2})
+    assert (table["a"], table["b"]) == (2, 1)
+    with pytest.raises(TypeError):
+        table["a"] = 3  # type: ignore[index]
+    for rows in ({"a": 1}, {"a": 1, "b": 2, "c": 3}):
+        with pytest.raises(TypeError, match="a table has no row for"):
+            complete(("a", "b"), rows)
+
+
+@pytest.mark.parametrize("module", ["gateway.relay.documents", "gateway.edge.openapi.outgoing"])
+def test_a_kind_of_target_that_a_table_forgets_keeps_its_module_from_being_imported(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_module(module)
+    monkeypatch.setattr(subscriptions, "KINDS", (*subscriptions.KINDS, "pigeon"))
+    with pytest.raises(TypeError, match="pigeon"):
+        runpy.run_module(module)
+
+
+@pytest.mark.parametrize(
+    ("module", "named"),
+    [("spec.subscriptions", "Kind"), ("spec.operations", "Name"), ("gateway.telemetry.metrics", "Outcome")],
+)
+def test_a_name_that_its_own_table_forgets_keeps_the_module_from_being_imported(
+    module: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_module(module)
+    args = get_args
+
+    def with_a_pigeon(of: Any) -> tuple[Any, ...]:
+        found = args(of)
+        return (*found, "pigeon") if {"webhook", "merge"} & set(found) or of is Outcome else found
+
+    monkeypatch.setattr("typing.get_args", with_a_pigeon)
+    with pytest.raises(TypeError, match="pigeon"):
+        runpy.run_module(module)
+
+
+def test_a_comparison_without_a_row_keeps_its_module_from_being_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handlers, "Comparison", SimpleNamespace(**Comparison.__members__))
+    with pytest.raises(TypeError):
+        runpy.run_module("gateway.state.predicates")
+
+
+PIGEON: Any = SimpleNamespace(value=Constant(1), target=("a",))
+
+
+def test_a_form_that_a_function_forgets_is_an_error_and_not_another_form() -> None:
+    view: Any = SimpleNamespace(size=0, counted=lambda value: value)
+    for call in (
+        lambda: subscriptions.kind_of(PIGEON),
+        lambda: word_of(PIGEON),
+        lambda: Relay._target(
+            SimpleNamespace(_terms=SimpleNamespace(allow_private=False)),  # type: ignore[arg-type]
+            SimpleNamespace(target=PIGEON),  # type: ignore[arg-type]
+        ),
+        lambda: applied.apply(PIGEON, view, view),
+        lambda: Where(view).holds(PIGEON, None),  # type: ignore[arg-type]
+        lambda: value_of(PIGEON, view),
+        lambda: operations._made(PIGEON, (), Constant(1), None),
+    ):
+        with pytest.raises(AssertionError):
+            call()
+
+
+def test_each_target_has_a_kind_and_metrics_of_its_own() -> None:
+    targets = (subscriptions.Webhook("", ""), subscriptions.RedisStream("", ""), subscriptions.Pull())
+    assert {type(target) for target in targets} == set(get_args(subscriptions.Target))
+    assert tuple(map(subscriptions.kind_of, targets)) == subscriptions.KINDS
+    made = metrics.Metrics(metrics.CollectorRegistry())
+    for kind in subscriptions.KINDS:
+        for outcome in metrics.DELIVERIES:
+            if kind != "pull":
+                made.delivered(kind, outcome)
+
+
+def test_the_published_schema_and_the_database_know_each_kind() -> None:
+    target = SCHEMA["subscription"]["properties"]["target"]
+    assert target["properties"]["type"]["enum"] == [*subscriptions.KINDS]
+    assert [each["$ref"] for each in target["oneOf"]] == [
+        f"#/$defs/{kind}_target" for kind in subscriptions.KINDS
+    ]
+    checks = [
+        found
+        for path in sorted((SOURCES / "log" / "migrations").glob("*.sql"))
+        for found in re.findall(r"kind IN \(('webhook'[^)]*)\)", path.read_text())
+    ]
+    assert checks[-1] == ", ".join(f"'{kind}'" for kind in subscriptions.KINDS)
+
+
+def test_each_operation_is_read_as_a_form_of_its_own_and_is_in_the_published_schema() -> None:
+    read = set()
+    for name in operations.NAMES:
+        arguments: dict[str, object] = {"target": "a", "value": {} if name == "merge" else 1}
+        if name == "remove":
+            del arguments["value"]
+        report = Report()
+        (operation,) = read_handler({name: arguments}, "", Scope(True), report)
+        assert not len(report)
+        read.add(type(operation))
+    assert read == set(get_args(Operation))
+    assert list(SCHEMA["operation"]["properties"]) == [*operations.NAMES]
