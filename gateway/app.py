@@ -27,6 +27,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import CatalogUnavailable
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
+from gateway.edge.addresses import Addresses
 from gateway.edge.aliases import Aliases
 from gateway.edge.appends import Appends
 from gateway.edge.bounds import Limited, requests_of
@@ -86,6 +87,7 @@ logger = logging.getLogger("sluice")
 
 _POOL_MAX = 8
 _CATALOG_POOL_MAX = 4
+_KEY_POOL_MAX = 1  # one statement at a time
 _OUTBOX_POOL_MAX = 4  # whoever reads the history through does not stand in the way of appends
 _REDIS_CONNECTIONS_MAX = 64
 _BACKLOG = 2048
@@ -106,6 +108,7 @@ async def gateway(
     """
     pool = await open_postgres(config, _POOL_MAX)
     catalog_pool = await open_postgres(config, _CATALOG_POOL_MAX)
+    key_pool = await open_postgres(config, _KEY_POOL_MAX)
     outbox_pool = await open_postgres(config, _OUTBOX_POOL_MAX)
     redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     metrics = Metrics(CollectorRegistry())
@@ -123,7 +126,7 @@ async def gateway(
                 outbox = Outbox(postgres.Postgres(outbox_pool, config.read_deadline_s), instance.partitions)
                 live = Live(outbox, log.followers, log.announcements, stopping)
                 metrics.read_at_scrape(lambda: [Reading("sluice_feed_followers", live.count)])
-                catalog = Catalog(catalog_pool, Secrets(os.environ))
+                catalog = Catalog(catalog_pool, Secrets(os.environ), key_pool=key_pool)
                 store = Store(pool)
                 writer = Writer(log, store)
                 assigner = Assigner(log, catalog, store, writer)
@@ -164,7 +167,9 @@ async def gateway(
     finally:
         await amazon.close()
         await redis.aclose()
-        await asyncio.gather(close_pool(pool), close_pool(catalog_pool), close_pool(outbox_pool))
+        await asyncio.gather(
+            close_pool(pool), close_pool(catalog_pool), close_pool(key_pool), close_pool(outbox_pool)
+        )
 
 
 def _amazon(config: Config) -> Amazon:
@@ -243,7 +248,8 @@ def _application(
     limited = Limited(metrics)
     requests = requests_of(config, limited)
     metrics.read_at_scrape(lambda: [Reading("sluice_requests_under_way", requests.total)])
-    callers = Callers(catalog, RateLimits(config, limited), requests)
+    addresses = Addresses(config.trusted_proxies or ())
+    callers = Callers(catalog, addresses, RateLimits(config, limited), requests, limited)
     outcomes, states = Outcomes(log), States(log)
     keys = KeyWatch(catalog)
     log.on_watch(keys.look)

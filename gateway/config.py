@@ -79,7 +79,7 @@ class Config:
     requests_max: int = 16_384
     rate_limit_per_s: int | None = None
     rate_limit_burst: int | None = None
-    unknown_keys_per_min: int | None = None
+    unknown_keys_per_min: int = 600
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] | None = None
 
     @classmethod
@@ -345,7 +345,7 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
     (
         "unknown_keys_per_min",
         _integer(0, 10**6),
-        "Different unknown keys an address may try: each is looked up in Postgres. Unset or 0: no limit.",
+        "Different unknown keys an address may try: each is looked up in Postgres; 0: no limit.",
     ),
     (
         "trusted_proxies",

@@ -81,7 +81,7 @@ async def _tenant(conn: Any, name: str) -> Tenant:
 
 async def _admin_key(conn: Any, tenant: Tenant, have_key: str | None) -> str:
     if have_key is not None and tokens.parse(have_key) is not None:
-        row = await conn.fetchrow(statement("find_key"), tokens.digest(have_key))
+        row = await conn.fetchrow(statement("find_keys"), [tokens.digest(have_key)])
         if row is not None and row["tenant_id"] == tenant.id and row["scope"] == Scope.ADMIN.text:
             return have_key
     return (await keys.create(conn, tenant, Scope.ADMIN, name="sluice dev")).text

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from gateway.catalog.database import UNANSWERED, Database, statement
+from gateway.catalog.key_look_ups import ANSWER_S, KeyLookUps
 from gateway.catalog.model import (
     REPORT_S,
     STALE_S,
@@ -41,7 +42,6 @@ UNKNOWN_S = 1.0  # a wrong key asks Postgres once a second at most
 KEYS_MAX = 10_000  # living keys in memory, half a kilobyte each; the one known longest is looked up again
 UNKNOWN_MAX = 10_000  # wrong keys in memory
 USED_S = 60.0  # last_used_at is for finding forgotten keys: a minute is exact enough
-ANSWER_S = 2.0  # look-ups by index; two tries fit within STALE_S
 FAULTS_TOLD_MAX = 10  # in a log line; `sluice spec check` tells all
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -71,6 +71,7 @@ class _Changes(NamedTuple):
 
 class Catalog:
     """One a gateway. `pool` is its own (two connections are plenty): behind slow reads it would go stale.
+    `key_pool` looks up keys that are not known yet, and should be another: behind a flood of them too.
     `environ` holds the secrets that specs name; `clock` counts seconds and never goes back."""
 
     def __init__(
@@ -78,17 +79,21 @@ class Catalog:
         pool: Database,
         environ: Mapping[str, str] = _NOTHING,
         *,
+        key_pool: Database | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pool = pool
+        self._look_ups = KeyLookUps(key_pool or pool)
         # What is deployed stays readable; whether a target may be reached is looked at when it is.
         self._environ = Reachable(environ)
         self._clock = clock
         self._gateway = uuid4()
         self._keys: dict[str, _Key] = {}
         self._unknown: dict[str, float] = {}
+        self._asking: dict[str, asyncio.Task[Principal | None]] = {}  # keys that are being looked up
         self._declared: dict[UUID, Deployed] = {}
         self._named: dict[str, Tenant] = {}  # those that have a spec
+        self._handles: set[str] = set()  # theirs
         self._serving: dict[UUID, Deployed] = {}  # as declared, but without what is being removed
         self._unreadable: dict[UUID, tuple[int, Faults]] = {}
         self._revision = -1
@@ -145,11 +150,17 @@ class Catalog:
         """Whether this tenant has a spec, but none that could be read here: what it declares is not known."""
         return tenant_id in self._unreadable and tenant_id not in self._serving
 
-    def would_ask(self, token: str) -> bool:
-        """Whether `authenticate` would ask Postgres: this could be a key, and memory tells neither way."""
-        if self.principal(token) is not None or tokens.parse(token) is None:
-            return False
-        return self._clock() >= self._unknown.get(token, float("-inf"))
+    def would_ask(self, token: str) -> tokens.Token | None:
+        """The key, if `authenticate` would ask Postgres for it: this could be one, memory tells neither way,
+        and it is not being asked for already."""
+        parsed = tokens.parse(token)
+        if parsed is None or token in self._asking or self.principal(token) is not None:
+            return None
+        return parsed if self._clock() >= self._unknown.get(token, float("-inf")) else None
+
+    def has_tenant(self, handle: str) -> bool:
+        """Whether a tenant with a spec has this handle, from memory alone."""
+        return handle in self._handles
 
     async def authenticate(self, token: str) -> Principal | None:
         """Who this key is, asking Postgres where memory doesn't tell. None: never minted, revoked or expired.
@@ -159,12 +170,23 @@ class Catalog:
         known = self.principal(token)
         if known is not None or tokens.parse(token) is None:
             return known
+        asking = self._asking.get(token)
+        if asking is None:  # many connections of one client begin at once: they share what is found
+            asking = self._asking[token] = asyncio.create_task(self._ask(token))
+            asking.add_done_callback(lambda asked: self._asked(token, asked))
+        return await asyncio.shield(asking)
+
+    def _asked(self, token: str, asked: asyncio.Task[Principal | None]) -> None:
+        del self._asking[token]
+        if not asked.cancelled():
+            asked.exception()  # whoever asked may have gone
+
+    async def _ask(self, token: str) -> Principal | None:
         if not self.fresh:
             await self.refresh()
         while self._clock() >= self._unknown.get(token, float("-inf")):
             asked_at = self._clock()
-            async with self._connection() as conn:
-                row = await conn.fetchrow(statement("find_key"), tokens.digest(token))
+            row = await self._look_ups.find(tokens.digest(token))
             if row is None:
                 _put(self._unknown, token, asked_at + UNKNOWN_S, UNKNOWN_MAX)
                 break
@@ -223,6 +245,7 @@ class Catalog:
                 self._keys.clear()
                 self._declared.clear()
                 self._named.clear()
+                self._handles.clear()
                 self._unreadable.clear()
                 self._revision = -1
             keys = await conn.fetch("SELECT handle FROM api_key WHERE changed > $1", self._revision)
@@ -234,6 +257,7 @@ class Catalog:
         self._forget({row["handle"] for row in changes.keys})
         for row in changes.specs:
             self._named[row["name"]] = Tenant(_uuid(row["tenant"]), row["name"], row["handle"])
+            self._handles.add(row["handle"])
             self._declare(_uuid(row["tenant"]), row["revision"], row["document"])
         self._serving = dict(self._declared)
         for row in changes.closing:

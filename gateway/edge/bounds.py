@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from gateway.config import Config
 from gateway.edge.request import Refused
@@ -96,6 +97,17 @@ class Bounded:
         else:
             has = f"This gateway may have {self._total_max} {self._words} at a time"
         return Refusal("rate_limited", f"{has}, and has them; try again in 1 s.")
+
+
+LOOK_UPS_MAX: Final = 256
+"""Keys that are being looked up at a time: four statements, some 10 ms."""
+LOOK_UPS_OF_ONE: Final = 64
+
+
+def look_ups_of(limited: Limited) -> Bounded:
+    """Keys that Postgres is asked for, by who asks."""
+    words = "unknown keys looked up"
+    return Bounded("look_ups", words, LOOK_UPS_OF_ONE, LOOK_UPS_MAX, limited, "One address")
 
 
 def requests_of(config: Config, limited: Limited) -> Bounded:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal, Scope
-from gateway.edge.bounds import Bounded
+from gateway.edge.addresses import Addresses
+from gateway.edge.bounds import Bounded, Limited, look_ups_of
 from gateway.edge.rate_limits import RateLimits
 from gateway.edge.request import Head, Refused
 from gateway.errors import Refusal
@@ -18,10 +19,14 @@ _SPEC_UNREAD = "this gateway can't read the spec that is deployed; its log says 
 
 
 class Callers:
-    def __init__(self, catalog: Catalog, limits: RateLimits, requests: Bounded) -> None:
+    def __init__(
+        self, catalog: Catalog, addresses: Addresses, limits: RateLimits, requests: Bounded, limited: Limited
+    ) -> None:
         self._catalog = catalog
+        self._addresses = addresses
         self._limits = limits
         self._requests = requests
+        self._look_ups, self._look_ups_of_ours = look_ups_of(limited), look_ups_of(limited)
 
     async def principal(self, head: Head) -> Principal:
         """Raises Refused: 401 for a missing or unknown key, 400 for two different ones, 429 where too many
@@ -43,12 +48,21 @@ class Callers:
         return self._catalog.principal(value[7:].decode("latin-1"))
 
     async def _look_up(self, token: str, head: Head) -> Principal | None:
-        if not self._catalog.would_ask(token):
+        """A key that Postgres has to be asked for counts with its address. One that names a tenant of ours
+        counts apart from the address' others: a flood of made-up keys takes nothing from honest clients,
+        who may come through the same proxy."""
+        asked = self._catalog.would_ask(token)
+        if asked is None:
             return await self._catalog.authenticate(token)
-        address = self._limits.unknown_key(head)
-        known = await self._catalog.authenticate(token)
-        if known is not None:
-            self._limits.known(address)
+        address = self._addresses.client(head)
+        ours = self._catalog.has_tenant(asked.handle)
+        asker = f"{address} {asked.handle}" if ours else str(address)
+        if address is not None:
+            self._limits.unknown_key(asker, address)
+        with (self._look_ups_of_ours if ours else self._look_ups).held(asker):
+            known = await self._catalog.authenticate(token)
+        if known is not None and address is not None:
+            self._limits.known(asker)
         return known
 
     def begin(self, principal: Principal, scope: Scope, *, by_spec: bool = True) -> None:

@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 from gateway.buckets import Buckets
 from gateway.config import Config
-from gateway.edge.addresses import Addresses
 from gateway.edge.bounds import Limited
-from gateway.edge.request import Head, Refused
+from gateway.edge.request import Refused
 from gateway.errors import Refusal
 
 _MINUTE_S = 60
@@ -29,7 +28,6 @@ class RateLimits:
         self._per_s = per_s
         self._requests = Buckets(per_s, config.rate_limit_burst or per_s) if per_s else None
         self._failures = Buckets(failures / _MINUTE_S, failures) if failures else None
-        self._addresses = Addresses(config.trusted_proxies or ())
 
     def request(self, key_handle: str) -> None:
         """Counts a request of this key. Raises Refused (429) when it has sent too many."""
@@ -45,23 +43,19 @@ class RateLimits:
         if self._requests is not None:
             self._requests.give_back(key_handle)
 
-    def unknown_key(self, head: Head) -> str | None:
-        """Counts a key that has to be looked up as unknown; `known` takes it back, by what this returns.
-
-        Raises Refused (429) when too many from the same address were unknown.
-        """
-        address = None if self._failures is None else self._addresses.client(head)
-        if self._failures is None or address is None:
-            return None
-        wait_s = self._failures.take(address, self._clock())
+    def unknown_key(self, asker: str, address: str) -> None:
+        """Counts a key that has to be looked up as unknown, for one who is at that address; `known` takes it
+        back. Raises Refused (429) when too many of the same asker were unknown."""
+        if self._failures is None:
+            return
+        wait_s = self._failures.take(asker, self._clock())
         if wait_s:
             self._limited.count("unknown_keys", address)
             raise _refused(f"Too many different unknown keys came from {address}", wait_s)
-        return address
 
-    def known(self, address: str | None) -> None:
-        if self._failures is not None and address is not None:
-            self._failures.give_back(address)
+    def known(self, asker: str) -> None:
+        if self._failures is not None:
+            self._failures.give_back(asker)
 
 
 def _refused(why: str, wait_s: float) -> Refused:

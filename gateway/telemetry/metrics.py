@@ -237,7 +237,7 @@ _ROWS: Final = (
         "sluice_limited_total",
         "counter",
         ("limit",),
-        "What limits refused, by limit: requests (under way), rate, unknown_keys.",
+        "What limits refused, by limit: requests (under way), rate, unknown_keys, look_ups (of keys).",
         "Any steady rate: limit_reached in the log says of whom; docs/operations.md which setting it is.",
     ),
     MetricRow(
@@ -392,7 +392,7 @@ _ROWS: Final = (
     MetricRow("sluice_build_info", "gauge", ("version",), "1; the release is its label.", "The rollout."),
 )
 
-Limit = Literal["requests", "rate", "unknown_keys"]
+Limit = Literal["requests", "rate", "unknown_keys", "look_ups"]
 """What refuses more than a setting allows."""
 
 AUDITED: Final = ("rows", "order", "chain", "tenants")

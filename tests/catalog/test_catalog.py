@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -11,8 +12,9 @@ import asyncpg
 import pytest
 
 from gateway.catalog import catalog as module
-from gateway.catalog import keys, specs, tenants
+from gateway.catalog import key_look_ups, keys, specs, tenants
 from gateway.catalog.catalog import Catalog
+from gateway.catalog.key_look_ups import BATCH_MAX
 from gateway.catalog.model import STALE_S, CatalogUnavailable, Principal, Scope, Tenant
 from gateway.catalog.specs import Accepted, Conflicts
 from gateway.names import tokens
@@ -49,12 +51,12 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._conn, name)
 
-    async def fetchrow(self, *args: Any) -> Any:
-        row = await self._conn.fetchrow(*args)
+    async def fetch(self, *args: Any) -> Any:
+        rows = await self._conn.fetch(*args)
         hook, self.after_look_up = self.after_look_up, None
         if hook is not None:
             await hook()
-        return row
+        return rows
 
 
 @pytest.fixture
@@ -207,6 +209,51 @@ async def test_many_that_wait_share_one_try(pool: asyncpg.Pool) -> None:
     catalog = Catalog(watched)
     await asyncio.gather(*(catalog.refresh() for _ in range(50)))
     assert watched.acquired <= 2 * 2  # two tries, each with a connection to read and one to report
+
+
+async def test_keys_that_are_asked_for_at_once_share_statements(pool: asyncpg.Pool, tenant: Tenant) -> None:
+    minted = [await keys.create(pool, tenant, Scope.READ) for _ in range(3)]
+    watched = Watched(pool)
+    catalog = Catalog(pool, key_pool=watched)
+    await catalog.start()
+    unknown = [tokens.mint("AAAAAAAA", secrets.token_bytes) for _ in range(2 * BATCH_MAX)]
+    asked = [*unknown[:BATCH_MAX], *(each.text for each in minted), *unknown[BATCH_MAX:]]
+    found = await asyncio.gather(*(catalog.authenticate(text) for text in asked))
+    assert [each.handle for each in found if each] == [each.handle for each in minted]
+    assert watched.acquired <= 3
+
+
+async def test_one_that_asks_for_a_key_and_goes_takes_nothing_from_the_others(
+    catalog: Catalog, pool: asyncpg.Pool, tenant: Tenant
+) -> None:
+    minted = await keys.create(pool, tenant, Scope.READ)
+    asking = [asyncio.create_task(catalog.authenticate(minted.text)) for _ in range(3)]
+    await asyncio.sleep(0)
+    asking[0].cancel()
+    told = await asyncio.gather(*asking, return_exceptions=True)
+    assert isinstance(told[0], asyncio.CancelledError)
+    assert [each.handle for each in told[1:] if isinstance(each, Principal)] == [minted.handle] * 2
+
+
+async def test_look_ups_that_hang_do_not_keep_the_catalog_from_following_its_clock(
+    pool: asyncpg.Pool, tenant: Tenant, monkeypatch: pytest.MonkeyPatch, postgres_url: str
+) -> None:
+    monkeypatch.setattr(key_look_ups, "ANSWER_S", 0.5)
+    async with asyncpg.create_pool(postgres_url, min_size=0, max_size=1) as key_pool:
+        catalog = Catalog(pool, key_pool=key_pool)
+        await catalog.start()
+        async with pool.acquire() as conn, conn.transaction():
+            await conn.execute("LOCK TABLE api_key IN ACCESS EXCLUSIVE MODE")
+            flood = [tokens.mint("AAAAAAAA", secrets.token_bytes) for _ in range(40)]
+            asking = [asyncio.create_task(catalog.authenticate(text)) for text in flood]
+            await asyncio.sleep(0)
+            await catalog.refresh()
+            assert catalog.fresh
+            told = await asyncio.gather(*asking, return_exceptions=True)
+            assert {type(each) for each in told} == {CatalogUnavailable}
+            await catalog.refresh()
+        minted = await keys.create(pool, tenant, Scope.READ)
+        assert await catalog.authenticate(minted.text) is not None
 
 
 async def test_memory_of_keys_is_bounded_and_the_oldest_goes(

@@ -124,13 +124,18 @@ def test_what_is_no_network_is_no_proxy(text: str) -> None:
     assert fault.startswith("SLUICE_TRUSTED_PROXIES must be addresses or networks such as 10.0.0.0/8")
 
 
-def test_rate_limits_are_off_unless_set() -> None:
+def test_requests_a_second_are_unlimited_unless_a_limit_is_set() -> None:
     made = config()
-    assert (made.rate_limit_per_s, made.rate_limit_burst, made.unknown_keys_per_min) == (None, None, None)
-    made = config(
-        SLUICE_RATE_LIMIT_PER_S="50", SLUICE_RATE_LIMIT_BURST="500", SLUICE_UNKNOWN_KEYS_PER_MIN="600"
-    )
-    assert (made.rate_limit_per_s, made.rate_limit_burst, made.unknown_keys_per_min) == (50, 500, 600)
+    assert (made.rate_limit_per_s, made.rate_limit_burst) == (None, None)
+    made = config(SLUICE_RATE_LIMIT_PER_S="50", SLUICE_RATE_LIMIT_BURST="500")
+    assert (made.rate_limit_per_s, made.rate_limit_burst) == (50, 500)
+
+
+def test_what_is_under_way_and_unknown_keys_are_bounded_unless_that_is_turned_off() -> None:
+    made = config()
+    assert (made.key_requests_max, made.requests_max, made.unknown_keys_per_min) == (4096, 16_384, 600)
+    made = config(SLUICE_KEY_REQUESTS_MAX="0", SLUICE_REQUESTS_MAX="0", SLUICE_UNKNOWN_KEYS_PER_MIN="0")
+    assert (made.key_requests_max, made.requests_max, made.unknown_keys_per_min) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 
 from gateway.config import Config
 from gateway.edge.addresses import Addresses
+from gateway.edge.bounds import LOOK_UPS_OF_ONE
 from gateway.edge.rate_limits import RateLimits
 from gateway.edge.request import Head
 from gateway.names import tokens
@@ -183,9 +184,9 @@ async def test_without_the_setting_there_is_no_limit(client: httpx.AsyncClient) 
 # -- unknown keys from an address
 
 
-def unknown_key() -> str:
-    """What a key looks like, checksum and all."""
-    return tokens.mint("AAAAAAAA", secrets.token_bytes)
+def unknown_key(handle: str = "AAAAAAAA") -> str:
+    """What a key of the tenant with this handle looks like, checksum and all."""
+    return tokens.mint(handle, secrets.token_bytes)
 
 
 async def ask(served: Served, key: str, address: str) -> httpx.Response:
@@ -231,8 +232,26 @@ async def test_a_key_that_the_gateway_knows_passes_whatever_others_at_its_addres
     assert (await ask(limited, tenant.read, "192.0.2.5")).status_code == 200
     await use_up(limited, "192.0.2.5")
     assert (await ask(limited, tenant.read, "192.0.2.5")).status_code == 200
-    refused(await ask(limited, tenant.write, "192.0.2.5"), 429, "rate_limited")
-    assert (await ask(limited, tenant.write, "192.0.2.6")).status_code == 200
+
+
+async def test_a_key_that_the_gateway_has_not_seen_passes_too(limited: Served, tenant: Account) -> None:
+    """It names a tenant that there is; made-up keys do not, and take nothing from it."""
+    assert (await ask(limited, tenant.read, "192.0.2.6")).status_code == 200  # now it knows the tenant
+    await use_up(limited, "192.0.2.7")
+    refused(await ask(limited, unknown_key(), "192.0.2.7"), 429, "rate_limited")
+    assert (await ask(limited, tenant.write, "192.0.2.7")).status_code == 200
+
+
+async def test_unknown_keys_of_a_tenant_that_there_is_are_limited_too(
+    limited: Served, tenant: Account
+) -> None:
+    assert (await ask(limited, tenant.read, "192.0.2.6")).status_code == 200  # now the gateway knows it
+    handle = tenant.admin.split("_")[1]
+    for _ in range(UNKNOWN_PER_MIN):
+        refused(await ask(limited, unknown_key(handle), "192.0.2.8"), 401, "unauthorized")
+    refused(await ask(limited, unknown_key(handle), "192.0.2.8"), 429, "rate_limited")
+    refused(await ask(limited, tenant.write, "192.0.2.8"), 429, "rate_limited")
+    assert (await ask(limited, tenant.write, "192.0.2.9")).status_code == 200
 
 
 async def test_without_a_trusted_proxy_a_client_can_not_choose_its_address(config: Config) -> None:
@@ -243,11 +262,44 @@ async def test_without_a_trusted_proxy_a_client_can_not_choose_its_address(confi
         assert all("from 127.0.0.1;" in each["error"] for each in limited)
 
 
-@pytest.mark.parametrize("limit", [None, 0])
-async def test_unknown_keys_are_unlimited_unless_a_limit_is_set(config: Config, limit: int | None) -> None:
-    async with serving(replace(config, unknown_keys_per_min=limit)) as served:
+async def test_without_a_limit_as_many_unknown_keys_as_one_likes_are_looked_up(config: Config) -> None:
+    async with serving(replace(config, unknown_keys_per_min=0)) as served:
         for _ in range(2 * UNKNOWN_PER_MIN):
             refused(await ask(served, unknown_key(), "192.0.2.1"), 401, "unauthorized")
+
+
+async def test_so_many_look_ups_are_under_way_and_the_rest_is_refused_at_once(
+    config: Config, outbox: asyncpg.Pool, tenant: Account
+) -> None:
+    """While Postgres takes its time. The gateway goes on for the keys that it knows."""
+    async with serving(replace(config, unknown_keys_per_min=0)) as served:
+        assert (await ask(served, tenant.read, "192.0.2.1")).status_code == 200
+        async with new_client(served.url, None) as client, outbox.acquire() as conn:
+
+            async def asked(key: str) -> httpx.Response:
+                return await client.get("/order/global", headers={"authorization": f"Bearer {key}"})
+
+            async with conn.transaction():
+                await conn.execute("LOCK TABLE api_key IN ACCESS EXCLUSIVE MODE")
+                waiting = [asyncio.create_task(asked(unknown_key())) for _ in range(95)]
+                refused_at_once = [each.result() for each in await _first(waiting, 95 - LOOK_UPS_OF_ONE)]
+                for response in refused_at_once:
+                    told = refused(response, 429, "rate_limited")
+                    assert told["error"].startswith(
+                        "One address may have 64 unknown keys looked up at a time"
+                    )
+                assert (await asked(tenant.read)).status_code == 200
+                new = asyncio.create_task(asked(tenant.write))
+            told = [each.status_code for each in await asyncio.gather(*waiting)]
+            assert (told.count(401), told.count(429)) == (LOOK_UPS_OF_ONE, 95 - LOOK_UPS_OF_ONE)
+            assert (await new).status_code == 200
+
+
+async def _first(tasks: list[asyncio.Task[httpx.Response]], count: int) -> list[asyncio.Task[httpx.Response]]:
+    """Those that are done once so many are."""
+    while sum(each.done() for each in tasks) < count:
+        await asyncio.wait([each for each in tasks if not each.done()], return_when=asyncio.FIRST_COMPLETED)
+    return [each for each in tasks if each.done()]
 
 
 # -- whose address
