@@ -55,6 +55,7 @@ from gateway.edge.states import States
 from gateway.edge.subscriptions import SubscriptionPaths
 from gateway.edge.system import System
 from gateway.edge.traced import Traced
+from gateway.edge.unread import Unread
 from gateway.edge.uvicorn_config import uvicorn_config
 from gateway.edge.webhooks import Webhooks
 from gateway.intake.amazon import Amazon
@@ -250,6 +251,8 @@ def _application(
     metrics.read_at_scrape(lambda: [Reading("sluice_requests_under_way", requests.total)])
     addresses = Addresses(config.trusted_proxies or ())
     callers = Callers(catalog, addresses, RateLimits(config, limited), requests, limited)
+    unread = Unread(config, limited, callers.handle)
+    metrics.read_at_scrape(lambda: [Reading("sluice_unread_bytes", unread.total)])
     outcomes, states = Outcomes(log), States(log)
     keys = KeyWatch(catalog)
     log.on_watch(keys.look)
@@ -276,10 +279,10 @@ def _application(
         MetricsHere(system, operators.page, operators.metrics),
     )
     if tracing is not None:
-        return Counted(Traced(gate, tracing), metrics)
-    express_reads = ExpressReads(log, callers, reads, states, aliases, metrics)
+        return Counted(Traced(gate, tracing), metrics, unread)
+    express_reads = ExpressReads(log, callers, reads, states, aliases, unread, metrics)
     express = Express(log, catalog, callers, outcomes, webhooks, express_reads, config, metrics)
-    return Counted(gate, metrics, express)
+    return Counted(gate, metrics, unread, express)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -75,6 +75,9 @@ class Config:
     relay_inflight: int = 16
     relay_lease_s: float = 6.0
     relay_attempts_keep_s: float = 604_800.0
+    write_timeout_s: float = 30.0
+    key_unread_bytes_max: int = 32 * MIB
+    unread_bytes_max: int = 128 * MIB
     key_requests_max: int = 4096
     requests_max: int = 16_384
     rate_limit_per_s: int | None = None
@@ -329,6 +332,21 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "relay_attempts_keep_s",
         _seconds(60, 31_536_000),
         "What was tried and answered is kept so long: a row for each delivery.",
+    ),
+    (
+        "write_timeout_s",
+        _seconds(0.1, 3600),
+        "A client that takes nothing of a large answer for so long is gone: its connection is ended.",
+    ),
+    (
+        "key_unread_bytes_max",
+        _integer(MIB, 4096 * MIB),
+        "Large answers to a key that its clients have not read: beyond it, it gets no further ones.",
+    ),
+    (
+        "unread_bytes_max",
+        _integer(MIB, 64 * 1024 * MIB),
+        "The same of all keys, in memory: beyond it connections that read least are ended.",
     ),
     (
         "key_requests_max",

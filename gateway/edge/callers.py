@@ -47,6 +47,12 @@ class Callers:
             return None
         return self._catalog.principal(value[7:].decode("latin-1"))
 
+    def handle(self, value: bytes | None) -> str:
+        """Of the key that an Authorization header brings, where memory tells; else ""."""
+        scheme, _, token = (value or b"").partition(b" ")
+        known = self._catalog.principal(token.strip().decode("latin-1")) if scheme else None
+        return "" if known is None else known.handle
+
     async def _look_up(self, token: str, head: Head) -> Principal | None:
         """A key that Postgres has to be asked for counts with its address. One that names a tenant of ours
         counts apart from the address' others: a flood of made-up keys takes nothing from honest clients,

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gateway.edge.cycle import Cycle, Ride
+from gateway.edge.unread import Unread
 
 LINGER_S: Final = 2.0
 """How long a connection that ends amid a request is read on, unheard: closing at once would reset it, and the
@@ -37,6 +38,7 @@ class Connection(HttpToolsProtocol):
         self._over = False  # nothing more is read from this connection
         self._http_version = "1.1"
         self._running: Cycle | _LastWords | None = None  # of those in line the one that is at work
+        self._unread: Unread | None = getattr(self.app, "unread", None)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -44,6 +46,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        if self._unread is not None:
+            self._unread.end(self)
         running = self._running
         if isinstance(running, Cycle) and not running.response_complete:
             running.disconnected = True
@@ -52,6 +56,39 @@ class Connection(HttpToolsProtocol):
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
+
+    # ---- what the client does not read ----
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None and not self.transport.is_closing():
+            self._unread.end(self)
+
+    def _await_reader(self) -> None:
+        """The client has to take what was written."""
+        if self._unread is not None:
+            self._unread.begin(self, self.transport, self._holder(self._unread))
+
+    def _holder(self, unread: Unread) -> str:
+        cycle = self._running if isinstance(self.cycle, Cycle) and self._running is not None else self.cycle
+        return unread.holder_of(cycle.authorization if isinstance(cycle, Cycle | Ride) else None)
+
+    def _room(self, size: int) -> str | None:
+        """None where the request at work may be answered by so many bytes; else why it may not."""
+        if self._unread is None:
+            return None
+        holder = self._holder(self._unread)
+        return None if self._unread.has_room(holder, size) else self._unread.refused(holder)
+
+    def _close(self) -> None:
+        """Behind what was written, which the client has to take."""
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self._await_reader()
 
     def _arm(self, seconds: float, then: Callable[[], None]) -> None:
         self._disarm()
@@ -72,6 +109,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
         if self.transport.is_closing():
+            if self.transport.get_write_buffer_size():
+                self._await_reader()
             return
         self.flow.resume_reading()
         if self.pipeline:
@@ -94,7 +133,7 @@ class Connection(HttpToolsProtocol):
         if left_s > 0:
             self._look_again_in(left_s)
         elif not self.transport.is_closing():
-            self.transport.close()
+            self._close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """As uvicorn does, but for a callback of each task: the cycle itself says when it has ended."""
@@ -161,6 +200,7 @@ class Connection(HttpToolsProtocol):
             on_response=self.on_response_complete,
         )
         cycle.linger = self._linger
+        cycle.room = self._room
         return cycle
 
     # ---- the end ----
@@ -194,7 +234,7 @@ class Connection(HttpToolsProtocol):
         if self.transport.can_write_eof():  # not of TLS
             self.transport.write_eof()
         self.flow.resume_reading()
-        self._arm(LINGER_S, self.transport.close)
+        self._arm(LINGER_S, self._close)
 
 
 class _Flow(FlowControl):

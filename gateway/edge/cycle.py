@@ -23,6 +23,10 @@ no waiting, and says whether it did."""
 _CLOSE: Final = b"connection: close\r\n"
 
 
+ROOM: Final = "sluice.room"
+"""The message {"type": ROOM, "bytes"}, before a large answer, gets a "refused": why not, if so."""
+
+
 class Cycle(RequestResponseCycle):
     """One request and its answer."""
 
@@ -32,6 +36,8 @@ class Cycle(RequestResponseCycle):
     linger: Callable[[], None]
     """Ends the connection in place of `transport.close` while the client may still be sending the body: that
     would be reset, and the answer lost with it."""
+    room: Callable[[int], str | None]
+    """Why so many bytes can't be sent now; None: they can."""
     _body_given = False
     _no_more = False
 
@@ -40,6 +46,10 @@ class Cycle(RequestResponseCycle):
             await super().run_asgi(app)
         finally:
             self.tasks.discard(self.task)
+
+    @property
+    def authorization(self) -> bytes | None:
+        return dict(self.scope["headers"]).get(b"authorization")
 
     async def receive(self) -> Any:
         """As ASGI has it. That the client has closed its direction behind its body, and may be gone, is
@@ -67,6 +77,8 @@ class Cycle(RequestResponseCycle):
         if message["type"] != WHOLE:
             if message["type"] == AT_ONCE:
                 message["function"] = self._send_at_once
+            elif message["type"] == ROOM:
+                message["refused"] = self.room(message["bytes"])
             elif self.chunked_encoding and message.get("more_body") and not self.response_complete:
                 await self._send_part(message.get("body", b""))
             else:
@@ -114,11 +126,14 @@ class Cycle(RequestResponseCycle):
             self.transport.close()
 
     async def _send_part(self, body: bytes) -> None:
-        """As uvicorn does, but without a copy: what the feed sends goes to many."""
+        """As uvicorn does, but without a copy: what the feed sends goes to many. Returns once the client has
+        taken it: the next part is not made before."""
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
         if body and not self.disconnected:
             self._write_part(body)
+            if self.flow.write_paused:
+                await self.flow.drain()
 
     def _send_at_once(self, body: bytes) -> bool:
         if self.flow.write_paused or self.transport.is_closing() or not self.chunked_encoding:
@@ -134,14 +149,24 @@ class Cycle(RequestResponseCycle):
 class Ride:
     """A request that the express took (express.py): what its connection looks at until it is answered."""
 
-    __slots__ = ("_on_response", "_transport", "disconnected", "keep_alive", "response_complete")
+    __slots__ = (
+        "_on_response",
+        "_transport",
+        "authorization",
+        "disconnected",
+        "keep_alive",
+        "response_complete",
+    )
 
     scope: ClassVar = {"method": "POST"}
     more_body: ClassVar = False
     response_started: ClassVar = False
 
-    def __init__(self, transport: asyncio.Transport, on_response: Callable[[], None]) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, on_response: Callable[[], None], authorization: bytes | None
+    ) -> None:
         self._transport = transport
+        self.authorization = authorization
         self._on_response = on_response
         self.disconnected = self.response_complete = False
         self.keep_alive = True

@@ -22,6 +22,7 @@ from gateway.edge.reads import Reads, Subject, length_answer, rest_of
 from gateway.edge.request import Refused
 from gateway.edge.respond import ReadAnswer
 from gateway.edge.states import States, following
+from gateway.edge.unread import LARGE_BYTES, Unread
 from gateway.edge.webhooks import Reply
 from gateway.events import Page
 from gateway.log.log import Log
@@ -38,13 +39,21 @@ Judge = Callable[[Page], ReadAnswer | Folded]
 
 class ExpressReads:
     def __init__(
-        self, log: Log, callers: Callers, reads: Reads, states: States, aliases: Aliases, metrics: Metrics
+        self,
+        log: Log,
+        callers: Callers,
+        reads: Reads,
+        states: States,
+        aliases: Aliases,
+        unread: Unread,
+        metrics: Metrics,
     ) -> None:
         self._log = log
         self._callers = callers
         self._reads = reads
         self._states = states
         self._aliases = aliases
+        self._unread = unread
         self._responses = metrics.responses
 
     def take(
@@ -96,6 +105,10 @@ class ExpressReads:
             return rest_of(subject, first), partial(self._reads.seen, subject, first)
         return None
 
+    def _has_room(self, principal: Principal, size: int) -> bool:
+        """Where it has not, the application says so."""
+        return size <= LARGE_BYTES or self._unread.has_room(principal.handle, size)
+
     def _seen(
         self,
         principal: Principal,
@@ -110,7 +123,7 @@ class ExpressReads:
         except Exception:  # a bug: the application answers instead
             logger.exception("fast_path_failed", extra={"method": "GET"})
             read = None
-        if not isinstance(read, ReadAnswer):
+        if not isinstance(read, ReadAnswer) or not self._has_room(principal, len(read.body)):
             self._callers.take_back(principal)
             give_up()
             return

@@ -31,6 +31,7 @@ from gateway.edge.key_watch import KeyWatch, Watched
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import PAGE_EVENTS_MAX
 from gateway.edge.request import Head, Receive, Refused, Scope, Send
+from gateway.edge.unread import LARGE_BYTES
 from gateway.errors import Refusal
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay.live import Chunk, Following, Live
@@ -265,6 +266,8 @@ async def _batch(page: Page, send: Send, head_only: bool) -> None:
         cloud_events.cloud_event(each.recorded, encode_alone(page.p, each.place)) for each in page.entries
     ]
     body = b"[%b]" % b",".join(events)
+    if len(body) > LARGE_BYTES and not head_only:
+        await respond.require_room(send, len(body))
     headers = [
         (b"content-type", cloud_events.BATCH),
         (b"content-length", b"%d" % len(body)),

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from gateway.edge.express import Express
 from gateway.edge.request import Application, Head, Message, Receive, Scope, Send
+from gateway.edge.unread import Unread
 from gateway.telemetry.metrics import Metrics
 
 _BEARER = b"bearer "
@@ -48,11 +49,18 @@ class MetricsPage:
 
 
 class Counted:
-    """An application whose answers are counted by method and status. `express` (express.py) is looked for by
-    the protocol, and counts for itself."""
+    """An application whose answers are counted by method and status. The protocol looks here for `unread`
+    (unread.py), and for `express` (express.py), which counts for itself."""
 
-    def __init__(self, application: Application, metrics: Metrics, express: Express | None = None) -> None:
+    def __init__(
+        self,
+        application: Application,
+        metrics: Metrics,
+        unread: Unread | None = None,
+        express: Express | None = None,
+    ) -> None:
         self._application = application
+        self.unread = unread
         self.express = express
         self._responses = metrics.responses
 

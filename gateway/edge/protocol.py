@@ -172,7 +172,7 @@ class StrictProtocol(Connection):
         """A body has not grown in time."""
         self._timer = None
         if self.cycle is None or self.cycle.response_complete:
-            self.transport.close()
+            self._close()
         elif self.flow.read_paused:  # the app takes its time, not the client
             self._arm(self.body_timeout_s, self._stall)
         else:
@@ -183,7 +183,7 @@ class StrictProtocol(Connection):
         if self.flow.read_paused:  # what comes is not read: requests wait in line
             self._arm(self.header_timeout_s, self._give_up)
         elif self.cycle is None or self.cycle.response_complete:
-            self.transport.close()
+            self._close()
         else:  # the last of the answers under way ends the connection
             self._over = True
             self.cycle.keep_alive = False
@@ -282,7 +282,7 @@ class StrictProtocol(Connection):
         if held is None or express is None:
             super().on_message_complete()
             return
-        ride = Ride(self.transport, self.on_response_complete)
+        ride = Ride(self.transport, self.on_response_complete, self._held_found.get(b"authorization"))
         try:
             if self.parser.get_method() == b"POST":
                 taken = express.take(self.url, self._held_found, self._held_body, ride.reply)

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from starlette.responses import Response
 
-from gateway.edge.cycle import WHOLE
+from gateway.edge.cycle import ROOM, WHOLE
 from gateway.edge.render import refusal_json
-from gateway.edge.request import Send
+from gateway.edge.request import Message, Refused, Send
+from gateway.edge.unread import LARGE_BYTES
 from gateway.errors import Refusal
 
 Headers = list[tuple[bytes, bytes]]
@@ -78,7 +79,9 @@ class ReadAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 async def answer_read(send: Send, read: ReadAnswer, head_only: bool) -> None:
-    """To a HEAD without the body."""
+    """To a HEAD without the body. Raises Refused (429) where the key has not read what it was sent before."""
+    if len(read.body) > LARGE_BYTES and not head_only:
+        await require_room(send, len(read.body))
     if getattr(send, "knows_whole_answers", False) and not head_only:
         await send({"type": WHOLE, "status": read.status, "head": read.head, "body": read.body})
         return
@@ -86,6 +89,15 @@ async def answer_read(send: Send, read: ReadAnswer, head_only: bool) -> None:
     headers = [*content, API_VERSION, NO_STORE, *read.more]
     await send({"type": "http.response.start", "status": read.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if head_only else read.body})
+
+
+async def require_room(send: Send, size: int) -> None:
+    """Before a large answer is begun. Raises Refused (429) where the key has not read earlier ones."""
+    message: Message = {"type": ROOM, "bytes": size}
+    if getattr(send, "knows_whole_answers", False):
+        await send(message)
+    if refused := message.get("refused"):
+        raise Refused(Refusal("rate_limited", refused))
 
 
 async def refuse(

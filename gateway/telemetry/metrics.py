@@ -237,7 +237,8 @@ _ROWS: Final = (
         "sluice_limited_total",
         "counter",
         ("limit",),
-        "What limits refused, by limit: requests (under way), rate, unknown_keys, look_ups (of keys).",
+        "What limits refused, by limit: requests (under way), rate, unknown_keys, look_ups (of keys), unread "
+        "(answers, and connections ended for them), write_timeout (connections ended).",
         "Any steady rate: limit_reached in the log says of whom; docs/operations.md which setting it is.",
     ),
     MetricRow(
@@ -246,6 +247,13 @@ _ROWS: Final = (
         (),
         "Requests of keys that are being answered, streams among them.",
         "Near SLUICE_REQUESTS_MAX.",
+    ),
+    MetricRow(
+        "sluice_unread_bytes",
+        "gauge",
+        (),
+        "Large answers that clients have not taken yet, in the gateway's memory.",
+        "Near SLUICE_UNREAD_BYTES_MAX: limit_reached in the log says which key does not read.",
     ),
     MetricRow(
         "sluice_server_up",
@@ -392,7 +400,7 @@ _ROWS: Final = (
     MetricRow("sluice_build_info", "gauge", ("version",), "1; the release is its label.", "The rollout."),
 )
 
-Limit = Literal["requests", "rate", "unknown_keys", "look_ups"]
+Limit = Literal["requests", "rate", "unknown_keys", "look_ups", "unread", "write_timeout"]
 """What refuses more than a setting allows."""
 
 AUDITED: Final = ("rows", "order", "chain", "tenants")
