@@ -127,7 +127,7 @@ async def gateway(
                 outbox = Outbox(postgres.Postgres(outbox_pool, config.read_deadline_s), instance.partitions)
                 live = Live(outbox, log.followers, log.announcements, stopping)
                 metrics.read_at_scrape(lambda: [Reading("sluice_feed_followers", live.count)])
-                catalog = Catalog(catalog_pool, Secrets(os.environ), key_pool=key_pool)
+                catalog = Catalog(catalog_pool, Secrets(os.environ).of, key_pool=key_pool)
                 store = Store(pool)
                 writer = Writer(log, store)
                 assigner = Assigner(log, catalog, store, writer)

@@ -385,7 +385,7 @@ def _table() -> Iterator[Setting]:
 SETTINGS: tuple[Setting, ...] = tuple(_table())
 
 # Names that belong to others: the installer, the command line as a client, the secrets that specs name.
-_FOREIGN = frozenset(PREFIX + name for name in ("PYTHON", "KEY", "URL", "SECRETS_DIR"))
+_FOREIGN = frozenset(PREFIX + name for name in ("PYTHON", "KEY", "URL", "SECRETS_DIR", "SECRETS_TENANT"))
 _FOREIGN_PREFIX = PREFIX + "SECRET_"
 
 

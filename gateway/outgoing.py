@@ -58,13 +58,14 @@ async def outgoing(
     pool = await open_postgres(config, _POOL_MAX)
     try:
         allow_private = config.allow_private_targets
-        subscriptions = Subscriptions(pool, outbox, Secrets(os.environ), allow_private=allow_private)
+        secrets_of = Secrets(os.environ).of
+        subscriptions = Subscriptions(pool, outbox, secrets_of, allow_private=allow_private)
         relay = None
         if relayed:
             terms = Terms(
                 config.relay_inflight, config.relay_lease_s, config.relay_attempts_keep_s, allow_private
             )
-            relay = Relay(pool, outbox, subscriptions, Secrets(os.environ), terms, metrics, listen=listen)
+            relay = Relay(pool, outbox, subscriptions, secrets_of, terms, metrics, listen=listen)
             metrics.read_at_scrape(relay.readings)
             await relay.start()
         try:

@@ -409,7 +409,8 @@ def _check_secret(value: object, pointer: str, environ: Mapping[str, str], repor
         return
     text = secret_text(value, environ)
     if not text:
-        report.add("missing_secret", pointer, f"{shown(value)} is not there where the gateway runs.")
+        why = f"{shown(value)} is not there where the gateway runs, or is not this tenant's."
+        report.add("missing_secret", pointer, why)
     elif text != UNSEEN and signing_key(text) is None:
         report.add("invalid_secret", pointer, "This secret must be whsec_ and base64.")
 

@@ -22,7 +22,8 @@ FILE = "file:"
 ENV_PREFIX = "SLUICE_SECRET_"
 """A spec can't read any other variable of the gateway's environment."""
 
-_ENV_NAME = re.compile(rf"{ENV_PREFIX}[A-Z0-9_]{{1,100}}")
+_ENV_NAME = re.compile(rf"{ENV_PREFIX}[A-Z0-9_]{{1,250}}")
+_NOR_OWN = f"or is not this tenant's: its own are named {ENV_PREFIX}<TENANT>__NAME."
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})+")
 _KEYS = frozenset({"secret", "from", "until"})
@@ -107,16 +108,15 @@ def resolve(value: object, pointer: str, environ: Mapping[str, str], report: Rep
             why = f"A spec reads only variables named {ENV_PREFIX}… (upper case); rename this one so."
             report.add("invalid_value", pointer, why)
             return None
-        return _looked_up(
-            name, f"The variable {name} is not set where the gateway runs.", pointer, environ, report
-        )
+        why = f"The variable {name} is not set where the gateway runs, {_NOR_OWN}"
+        return _looked_up(name, why, pointer, environ, report)
     if value.startswith(FILE):
         name = value.removeprefix(FILE)
         if not _FILE_NAME.fullmatch(name):
-            why = "A secret's file is a plain name, without a folder: it lies in SLUICE_SECRETS_DIR."
+            why = "A secret's file is a plain name: it lies in the tenant's folder below SLUICE_SECRETS_DIR."
             report.add("invalid_value", pointer, why)
             return None
-        why = f"There is no readable file {name} in the folder that SLUICE_SECRETS_DIR names."
+        why = f"There is no readable file {name} in the tenant's folder below SLUICE_SECRETS_DIR."
         return _looked_up(value, why, pointer, environ, report)
     if value in ("", MASK):
         why = (

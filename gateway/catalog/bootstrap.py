@@ -38,7 +38,8 @@ async def bootstrap(
     """Makes what is missing, and nothing twice: the tenant, an admin key unless `have_key` is one, the spec.
 
     With `replace_spec` the document is deployed whenever it differs from what is deployed, else only where
-    the tenant has none. `environ` (default: this process's) holds the secrets that the spec names. Raises
+    the tenant has none. `environ` (default: the tenant's in this process) holds the secrets that the spec
+    names. Raises
     `specs.InvalidSpec` with all faults, and CatalogError.
     """
     conn = await connect(postgres_url)
@@ -49,7 +50,7 @@ async def bootstrap(
         revision = await specs.current_revision(conn, owner.id)
         if spec_document is None or (revision and not replace_spec):
             return Bootstrapped(key, revision, ())
-        secrets = Secrets(os.environ if environ is None else environ)
+        secrets = Secrets(os.environ).of(tenant) if environ is None else environ
         match await specs.deploy(conn, owner.id, spec_document, secrets):
             case specs.Accepted(deployed, _):
                 return Bootstrapped(key, deployed, ())

@@ -28,6 +28,7 @@ from gateway.catalog.model import (
     Scope,
     Tenant,
 )
+from gateway.catalog.secrets import Secrets, SecretsOf
 from gateway.catalog.specs import closed, readable
 from gateway.names import tokens
 from gateway.telemetry.redact import reason
@@ -44,7 +45,7 @@ UNKNOWN_MAX = 10_000  # wrong keys in memory
 USED_S = 60.0  # last_used_at is for finding forgotten keys: a minute is exact enough
 FAULTS_TOLD_MAX = 10  # in a log line; `sluice spec check` tells all
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NOTHING = Secrets(MappingProxyType({}))
 _V = TypeVar("_V")
 
 
@@ -72,20 +73,19 @@ class _Changes(NamedTuple):
 class Catalog:
     """One a gateway. `pool` is its own (two connections are plenty): behind slow reads it would go stale.
     `key_pool` looks up keys that are not known yet, and should be another: behind a flood of them too.
-    `environ` holds the secrets that specs name; `clock` counts seconds and never goes back."""
+    `secrets_of` has the secrets that specs name; `clock` counts seconds and never goes back."""
 
     def __init__(
         self,
         pool: Database,
-        environ: Mapping[str, str] = _NOTHING,
+        secrets_of: SecretsOf = _NOTHING.of,
         *,
         key_pool: Database | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pool = pool
         self._look_ups = KeyLookUps(key_pool or pool)
-        # What is deployed stays readable; whether a target may be reached is looked at when it is.
-        self._environ = Reachable(environ)
+        self._secrets_of = secrets_of
         self._clock = clock
         self._gateway = uuid4()
         self._keys: dict[str, _Key] = {}
@@ -258,20 +258,22 @@ class Catalog:
         for row in changes.specs:
             self._named[row["name"]] = Tenant(_uuid(row["tenant"]), row["name"], row["handle"])
             self._handles.add(row["handle"])
-            self._declare(_uuid(row["tenant"]), row["revision"], row["document"])
+            self._declare(self._named[row["name"]], row["revision"], row["document"])
         self._serving = dict(self._declared)
         for row in changes.closing:
             self._close(_uuid(row["tenant"]), row["document"])
         self._revision = changes.revision
 
-    def _declare(self, tenant_id: UUID, revision: int, document: bytes) -> None:
-        match parse(document, self._environ):
+    def _declare(self, tenant: Tenant, revision: int, document: bytes) -> None:
+        # What is deployed stays readable; whether a target may be reached is looked at when it is.
+        tenant_id, environ = tenant.id, Reachable(self._secrets_of(tenant.name))
+        match parse(document, environ):
             case Faults() as faults:
                 self._unreadable[tenant_id] = (revision, faults)
                 found = [f"{fault.pointer}: {fault.code}" for fault in faults[:FAULTS_TOLD_MAX]]
                 told = {"tenant": str(tenant_id), "revision": revision}
                 logger.error("spec_unreadable", extra={**told, "faults": found})
-                rest = readable(document, faults, self._environ)
+                rest = readable(document, faults, environ)
                 if rest is not None:
                     self._declared[tenant_id] = Deployed(revision, rest[0], document, rest[1])
             case spec:

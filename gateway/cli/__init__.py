@@ -11,6 +11,7 @@ import sys
 
 from gateway.catalog.model import CatalogError, CatalogUnavailable
 from gateway.cli.app import app
+from gateway.cli.output import say
 from gateway.config import ConfigError
 
 
@@ -19,8 +20,8 @@ def main() -> None:
     try:
         app(prog_name="sluice")
     except (CatalogError, CatalogUnavailable) as refused:
-        print(refused, file=sys.stderr)
+        say(refused, err=True)
         sys.exit(1)
     except ConfigError as refused:
-        print(refused, file=sys.stderr)
+        say(refused, err=True)
         sys.exit(2)

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from gateway.cli import ids, keys, names, operations, relay, sources, specs, subscriptions, tenants, webhooks
 from gateway.cli.database import PostgresOption, postgres_url, read_file
+from gateway.cli.output import say
 from gateway.config import Config, one
 
 
@@ -51,7 +52,7 @@ app.add_typer(subscriptions.app, name="subscriptions")
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"sluice {version('sluice')}")
+        say(f"sluice {version('sluice')}")
         raise typer.Exit
 
 
@@ -82,9 +83,9 @@ def migrate(postgres: PostgresOption = None) -> None:
 
     applied = asyncio.run(run(url, partitions))
     for name in applied:
-        typer.echo(f"applied {name}")
+        say(f"applied {name}")
     if not applied:
-        typer.echo("nothing to apply: the database is at this release's version")
+        say("nothing to apply: the database is at this release's version")
 
 
 for _command in (operations.audit, operations.doctor, operations.repair, operations.rewind):

@@ -16,7 +16,7 @@ import typer
 
 from gateway.catalog.model import CatalogError
 from gateway.cli.database import PostgresOption, postgres_url, prepared
-from gateway.cli.output import JsonOption, print_json, print_table
+from gateway.cli.output import JsonOption, print_json, print_table, say
 from gateway.config import ConfigError
 from gateway.names.birthday import any_collision, share_taken
 from spec.identifiers import HUMANE_RANDOM_BYTES, Identifier, Refused, identify, mint_humane
@@ -46,7 +46,7 @@ def humane(
     if as_json:
         print_json({"ok": True, "ids": codes})
     else:
-        typer.echo("\n".join(codes))
+        say("\n".join(codes))
 
 
 @app.command()
@@ -70,9 +70,9 @@ def check(
     else:
         for _, verdict in verdicts:
             if isinstance(verdict, Identifier):
-                typer.echo(f"{verdict.canonical}  {verdict.kind}")
+                say(f"{verdict.canonical}  {verdict.kind}")
             else:
-                typer.echo(verdict.reason, err=True)
+                say(verdict.reason, err=True)
     if not all(isinstance(verdict, Identifier) for _, verdict in verdicts):
         raise typer.Exit(1)
 

@@ -11,7 +11,7 @@ import typer
 
 from gateway.catalog.model import Scope
 from gateway.cli.database import PostgresOption, postgres_url, prepared
-from gateway.cli.output import JsonOption, cell, moment, print_json, print_table
+from gateway.cli.output import JsonOption, cell, moment, print_json, print_table, say
 
 if TYPE_CHECKING:
     from gateway.catalog.keys import Listed, Minted
@@ -101,7 +101,7 @@ def revoke(handle: HandleArgument, postgres: PostgresOption = None) -> None:
         await keys.revoke(conn, handle)
 
     _on_catalog(postgres, work)
-    typer.echo(f"key {handle} is revoked")
+    say(f"key {handle} is revoked")
 
 
 def _on_catalog(postgres: str | None, work: Callable[[Any], Awaitable[_T]]) -> _T:
@@ -125,9 +125,9 @@ def _print_minted(minted: Minted, as_json: bool) -> None:
             }
         )
         return
-    typer.echo(minted.text)
+    say(minted.text)
     expiry = f"expires {moment(minted.expires_at)}" if minted.expires_at else "never expires"
-    typer.echo(
+    say(
         f"key {minted.handle} of tenant {minted.tenant}, scope {minted.scope.text}, {expiry}; "
         "it is not shown again",
         err=True,

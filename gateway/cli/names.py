@@ -12,7 +12,7 @@ import typer
 
 from gateway.cli.database import PostgresOption, read_file
 from gateway.cli.input import read_input
-from gateway.cli.output import JsonOption, print_json, print_table, refuse
+from gateway.cli.output import JsonOption, print_json, print_table, refuse, say
 from gateway.cli.servers import RedisOption, at_database, at_place, watched
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def resolve(
     if as_json:
         print_json({"ok": True, **_shown(found[0])})
     else:
-        typer.echo(f"{found[0].aggregate_type} {found[0].key}")
+        say(f"{found[0].aggregate_type} {found[0].key}")
 
 
 @app.command("list")
@@ -114,7 +114,7 @@ def export(
         return count
 
     count = at_database(postgres, work)
-    typer.echo(f"{count} names written", err=True)
+    say(f"{count} names written", err=True)
 
 
 @app.command("import")
@@ -144,7 +144,7 @@ def import_(
     if isinstance(imported, str):
         refuse(imported, "nothing was changed")
     else:
-        typer.echo(f"{imported.new} names are new, {imported.known} were so already")
+        say(f"{imported.new} names are new, {imported.known} were so already")
 
 
 class From(StrEnum):
@@ -176,12 +176,12 @@ def migrate(
 
     migration, new = at_place(postgres, redis, work)
     for pair in migration.pairs:
-        typer.echo(f"{pair.public} {pair.hash}")
+        say(f"{pair.public} {pair.hash}")
     would = "would be new; nothing was written" if dry_run else "are new"
-    typer.echo(f"{new} hash ids {would}, {len(migration.pairs) - new} were there already", err=True)
+    say(f"{new} hash ids {would}, {len(migration.pairs) - new} were there already", err=True)
     if migration.once:
         types = ", ".join(migration.once)
-        typer.echo(f"`hash_ids` does not name {types}: new ones get no hash id by themselves", err=True)
+        say(f"`hash_ids` does not name {types}: new ones get no hash id by themselves", err=True)
 
 
 @app.command()
@@ -192,7 +192,7 @@ def retire(
     redis: RedisOption = None,
 ) -> None:
     """Show an alias no more. It resolves for ever, and nobody else gets it."""
-    typer.echo(f"{_retire(alias, tenant, postgres, redis, restore=False)} is retired")
+    say(f"{_retire(alias, tenant, postgres, redis, restore=False)} is retired")
 
 
 @app.command()
@@ -203,7 +203,7 @@ def restore(
     redis: RedisOption = None,
 ) -> None:
     """Show a retired alias again."""
-    typer.echo(f"{_retire(alias, tenant, postgres, redis, restore=True)} is restored")
+    say(f"{_retire(alias, tenant, postgres, redis, restore=True)} is restored")
 
 
 @app.command()
@@ -220,7 +220,7 @@ def rebuild(
 
     rebuilt = at_database(postgres, work)
     if rebuilt.unchanged:
-        typer.echo(f"{rebuilt.names} names, every one as it had been")
+        say(f"{rebuilt.names} names, every one as it had been")
     else:
         refuse(f"{rebuilt.names} names; the tables had not been what the events say, and are now")
 

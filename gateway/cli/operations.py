@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.database import PostgresOption, read_file
-from gateway.cli.output import JsonOption, print_json, print_table
+from gateway.cli.output import JsonOption, print_json, print_table, say
 from gateway.cli.servers import PartitionOption, RedisOption, at_place, watched
 from gateway.config import one
 
@@ -63,12 +63,12 @@ def _print_report(report: Report) -> None:
         ],
     )
     for violation in report.violations:
-        typer.echo(str(violation))
+        say(str(violation))
     for name, broken in report.broken.items():
         if broken > SHOWN_MAX:
-            typer.echo(f"{name}: {broken - SHOWN_MAX:,} violations more")
+            say(f"{name}: {broken - SHOWN_MAX:,} violations more")
     for sentence in report.unchecked:
-        typer.echo(sentence, err=True)
+        say(sentence, err=True)
 
 
 def doctor(postgres: PostgresOption = None, redis: RedisOption = None, as_json: JsonOption = False) -> None:
@@ -95,10 +95,10 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     print_table(["", "", "", ""], rows)
     for each in diagnosis.findings:
         if each.means:
-            typer.echo(f"{each.verdict}: {each.server}, {each.name}: {each.means}")
-    typer.echo()
+            say(f"{each.verdict}: {each.server}, {each.name}: {each.means}")
+    say()
     for promise in diagnosis.promises:
-        typer.echo(f"{'yes' if promise.kept else 'NO '}  {promise.promise} ({promise.why})")
+        say(f"{'yes' if promise.kept else 'NO '}  {promise.promise} ({promise.why})")
 
 
 def repair(
@@ -119,19 +119,19 @@ def repair(
         async with alone(place):
             async for plan in _plans(place, partition):
                 whole = whole and not plan.unmended
-                typer.echo(plan.told)
+                say(plan.told)
                 if not dry_run and plan.of_use:
                     await carry_out(place, plan)
         return whole
 
     whole = at_place(postgres, redis, work)
     if dry_run:
-        typer.echo("nothing was changed: leave --dry-run out to do it", err=True)
+        say("nothing was changed: leave --dry-run out to do it", err=True)
     if not whole:
-        typer.echo("what is in no journal can only be given up: `sluice rewind --accept-data-loss`", err=True)
+        say("what is in no journal can only be given up: `sluice rewind --accept-data-loss`", err=True)
         raise typer.Exit(1)
     if not dry_run:
-        typer.echo("gateways go on by themselves within seconds; `sluice audit` checks what was restored")
+        say("gateways go on by themselves within seconds; `sluice audit` checks what was restored")
 
 
 def rewind(
@@ -160,21 +160,19 @@ def rewind(
             async for plan in _plans(place, partition):
                 loss = await weigh(place, plan, files)
                 events += loss.found.count
-                typer.echo(loss.told)
+                say(loss.told)
                 if plan.restores:
-                    typer.echo(
-                        f"  `sluice repair` could restore seq {plan.standing.row.seq + 1}…{plan.end.seq}"
-                    )
+                    say(f"  `sluice repair` could restore seq {plan.standing.row.seq + 1}…{plan.end.seq}")
                 if accept_data_loss:
-                    typer.echo(f"  given up; it goes on in epoch {await give_up(place, loss, window)}")
+                    say(f"  given up; it goes on in epoch {await give_up(place, loss, window)}")
         return events
 
     if at_place(postgres, redis, work):
-        typer.echo(f"the lost events that Redis has are in {folder}: clients' data, keep it safe")
+        say(f"the lost events that Redis has are in {folder}: clients' data, keep it safe")
     if not accept_data_loss:
-        typer.echo("nothing was changed: add --accept-data-loss to give this up for ever", err=True)
+        say("nothing was changed: add --accept-data-loss to give this up for ever", err=True)
         raise typer.Exit(1)
-    typer.echo("gateways go on by themselves within seconds")
+    say("gateways go on by themselves within seconds")
 
 
 async def _plans(place: Place, partition: int | None) -> AsyncIterator[Plan]:

@@ -64,7 +64,7 @@ async def opened(url: str) -> AsyncIterator[tuple[Subscriptions, Any]]:
         postgres = Postgres(pool, _STATEMENT_S)
         outbox = Outbox(postgres, (await postgres.instance()).partitions)
         allow_private = bool(one("allow_private_targets", os.environ, read_file))
-        yield Subscriptions(pool, outbox, Secrets(os.environ), allow_private=allow_private), pool
+        yield Subscriptions(pool, outbox, Secrets(os.environ).of, allow_private=allow_private), pool
 
 
 def event_id(text: str) -> UUID:

@@ -1,8 +1,10 @@
-"""What commands print: tables for people, one line of JSON for scripts."""
+"""What commands print: text and tables for people, JSON for scripts. The one place that writes what a person
+reads: a delivery, a name, an error may hold what a stranger sent, and a terminal obeys control characters."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,11 +14,40 @@ import typer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One line of JSON on stdout, for scripts.")]
 
+# C0 but tab and line ends, DEL and C1; what turns the direction of text; the line ends of Unicode.
+_UNSAFE = re.compile(
+    r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
+
 PIPED_COLUMNS = 200  # a table that is not on a terminal is not folded at 80
 
 
-def print_json(value: object) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False))
+def escaped(text: str) -> str:
+    """What a terminal shows and does not obey, as `\\x1b` and `\\u202e`. Tabs and line ends stay."""
+    return _UNSAFE.sub(_as_text, text)
+
+
+def _as_text(found: re.Match[str]) -> str:
+    return f"\\x{ord(found[0]):02x}" if found[0] < "\u0100" else _as_json(found)
+
+
+def _as_json(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def say(text: object = "", *, err: bool = False) -> None:
+    """A line for people, on stdout or stderr."""
+    typer.echo(escaped(str(text)), err=err)
+
+
+def say_raw(text: str) -> None:
+    """A line as it is, for --raw: `typer.echo` would leave some of it out of a file."""
+    sys.stdout.write(f"{text}\n")
+
+
+def print_json(value: object, *, indent: int | None = None) -> None:
+    """JSON of the same value, in which what a terminal would obey is `\\u001b`."""
+    typer.echo(_UNSAFE.sub(_as_json, json.dumps(value, indent=indent, ensure_ascii=False)))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, show_header: bool = True) -> None:
@@ -28,14 +59,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, show_h
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(escaped(cell)) for cell in row))
     Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS).print(table)
 
 
 def refuse(*sentences: str) -> None:
     """Prints them on stderr and ends the command with 1."""
     for sentence in sentences:
-        typer.echo(sentence, err=True)
+        say(sentence, err=True)
     raise typer.Exit(1)
 
 

@@ -20,7 +20,7 @@ from gateway.cli.outgoing import (
     opened,
     there,
 )
-from gateway.cli.output import JsonOption, cell, print_json, print_table, refuse
+from gateway.cli.output import JsonOption, cell, print_json, print_table, refuse, say
 from gateway.config import Config
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def status(
     print_table(columns, [_row(each) for each in rows])
     for each in rows:
         if each.why:
-            typer.echo(f"{each.tenant}/{each.name}: {each.why}")
+            say(f"{each.tenant}/{each.name}: {each.why}")
 
 
 def _standings(postgres: str | None, tenant: str | None) -> list[Standing]:
@@ -114,7 +114,7 @@ def replay(
     """Try parked events again, at once and with their whole schedule."""
     wanted = None if event is None else event_id(event)
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.replay(owner, name, wanted))
-    typer.echo(f"{there(done, name, tenant)} parked events are tried again")
+    say(f"{there(done, name, tenant)} parked events are tried again")
 
 
 @app.command()
@@ -129,7 +129,7 @@ def skip(
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.skip(owner, name, wanted))
     if not there(done, name, tenant):
         refuse(f"no event {wanted} is parked there: `sluice subscriptions waiting {name}` lists them")
-    typer.echo(f"event {wanted} is given up")
+    say(f"event {wanted} is given up")
 
 
 @app.command()
@@ -137,7 +137,7 @@ def pause(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresO
     """Deliver nothing more of a subscription until it is resumed."""
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.pause(owner, name))
     there(done or None, name, tenant)
-    typer.echo(f"{name} is paused")
+    say(f"{name} is paused")
 
 
 @app.command()
@@ -145,4 +145,4 @@ def resume(name: NameArgument, tenant: TenantOption = "main", postgres: Postgres
     """Go on where it stopped, also after it was disabled."""
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.resume(owner, name))
     there(done or None, name, tenant)
-    typer.echo(f"{name} goes on")
+    say(f"{name} goes on")

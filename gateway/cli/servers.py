@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from gateway.cli.database import postgres_url, read_file
+from gateway.cli.output import say
 from gateway.config import one
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _run(work: Coroutine[Any, Any, _T]) -> _T:
         why = f"Postgres: {trouble}"
     except RedisTrouble as trouble:
         why = f"Redis: {trouble}"
-    typer.echo(why, err=True)
+    say(why, err=True)
     raise typer.Exit(1)
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.catalog.model import CatalogError
 from gateway.catalog.secrets import Secrets
+from gateway.cli.output import escaped
 from gateway.intake.request import Request
 from gateway.intake.signing import JSON, sample, sign
 from spec.errors import Faults
@@ -32,7 +33,7 @@ def curl_of(
     delivery_id: str,
 ) -> str:
     """The command. `file` is where `body` came from. Raises CatalogError for what can't be signed."""
-    source = _source(document, name)
+    source = _source(document, name, tenant)
     delivery_id = delivery_id or f"test_{time.time_ns()}"
     usual_type, sent = sample(source, delivery_id) if body is None else (JSON, body)
     path = f"{url.path.rstrip('/')}/_/webhooks/{tenant}/{name}"
@@ -53,14 +54,14 @@ def _data(body: bytes, read: bytes, file: str) -> str:
         text = body.decode()
     except UnicodeDecodeError:
         text = "\0"
-    if "\0" not in text:
+    if escaped(text) == text:  # what a terminal would not show can't be pasted either
         return f"--data-raw {shlex.quote(text)}"
     if body != read or file in ("", "-"):
-        raise CatalogError("a body that is no text must come from a file: --body FILE")
+        raise CatalogError("a body with control characters, or that is no text, must be a file: --body FILE")
     return f"--data-binary {shlex.quote(f'@{file}')}"
 
 
-def _source(document: bytes, name: str) -> Source:
+def _source(document: bytes, name: str, tenant: str) -> Source:
     """By its own part of the spec, so that the secrets of others need not be here."""
     value: Any = None
     try:
@@ -72,7 +73,7 @@ def _source(document: bytes, name: str) -> Source:
         raise CatalogError("this is no spec: `sluice spec check FILE` says why") from None
     if name not in declared:
         raise CatalogError(f"the spec declares no source {name!r}: {', '.join(declared) or 'none at all'}")
-    parsed = parse({**alone, "webhooks": {name: declared[name]}}, Secrets(os.environ))
+    parsed = parse({**alone, "webhooks": {name: declared[name]}}, Secrets(os.environ).of(tenant))
     if isinstance(parsed, Faults):
         raise CatalogError(f"the spec can't be used here: {parsed[0].pointer}: {parsed[0].error}")
     return parsed.webhooks[name]

@@ -12,7 +12,7 @@ import typer
 
 from gateway.catalog.model import CatalogError
 from gateway.cli.database import PostgresOption, postgres_url, prepared
-from gateway.cli.output import JsonOption, print_json, print_table
+from gateway.cli.output import JsonOption, print_json, print_table, say
 from gateway.names.source_ids import SourceId, Unusable, read
 from spec.identifiers import Refused, identify, is_name, singleton_fault
 
@@ -36,7 +36,7 @@ def key(
     found = asyncio.run(_key(postgres_url(postgres), tenant, _read(source, scope, source_id)))
     if found is None:
         raise CatalogError(f"{source} has no {source_id!r} in scope {scope!r}: it was never seen")
-    typer.echo(found)
+    say(found)
 
 
 @app.command()
@@ -71,7 +71,7 @@ def link(
     )
     if stored != _canonical(key):
         raise CatalogError(f"{source_id!r} stands for {stored} already, and that never changes")
-    typer.echo(stored)
+    say(stored)
 
 
 @app.command()
@@ -84,7 +84,7 @@ def rename(
 ) -> None:
     """Give a scope another name; all ids in it keep their keys."""
     asyncio.run(_rename(postgres_url(postgres), tenant, source, scope, name))
-    typer.echo(f"scope {scope!r} of {source} is called {name!r} now")
+    say(f"scope {scope!r} of {source} is called {name!r} now")
 
 
 def _read(source: str, scope: str, source_id: str) -> SourceId:

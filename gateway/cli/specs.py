@@ -14,7 +14,7 @@ import typer
 from gateway.catalog.model import CatalogError
 from gateway.cli.database import PostgresOption, postgres_url, prepared
 from gateway.cli.input import read_input
-from gateway.cli.output import JsonOption, print_json
+from gateway.cli.output import JsonOption, print_json, say
 from gateway.config import ConfigError, redacted
 
 app = typer.Typer(
@@ -33,20 +33,24 @@ KeyOption = Annotated[str | None, typer.Option(metavar="KEY", help="For --url; b
 
 
 @app.command()
-def check(file: FileArgument, as_json: JsonOption = False) -> None:
+def check(
+    file: FileArgument,
+    tenant: Annotated[str, typer.Option(help="Whose secrets of the environment are looked for.")] = "main",
+    as_json: JsonOption = False,
+) -> None:
     """Print every fault of a spec; exit 1 where there is one. Secrets that it names are looked for here."""
     from gateway.catalog.secrets import Secrets
     from spec.errors import Faults
     from spec.parse import parse
 
-    parsed = parse(read_input(file), Secrets(os.environ))
+    parsed = parse(read_input(file), Secrets(os.environ).of(tenant))
     faults = parsed if isinstance(parsed, Faults) else ()
     if as_json:
         print_json({"ok": not faults, "faults": _faults(faults)})
     else:
         for line in _fault_lines(_faults(faults)):
-            typer.echo(line)
-        typer.echo(f"{file}: {_counted(len(faults), 'fault')}", err=bool(faults))
+            say(line)
+        say(f"{file}: {_counted(len(faults), 'fault')}", err=bool(faults))
     if faults:
         raise typer.Exit(1)
 
@@ -70,7 +74,7 @@ def deploy(
     if as_json:
         print_json(answer)
     elif answer["ok"]:
-        typer.echo(f"revision {answer['revision']} is deployed")
+        say(f"revision {answer['revision']} is deployed")
     else:
         _explain(answer)
     if not answer["ok"]:
@@ -93,8 +97,8 @@ def show(
     if as_json:
         print_json(answer)
     elif answer["ok"]:
-        typer.echo(json.dumps(answer["spec"], indent=2, ensure_ascii=False))
-        typer.echo(f"revision {answer['revision']}", err=True)
+        print_json(answer["spec"], indent=2)
+        say(f"revision {answer['revision']}", err=True)
     else:
         _explain(answer)
     if not answer["ok"]:
@@ -117,7 +121,8 @@ async def _deploy(url: str, tenant: str, document: bytes, force: bool) -> dict[s
     async with opened(url) as (subscriptions, pool):
         owner = await tenants.named(pool, tenant)
         look = partial(subscriptions.undeclarable, owner.id)
-        match await specs.deploy(pool, owner.id, document, Secrets(os.environ), force=force, look=look):
+        secrets = Secrets(os.environ).of(tenant)
+        match await specs.deploy(pool, owner.id, document, secrets, force=force, look=look):
             case specs.Accepted(revision, changed):
                 return {"ok": True, "revision": revision, "changed": changed}
             case specs.Conflicts(_, conflicts):
@@ -199,7 +204,7 @@ def _explain(answer: dict[str, Any]) -> None:
     lines = [answer["error"], *_fault_lines(answer.get("faults", []))]
     lines += [f"{conflict['pointer']}  {conflict['error']}" for conflict in answer.get("conflicts", [])]
     for line in lines:
-        typer.echo(line, err=True)
+        say(line, err=True)
 
 
 def _counted(count: int, thing: str) -> str:

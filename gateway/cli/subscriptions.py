@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from gateway.cli.database import PostgresOption
 from gateway.cli.input import read_input
 from gateway.cli.outgoing import EventOption, NameArgument, TenantOption, event_id, on_subscriptions, there
-from gateway.cli.output import JsonOption, cell, print_json, print_table, refuse
+from gateway.cli.output import JsonOption, cell, print_json, print_table, refuse, say
 
 app = typer.Typer(help="What goes out, and where to.", no_args_is_help=True)
 
@@ -41,7 +40,7 @@ def _row(each: dict[str, Any]) -> list[str]:
 def show(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
     """Print one as JSON, without its secrets."""
     found = on_subscriptions(postgres, tenant, lambda all_, owner: all_.shown(owner, name))
-    typer.echo(json.dumps(there(found, name, tenant), indent=2, ensure_ascii=False))
+    print_json(there(found, name, tenant), indent=2)
 
 
 @app.command()
@@ -60,7 +59,7 @@ def put(
     document = _read(file)
     match on_subscriptions(postgres, tenant, lambda all_, owner: all_.put(owner, name, document)):
         case Put(created):
-            typer.echo(f"{name} is {'made' if created else 'changed'}")
+            say(f"{name} is {'made' if created else 'changed'}")
         case Declared():
             refuse(f"the spec declares {name}: deploy a spec that says otherwise")
         case TooMany():
@@ -91,7 +90,7 @@ def delete(name: NameArgument, tenant: TenantOption = "main", postgres: Postgres
     if isinstance(done, Declared):
         refuse(f"the spec declares {name}: deploy a spec that says otherwise")
     there(done or None, name, tenant)
-    typer.echo(f"{name} is ended")
+    say(f"{name} is ended")
 
 
 @app.command()

@@ -9,7 +9,7 @@ import typer
 
 from gateway.catalog.model import Tenant
 from gateway.cli.database import PostgresOption, postgres_url, prepared
-from gateway.cli.output import JsonOption, print_json, print_table
+from gateway.cli.output import JsonOption, print_json, print_table, say
 
 app = typer.Typer(help="Whose events they are.", no_args_is_help=True)
 
@@ -28,7 +28,7 @@ def create(
     if as_json:
         print_json(_shown(tenant))
     else:
-        typer.echo(f"tenant {tenant.name} created: id {tenant.id}, handle {tenant.handle}")
+        say(f"tenant {tenant.name} created: id {tenant.id}, handle {tenant.handle}")
 
 
 @app.command("list")

@@ -16,7 +16,7 @@ import typer
 from gateway.catalog.model import CatalogError, Tenant
 from gateway.cli.database import PostgresOption, postgres_url, read_file
 from gateway.cli.input import read_input
-from gateway.cli.output import JsonOption, cell, print_json, print_table
+from gateway.cli.output import JsonOption, cell, print_json, print_table, say, say_raw
 from gateway.cli.servers import RedisOption, watched
 from gateway.config import Config
 
@@ -73,6 +73,7 @@ def show(
     tenant: TenantOption = "main",
     source: SourceOption = None,
     postgres: PostgresOption = None,
+    raw: Annotated[bool, typer.Option("--raw", help="As it came, not with \\x1b for Escape.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show a delivery with its request as it came."""
@@ -82,14 +83,15 @@ def show(
         return
     request = found.pop("request")
     for name, value in found.items():
-        typer.echo(f"{name + ':':13}{cell(value)}")
+        say(f"{name + ':':13}{cell(value)}")
     if request is None:
-        typer.echo("the request is kept no longer")
+        say("the request is kept no longer")
         return
-    typer.echo(f"\nPOST {request['target']}")
+    show = say_raw if raw else say
+    show(f"\nPOST {request['target']}")
     for name, value in request["headers"]:
-        typer.echo(f"{name}: {value}")
-    typer.echo(f"\n{request['body']}")
+        show(f"{name}: {value}")
+    show(f"\n{request['body']}")
 
 
 @app.command()
@@ -118,7 +120,7 @@ def replay(
         print_json(done)
     else:
         for each in done:
-            typer.echo(f"{each['source']} {each['delivery_id']}: {_became(each)}")
+            say(f"{each['source']} {each['delivery_id']}: {_became(each)}")
     if any(each["event_id"] is None for each in done):
         raise typer.Exit(1)
 
@@ -157,7 +159,7 @@ def sign(
         raise typer.BadParameter("an id is up to 255 visible ASCII characters", param_hint="--id")
     text = None if not body else read_input(body, "--body")
     document = read_input(spec, "--spec") if spec else asyncio.run(_document(postgres_url(postgres), tenant))
-    typer.echo(curl_of(document, source, tenant, split, text, body, content_type, delivery_id))
+    say(curl_of(document, source, tenant, split, text, body, content_type, delivery_id))
 
 
 async def _document(url: str, tenant: str) -> bytes:

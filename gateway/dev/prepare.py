@@ -42,7 +42,7 @@ async def prepare(wanted: Wanted, say: Say) -> str:
             spec_document=bundled_spec() if wanted.spec is None else wanted.spec,
             replace_spec=wanted.spec is not None,
             have_key=wanted.key,
-            environ=Reachable(Secrets(os.environ), wanted.allow_private_targets),
+            environ=Reachable(Secrets(os.environ).of(TENANT), wanted.allow_private_targets),
         )
     except CatalogError as fault:
         raise CannotStart(str(fault)) from fault

@@ -41,7 +41,8 @@ class Specs:
         self._catalog = catalog
         self._pool = pool
         self._subscriptions = subscriptions
-        self._secrets = Reachable(Secrets(os.environ), config.allow_private_targets)
+        self._secrets_of = Secrets(os.environ).of
+        self._allow_private = config.allow_private_targets
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
 
@@ -75,7 +76,7 @@ class Specs:
                 self._pool,
                 principal.tenant.id,
                 document,
-                self._secrets,
+                Reachable(self._secrets_of(principal.tenant.name), self._allow_private),
                 force=force,
                 expect_revision=expected,
                 look=partial(self._subscriptions.undeclarable, principal.tenant.id),

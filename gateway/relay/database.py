@@ -98,6 +98,12 @@ async def fetch(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
         return list(await conn.fetch(statement(name), *args))
 
 
+async def name_of(pool: asyncpg.Pool, tenant: bytes) -> str:
+    """The tenant's name, by which its secrets are found. Raises PostgresTrouble."""
+    (row,) = await fetch(pool, "tenant_name", UUID(tenant))
+    return str(row["name"])
+
+
 def subscribed(row: Any) -> Subscribed:
     tenant = row["tenant"].bytes
     wanted = Filter(tenant, frozenset(row["types"] or ()), frozenset(row["event_types"] or ()))

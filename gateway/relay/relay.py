@@ -21,6 +21,7 @@ from typing import Final, assert_never
 import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
+from gateway.catalog.secrets import SecretsOf
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay import database
 from gateway.relay.courier import Courier, Pace
@@ -64,14 +65,14 @@ Listen = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 
 class Relay:
-    """`environ` holds the secrets that subscriptions name; `clock` gives Unix seconds."""
+    """`secrets_of` has the secrets that subscriptions name; `clock` gives Unix seconds."""
 
     def __init__(
         self,
         pool: asyncpg.Pool,
         outbox: Outbox,
         subscriptions: Subscriptions,
-        environ: Mapping[str, str],
+        secrets_of: SecretsOf,
         terms: Terms,
         metrics: Metrics,
         *,
@@ -83,7 +84,7 @@ class Relay:
         self._pool = pool
         self._outbox = outbox
         self._subscriptions = subscriptions
-        self._environ = environ
+        self._secrets_of = secrets_of
         self._terms = terms
         self._metrics = metrics
         self._listen = listen
@@ -132,12 +133,13 @@ class Relay:
                 await self._tell_unusable(each, f"The relay has a bug here: {type(bug).__name__}.", bug)
 
     async def _take(self, of: Subscribed) -> None:
-        read = usable(of, self._environ)
+        environ = self._secrets_of(await database.name_of(self._pool, of.tenant))
+        read = usable(of, environ)
         if not isinstance(read, Declared):
             await self._tell_unusable(of, f"{read.pointer}: {read.error}")
             return  # its lease keeps others from looking at it all the time
         self._unusable.discard(of.id)
-        target, pace = self._target(read), self._pace(read)
+        target, pace = self._target(read, environ), self._pace(read)
         async with database.connection(self._pool) as conn:
             waiting = await database.stragglers(conn, of.id)
         courier = Courier(
@@ -155,11 +157,11 @@ class Relay:
             logger.error("subscription_unusable", extra=told, exc_info=bug)
         await fetch(self._pool, "note_why", of.id, why)
 
-    def _target(self, read: Declared) -> Target:
+    def _target(self, read: Declared, environ: Mapping[str, str]) -> Target:
         allow_private = self._terms.allow_private
         match read.target:
             case Webhook() as webhook:
-                return WebhookTarget(webhook, self._environ, allow_private=allow_private, clock=self._clock)
+                return WebhookTarget(webhook, environ, allow_private=allow_private, clock=self._clock)
             case RedisStream() as stream:
                 return RedisStreamTarget(stream, allow_private=allow_private)
             case Pull():

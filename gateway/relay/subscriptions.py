@@ -15,7 +15,8 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from gateway.relay.database import Subscribed, connection, fetch, statement, subscribed
+from gateway.catalog.secrets import SecretsOf
+from gateway.relay.database import Subscribed, connection, fetch, name_of, statement, subscribed
 from gateway.relay.documents import kept, start_of, with_secrets_of, without_nulls, without_secrets
 from gateway.relay.outbox import Filter, LostPlace, Outbox
 from gateway.relay.position import START, Place, Position, decode, encode
@@ -67,14 +68,14 @@ class _Wanted:
 
 
 class Subscriptions:
-    """Every method raises PostgresTrouble. `environ` holds the secrets that documents name."""
+    """Every method raises PostgresTrouble. `secrets_of` has the secrets that documents name."""
 
     def __init__(
-        self, pool: asyncpg.Pool, outbox: Outbox, environ: Mapping[str, str], *, allow_private: bool
+        self, pool: asyncpg.Pool, outbox: Outbox, secrets_of: SecretsOf, *, allow_private: bool
     ) -> None:
         self._pool = pool
         self._outbox = outbox
-        self._environ = Reachable(environ, allow_private)
+        self._secrets_of, self._allow_private = secrets_of, allow_private
 
     async def put(
         self, tenant: UUID, name: str, document: dict[str, Any]
@@ -88,7 +89,8 @@ class Subscriptions:
         if before is not None:
             document = with_secrets_of(document, before.document)
         report = Report()
-        read = read_subscription(document, "", self._environ, report)
+        environ = Reachable(self._secrets_of(await name_of(self._pool, tenant.bytes)), self._allow_private)
+        read = read_subscription(document, "", environ, report)
         if read is None:
             return report.faults()
         wanted = _Wanted(name, False, read, document)
@@ -221,7 +223,7 @@ class Subscriptions:
     async def declare(self, tenant: UUID | None = None) -> None:
         """Brings what deployed specs declare into the table, of all tenants or of one."""
         for row in await fetch(self._pool, "undeclared_specs", tenant):
-            spec = parse(row["document"], Reachable(self._environ))
+            spec = parse(row["document"], Reachable(self._secrets_of(row["name"])))
             if isinstance(spec, Faults):
                 continue  # the catalog says so; a gateway where its secrets are set does it
             document = msgspec.json.decode(row["document"])

@@ -360,7 +360,8 @@ async def test_secrets_that_can_not_be_read_close_their_sources_and_nothing_else
     environ = {"SLUICE_SECRET_A": "a", "SLUICE_SECRET_B": "b"}
     document = hooked("env:SLUICE_SECRET_A", "env:SLUICE_SECRET_B", "itself")
     await specs.deploy(pool, tenant.id, document, environ)
-    started, followed = Catalog(pool, {"SLUICE_SECRET_A": "a"}), Catalog(pool, {"SLUICE_SECRET_B": "b"})
+    started = Catalog(pool, lambda _: {"SLUICE_SECRET_A": "a"})
+    followed = Catalog(pool, lambda _: {"SLUICE_SECRET_B": "b"})
     for catalog, closed in ((started, {"s1"}), (followed, {"s0"})):
         await catalog.start()
         deployed = catalog.deployed(tenant.id)

@@ -15,6 +15,7 @@ import pytest
 
 from gateway.config import Config
 from tests.cli.command import Ran, Sluice
+from tests.cli.test_output import HOSTILE, unsafe
 from tests.edge.calls import new_client
 from tests.edge.serving import serving
 from tests.edge.webhooks import SOURCES, Hooks, declared, kept, open_hooks, to
@@ -248,3 +249,30 @@ async def test_the_secrets_of_other_sources_need_not_be_where_a_request_is_signe
     assert (await sluice("sign", "github", "--spec", str(spec))).code == 0
     other = await sluice("sign", "other", "--spec", str(spec))
     assert (other.code, "SLUICE_SECRET_NOWHERE" in other.err) == (1, True)
+
+
+async def test_what_a_stranger_sent_is_shown_and_never_obeyed(
+    hooks: Hooks, sluice: Beside, outbox: asyncpg.Pool
+) -> None:
+    name = f"evt\u202e{HOSTILE.replace(chr(0), '')}"
+    await hooks.taken("stripe", {"id": name})
+    await hooks.taken("stripe", {"id": name, "more": 1})
+    body = f"not json {HOSTILE}".encode()
+    signed = hooks.signed("github", body, "dlv_1").items()
+    headers = [*((k.encode(), v.encode()) for k, v in signed), (b"x-more", b"b\x9b31m")]
+    response = await hooks.client.post(hooks.path("github"), content=body, headers=headers)
+    assert response.status_code == 202, response.text
+    accepted, held, unread = (str(row["id"]) for row in await kept(outbox, hooks, 3))
+    for words in (
+        ("list",),
+        ("quarantine",),
+        *(("show", each) for each in (accepted, held, unread)),
+        ("replay", held),
+    ):
+        ran = await sluice(*words)
+        assert (unsafe(ran.out), unsafe(ran.err)) == ([], []), words
+    assert r"\x1b]0;owned\x07" in (await sluice("show", unread)).out
+    assert r"x-more: b\x9b31m" in (await sluice("show", unread)).out
+    assert HOSTILE in (await sluice("show", unread, "--raw")).out
+    assert (await sluice("show", unread, "--json")).json["request"]["body"] == body.decode()
+    assert {each["delivery_id"] for each in (await sluice("list", "--json")).json} == {name, "dlv_1"}

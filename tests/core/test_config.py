@@ -140,7 +140,15 @@ def test_what_is_under_way_and_unknown_keys_are_bounded_unless_that_is_turned_of
 
 @pytest.mark.parametrize(
     "name",
-    ["SLUICE_SECRET_STRIPE", "SLUICE_SECRETS_DIR", "SLUICE_PYTHON", "SLUICE_KEY", "SLUICE_URL", "PATH"],
+    [
+        "SLUICE_SECRET_STRIPE",
+        "SLUICE_SECRETS_DIR",
+        "SLUICE_SECRETS_TENANT",
+        "SLUICE_PYTHON",
+        "SLUICE_KEY",
+        "SLUICE_URL",
+        "PATH",
+    ],
 )
 def test_names_that_belong_to_others_are_left_alone(name: str) -> None:
     assert config(**{name: "anything"}) == config()

@@ -69,7 +69,7 @@ def test_only_nginx_is_published_and_the_servers_have_no_way_out() -> None:
 
 
 def test_every_name_that_is_used_is_there(secrets: Path) -> None:
-    made = {path.name for path in secrets.iterdir()} - {".gitignore"}
+    made = {path.name for path in secrets.iterdir() if path.is_file()} - {".gitignore"}
     if shutil.which("openssl") is None:
         made |= {"tls_certificate", "tls_key"}  # it says so, and leaves them to a person
     assert set(COMPOSE["secrets"]) == made
@@ -82,7 +82,8 @@ def test_every_name_that_is_used_is_there(secrets: Path) -> None:
         assert set(service.get("depends_on", ())) <= set(SERVICES)
         for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
-            assert source in COMPOSE["volumes"] or (DEPLOY / source).is_file(), volume
+            folder = secrets / source.removeprefix("./secrets/")
+            assert source in COMPOSE["volumes"] or (DEPLOY / source).is_file() or folder.is_dir(), volume
         for named in re.findall(r"/run/secrets/(\w+)", yaml.safe_dump(service)):
             assert named in service["secrets"], named
     assert used == made
@@ -101,6 +102,16 @@ def test_the_settings_of_a_gateway_are_settings_and_lead_to_its_servers(secrets:
         assert config.trusted_proxies == (ipaddress.ip_network(subnet["subnet"]),)
     known = {row.name for row in SETTINGS} | {f"{row.name}_FILE" for row in SETTINGS if row.secret}
     assert set(SERVICES["migrate"]["environment"]) <= known
+
+
+def test_tenants_have_folders_of_their_own_where_no_secret_of_a_gateway_lies(secrets: Path) -> None:
+    assert (secrets / "tenants").stat().st_mode & 0o777 == 0o755
+    for name in GATEWAYS:
+        told = SERVICES[name]["environment"]
+        assert SERVICES[name]["volumes"] == [f"./secrets/tenants:{told['SLUICE_SECRETS_DIR']}:ro"]
+        own = [text for setting, text in told.items() if setting.endswith("_FILE")]
+        assert own
+        assert not any(text.startswith(told["SLUICE_SECRETS_DIR"]) for text in own)
 
 
 def test_the_passwords_in_the_urls_are_those_of_the_files(secrets: Path) -> None:

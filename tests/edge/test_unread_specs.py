@@ -5,29 +5,30 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
+from gateway.catalog.secrets import prefix_of
 from gateway.config import Config
 from tests.edge.accounts import SPEC, open_account
 from tests.edge.calls import JSON, NDJSON, append, appended, bulk_line, lines, new_client, new_id, refused
 from tests.edge.serving import serving
 from tests.edge.webhooks import SOURCES, Hooks, declared
 
-HELD = {"provider": "github", "secrets": ["new", "env:SLUICE_SECRET_OLD"]}
-
 
 async def test_a_secret_that_is_not_set_at_a_start_closes_its_source_alone(
     own_config: Config, own_outbox: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account = await open_account(own_outbox, None)
-    spec = declared(held=HELD, stripe=SOURCES["stripe"])
-    target = {"type": "webhook", "url": "https://a.example/", "secret": "env:SLUICE_SECRET_OLD"}
+    old = f"{prefix_of(account.name)}OLD"
+    held = {"provider": "github", "secrets": ["new", f"env:{old}"]}
+    spec = declared(held=held, stripe=SOURCES["stripe"])
+    target = {"type": "webhook", "url": "https://a.example/", "secret": f"env:{old}"}
     spec["subscriptions"] = {"out": {"target": target}}
     for document in (spec, {"spec": {**spec, "target_types": ["repository"]}}):
-        monkeypatch.setenv("SLUICE_SECRET_OLD", "b2xk")
+        monkeypatch.setenv(old, "b2xk")
         async with serving(own_config) as served, new_client(served.url, account.admin) as client:
             response = await client.put("/_/spec", json=document)
             assert response.status_code == 200, response.text
             revision = response.json()["revision"]
-        monkeypatch.delenv("SLUICE_SECRET_OLD")
+        monkeypatch.delenv(old)
         async with serving(own_config) as served, new_client(served.url, account.admin) as client:
             hooks = Hooks(account, declared(stripe=SOURCES["stripe"]), client)
             response = await client.post(hooks.path("held"), content=b"{}")

@@ -136,7 +136,7 @@ class Hooks:
     client: httpx.AsyncClient
 
     def source(self, name: str) -> Source:
-        parsed = parse(self.spec, Secrets({}))
+        parsed = parse(self.spec, Secrets({}).of("main"))
         assert isinstance(parsed, Spec), parsed
         return parsed.webhooks[name]
 

@@ -18,6 +18,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gateway.catalog.secrets import Secrets
 from gateway.config import Config
 from gateway.log.partition import partition_of
 from gateway.log.postgres import Postgres, open_pool
@@ -142,7 +143,13 @@ async def relaying(bench: Bench, **more: Any) -> AsyncIterator[Relay]:
         allow_private=more.pop("private", True),
     )
     relay = Relay(
-        bench.pool, bench.outbox, bench.subscriptions, {}, terms, Metrics(CollectorRegistry()), **more
+        bench.pool,
+        bench.outbox,
+        bench.subscriptions,
+        Secrets({}).of,
+        terms,
+        Metrics(CollectorRegistry()),
+        **more,
     )
     await relay.start()
     try:
@@ -154,7 +161,7 @@ async def relaying(bench: Bench, **more: Any) -> AsyncIterator[Relay]:
 @pytest.fixture
 async def bench(pool: asyncpg.Pool, client: httpx.AsyncClient, tenant: Account) -> Bench:
     outbox = Outbox(Postgres(pool), PARTITIONS)
-    subscriptions = Subscriptions(pool, outbox, {}, allow_private=True)
+    subscriptions = Subscriptions(pool, outbox, Secrets({}).of, allow_private=True)
     return Bench(pool, client, uuid.UUID(tenant.id), outbox, subscriptions, Pull(pool, outbox, subscriptions))
 
 
