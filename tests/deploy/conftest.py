@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from gateway.catalog.migrate import migrate
 from tests.conftest import PARTITIONS
 from tests.deploy.front import NGINX
 from tests.deploy.shipped import Shipped, postgres_by_conf, redis_by_conf, server_of
+from tests.deploy.tls import find_postgres_with_tls, find_redis_with_tls
 from tests.servers import open_folder
 
 
@@ -40,11 +41,21 @@ def password_files(folder: Path) -> dict[str, str]:
     return environ
 
 
-collect_ignore = [] if NGINX else ["test_nginx.py"]
+def _missing() -> Iterator[tuple[str, str]]:
+    """A test file that can't run here, and what it needs."""
+    if NGINX is None:
+        yield "test_nginx.py", "nginx and openssl (apt-get install nginx-light openssl)"
+    if find_redis_with_tls() is None or find_postgres_with_tls() is None:
+        yield (
+            "test_tls_servers.py",
+            "a Redis and a Postgres with TLS (apt-get install redis-server postgresql)",
+        )
+
+
+MISSING = dict(_missing())
+collect_ignore = list(MISSING)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if NGINX is None:
-        terminalreporter.write_line(
-            "deploy/nginx.conf: read, not run: nginx or openssl is missing (apt-get install nginx-light)"
-        )
+    for file, needed in MISSING.items():
+        terminalreporter.write_line(f"NOT RUN: tests/deploy/{file}, which needs {needed}", red=True)

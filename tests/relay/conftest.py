@@ -40,7 +40,7 @@ collect_ignore = [] if HAS_NAMESPACE else ["test_rebinding.py"]
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not HAS_NAMESPACE:
-        terminalreporter.write_line(f"DNS rebinding: not run: {rebinding.MISSING}")
+        terminalreporter.write_line(f"NOT RUN: tests/relay/test_rebinding.py: {rebinding.MISSING}", red=True)
 
 
 _numbers = itertools.count(1)
