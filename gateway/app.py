@@ -23,6 +23,7 @@ import uvicorn
 import uvloop
 from prometheus_client import CollectorRegistry
 
+from gateway.aside import SWITCH_S, Aside
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import CatalogUnavailable
 from gateway.catalog.secrets import Secrets
@@ -114,6 +115,8 @@ async def gateway(
     redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     metrics = Metrics(CollectorRegistry())
     amazon = amazon or _amazon(config)
+    aside = Aside(config.heavy_waiting_max, config.heavy_wait_s)
+    sys.setswitchinterval(SWITCH_S)
     try:
         await check_redis(redis, config)
         instance = await postgres.Postgres(pool).instance()
@@ -136,7 +139,8 @@ async def gateway(
                     recording(pool, config.webhook_keep_days * 86_400) as recorder,
                     outgoing(config, outbox, metrics, heard(log), relayed=config.relay) as going_out,
                 ):
-                    intake = Intake(log, pool, recorder, amazon, metrics, config.webhook_answer_s)
+                    answer_s, work_max = config.webhook_answer_s, config.schema_work_max
+                    intake = Intake(log, pool, recorder, amazon, aside, metrics, answer_s, work_max)
                     reads = Reads(log, catalog)
                     aliases = Aliases(log, reads, store, Resolver(log, store), assigner)
                     application = _application(
@@ -153,6 +157,7 @@ async def gateway(
                         operators=operators,
                         webhooks=Webhooks(intake, catalog, config, metrics),
                         going_out=going_out,
+                        aside=aside,
                         metrics=metrics,
                         tracing=tracing,
                     )
@@ -166,6 +171,7 @@ async def gateway(
                     yield application
                 logger.info("gateway_stopped")
     finally:
+        aside.close()
         await amazon.close()
         await redis.aclose()
         await asyncio.gather(
@@ -243,6 +249,7 @@ def _application(
     operators: Operators,
     webhooks: Webhooks,
     going_out: Outgoing,
+    aside: Aside,
     metrics: Metrics,
     tracing: OtelTracing | None,
 ) -> Application:
@@ -259,7 +266,7 @@ def _application(
     system = System(
         callers,
         operators.health,
-        Bulk(log, catalog, keys, outcomes, config),
+        Bulk(log, catalog, keys, outcomes, aside, config),
         Feed(outbox, live, keys, config),
         Specs(catalog, catalog_pool, going_out.subscriptions, config),
         OpenApi(catalog, config),
@@ -271,7 +278,7 @@ def _application(
     )
     gate = Gate(
         callers,
-        Appends(log, catalog, outcomes, aliases, Parents(aliases, children, outcomes), config),
+        Appends(log, catalog, outcomes, aliases, Parents(aliases, children, outcomes), aside, config),
         reads,
         states,
         Follow(log, keys, stopping),

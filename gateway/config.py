@@ -49,6 +49,10 @@ class Config:
     event_bytes_max: int = 256 * KIB
     body_bytes_max: int = MIB
     bulk_bytes_max: int = 64 * MIB
+    schema_work_max: int = 10_000_000
+    heavy_waiting_max: int = 16
+    heavy_wait_s: float = 10.0
+    fold_deadline_s: float = 30.0
     headers_max: int = 100
     header_bytes_max: int = 64 * KIB
     body_timeout_s: float = 30.0
@@ -246,6 +250,26 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "bulk_bytes_max",
         _integer(1, 4096 * MIB),
         "A bulk request is streamed: this bounds its time, not memory.",
+    ),
+    (
+        "schema_work_max",
+        _integer(10_000, 10**9),
+        "Comparisons that one request may take by its schemas, then 422: ten million take up to 2 s.",
+    ),
+    (
+        "heavy_waiting_max",
+        _integer(1, 1000),
+        "Heavy requests of a tenant that wait for one another, then 503: each holds its body.",
+    ),
+    (
+        "heavy_wait_s",
+        _seconds(0.1, 300),
+        "For the heavy requests of the same tenant before it, then 503: as long as an append may take.",
+    ),
+    (
+        "fold_deadline_s",
+        _seconds(0.1, 3600),
+        "Then a state answers 503 and what is folded is kept: the next read goes on there.",
     ),
     ("headers_max", _integer(8, 1000), "Header lines of a request: each costs before the key is known."),
     ("header_bytes_max", _integer(KIB, MIB), "All header lines, buffered before the key is known."),

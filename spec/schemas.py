@@ -1,7 +1,9 @@
 """From the `schema` of an event to a `CompiledSchema`, or the faults that keep it from being one.
 
 JSON Schema 2020-12 by jsonschema-rs, narrowed so that no schema can reach outside itself or take for ever:
-references stay inside, regular expressions run in linear time, and the work for one value is bounded.
+references stay inside, regular expressions run in linear time, and the work for one value is bounded. Data
+have as much work as they have values, times the weight of their schema (violations.py): that is bounded by
+those who check.
 `format` is an annotation, as 2020-12 has it: it documents and refuses nothing.
 """
 

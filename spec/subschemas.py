@@ -7,7 +7,7 @@ A schema is one resource: a `$ref` is `#`, `#/pointer` or `#anchor`, so there is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeGuard
@@ -37,6 +37,7 @@ SCHEMA_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 SCHEMA_MAPS = ("dependentSchemas", "patternProperties", "properties")
 SAME_VALUE = frozenset({"allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then"})
 DEFINITIONS = ("$defs", "definitions")
+_MAPS = frozenset((*SCHEMA_MAPS, *DEFINITIONS))
 REFERENCES = ("$ref", "$dynamicRef")
 ANCHORS = ("$anchor", "$dynamicAnchor")
 
@@ -57,6 +58,53 @@ class Places:
         fragment = unquote(reference[1:], errors="replace")
         pointer = self.anchors.get(fragment, fragment)
         return pointer if pointer in self.schemas else None
+
+
+def hashed(schema: Schema, kept: Collection[str], pointer: str = "") -> Schema:
+    """The same schema for a validator, but that a choice among constants (`anyOf` of nothing but `const`) is
+    an `enum`: that looks a value up, where each branch of an `anyOf` compares it. `kept` are the pointers
+    that references lead to."""
+    if not isinstance(schema, dict):
+        return schema
+    made: dict[str, object] = {}
+    for keyword, value in schema.items():
+        place = below(pointer, keyword)
+        if keyword in ONE_SCHEMA and is_schema(value):
+            made[keyword] = hashed(value, kept, place)
+        elif keyword in SCHEMA_LISTS and isinstance(value, list):
+            made[keyword] = [
+                hashed(each, kept, below(place, n)) if is_schema(each) else each
+                for n, each in enumerate(value)
+            ]
+        elif keyword in _MAPS and isinstance(value, dict):
+            made[keyword] = {
+                name: hashed(each, kept, below(place, name)) if is_schema(each) else each
+                for name, each in value.items()
+            }
+        else:
+            made[keyword] = value
+    branches = schema.get("anyOf")
+    if "enum" not in schema and are_constants(branches):
+        assert isinstance(branches, list)
+        place = below(pointer, "anyOf")
+        if not any(each == place or each.startswith(f"{place}/") for each in kept):
+            del made["anyOf"]
+            made["enum"] = [branch["const"] for branch in branches]
+    return made
+
+
+def are_constants(branches: object) -> bool:
+    """Whether it is a list of nothing but `{"const": …}`, none of them an object or a list."""
+    return (
+        isinstance(branches, list)
+        and branches != []
+        and all(
+            isinstance(branch, dict)
+            and branch.keys() == {"const"}
+            and not isinstance(branch["const"], dict | list)
+            for branch in branches
+        )
+    )
 
 
 def is_schema(value: object) -> TypeGuard[Schema]:
@@ -119,9 +167,13 @@ def is_circular(all_places: Places) -> bool:
     return False
 
 
-def weight(all_places: Places, limit: int) -> int:
+def _one(_schema: Schema) -> int:
+    return 1
+
+
+def weight(all_places: Places, limit: int, of: Callable[[Schema], int] = _one) -> int:
     """How many subschemas one value may be checked against, references unfolded; above `limit`, some number
-    above `limit`.
+    above `limit`. `of` says what one subschema counts, without those below it.
 
     A chain of definitions that each refer twice to the next doubles at every step, and so does the time that
     the validator takes. A reference back to a schema that is being unfolded counts nothing: the validator
@@ -135,10 +187,46 @@ def weight(all_places: Places, limit: int) -> int:
         if depth > UNFOLDED_DEPTH_MAX:
             return limit + 1
         weights[pointer] = 0
-        weights[pointer] = 1 + sum(unfold(following, depth + 1) for following in _steps(all_places, pointer))
+        below_it = sum(unfold(following, depth + 1) for following in _steps(all_places, pointer))
+        weights[pointer] = of(all_places.schemas[pointer]) + below_it
         return weights[pointer]
 
     return max(unfold(pointer, 0) for pointer in all_places.schemas)
+
+
+def own_work(schema: Schema) -> int:
+    """What checking a value by the keywords of `schema` takes that have no subschemas, in the time that one
+    simple comparison takes, 0.2 µs."""
+    if not isinstance(schema, dict):
+        return 1
+    work = 1
+    for keyword in ("enum", "const"):
+        if keyword in schema and not _is_hashed(schema[keyword]):
+            work += _values_in(schema[keyword])
+    for keyword in ("dependentRequired", "required"):
+        if isinstance(found := schema.get(keyword), dict | list):
+            work += len(found) // 8
+    return work + (5 if "multipleOf" in schema else 0)
+
+
+def _is_hashed(constants: object) -> bool:
+    """Whether the validator looks a value up among them, or has but one to compare with."""
+    if not isinstance(constants, list):
+        return not isinstance(constants, dict)
+    kinds = {type(each) for each in constants}
+    return kinds <= {str} or kinds <= {int}
+
+
+def _values_in(value: object) -> int:
+    waiting, count = [value], 0
+    while waiting:
+        each = waiting.pop()
+        count += 1
+        if isinstance(each, dict):
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+    return count
 
 
 def _steps(all_places: Places, pointer: str, *, same_value: bool = False) -> Iterator[str]:

@@ -33,6 +33,7 @@ from gateway.catalog.specs import closed, readable
 from gateway.names import tokens
 from gateway.telemetry.redact import reason
 from spec.errors import Faults
+from spec.model import Spec
 from spec.parse import parse
 from spec.subscriptions import Reachable
 from spec.webhooks import Unseen
@@ -227,7 +228,7 @@ class Catalog:
                 changes = await self._changes(conn) if differs else None
             # Not within the answer's time: thousands of specs take seconds to compile.
             if changes is not None:
-                self._follow(changes)
+                await self._follow(changes)
             self._stale_at = began_at + STALE_S
             async with self._connection() as conn:
                 # What was followed a second ago: its last appends have landed by now.
@@ -253,27 +254,34 @@ class Catalog:
             closing = await conn.fetch("SELECT tenant, document FROM spec_closing WHERE expires_at > now()")
         return _Changes(-1 if revision is None else revision, keys, specs, closing)
 
-    def _follow(self, changes: _Changes) -> None:
+    async def _follow(self, changes: _Changes) -> None:
+        """Keys first. Specs take long to read, which a thread does; then all of them count at once."""
         self._forget({row["handle"] for row in changes.keys})
-        for row in changes.specs:
+        read = [await asyncio.to_thread(_read, row["document"], self._secrets(row)) for row in changes.specs]
+        # What verifies webhooks does not matter to what is closed.
+        closing = [await asyncio.to_thread(parse, row["document"], Unseen()) for row in changes.closing]
+        for row, found in zip(changes.specs, read, strict=True):
             self._named[row["name"]] = Tenant(_uuid(row["tenant"]), row["name"], row["handle"])
             self._handles.add(row["handle"])
-            self._declare(self._named[row["name"]], row["revision"], row["document"])
+            self._declare(_uuid(row["tenant"]), row["revision"], row["document"], *found)
         self._serving = dict(self._declared)
-        for row in changes.closing:
-            self._close(_uuid(row["tenant"]), row["document"])
+        for row, following in zip(changes.closing, closing, strict=True):
+            self._close(_uuid(row["tenant"]), following)
         self._revision = changes.revision
 
-    def _declare(self, tenant: Tenant, revision: int, document: bytes) -> None:
-        # What is deployed stays readable; whether a target may be reached is looked at when it is.
-        tenant_id, environ = tenant.id, Reachable(self._secrets_of(tenant.name))
-        match parse(document, environ):
+    def _secrets(self, row: Any) -> Reachable:
+        """What is deployed stays readable; whether a target may be reached is looked at when it is."""
+        return Reachable(self._secrets_of(row["name"]))
+
+    def _declare(
+        self, tenant_id: UUID, revision: int, document: bytes, found: Spec | Faults, rest: _Rest | None
+    ) -> None:
+        match found:
             case Faults() as faults:
                 self._unreadable[tenant_id] = (revision, faults)
-                found = [f"{fault.pointer}: {fault.code}" for fault in faults[:FAULTS_TOLD_MAX]]
+                shown = [f"{fault.pointer}: {fault.code}" for fault in faults[:FAULTS_TOLD_MAX]]
                 told = {"tenant": str(tenant_id), "revision": revision}
-                logger.error("spec_unreadable", extra={**told, "faults": found})
-                rest = readable(document, faults, environ)
+                logger.error("spec_unreadable", extra={**told, "faults": shown})
                 if rest is not None:
                     self._declared[tenant_id] = Deployed(revision, rest[0], document, rest[1])
             case spec:
@@ -282,9 +290,8 @@ class Catalog:
                     logger.info("spec_readable", extra=told)
                 self._declared[tenant_id] = Deployed(revision, spec, document)
 
-    def _close(self, tenant_id: UUID, document: bytes) -> None:
+    def _close(self, tenant_id: UUID, following: Spec | Faults) -> None:
         deployed = self._declared.get(tenant_id)
-        following = parse(document, Unseen())  # what verifies webhooks does not matter here
         if deployed is not None and not isinstance(following, Faults):
             self._serving[tenant_id] = replace(deployed, spec=closed(deployed.spec, following))
 
@@ -323,6 +330,15 @@ class Catalog:
             raise CatalogUnavailable(f"Postgres gave no answer within {ANSWER_S:g} s") from None
         except UNANSWERED as error:
             raise CatalogUnavailable(f"Postgres does not answer: {reason(error)}") from error
+
+
+_Rest = tuple[Spec, frozenset[str]]
+"""What `readable` leaves of a spec with faults."""
+
+
+def _read(document: bytes, environ: Mapping[str, str]) -> tuple[Spec | Faults, _Rest | None]:
+    found = parse(document, environ)
+    return found, readable(document, found, environ) if isinstance(found, Faults) else None
 
 
 def _put(entries: dict[str, _V], token: str, value: _V, count_max: int) -> None:

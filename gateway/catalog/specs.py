@@ -113,7 +113,7 @@ async def deploy(
     """
     if SHOWN_SECRET in document:
         document = await _with_secrets(database, tenant_id, document)
-    parsed = parse(document, environ)
+    parsed = await asyncio.to_thread(parse, document, environ)  # up to seconds
     if isinstance(parsed, Faults):
         return parsed
     digest = digest_of(document)
@@ -259,7 +259,8 @@ async def _remove(
     conn: Any, tenant_id: UUID, current: Stored, document: bytes, following: Spec
 ) -> tuple[Conflict, ...]:
     """Both steps of removing what `following` no longer has; the conflicts that keep it from going."""
-    deployed = parse(current.document, Unseen())  # what verifies webhooks does not matter here
+    # What verifies webhooks does not matter here.
+    deployed = await asyncio.to_thread(parse, current.document, Unseen())
     if isinstance(deployed, Faults):
         return (_unreadable(current, deployed),)
     removed = removals(deployed, following)

@@ -23,10 +23,12 @@ from gateway.admit.append import (
     address,
     before_the_head,
     compose,
+    is_light,
     minting_address,
     retry_of,
 )
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked, read_correlation_id
+from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
@@ -75,9 +77,12 @@ class Appends:
         outcomes: Outcomes,
         aliases: Aliases,
         parents: Parents,
+        aside: Aside,
         config: Config,
     ) -> None:
         self._log = log
+        self._aside = aside
+        self._schema_work_max = config.schema_work_max
         self._parents = parents
         self._aliases = aliases
         self._outcomes = outcomes
@@ -122,8 +127,10 @@ class Appends:
             correlation_id=correlation_bytes,
             mint=mint,
             event_bytes_max=self._event_bytes_max,
+            schema_work_max=self._schema_work_max,
         )
-        append = compose(deployed.spec, place, asked, body, minting)
+        judge = partial(compose, deployed.spec, place, asked, body, minting)
+        append = judge() if is_light(place, body) else await self._judged_aside(principal, judge)
         batch, name = names.event_type is None, None
         if isinstance(append, Fault):
             answer = await self._outcomes.of_fault(append, batch=batch)
@@ -139,6 +146,16 @@ class Appends:
                 outcome = OutcomeUnknown(append.append_id)
             answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
         await _send(send, call, await self._with_aliases(call, answer, deployed.spec, body, name))
+
+    async def _judged_aside(
+        self, principal: Principal, judge: Callable[[], Append | Fault]
+    ) -> Append | Fault:
+        """Raises Refused: too much of this tenant's is judged just now."""
+        try:
+            return await self._aside.run(principal.tenant.id.bytes, judge)
+        except Busy as busy:
+            why = f"The event will never appear by this request. {busy.why}"
+            raise Refused(Refusal("not_committed", why)) from busy
 
     async def _append_child(
         self, principal: Principal, spec: Spec, parent: str, append: Append, mint_key: Callable[[], str]

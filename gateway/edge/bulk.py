@@ -17,7 +17,8 @@ import msgspec
 
 from gateway.admit.append import Fault, Minting
 from gateway.admit.envelope import Shared
-from gateway.admit.line import judge_line
+from gateway.admit.line import is_light, judge_line
+from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
@@ -41,6 +42,8 @@ LINES_MAX = 100_000
 _AT_A_TIME = 32
 """Lines that are judged in one go, about half a millisecond. Then whatever Redis, Postgres and other clients
 have sent has its turn: both servers would wait for a gateway that goes on reading."""
+_JUDGED_S = 0.004
+"""The same for lines that take longer than most."""
 NDJSON = b"application/x-ndjson"
 
 
@@ -66,15 +69,25 @@ class _Request:
 
 class Bulk:
     def __init__(
-        self, log: Log, catalog: Catalog, keys: KeyWatch, outcomes: Outcomes, config: Config
+        self,
+        log: Log,
+        catalog: Catalog,
+        keys: KeyWatch,
+        outcomes: Outcomes,
+        aside: Aside,
+        config: Config,
     ) -> None:
         self._log = log
+        self._aside = aside
         self._catalog = catalog
         self._keys = keys
         self._outcomes = outcomes
         self._bulk_bytes_max = config.bulk_bytes_max
         self._line_bytes_max = config.body_bytes_max
         self._event_bytes_max = config.event_bytes_max
+        self._schema_work_max = config.schema_work_max
+        too_large = f"The line is larger than {self._line_bytes_max} bytes."
+        self._too_large = Fault(Refusal("too_large", too_large), None)
 
     async def bulk(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         head = Head(scope)
@@ -103,16 +116,20 @@ class Bulk:
         run, number = request.run, 0
         try:
             async for several in lines(receive, self._bulk_bytes_max, self._line_bytes_max):
-                for at in range(0, len(several), _AT_A_TIME):
+                at = 0
+                while at < len(several):
                     await run.room()
                     if request.key.ended:
                         raise Refused(UNAUTHORIZED)
                     part = several[at : at + min(_AT_A_TIME, LINES_MAX - number)]
-                    run.add(self._judge(request, part, number + 1))
-                    number += len(part)
+                    judged, count = self._judge(request, part, number + 1)
+                    if not count:
+                        judged, count = await self._judged_aside(request, part[0], number + 1), 1
+                    run.add(judged)
+                    number, at = number + count, at + count
                     await asyncio.sleep(0)
                     if number == LINES_MAX:
-                        if any(line is None or line.strip() for line in several[at + len(part) :]):
+                        if any(line is None or line.strip() for line in several[at:]):
                             raise Refused(_TOO_MANY)
                         break
             run.end(None)
@@ -124,32 +141,63 @@ class Bulk:
             run.end(Line(number + 1, NotCommitted("the gateway failed to read on")))
             request.log_failed()
 
-    def _judge(self, request: _Request, several: Sequence[bytes | None], number: int) -> list[Line]:
-        """By the spec and the clock of this moment. `number` is that of the first; empty ones are none."""
-        tenant = request.principal.tenant.id
-        deployed = self._catalog.deployed(tenant)
-        spec = None if deployed is None else deployed.spec
+    def _judge(
+        self, request: _Request, several: Sequence[bytes | None], number: int
+    ) -> tuple[list[Line], int]:
+        """By the spec and the clock of this moment, and how many it was: it ends after _JUDGED_S, and before
+        one that takes long by itself. `number` is that of the first; empty ones are none."""
+        spec, minting = self._minting(request)
+        judged = []
+        known: dict[bytes, Shared] = {}
+        ends = time.perf_counter() + _JUDGED_S
+        for n, line in enumerate(several, number):
+            if line is None:
+                judged.append(Line(n, self._too_large))
+            elif not is_light(spec, line):
+                return judged, n - number
+            elif line.strip():
+                judged.append(self._judged(request, spec, minting, line, known, n))
+            if time.perf_counter() > ends:
+                return judged, n - number + 1
+        return judged, len(several)
+
+    async def _judged_aside(self, request: _Request, line: bytes | None, number: int) -> list[Line]:
+        """The one line that takes long."""
+        assert line is not None
+        spec, minting = self._minting(request)
+        work = partial(self._judged, request, spec, minting, line, {}, number)
+        try:
+            return [await self._aside.run(request.principal.tenant.id.bytes, work)]
+        except Busy as busy:
+            return [Line(number, NotCommitted(busy.why.rstrip(".")))]
+
+    def _minting(self, request: _Request) -> tuple[Spec | None, Minting]:
+        deployed = self._catalog.deployed(request.principal.tenant.id)
         minting = Minting(
-            tenant=tenant.bytes,
+            tenant=request.principal.tenant.id.bytes,
             spec_rev=0 if deployed is None else deployed.revision,
             now_ms=time.time_ns() // 1_000_000,
             correlation_id=bytes.fromhex(request.correlation_id.replace("-", "")),
             mint=mint,
             event_bytes_max=self._event_bytes_max,
+            schema_work_max=self._schema_work_max,
         )
-        judged = []
-        known: dict[bytes, Shared] = {}
-        for n, line in enumerate(several, number):
-            if line is None:
-                fault = Refusal("too_large", f"The line is larger than {self._line_bytes_max} bytes.")
-                judged.append(Line(n, Fault(fault, None)))
-            elif line.strip():
-                try:
-                    judged.append(Line(n, judge_line(spec, line, minting, known)))
-                except Exception:
-                    request.log_line_failed()
-                    judged.append(Line(n, Broken(_aggregate_of(tenant.bytes, spec, line))))
-        return judged
+        return None if deployed is None else deployed.spec, minting
+
+    def _judged(
+        self,
+        request: _Request,
+        spec: Spec | None,
+        minting: Minting,
+        line: bytes,
+        known: dict[bytes, Shared],
+        number: int,
+    ) -> Line:
+        try:
+            return Line(number, judge_line(spec, line, minting, known))
+        except Exception:
+            request.log_line_failed()
+            return Line(number, Broken(_aggregate_of(minting.tenant, spec, line)))
 
     # -- answering
 

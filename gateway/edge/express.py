@@ -16,7 +16,7 @@ import time
 from functools import partial
 from typing import Final
 
-from gateway.admit.append import Address, Fault, Minting, address, compose
+from gateway.admit.append import Address, Fault, Minting, address, compose, is_light
 from gateway.admit.path import split
 from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
 from gateway.catalog.catalog import Catalog
@@ -63,6 +63,7 @@ class Express:
         self._responses = metrics.responses
         self._body_bytes_max = config.body_bytes_max
         self._event_bytes_max = config.event_bytes_max
+        self._schema_work_max = config.schema_work_max
         self._addresses: dict[bytes, tuple[Spec, Address]] = {}
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -84,7 +85,7 @@ class Express:
             return False
         place = self._address(deployed.spec, raw_path)
         asked = NOTHING_ASKED if ASKING.isdisjoint(headers) else read_asked(headers.items())
-        if place is None or isinstance(asked, Refusal) or asked.wait:
+        if place is None or isinstance(asked, Refusal) or asked.wait or not is_light(place, body):
             return False
         correlation_id, correlation_bytes = correlation(asked)
         minting = Minting(
@@ -94,6 +95,7 @@ class Express:
             correlation_bytes,
             mint,
             self._event_bytes_max,
+            self._schema_work_max,
         )
         append = compose(deployed.spec, place, asked, body, minting)
         if isinstance(append, Fault):

@@ -9,6 +9,7 @@ from typing import Any, Final
 import asyncpg
 from prometheus_client import CollectorRegistry
 
+from gateway.aside import Aside
 from gateway.catalog.model import CatalogError, Deployed, Tenant
 from gateway.config import Config
 from gateway.intake import store
@@ -39,10 +40,14 @@ async def alone(config: Config, pool: asyncpg.Pool) -> AsyncIterator[Intake]:
     instance = await Postgres(pool).instance()
     amazon = Amazon(GuardedNetwork(allow_private=False), config.webhook_answer_s)  # is never asked
     log = Log(redis, pool, config.postgres_url, instance, limits_of(config), Telemetry(metrics, None))
+    aside = Aside(config.heavy_waiting_max, config.heavy_wait_s)
     await log.start()
     try:
-        yield Intake(log, pool, Recorder(pool, 0), amazon, metrics, config.append_deadline_s)
+        recorder = Recorder(pool, 0)
+        work_max = config.schema_work_max
+        yield Intake(log, pool, recorder, amazon, aside, metrics, config.append_deadline_s, work_max)
     finally:
+        aside.close()
         await log.stop(config.shutdown_s)
         await redis.aclose()
 

@@ -18,6 +18,7 @@ import msgspec
 from uuid_utils import uuid7
 
 from gateway.admit.append import Minting
+from gateway.aside import Aside, Busy
 from gateway.catalog.model import CatalogUnavailable
 from gateway.events import (
     Append,
@@ -77,10 +78,13 @@ class Intake:
         pool: asyncpg.Pool,
         recorder: Recorder,
         amazon: Amazon,
+        aside: Aside,
         metrics: Metrics,
         answer_s: float,
+        schema_work_max: int,
     ) -> None:
         self._log, self._pool, self._recorder = log, pool, recorder
+        self._aside, self._schema_work_max = aside, schema_work_max
         self._amazon, self._metrics, self._answer_s = amazon, metrics, answer_s
         self._under_way: dict[_Waiting, None] = {}  # the oldest first
         self._timer: asyncio.TimerHandle | None = None  # for all of them: one each would cost more
@@ -116,6 +120,8 @@ class Intake:
             result = TOO_SLOW
         except (PostgresTrouble, CatalogUnavailable):
             result = NO_POSTGRES
+        except Busy as busy:
+            result = Undecided(busy.why.rstrip("."), unknown=False)
         if batch and isinstance(result, Undecided):  # some of its items may be committed
             result = replace(result, unknown=True)
         _count(counts, result, begun)
@@ -126,6 +132,8 @@ class Intake:
         result. False for any other request: nothing was done, `receive` judges it anew."""
         source = place.source
         if source.items is not None or source.target.source_id is not None:
+            return False
+        if not normalize.are_light(place.plan, (request.body,)):
             return False
         begun, now_ms = time.perf_counter(), time.time_ns() // 1_000_000
         if source.handshake is not None and handshake(source, request, now_ms) is not None:
@@ -138,7 +146,7 @@ class Intake:
             return False
         (delivery,), headers = found, request.shown(source.headers)
         key = normalize.place(place.plan, delivery, headers)
-        append = _composed(place, delivery, headers, key, now_ms) if isinstance(key, str) else None
+        append = self._composed(place, delivery, headers, key, now_ms) if isinstance(key, str) else None
         if not isinstance(append, Append):
             return False
         counts = self._metrics.webhooks(place.tenant.name, source.name)
@@ -235,7 +243,10 @@ class Intake:
     # -- verified
 
     async def _take(self, receipt: Receipt) -> Taken | Undecided:
-        found = deliveries(receipt.place.source, receipt.request)
+        place, request = receipt.place, receipt.request
+        reading = partial(deliveries, place.source, request)
+        light = normalize.are_light(place.plan, (request.body,))
+        found = reading() if light else await self._aside.run(place.tenant_id, reading)
         if isinstance(found, Unreadable):
             held = Held(found.code, found.error)
             receipt = msgspec.structs.replace(receipt, batch=False)
@@ -294,17 +305,39 @@ class Intake:
         places = [normalize.place(place.plan, delivery, headers) for delivery in found]
         foreign = await led(self._pool, place.tenant, {each for each in places if isinstance(each, Foreign)})
         newest = foreign.newest
-        appends: list[Append | Held] = []
-        for delivery, where in zip(found, places, strict=True):
-            key = foreign.keys[where] if isinstance(where, Foreign) else where
-            if isinstance(key, Held):
-                appends.append(key)
-                continue
-            append = _composed(place, delivery, headers, key, now_ms, claimed, newest.get(key))
-            appends.append(append)
-            if isinstance(append, Append) and isinstance(where, Foreign):  # the next of its stream follows it
-                newest[key] = append.events[0].extra or b""
-        return appends
+
+        def composed() -> list[Append | Held]:
+            appends: list[Append | Held] = []
+            for delivery, where in zip(found, places, strict=True):
+                key = foreign.keys[where] if isinstance(where, Foreign) else where
+                if isinstance(key, Held):
+                    appends.append(key)
+                    continue
+                append = self._composed(place, delivery, headers, key, now_ms, claimed, newest.get(key))
+                appends.append(append)
+                if isinstance(append, Append) and isinstance(
+                    where, Foreign
+                ):  # the next of its stream follows
+                    newest[key] = append.events[0].extra or b""
+            return appends
+
+        if normalize.are_light(place.plan, [delivery.raw for delivery in found]):
+            return composed()
+        return await self._aside.run(place.tenant_id, composed)
+
+    def _composed(
+        self,
+        place: Place,
+        delivery: Delivery,
+        headers: dict[str, str],
+        key: str,
+        now_ms: int,
+        claimed: str | None = None,
+        before: bytes | None = None,
+    ) -> Append | Held:
+        tenant, revision = place.tenant_id, place.deployed.revision
+        minting = Minting(tenant, revision, now_ms, uuid7().bytes, _mint, 0, self._schema_work_max)
+        return normalize.compose(place.plan, delivery, headers, key, minting, claimed, before)
 
     async def _unless_committed(self, place: Place, delivery: Delivery, held: Held) -> Appended | Held:
         """A delivery that an earlier spec made an event of is that event, whatever today's says."""
@@ -362,20 +395,6 @@ class Intake:
             return outcome
         await store.settle(self._pool, tenant, stored.id, "replayed", None, outcome.event_ids[0])
         return Told(outcome.event_ids[0], outcome.replayed)
-
-
-def _composed(
-    place: Place,
-    delivery: Delivery,
-    headers: dict[str, str],
-    key: str,
-    now_ms: int,
-    claimed: str | None = None,
-    before: bytes | None = None,
-) -> Append | Held:
-    tenant, revision = place.tenant_id, place.deployed.revision
-    minting = Minting(tenant, revision, now_ms, uuid7().bytes, _mint, event_bytes_max=0)
-    return normalize.compose(place.plan, delivery, headers, key, minting, claimed, before)
 
 
 def _named(place: Place) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.admit.append import Minting
+from gateway.admit.append import Minting, too_much_work
 from gateway.events import ANY_LENGTH, Append, Event, Stream, make_append
 from gateway.intake.deliveries import Delivery
 from gateway.intake.request import as_text, lookup
@@ -22,6 +22,7 @@ from gateway.names.content import ALGORITHM, Identity, context_of, grade
 from spec.errors import shown
 from spec.identifiers import canonicalize
 from spec.model import EventType, Spec
+from spec.violations import AT_ONCE_WORK_MAX, WEIGHT_MIN, is_light, values_in
 from spec.webhooks import Fixed, Path, Row, Shape, Source, Template
 
 _ENCODE: Final = msgspec.json.Encoder(decimal_format="number").encode
@@ -78,6 +79,15 @@ def plan_of(spec: Spec, source: Source) -> Plan:
     return Plan(spec, source, key, event_type, actor)
 
 
+def are_light(plan: Plan, texts: Sequence[bytes]) -> bool:
+    """Whether reading these texts, and checking what becomes of them, takes under 10 ms."""
+    declared = plan.spec.aggregate_types.get(plan.source.target.aggregate_type)
+    weight = WEIGHT_MIN if declared is None else declared.weight
+    if len(texts) == 1:
+        return is_light(texts[0], weight)
+    return sum(map(values_in, texts)) * weight <= AT_ONCE_WORK_MAX
+
+
 def place(plan: Plan, delivery: Delivery, headers: dict[str, str]) -> str | Foreign | Held:
     """Whose stream it goes to: a canonical key, or what leads to one."""
     if plan.key is not None:
@@ -126,6 +136,8 @@ def compose(
     if plan.actor is not None:
         return plan.actor
     raw, value = _data(source, delivery, headers)
+    if not event_type.is_light(raw) and event_type.compiled.work(raw) > minting.schema_work_max:
+        return Held("schema_violation", f"data: {too_much_work(event_type, minting.schema_work_max)}")
     violation = event_type.violation(value)
     if violation is not None:
         joint = "." if violation.path and not violation.path.startswith("[") else ""

@@ -6,6 +6,7 @@ Owns: what a change does to the cursor, and that no secret is ever shown. Must n
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -223,7 +224,7 @@ class Subscriptions:
     async def declare(self, tenant: UUID | None = None) -> None:
         """Brings what deployed specs declare into the table, of all tenants or of one."""
         for row in await fetch(self._pool, "undeclared_specs", tenant):
-            spec = parse(row["document"], Reachable(self._secrets_of(row["name"])))
+            spec = await asyncio.to_thread(parse, row["document"], Reachable(self._secrets_of(row["name"])))
             if isinstance(spec, Faults):
                 continue  # the catalog says so; a gateway where its secrets are set does it
             document = msgspec.json.decode(row["document"])

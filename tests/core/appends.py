@@ -57,6 +57,23 @@ SPEC = declared(
 )
 
 
+MANY = declared(
+    {
+        "aggregate_types": {
+            "order": {
+                "events": {
+                    "was_placed": {"schema": {"items": {"enum": [1, "a", *[[n] for n in range(3_000)]]}}},
+                    "was_noted": {"schema": True},
+                }
+            },
+            "list": {"events": {}},
+        },
+        "agent_types": ["user"],
+    }
+)
+"""Of which one type takes long to check."""
+
+
 def minting(event_bytes_max: int = EVENT_BYTES_MAX) -> Minting:
     """Ids are minted in the order 1, 2, 3 …"""
     ids = itertools.count(1)

@@ -337,3 +337,71 @@ def test_a_schema_that_reaches_outside_is_refused_before_anything_is_asked() -> 
         found = parse({"aggregate_types": {"a": {"events": {"b": event_type}}}, "agent_types": []})
         assert isinstance(found, Faults)
         assert [fault.code for fault in found] == ["remote_ref"]
+
+
+# ---- how much work it is ----
+
+
+def weight(schema: object) -> int:
+    return event(schema).compiled.weight
+
+
+def test_a_schema_weighs_what_one_value_is_compared_with() -> None:
+    branches = [{"type": "object", "properties": {"a": {"const": n}}} for n in range(100)]
+    assert weight(True) == weight({"type": "object"}) == 5
+    assert weight({"items": {"anyOf": branches}}) > 200
+    assert weight({"items": {"allOf": [{"not": {"const": n}} for n in range(100)]}}) > 200
+    assert weight({"$ref": "#/$defs/a", "$defs": {"a": {"oneOf": branches}}}) > 200
+
+
+def test_constants_that_are_looked_up_weigh_nothing_and_others_are_compared_one_by_one() -> None:
+    texts = [f"v{n}" for n in range(1000)]
+    assert weight({"enum": texts}) == weight({"enum": [*range(1000)]}) == 5
+    assert weight({"anyOf": [{"const": text} for text in texts]}) == 5
+    assert weight({"enum": [1, *texts]}) > 1000
+    assert weight({"enum": [{"a": [n]} for n in range(1000)]}) > 3000
+    assert weight({"const": {"a": [1] * 100}}) > 100
+    assert weight({"const": "a"}) == 5
+
+
+def test_names_that_are_required_and_multiples_weigh_something() -> None:
+    assert weight({"required": [f"k{n}" for n in range(800)]}) > 100
+    assert weight({"dependentRequired": {f"k{n}": ["a"] for n in range(800)}}) > 100
+    assert weight({"multipleOf": 0.01}) > 5
+
+
+@pytest.mark.parametrize(
+    "constants", [[1, 2.5], ["a", "b"], [1, "a", None], [True, 0], [2**70, 1.0], [1e300]]
+)
+def test_a_choice_among_constants_means_the_same_however_it_is_checked(constants: list[object]) -> None:
+    choice = event({"anyOf": [{"const": each} for each in constants]})
+    values = [0, 1, 1.0, -0.0, "1", "a", "b", None, True, False, 2**70, 2.5, Decimal("1e400"), [1], {"a": 1}]
+    for value in values:
+        fits = any(event({"const": each}).violation(value) is None for each in constants)
+        found = choice.violation(value)
+        assert (found is None) is fits, value
+        if found is not None:
+            assert found.message == f"This value fits none of the {len(constants)} schemas of `anyOf`."
+
+
+def test_a_choice_that_is_more_than_constants_stays_as_it_is() -> None:
+    assert path({"anyOf": [{"const": 1}, {"const": 2}], "enum": [2, 3]}, 3) == ""
+    assert event({"anyOf": [{"const": 1}, {"const": 2}], "enum": [2, 3]}).violation(2) is None
+    pointed = {"properties": {"a": {"$ref": "#/anyOf/1"}}, "anyOf": [{"const": 1}, {"const": {"a": 2}}]}
+    assert event(pointed).violation({"a": 2}) is not None
+    pointed = {
+        "properties": {"a": {"$ref": "#/properties/b/anyOf/1"}, "b": {"anyOf": [{"const": 1}, {"const": 2}]}}
+    }
+    assert path(pointed, {"a": 1}) == "a"
+    assert path(pointed, {"a": 2, "b": 3}) == "b"
+
+
+def test_a_text_is_light_by_its_length_or_by_its_values() -> None:
+    plain, heavy = event({"type": "object"}), event({"anyOf": [{"not": {"const": n}} for n in range(2000)]})
+    assert plain.is_light(b"[" + b"1," * 3_000 + b"1]")
+    assert not plain.is_light(b"[" + b"1," * 30_000 + b"1]")
+    assert plain.is_light(b'"' + b"x" * 200_000 + b'"')
+    assert not plain.is_light(b'"' + b"x" * 900_000 + b'"')
+    assert heavy.is_light(b"{}")
+    assert not heavy.is_light(b"[" + b" " * 20 + b"]"), "finding words for a violation takes long by itself"
+    assert plain.compiled.work(b"[1,2,3]") == 5 * 4

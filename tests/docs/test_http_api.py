@@ -58,6 +58,8 @@ def shown(setting: Setting) -> str:
     if setting.field.endswith("_bytes_max"):
         size = setting.default
         return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
+    if isinstance(setting.default, int):
+        return f"{setting.default:,}"
     return f"{setting.default:g}" + (" s" if setting.field.endswith("_s") else "")
 
 

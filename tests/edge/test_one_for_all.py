@@ -1,0 +1,119 @@
+"""No request holds up the others: the event loop is never held for long, whatever one asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+
+from tests.edge.accounts import ANYTHING, SPEC, open_account
+from tests.edge.calls import JSON, NDJSON, envelope, lines, new_client, new_id, refused, told_in
+from tests.edge.lag import holds_nobody_up
+from tests.edge.serving import Served
+
+CONSTANTS = [{"const": f"v{n}"} for n in range(1000)]
+
+
+def items_of(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"properties": {"a": {"items": schema}}}
+
+
+HEAVY: dict[str, Any] = {
+    "aggregate_types": {
+        "order": {
+            "events": {
+                **SPEC["aggregate_types"]["order"]["events"],
+                "had_one_of": {"schema": items_of({"anyOf": CONSTANTS}), "handler": []},
+                "had_none_of": {
+                    "schema": items_of({"allOf": [{"not": each} for each in CONSTANTS]}),
+                    "handler": [],
+                },
+                "had_names": {
+                    "schema": {"patternProperties": {f"^a{n}.*b$": {"type": "string"} for n in range(700)}},
+                    "handler": [],
+                },
+            }
+        },
+        "list": {"events": {"was_set": {"schema": ANYTHING, "handler": []}}},
+    },
+    "agent_types": ["user"],
+}
+
+
+@pytest.fixture
+async def heavy(gateway: Served, outbox: asyncpg.Pool) -> AsyncIterator[httpx.AsyncClient]:
+    """With the admin key of a tenant whose schemas take long."""
+    account = await open_account(outbox, HEAVY)
+    async with new_client(gateway.url, account.admin) as client:
+        yield client
+
+
+def body(data: object) -> bytes:
+    return json.dumps(envelope(data), separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(
+    ("event_type", "data", "status"),
+    [
+        ("had_one_of", {"a": ["v999"] * 20_000}, 201),
+        ("had_one_of", {"a": ["v999"] * 20_000 + ["w"]}, 422),
+        ("had_none_of", {"a": ["w"] * 4_000}, 201),
+        ("had_none_of", {"a": ["w"] * 4_000 + ["v1"]}, 422),
+        ("had_names", {f"k{n}": 1 for n in range(6_000)}, 201),
+        ("was_noted", [[]] * 80_000, 201),
+        ("was_noted", {"\\u0000": [1] * 100_000}, 400),
+    ],
+)
+async def test_checking_the_data_of_an_event(
+    heavy: httpx.AsyncClient, event_type: str, data: object, status: int
+) -> None:
+    sent = body(data).replace(b"\\\\u0000", b"\\u0000")
+
+    async def post() -> None:
+        response = await heavy.post(f"/order/{new_id()}/{event_type}", content=sent, headers=JSON)
+        assert response.status_code == status, response.text
+
+    await holds_nobody_up(post)
+
+
+async def test_checking_a_batch(heavy: httpx.AsyncClient) -> None:
+    event = {"type": "had_none_of", "data": {"a": ["w"] * 50}}
+    sent = json.dumps({"events": [event] * 80, "metadata": envelope()["metadata"]}).encode()
+
+    async def post() -> None:
+        response = await heavy.post(f"/order/{new_id()}", content=sent, headers=JSON)
+        assert response.status_code == 201, response.text
+
+    await holds_nobody_up(post)
+
+
+async def test_checking_the_lines_of_a_bulk_request(heavy: httpx.AsyncClient) -> None:
+    datas = [["w"] * 30] * 64 + [["w"] * 2_000] * 3 + [["v1"]]
+
+    async def post() -> None:
+        line = {"aggregate_type": "order", "key": new_id(), "type": "had_none_of"}
+        sent = lines(*[{**line, **envelope({"a": data})} for data in datas])
+        response = await heavy.post("/_/bulk", content=sent, headers=NDJSON)
+        told = [each["status"] for each in told_in(response.content)]
+        assert told == [201] * 67 + [422]
+
+    await holds_nobody_up(post)
+
+
+async def test_data_that_would_take_too_long_to_check_are_refused(heavy: httpx.AsyncClient) -> None:
+    response = await heavy.post(
+        f"/order/{new_id()}/had_none_of", content=body({"a": [0] * 100_000}), headers=JSON
+    )
+    told = refused(response, 422, "schema_violation", "data")
+    assert told["error"].startswith("Checking this by the schema of had_none_of could take over 10000000")
+
+
+async def test_the_events_of_a_batch_that_would_take_too_long_are_refused(heavy: httpx.AsyncClient) -> None:
+    event = {"type": "had_none_of", "data": {"a": [0] * 1_000}}
+    sent = json.dumps({"events": [event] * 40, "metadata": envelope()["metadata"]}).encode()
+    response = await heavy.post(f"/order/{new_id()}", content=sent, headers=JSON)
+    assert refused(response, 422, "schema_violation", "events[4].data")["error"].endswith("alternatives.")
