@@ -58,7 +58,7 @@ def shown(setting: Setting) -> str:
     if setting.field.endswith("_bytes_max"):
         size = setting.default
         return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
-    if isinstance(setting.default, int):
+    if setting.default >= 10**6:
         return f"{setting.default:,}"
     return f"{setting.default:g}" + (" s" if setting.field.endswith("_s") else "")
 
