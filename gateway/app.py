@@ -42,6 +42,7 @@ from gateway.edge.gate import Gate
 from gateway.edge.health import Health
 from gateway.edge.ids import Ids
 from gateway.edge.key_watch import KeyWatch
+from gateway.edge.live_bounds import LiveBounds
 from gateway.edge.metrics import Counted, MetricsPage
 from gateway.edge.openapi.endpoint import OpenApi
 from gateway.edge.ops import MetricsHere, Ops, ops_listening
@@ -263,11 +264,12 @@ def _application(
     outcomes, states = Outcomes(log), States(log)
     keys = KeyWatch(catalog)
     log.on_watch(keys.look)
+    bounds = LiveBounds(config, limited)
     system = System(
         callers,
         operators.health,
         Bulk(log, catalog, keys, outcomes, aside, config),
-        Feed(outbox, live, keys, config),
+        Feed(outbox, live, keys, bounds, config),
         Specs(catalog, catalog_pool, going_out.subscriptions, config),
         OpenApi(catalog, config),
         Ids(catalog, config),
@@ -281,7 +283,7 @@ def _application(
         Appends(log, catalog, outcomes, aliases, Parents(aliases, children, outcomes), aside, config),
         reads,
         states,
-        Follow(log, keys, stopping),
+        Follow(log, keys, bounds, stopping),
         aliases,
         MetricsHere(system, operators.page, operators.metrics),
     )

@@ -82,6 +82,9 @@ class Config:
     write_timeout_s: float = 30.0
     key_unread_bytes_max: int = 32 * MIB
     unread_bytes_max: int = 128 * MIB
+    key_followers_max: int = 2048
+    key_filters_max: int = 64
+    filters_max: int = 512
     key_requests_max: int = 4096
     requests_max: int = 16_384
     rate_limit_per_s: int | None = None
@@ -371,6 +374,21 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "unread_bytes_max",
         _integer(MIB, 64 * 1024 * MIB),
         "The same of all keys, in memory: beyond it connections that read least are ended.",
+    ),
+    (
+        "key_followers_max",
+        _integer(0, 10**6),
+        "Live followers of a key, waits among them; 0: no limit.",
+    ),
+    (
+        "key_filters_max",
+        _integer(0, 10**6),
+        "Different filters that followers of a key use at a time: each looks at every commit; 0: no limit.",
+    ),
+    (
+        "filters_max",
+        _integer(0, 10**6),
+        "The same of all keys: they share 64 MiB of what was committed last; 0: no limit.",
     ),
     (
         "key_requests_max",

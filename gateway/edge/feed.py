@@ -28,6 +28,7 @@ from gateway.edge.follow import (
     wanted_stream,
 )
 from gateway.edge.key_watch import KeyWatch, Watched
+from gateway.edge.live_bounds import LiveBounds
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import PAGE_EVENTS_MAX
 from gateway.edge.request import Head, Receive, Refused, Scope, Send
@@ -52,8 +53,10 @@ FROM_BEGINNING, FROM_NOW = "beginning", "now"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request wants of the feed; `limit` is None where it names none."""
+    """What a request wants of the feed; `limit` is None where it names none. `holder` is the handle of its
+    key."""
 
+    holder: str
     wanted: Filter
     after: Position
     limit: int | None
@@ -61,10 +64,13 @@ class Asked:
 
 
 class Feed:
-    def __init__(self, outbox: Outbox, live: Live, keys: KeyWatch, config: Config) -> None:
+    def __init__(
+        self, outbox: Outbox, live: Live, keys: KeyWatch, bounds: LiveBounds, config: Config
+    ) -> None:
         self._outbox = outbox
         self._live = live
         self._keys = keys
+        self._bounds = bounds
         self._offers_gzip = config.feed_gzip
 
     async def feed(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,7 +104,7 @@ class Feed:
             after = _position(resumed.decode("latin-1"), "Last-Event-ID")
         else:
             after = await self._after(wanted.tenant, query.text("after"))
-        return Asked(wanted, after, limit, wait_s)
+        return Asked(principal.handle, wanted, after, limit, wait_s)
 
     async def _after(self, tenant: bytes, text: str | None) -> Position:
         if text is None or text == FROM_BEGINNING:
@@ -128,6 +134,7 @@ class Feed:
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
         with (
+            self._bounds.follower_of(asked.holder, asked.wanted),
             self._live.following(asked.wanted, _as_it_is) as following,
             self._keys.watching(head, following.wake) as key,
         ):
@@ -163,6 +170,7 @@ class Feed:
         ends."""
         page = await self._stream_page(asked.wanted, asked.after, _UNBOUNDED)
         with (
+            self._bounds.follower_of(asked.holder, asked.wanted),
             self._live.following(asked.wanted, _message) as following,
             self._keys.watching(head, following.wake) as key,
         ):

@@ -17,6 +17,7 @@ from gateway.edge import render, respond
 from gateway.edge.callers import UNAUTHORIZED
 from gateway.edge.cycle import AT_ONCE
 from gateway.edge.key_watch import KeyWatch, Watched
+from gateway.edge.live_bounds import LiveBounds
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import (
     PAGE_EVENTS_MAX,
@@ -70,9 +71,10 @@ def weighed(part: bytes) -> tuple[bytes, float]:
 
 
 class Follow:
-    def __init__(self, log: Log, keys: KeyWatch, stopping: asyncio.Event) -> None:
+    def __init__(self, log: Log, keys: KeyWatch, bounds: LiveBounds, stopping: asyncio.Event) -> None:
         self._log = log
         self._keys = keys
+        self._bounds = bounds
         self._stopping = stopping
 
     async def ndjson(
@@ -102,6 +104,7 @@ class Follow:
 
     async def sse(
         self,
+        holder: str,
         subject: Subject,
         query: Parameters,
         head: Head,
@@ -111,7 +114,7 @@ class Follow:
         head_only: bool,
     ) -> None:
         """From `from`, or after `Last-Event-ID`, and then whatever comes, until one side goes or the key
-        ends: no `limit` ends it, but one that can't be read is refused."""
+        ends: no `limit` ends it, but one that can't be read is refused. `holder` is the handle of the key."""
         following = read_range(subject, query, PAGE_EVENTS_MAX).first
         query.choice("order", ("asc",), "asc")
         is_strong(query)
@@ -125,8 +128,8 @@ class Follow:
         if head_only:
             await stream_head(send, SSE)
             return
-        await start_stream(send, SSE)
-        with self._log.followers.follow(subject.stream) as follower:
+        with self._bounds.follower(holder), self._log.followers.follow(subject.stream) as follower:
+            await start_stream(send, SSE)
             gone = asyncio.get_running_loop().create_task(until_gone(receive, follower.wake))
             try:
                 with self._keys.watching(head, follower.wake) as key:

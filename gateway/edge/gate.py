@@ -180,17 +180,24 @@ class Gate:
         elif segments[2] == "aliases":
             read = await self._aliases.of(subject)
         else:
-            await self._events(subject, query, head, receive, send, head_only)
+            await self._events(principal.handle, subject, query, head, receive, send, head_only)
             return
         await respond.answer_read(send, read, head_only)
 
     async def _events(
-        self, subject: Subject, query: Parameters, head: Head, receive: Receive, send: Send, head_only: bool
+        self,
+        holder: str,
+        subject: Subject,
+        query: Parameters,
+        head: Head,
+        receive: Receive,
+        send: Send,
+        head_only: bool,
     ) -> None:
         """A page, or a stream where `Accept` asks for one."""
         streamed = wanted_stream(head.joined(b"accept"))
         if streamed == SSE:
-            await self._follow.sse(subject, query, head, receive, send, head_only=head_only)
+            await self._follow.sse(holder, subject, query, head, receive, send, head_only=head_only)
         elif streamed == NDJSON:
             await self._follow.ndjson(subject, query, head, send, head_only=head_only)
         else:

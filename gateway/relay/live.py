@@ -12,13 +12,13 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
-from gateway.events import Recorded
+from gateway.events import Recorded, event_bytes
 from gateway.log.announcements import Announcements
 from gateway.log.entries import Placed
 from gateway.log.followers import Follower, Followers
@@ -43,13 +43,16 @@ _ROUND_A_FOLLOWER_OF_A_CROWD_S = 0.0009
 # Then whoever appends has a turn. More turns cost more than they give: after each, the processor's caches
 # hold other things.
 _TELLING_S = 0.002
-# What all channels together keep in memory, and each at least.
+# What all channels together keep in memory: each as much as any other.
 _KEPT_BYTES = 64 * 1024 * 1024
-_KEPT_BYTES_LEAST = 128 * 1024
+# What one write hands to a follower: one that is slow holds so much, or an event that is larger.
+_CHUNK_BYTES = 256 * 1024
 _EVENT_OVERHEAD_BYTES = 500
 _MESSAGE_OVERHEAD_BYTES = 100
-# Appends that a tail takes over between two looks; with more, it reads them from Postgres instead.
+# Appends that a tail takes over between two looks, and their bytes; with more, it reads them from Postgres
+# instead, a page at a time.
 _PENDING_MAX = 5000
+_PENDING_BYTES_MAX = 4 * 1024 * 1024
 _EVENTS_A_READ = 1000
 _AGAIN_S = 0.25
 
@@ -105,31 +108,53 @@ class Chunk(Generic[T]):
 
 
 def _size(item: object) -> int:
-    """In memory, about: a message is kept once alone and once among the others of its chunk."""
+    """In memory, about: a message is kept alone, among the others of its chunk, and compressed with them."""
     if isinstance(item, bytes):
-        return 2 * len(item) + _MESSAGE_OVERHEAD_BYTES
+        return 3 * len(item) + _MESSAGE_OVERHEAD_BYTES
     assert isinstance(item, Entry)
     return entry_bytes(item) + _EVENT_OVERHEAD_BYTES
 
 
 class Batch:
-    """What was committed together, in order. Most of it is of few kinds: a filter is asked once a kind."""
+    """What was committed together, in order. Most of it is of few kinds: a filter is asked once a kind. What
+    is made of an event is made once for all channels of a form."""
 
-    __slots__ = ("entries", "kinds")
+    __slots__ = ("_kinds", "_made", "_passing")
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        self.entries = entries
-        self.kinds = {_kind(each): each for each in entries}
+        self._kinds: dict[tuple[bytes, str, str], list[Entry]] = {}
+        for each in entries:
+            self._kinds.setdefault(_kind(each), []).append(each)
+        self._made: dict[Hashable, dict[int, Any]] = {}
+        self._passing: dict[Hashable, tuple[list[Place], list[Any]]] = {}
 
-    def passing(self, wanted: Filter) -> Sequence[Entry]:
-        taken = {
-            kind
-            for kind, sample in self.kinds.items()
-            if wanted.takes(sample.recorded.stream, sample.recorded.event.type)
-        }
-        if len(taken) == len(self.kinds):
-            return self.entries
-        return [each for each in self.entries if _kind(each) in taken] if taken else ()
+    def passing(self, wanted: Filter, form: Callable[[Entry], T]) -> tuple[Sequence[Place], Sequence[T]]:
+        """The places of what passes, and what is made of it."""
+        taken = frozenset(
+            [
+                kind
+                for kind, (sample, *_) in self._kinds.items()
+                if wanted.takes(sample.recorded.stream, sample.recorded.event.type)
+            ]
+        )
+        if not taken:
+            return (), ()
+        found = self._passing.get((taken, form))
+        if found is None:
+            entries = [each for kind in taken for each in self._kinds[kind]]
+            if len(taken) > 1:
+                entries.sort(key=_seq)
+            made = self._made.setdefault(form, {})
+            for each in entries:
+                if each.place.seq not in made:
+                    made[each.place.seq] = form(each)
+            found = [each.place for each in entries], [made[each.place.seq] for each in entries]
+            self._passing[taken, form] = found
+        return found
+
+
+def _seq(entry: Entry) -> int:
+    return entry.place.seq
 
 
 def _kind(entry: Entry) -> tuple[bytes, str, str]:
@@ -151,38 +176,48 @@ class Channel(Generic[T]):
         self._run = Run()
         self._size = 0
         self._reached = start
-        self._seqs: list[int] = []
+        self._places: list[Place] = []
         self._items: list[T] = []
 
     def add(self, batch: Batch, end: Place) -> None:
         """What passes of it, which is all that was committed behind the last one up to `end`. Its form is
         made here, a few events at a time, while they are in the processor's caches: those of a whole round
         would keep whoever appends waiting."""
-        for each in batch.passing(self.wanted):
-            self._seqs.append(each.place.seq)
-            self._items.append(self._form(each))
+        places, items = batch.passing(self.wanted, self._form)
+        self._places += places
+        self._items += items
         self._reached = end
 
-    def close(self, keep_bytes: int) -> Chunk[T] | None:
-        """What was added, if anything was: followers are to be told."""
+    def close(self, keep_bytes: int) -> list[Chunk[T]]:
+        """What was added, if anything was, in chunks of `_CHUNK_BYTES`: followers are to be told."""
         after_seq, self.end = self.end.seq, self._reached
-        if not self._items:
-            return None
-        chunk = Chunk(after_seq, self._seqs, self._items, self.end, self._run)
-        self._seqs, self._items = [], []
-        self.chunks.append(chunk)
-        self._size += chunk.size
+        places, items = self._places, self._items
+        if not items:
+            return []
+        self._places, self._items = [], []
+        made, begin = [], 0
+        for until in _cuts(items):
+            end = self.end if until == len(items) else places[until - 1]
+            seqs = [each.seq for each in places[begin:until]]
+            made.append(Chunk(after_seq, seqs, items[begin:until], end, self._run))
+            after_seq, begin = end.seq, until
+        self.chunks += made
+        self._size += sum([chunk.size for chunk in made])
+        self.keep(keep_bytes)
+        return made
+
+    def keep(self, keep_bytes: int) -> None:
+        """The newest of it, so many bytes."""
         while self._size > keep_bytes:
             dropped = self.chunks.popleft()
             self._size -= dropped.size
             self.start_seq = dropped.end.seq
-        return chunk
 
     def begin(self, start: Place) -> None:
         """Anew from here: what came before is not, or no more, all in this channel."""
         self.start_seq, self.end, self._reached = start.seq, start, start
         self.chunks.clear()
-        self._seqs, self._items = [], []
+        self._places, self._items = [], []
         self._size = 0
         self.wake()
 
@@ -203,6 +238,18 @@ class Channel(Generic[T]):
             taken.append(chunk.behind(after))
         taken.reverse()
         return taken, self.end
+
+
+def _cuts(items: Sequence[object]) -> Iterator[int]:
+    """How many of them are in the first chunk, in the first two, and so on."""
+    size = 0
+    for count, item in enumerate(items):
+        length = len(item) if isinstance(item, bytes) else _size(item)
+        if size and size + length > _CHUNK_BYTES:
+            yield count
+            size = 0
+        size += length
+    yield len(items)
 
 
 Hand = Callable[[Chunk[T]], bool]
@@ -295,7 +342,7 @@ class Live:
         p = self._outbox.partition(wanted.tenant)
         tail = self._tails.get(p)
         if tail is None:
-            tail = self._tails[p] = _Tail(p, self._outbox, self._keep_bytes)
+            tail = self._tails[p] = _Tail(p, self._outbox, self._keep_bytes, self._share_anew)
             tail.start(self._followers, self._announcements, self.stopping)
         try:
             with tail.following(wanted, form) as following:
@@ -307,20 +354,32 @@ class Live:
 
     def _keep_bytes(self) -> int:
         channels = sum(len(tail.channels) for tail in self._tails.values())
-        return max(_KEPT_BYTES // max(channels, 1), _KEPT_BYTES_LEAST)
+        return _KEPT_BYTES // max(channels, 1)
+
+    def _share_anew(self) -> None:
+        """With one channel more."""
+        keep_bytes = self._keep_bytes()
+        for tail in self._tails.values():
+            for channel in tail.channels.values():
+                channel.keep(keep_bytes)
 
 
 class _Tail:
     """The end of one partition, as long as somebody follows it."""
 
-    def __init__(self, p: int, outbox: Outbox, keep_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self, p: int, outbox: Outbox, keep_bytes: Callable[[], int], share_anew: Callable[[], None]
+    ) -> None:
         self._p = p
         self._loop = asyncio.get_running_loop()
         self._outbox = outbox
         self._keep_bytes = keep_bytes
+        self._share_anew = share_anew
+        self._forms: dict[Form[Any], Callable[[Entry], Any]] = {}  # for this partition
         self.channels: dict[tuple[Filter, Form[Any]], Channel[Any]] = {}
         self._end: Place | None = None
         self._pending: deque[Placed] = deque()
+        self._pending_bytes = 0
         self._gathers = False  # it is about to
         self._reads = False  # what others committed, or where the partition ends
         # Of this round.
@@ -357,8 +416,10 @@ class _Tail:
         channel = self.channels.get((wanted, form))
         if channel is None:
             # Until the tail has found where the partition ends, nobody's place is covered.
-            channel = Channel(wanted, partial(form, self._p), self._end or _NOWHERE)
+            made = self._forms.setdefault(form, partial(form, self._p))
+            channel = Channel(wanted, made, self._end or _NOWHERE)
             self.channels[wanted, form] = channel
+            self._share_anew()
         try:
             with Following(channel) as following:
                 yield following
@@ -371,10 +432,12 @@ class _Tail:
     def _committed_here(self, placed: Sequence[Placed]) -> None:
         self._commits += 1
         self._appends += len(placed)
-        if len(self._pending) < _PENDING_MAX:
+        self._pending_bytes += sum([event_bytes(event) for each in placed for event in each.events])
+        if len(self._pending) < _PENDING_MAX and self._pending_bytes < _PENDING_BYTES_MAX:
             self._pending.extend(placed)
         else:
             self._pending.clear()
+            self._pending_bytes = 0
             self._elsewhere = True
         if not self._gathers:
             self._gathers = True
@@ -455,7 +518,7 @@ class _Tail:
         """What this gateway committed, as far as it continues where the tail stands."""
         if not self._pending:
             return
-        pending, self._pending = self._pending, deque()
+        pending, self._pending, self._pending_bytes = self._pending, deque(), 0
         tenants = self._tenants()
         entries: list[Entry] = []
         for placed in pending:
@@ -488,19 +551,20 @@ class _Tail:
                     channel.begin(end)
 
     async def _tell(self) -> int:
-        """Everybody of what was added; returns how many followers were told."""
-        keep_bytes = self._keep_bytes()
-        new: list[tuple[Following[Any], Chunk[Any]]] = []
-        for channel in self.channels.values():
-            if chunk := channel.close(keep_bytes):
-                new += [(following, chunk) for following in channel.followers]
-        begun = perf_counter()
-        for following, chunk in new:
-            following.tell(chunk)
-            if perf_counter() - begun > _TELLING_S:
-                await asyncio.sleep(0)
-                begun = perf_counter()
-        return len(new)
+        """Everybody of what was added; returns how many followers were told. A channel after the other: what
+        is put together for one is given up before that of the next is made."""
+        told, begun = 0, perf_counter()
+        for channel in list(self.channels.values()):
+            if not (chunks := channel.close(self._keep_bytes())):
+                continue
+            for following in list(channel.followers):
+                told += 1
+                for chunk in chunks:
+                    following.tell(chunk)
+                    if perf_counter() - begun > _TELLING_S:
+                        await asyncio.sleep(0)
+                        begun = perf_counter()
+        return told
 
 
 _NOWHERE = Place(2**62, bytes(MARK_BYTES))

@@ -238,7 +238,8 @@ _ROWS: Final = (
         "counter",
         ("limit",),
         "What limits refused, by limit: requests (under way), rate, unknown_keys, look_ups (of keys), unread "
-        "(answers, and connections ended for them), write_timeout (connections ended).",
+        "(answers, and connections ended for them), write_timeout (connections ended), followers, filters "
+        "(of live feeds).",
         "Any steady rate: limit_reached in the log says of whom; docs/operations.md which setting it is.",
     ),
     MetricRow(
@@ -400,7 +401,9 @@ _ROWS: Final = (
     MetricRow("sluice_build_info", "gauge", ("version",), "1; the release is its label.", "The rollout."),
 )
 
-Limit = Literal["requests", "rate", "unknown_keys", "look_ups", "unread", "write_timeout"]
+Limit = Literal[
+    "requests", "rate", "unknown_keys", "look_ups", "unread", "write_timeout", "followers", "filters"
+]
 """What refuses more than a setting allows."""
 
 AUDITED: Final = ("rows", "order", "chain", "tenants")

@@ -177,18 +177,21 @@ async def test_what_nobody_announces_is_found(
             assert (await anext(stream)).event["data"] == n
 
 
-@pytest.mark.parametrize("kept", [None, 2000])
+@pytest.mark.parametrize(("kept", "pending"), [(None, None), (2000, None), (None, 3)])
 async def test_followers_see_every_event_once_and_in_order(
     client: httpx.AsyncClient,
     second_gateway: Served,
     tenant: Account,
     monkeypatch: pytest.MonkeyPatch,
     kept: int | None,
+    pending: int | None,
 ) -> None:
-    """Also where a channel keeps next to nothing, so that all fall behind it again and again."""
+    """Also where a channel keeps next to nothing, so that all fall behind it again and again, or a tail takes
+    over nothing."""
+    if pending is not None:
+        monkeypatch.setattr(live, "_PENDING_BYTES_MAX", pending)
     if kept is not None:
         monkeypatch.setattr(live, "_KEPT_BYTES", kept)
-        monkeypatch.setattr(live, "_KEPT_BYTES_LEAST", kept)
     writers, rounds = 8, 12
 
     async def follow(after_s: float, query: str, count: int) -> list[Any]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import cast
+
+from msgspec.structs import replace
 
 from gateway.events import Event, Recorded, Stream
-from gateway.relay.live import Batch, Channel, Following
-from gateway.relay.outbox import Entry, Filter
+from gateway.log.entries import Placed
+from gateway.relay.live import Batch, Channel, Following, _Tail
+from gateway.relay.outbox import Entry, Filter, Outbox
 from gateway.relay.position import Place
 
 TENANT = bytes(16)
@@ -68,19 +72,18 @@ def test_what_was_added_is_there_once_its_chunk_is_closed() -> None:
     for first in (11, 13, 15):
         channel.add(Batch([entry(first), entry(first + 1)]), place(first + 2))
         assert seqs(channel, 10) == []
-    chunk = channel.close(2**40)
-    assert chunk is not None
+    (chunk,) = channel.close(2**40)
     assert chunk.whole() == b"11,12,13,14,15,16,"
     assert (channel.end, chunk.end) == (place(17), place(17))
     assert seqs(channel, 12) == [13, 14, 15, 16]
-    assert channel.close(2**40) is None
+    assert channel.close(2**40) == []
 
 
 def test_a_channel_that_begins_anew_forgets_what_was_added() -> None:
     channel = new_channel()
     channel.add(Batch([entry(11)]), place(11))
     channel.begin(place(20))
-    assert channel.close(2**40) is None
+    assert channel.close(2**40) == []
     channel.add(Batch([entry(21)]), place(21))
     channel.close(2**40)
     assert (seqs(channel, 10), seqs(channel, 20)) == (None, [21])
@@ -123,3 +126,78 @@ def took_s(channel: Channel) -> float:
         channel.take(after)
         shortest = min(shortest, time.perf_counter() - begun)
     return shortest
+
+
+def big(seq: int, size: int) -> Entry:
+    plain = entry(seq)
+    event = replace(plain.recorded.event, payload=b"1" * size)
+    return Entry(plain.place, replace(plain.recorded, event=event))
+
+
+def its_payload(each: Entry) -> bytes:
+    return each.recorded.event.payload or b""
+
+
+def test_what_was_added_is_handed_out_in_chunks_of_so_many_bytes() -> None:
+    channel = Channel(Filter(TENANT), its_payload, place(10))
+    sizes = [100_000, 100_000, 100_000, 400_000, 10, 10, 250_000, 20_000]
+    channel.add(Batch([big(11 + n, size) for n, size in enumerate(sizes)]), place(30))
+    chunks = channel.close(2**40)
+    assert [chunk.seqs for chunk in chunks] == [[11, 12], [13], [14], [15, 16, 17], [18]]
+    assert [chunk.after_seq for chunk in chunks] == [10, 12, 13, 14, 17]
+    assert [chunk.end for chunk in chunks] == [place(12), place(13), place(14), place(17), place(30)]
+    assert seqs_from(channel, 12) == [13, 14, 15, 16, 17, 18]
+    assert seqs_from(channel, 15) == [16, 17, 18]
+
+
+def seqs_from(channel: Channel[bytes], after: int) -> list[int]:
+    taken = channel.take(place(after))
+    assert taken is not None
+    return [seq for chunk in taken[0] for seq in chunk.seqs]
+
+
+def test_channels_share_what_is_made_of_an_event() -> None:
+    made = []
+
+    def making(each: Entry) -> bytes:
+        made.append(each.place.seq)
+        return form(each)
+
+    batch = Batch([entry(seq) for seq in range(11, 21)])
+    filters = [Filter(TENANT, frozenset({"order", f"zz{n}"})) for n in range(50)]
+    filters += [Filter(TENANT), Filter(TENANT, event_types=frozenset({"was_noted"}))]
+    channels = [Channel(each, making, place(10)) for each in filters]
+    for channel in channels:
+        channel.add(batch, place(20))
+    chunks = [channel.close(2**40) for channel in channels]
+    assert made == list(range(11, 21))
+    assert {chunk.items[0] for (chunk,) in chunks} == {b"11,"}
+    assert len({id(chunk.items[0]) for (chunk,) in chunks}) == 1
+
+
+def test_a_filter_takes_its_kinds_in_the_order_of_their_commits() -> None:
+    entries = [kind_of(11 + n, name) for n, name in enumerate("abcabccba")]
+    batch = Batch(entries)
+    for wanted in ("a", "ab", "bc", "abc", "d"):
+        channel = Channel(Filter(TENANT, frozenset(wanted)), form, place(10))
+        channel.add(batch, place(19))
+        expected = [11 + n for n, name in enumerate("abcabccba") if name in wanted]
+        assert [seq for chunk in channel.close(2**40) for seq in chunk.seqs] == expected
+
+
+def kind_of(seq: int, aggregate_type: str) -> Entry:
+    stream = Stream(TENANT, aggregate_type, "a")
+    return Entry(place(seq), Recorded(stream, seq, entry(seq).recorded.event))
+
+
+class NoOutbox:
+    """Not asked."""
+
+
+async def test_a_tail_holds_so_many_bytes_of_what_is_committed_until_it_looks() -> None:
+    tail = _Tail(0, cast("Outbox", NoOutbox()), lambda: 2**20, lambda: None)
+    for n in range(50):
+        events = (replace(entry(n).recorded.event, payload=b"1" * 200_000),)
+        tail._committed_here([Placed(STREAM, b"", events, bytes(32), (), b"", n, n)])
+        assert sum(len(each.events[0].payload or b"") for each in tail._pending) < 4 * 1024 * 1024
+    tail.stop()
