@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import secrets
 import ssl
+import warnings
+import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,8 @@ import httpx
 import pytest
 
 from gateway.config import Config
+from gateway.names import tokens
+from tests.certificates import certificate
 from tests.deploy.front import Nginx, localized
 from tests.deploy.shipped import Shipped, free_port, server_of
 from tests.edge.accounts import Account, open_account
@@ -365,3 +371,131 @@ async def test_it_tells_no_keys_and_no_queries(
     assert [each["path"] for each in await logged(folder, 1)] == ["/order/global"]
     told = (folder / "access.log").read_text() + (folder / "nginx.log").read_text()
     assert "s3cret" not in told
+
+
+# -- attacks through it, and what it must not keep to itself
+
+
+async def test_its_certificate_is_verified_by_the_name_of_the_service(
+    shipped: Shipped, pair: tuple[Served, Served], tenant: Account, start_nginx: StartNginx, folder: Path
+) -> None:
+    """With the operator's own certificate in place of the one that deploy/new-secrets makes."""
+    (folder / "tls").mkdir()
+    ca, key = certificate("events.example.com", folder / "tls")
+    kept = folder / "secrets"
+    await start_nginx(pair[0].port)
+    (kept / "tls_certificate").write_bytes(ca.read_bytes())
+    (kept / "tls_key").write_bytes(key.read_bytes())
+    nginx = await start_nginx(pair[0].port)
+    context = ssl.create_default_context(cafile=ca)
+    for name, fits in (("events.example.com", True), ("other.example.com", False)):
+        connecting = asyncio.open_connection("127.0.0.1", nginx.port, ssl=context, server_hostname=name)
+        if fits:
+            _, writer = await connecting
+            assert writer.get_extra_info("ssl_object").version() in ("TLSv1.2", "TLSv1.3")
+            writer.close()
+        else:
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await connecting
+
+
+async def test_versions_of_tls_that_are_broken_are_not_spoken(
+    notebooks: tuple[Notebook, Notebook], start_nginx: StartNginx
+) -> None:
+    nginx = await start_nginx(notebooks[0].port)
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await asyncio.open_connection("127.0.0.1", nginx.port, ssl=old)
+
+
+async def test_a_follower_that_takes_gzip_gets_each_event_as_it_comes(
+    pair: tuple[Served, Served], tenant: Account, start_nginx: StartNginx
+) -> None:
+    nginx = await start_nginx(pair[0].port)
+    asked = f"GET /_/feed HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tenant.read}\r\n"
+    asked += "Accept: text/event-stream\r\nAccept-Encoding: gzip\r\n\r\n"
+    inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    async with (
+        new_client(nginx.url, tenant.write) as client,
+        connected(nginx) as (reader, writer),
+        asyncio.timeout(DEADLINE_S),
+    ):
+        writer.write(asked.encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        assert b"\r\ncontent-encoding: gzip\r\n" in head and b"\r\nvary: accept-encoding\r\n" in head
+        for n in range(3):
+            await appended(client, "order", new_id(), "was_noted", {"n": n})
+            text = b""
+            while b'"n":%d' % n not in text.replace(b" ", b""):
+                size = int(await reader.readline(), 16)
+                text += inflate.decompress((await reader.readexactly(size + 2))[:size])
+
+
+async def test_limits_of_an_address_count_the_client_and_not_nginx(
+    shipped: Shipped, tenant: Account, start_nginx: StartNginx
+) -> None:
+    """What a client claims of itself is overwritten: each try counts for one address."""
+    config = Config(
+        redis_url=shipped.redis_url,
+        postgres_url=shipped.gateway_url,
+        trusted_proxies=(ip_network("127.0.0.0/8"),),
+        unknown_keys_per_min=2,
+    )
+    async with serving(config) as served:
+        nginx = await start_nginx(served.port)
+        statuses = []
+        async with new_client(nginx.url, None) as client:
+            for n in range(4):
+                unknown = tokens.mint("a" * tokens.HANDLE_CHARS, secrets.token_bytes)
+                headers = {"authorization": f"Bearer {unknown}", "x-forwarded-for": f"192.0.2.{n}"}
+                statuses.append(await client.get("/order/global", headers=headers))
+    assert [each.status_code for each in statuses] == [401, 401, 429, 429], (
+        "another address would have tries of its own"
+    )
+    assert "127.0.0.1" in statuses[-1].json()["error"]
+
+
+SMUGGLED = b"GET /order/smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+FRAMINGS = {
+    "CL.TE": b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n%b",
+    "TE.CL": b"Transfer-Encoding: chunked\r\nContent-Length: %d\r\n\r\n0\r\n\r\n%b",
+    "TE with a blank": b"Transfer-Encoding : chunked\r\nContent-Length: %d\r\n\r\n%b",
+    "TE twice": b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\nX: %d\r\n\r\n0\r\n\r\n%b",
+    "TE of another name": b"Transfer-Encoding: xchunked\r\nContent-Length: %d\r\n\r\n%b",
+    "TE with a tab": b"Transfer-Encoding:\tchunked\r\nContent-Length: %d\r\n\r\n0\r\n\r\n%b",
+    "TE folded": b"X: y\r\n Transfer-Encoding: chunked\r\nContent-Length: %d\r\n\r\n%b",
+    "CL twice": b"Content-Length: 0\r\nContent-Length: %d\r\n\r\n%b",
+    "CL of a list": b"Content-Length: 0, %d\r\n\r\n%b",
+    "CL with a sign": b"Content-Length: +%d\r\n\r\n%b",
+    "CL in hex": b"Content-Length: 0x%d\r\n\r\n%b",
+    "chunk of a sign": b"Transfer-Encoding: chunked\r\nX: %d\r\n\r\n-1\r\n%b",
+    "chunk with a bare LF": b"Transfer-Encoding: chunked\r\nX: %d\r\n\r\n0\n\n%b",
+    "chunk extension": b'Transfer-Encoding: chunked\r\nX: %d\r\n\r\n0;a="\n"\r\n\r\n%b',
+    "trailer": b"Transfer-Encoding: chunked\r\nX: %d\r\n\r\n0\r\nContent-Length: 9\r\n\r\n%b",
+    "whole body": b"Content-Length: %d\r\n\r\n%b",
+}
+
+
+@pytest.mark.parametrize("name", FRAMINGS)
+async def test_no_framing_makes_the_gateway_see_a_request_that_nginx_does_not(
+    pair: tuple[Served, Served], tenant: Account, start_nginx: StartNginx, folder: Path, name: str
+) -> None:
+    """nginx logs each request that it sees; the gateway answers each that it sees. A gateway that sees one
+    more would answer the next client with it: the answer to a last, plain request tells."""
+    nginx = await start_nginx(pair[0].port)
+    framed = FRAMINGS[name] % (len(SMUGGLED), SMUGGLED)
+    head = f"POST /order/global/was_noted HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tenant.write}\r\n"
+    head += "Content-Type: application/json\r\n"
+    ended = b"GET /order/last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    told = await exchange(nginx, head.encode() + framed + ended)
+    answers = told.count(b"HTTP/1.1 ")
+    seen = await logged(folder, max(answers, 1))
+    assert len(seen) == answers, (told, seen)
+    async with new_client(nginx.url, tenant.read) as client:
+        for _ in range(3):
+            assert (await client.get("/_/spec")).json()["revision"] == 1, "an answer to somebody else"
