@@ -1,0 +1,1 @@
+"""What strangers and followers send at random, held against an independent reading."""
