@@ -10,11 +10,12 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from gateway.config import Config
 from gateway.edge.addresses import Addresses
 from gateway.edge.aliases import Aliases
 from gateway.edge.appends import Appends
-from gateway.edge.bounds import Limited, requests_of
+from gateway.edge.bounds import Connections, Limited, bodies_of, requests_of
 from gateway.edge.bulk import Bulk
 from gateway.edge.callers import Callers
 from gateway.edge.express import Express
@@ -94,6 +95,9 @@ _KEY_POOL_MAX = 1  # one statement at a time
 _OUTBOX_POOL_MAX = 4  # whoever reads the history through does not stand in the way of appends
 _REDIS_CONNECTIONS_MAX = 64
 _BACKLOG = 2048
+_OWN_DESCRIPTORS = 1024
+"""Of a gateway beside its clients': to Redis, Postgres and receivers, and of those that are turned away."""
+_DESCRIPTORS_MAX = 1_000_000
 _GC_OBJECTS = 20_000
 """Containers made since the last collection that bring the next: a few MB at most wait for it."""
 _OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -156,7 +160,7 @@ async def gateway(
                         children=Children(log, writer),
                         stopping=stopping,
                         operators=operators,
-                        webhooks=Webhooks(intake, catalog, config, metrics),
+                        intake=intake,
                         going_out=going_out,
                         aside=aside,
                         metrics=metrics,
@@ -248,19 +252,26 @@ def _application(
     children: Children,
     stopping: asyncio.Event,
     operators: Operators,
-    webhooks: Webhooks,
+    intake: Intake,
     going_out: Outgoing,
     aside: Aside,
     metrics: Metrics,
     tracing: OtelTracing | None,
 ) -> Application:
-    limited = Limited(metrics)
-    requests = requests_of(config, limited)
-    metrics.read_at_scrape(lambda: [Reading("sluice_requests_under_way", requests.total)])
-    addresses = Addresses(config.trusted_proxies or ())
-    callers = Callers(catalog, addresses, RateLimits(config, limited), requests, limited)
+    limited, addresses = Limited(metrics), Addresses(config.trusted_proxies or ())
+    requests, bodies = requests_of(config, limited), bodies_of(config, limited)
+    connections = Connections(config, addresses, limited)
+    callers = Callers(catalog, addresses, RateLimits(config, limited), requests, bodies, limited)
     unread = Unread(config, limited, callers.handle)
-    metrics.read_at_scrape(lambda: [Reading("sluice_unread_bytes", unread.total)])
+    metrics.read_at_scrape(
+        lambda: [
+            Reading("sluice_requests_under_way", requests.total),
+            Reading("sluice_bodies_bytes", bodies.total),
+            Reading("sluice_connections", connections.total),
+            Reading("sluice_unread_bytes", unread.total),
+        ]
+    )
+    webhooks = Webhooks(intake, catalog, addresses, bodies, config, metrics)
     outcomes, states = Outcomes(log), States(log)
     keys = KeyWatch(catalog)
     log.on_watch(keys.look)
@@ -288,10 +299,10 @@ def _application(
         MetricsHere(system, operators.page, operators.metrics),
     )
     if tracing is not None:
-        return Counted(Traced(gate, tracing), metrics, unread)
+        return Counted(Traced(gate, tracing), metrics, unread, connections=connections)
     express_reads = ExpressReads(log, callers, reads, states, aliases, unread, metrics)
     express = Express(log, catalog, callers, outcomes, webhooks, express_reads, config, metrics)
-    return Counted(gate, metrics, unread, express)
+    return Counted(gate, metrics, unread, express, connections)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
@@ -345,7 +356,22 @@ def serve(config: Config) -> None:
         sys.exit(f"sluice serve: {fault}")
 
 
+def _within_descriptors(config: Config) -> Config:
+    """With as many connections as this process may have: without a descriptor for the next one, nothing could
+    be accepted and the listening socket would be asked over and over."""
+    most = config.connections_max or _DESCRIPTORS_MAX
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(most + _OWN_DESCRIPTORS, hard if hard != resource.RLIM_INFINITY else _DESCRIPTORS_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    if soft != resource.RLIM_INFINITY:
+        most = min(most, max(soft - _OWN_DESCRIPTORS, 1))
+    return replace(config, connections_max=most)
+
+
 async def _serve(config: Config) -> None:
+    config = _within_descriptors(config)
     stopping = asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(_tell_fault)
     with _bound(config) as bound:  # first: whoever can't have the address need not start

@@ -87,6 +87,10 @@ class Config:
     filters_max: int = 512
     key_requests_max: int = 4096
     requests_max: int = 16_384
+    key_bodies_bytes_max: int = 128 * MIB
+    bodies_bytes_max: int = 256 * MIB
+    address_connections_max: int = 4096
+    connections_max: int = 16_384
     rate_limit_per_s: int | None = None
     rate_limit_burst: int | None = None
     unknown_keys_per_min: int = 600
@@ -399,6 +403,26 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "requests_max",
         _integer(0, 10**6),
         "Requests under way at once, of all keys: each is a task, some 20 KB; 0: no limit.",
+    ),
+    (
+        "key_bodies_bytes_max",
+        _integer(0, 10**12),
+        "Bodies of a key being received, or of an address' webhooks: 128 whole ones at once; 0: no limit.",
+    ),
+    (
+        "bodies_bytes_max",
+        _integer(0, 10**12),
+        "Bodies being received, of all keys: memory that slow clients hold; 0: no limit.",
+    ),
+    (
+        "address_connections_max",
+        _integer(0, 10**6),
+        "Connections from one address, unless it is a trusted proxy: offices share one; 0: no limit.",
+    ),
+    (
+        "connections_max",
+        _integer(0, 10**6),
+        "Connections to a gateway: each is a descriptor, and some 10 KB; 0: no limit.",
     ),
     ("rate_limit_per_s", _integer(1, 10**6), "Requests a second of a key, at each gateway; unset: no limit."),
     ("rate_limit_burst", _integer(1, 10**6), "Requests of a key at once; unset: as many as in a second."),

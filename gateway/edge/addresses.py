@@ -30,11 +30,11 @@ class Addresses:
             return None
         address = head.client
         hops = (head.joined(b"x-forwarded-for") or b"").decode("latin-1").rsplit(",", PROXIES_MAX)
-        while self._is_trusted(address) and hops:
+        while self.is_trusted(address) and hops:
             address = hops.pop().strip() or address
-        return _subscriber(address)
+        return subscriber(address)
 
-    def _is_trusted(self, address: str) -> bool:
+    def is_trusted(self, address: str) -> bool:
         try:
             parsed = ip_address(address)
         except ValueError:
@@ -42,8 +42,8 @@ class Addresses:
         return any(parsed in network for network in self._trusted)
 
 
-def _subscriber(address: str) -> str | None:
-    """None for what is no address."""
+def subscriber(address: str) -> str | None:
+    """An address as one that is counted by: an IPv6 one as its /64. None for what is no address."""
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -13,12 +13,16 @@ from contextlib import contextmanager
 from typing import Final
 
 from gateway.config import Config
-from gateway.edge.request import Refused
+from gateway.edge.addresses import Addresses, subscriber
+from gateway.edge.request import Message, Receive, Refused
 from gateway.errors import Refusal
 from gateway.telemetry.metrics import Limit, Metrics
 from gateway.under_way import Bound, UnderWay
 
 logger = logging.getLogger("sluice.edge")
+
+_ENDING_MAX: Final = 512
+"""Refused connections that are read on, unheard, until their clients have seen why."""
 
 _LINE_S = 10.0
 """A limit that is reached again and again is told of once in so many seconds."""
@@ -108,6 +112,72 @@ def look_ups_of(limited: Limited) -> Bounded:
     """Keys that Postgres is asked for, by who asks."""
     words = "unknown keys looked up"
     return Bounded("look_ups", words, LOOK_UPS_OF_ONE, LOOK_UPS_MAX, limited, "One address")
+
+
+class Received:
+    """What has come of a request's body, and is held until the request ends. A body that comes in one piece
+    is not counted: a piece is small, and most are whole."""
+
+    __slots__ = ("_bodies", "_bytes", "_holder", "_receive")
+
+    def __init__(self, bodies: Bounded, holder: str, receive: Receive) -> None:
+        self._bodies = bodies
+        self._holder = holder
+        self._receive = receive
+        self._bytes = 0
+
+    async def receive(self) -> Message:
+        """As ASGI has it. Raises Refused (429)."""
+        message = await self._receive()
+        if message.get("more_body") or self._bytes:
+            size = len(message.get("body", b""))
+            if size:
+                self._bodies.begin(self._holder, size)
+                self._bytes += size
+        return message
+
+    def end(self) -> None:
+        if self._bytes:
+            self._bodies.end(self._holder, self._bytes)
+            self._bytes = 0
+
+
+class Connections:
+    """Connections by the address that they come from. A trusted proxy's are its clients', and count for the
+    gateway alone."""
+
+    def __init__(self, config: Config, addresses: Addresses, limited: Limited) -> None:
+        each_max, total_max = config.address_connections_max or None, config.connections_max or None
+        self._addresses = addresses
+        self._bounded = Bounded("connections", "connections", each_max, total_max, limited, "One address")
+        self._ending = UnderWay(None, _ENDING_MAX)
+
+    @property
+    def total(self) -> int:
+        return self._bounded.total
+
+    def begin(self, peer: tuple[str, int] | None) -> str:
+        """The holder to `end` it with. Raises Refused (429)."""
+        address, port = peer or ("", 0)
+        holder = f"{address} {port}" if self._addresses.is_trusted(address) else subscriber(address)
+        self._bounded.begin(holder or "")
+        return holder or ""
+
+    def end(self, holder: str) -> None:
+        self._bounded.end(holder)
+
+    def begin_end(self) -> bool:
+        """Whether one that is refused may be told so: that takes seconds of a descriptor."""
+        return self._ending.begin("") is None
+
+    def ended(self) -> None:
+        self._ending.end("")
+
+
+def bodies_of(config: Config, limited: Limited) -> Bounded:
+    """Bytes of bodies that are being received, by key, or by the address of a webhook."""
+    each_max, total_max = config.key_bodies_bytes_max or None, config.bodies_bytes_max or None
+    return Bounded("bodies", "bytes of request bodies under way", each_max, total_max, limited)
 
 
 def requests_of(config: Config, limited: Limited) -> Bounded:

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal, Scope
 from gateway.edge.addresses import Addresses
-from gateway.edge.bounds import Bounded, Limited, look_ups_of
+from gateway.edge.bounds import Bounded, Limited, Received, look_ups_of
 from gateway.edge.rate_limits import RateLimits
-from gateway.edge.request import Head, Refused
+from gateway.edge.request import Head, Receive, Refused
 from gateway.errors import Refusal
 
 UNAUTHORIZED = Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`.")
@@ -20,12 +20,19 @@ _SPEC_UNREAD = "this gateway can't read the spec that is deployed; its log says 
 
 class Callers:
     def __init__(
-        self, catalog: Catalog, addresses: Addresses, limits: RateLimits, requests: Bounded, limited: Limited
+        self,
+        catalog: Catalog,
+        addresses: Addresses,
+        limits: RateLimits,
+        requests: Bounded,
+        bodies: Bounded,
+        limited: Limited,
     ) -> None:
         self._catalog = catalog
         self._addresses = addresses
         self._limits = limits
         self._requests = requests
+        self._bodies = bodies
         self._look_ups, self._look_ups_of_ours = look_ups_of(limited), look_ups_of(limited)
 
     async def principal(self, head: Head) -> Principal:
@@ -91,12 +98,17 @@ class Callers:
         self._requests.end(principal.handle)
 
     @contextmanager
-    def served(self, principal: Principal, scope: Scope, *, by_spec: bool = True) -> Iterator[None]:
-        """From `begin` to `end`. Raises Refused as `begin` does."""
+    def served(
+        self, principal: Principal, scope: Scope, receive: Receive, *, by_spec: bool = True
+    ) -> Iterator[Receive]:
+        """From `begin` to `end`. By what it gives, the request's body is received and counted: for those who
+        hold it whole. Raises Refused as `begin` does."""
         self.begin(principal, scope, by_spec=by_spec)
+        received = Received(self._bodies, principal.handle, receive)
         try:
-            yield
+            yield received.receive
         finally:
+            received.end()
             self.end(principal)
 
     def take_back(self, principal: Principal) -> None:

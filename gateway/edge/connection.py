@@ -18,12 +18,17 @@ from uvicorn._types import HTTPScope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from gateway.edge.bounds import Connections
 from gateway.edge.cycle import Cycle, Ride
+from gateway.edge.request import Refused
 from gateway.edge.unread import Unread
 
 LINGER_S: Final = 2.0
 """How long a connection that ends amid a request is read on, unheard: closing at once would reset it, and the
 client would never see why (RFC 9112 section 9.6)."""
+
+
+_CODES: Final = {401: "unauthorized", 429: "rate_limited"}
 
 
 class Connection(HttpToolsProtocol):
@@ -37,17 +42,39 @@ class Connection(HttpToolsProtocol):
         self._idle_since: float | None = None  # on the loop's clock; None while something is under way
         self._over = False  # nothing more is read from this connection
         self._http_version = "1.1"
+        self._connections: Connections | None = getattr(self.app, "connections", None)
+        self._counted_as: str | None = None  # by whom this connection is held; None: it is not counted
+        self._let_in = True
         self._running: Cycle | _LastWords | None = None  # of those in line the one that is at work
         self._unread: Unread | None = getattr(self.app, "unread", None)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
+        if self._connections is not None:
+            try:
+                self._counted_as = self._connections.begin(self.client)
+            except Refused as refused:
+                self._turn_away(refused.refusal.error, self._connections)
+
+    def _turn_away(self, why: str, connections: Connections) -> None:
+        """One connection too many: it is told so before it asks, while there are few of them."""
+        self._let_in, self._over = False, True
+        if connections.begin_end():
+            self._say(self._refusal(429, why))
+        else:
+            self.transport.abort()
+            self._connections = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         if self._unread is not None:
             self._unread.end(self)
+        if self._connections is not None:
+            if self._counted_as is not None:
+                self._connections.end(self._counted_as)
+            elif not self._let_in:
+                self._connections.ended()
         running = self._running
         if isinstance(running, Cycle) and not running.response_complete:
             running.disconnected = True
@@ -210,7 +237,7 @@ class Connection(HttpToolsProtocol):
         self.pipeline.appendleft((last, self.app))
 
     def _refusal(self, status: int, sentence: str) -> bytes:
-        code = "bad_request" if status != 401 else "unauthorized"
+        code = _CODES.get(status, "bad_request")
         body = json.dumps({"ok": False, "code": code, "error": sentence}).encode()
         headers = dict(self.server_state.default_headers) | {
             b"sluice-api": b"1",
@@ -220,6 +247,8 @@ class Connection(HttpToolsProtocol):
         }
         if status == 401:
             headers[b"www-authenticate"] = b"Bearer"
+        if status == 429:
+            headers[b"retry-after"] = b"1"
         lines = b"".join([name + b": " + value + b"\r\n" for name, value in headers.items()])
         return STATUS_LINE[status] + lines + b"\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
 

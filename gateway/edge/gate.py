@@ -106,8 +106,8 @@ class Gate:
         if count > 3 or (count == 3 and segments[2] in _READ_SUBRESOURCES):
             await _another_method(scope, segments, send)
             return
-        with self._callers.served(principal, Scope.WRITE):
-            await self._append(scope, principal, head, segments, receive, send)
+        with self._callers.served(principal, Scope.WRITE, receive) as counting:
+            await self._append(scope, principal, head, segments, counting, send)
 
     async def _append(
         self,
@@ -149,7 +149,7 @@ class Gate:
         if not readable and not (count == 4 and segments[2] == "events"):
             await _another_method(scope, segments, send)
             return
-        with self._callers.served(principal, Scope.READ):
+        with self._callers.served(principal, Scope.READ, receive):
             await self._read(scope, principal, head, segments, receive, send)
 
     async def _read(

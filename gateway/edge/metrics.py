@@ -13,6 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.edge.bounds import Connections
 from gateway.edge.express import Express
 from gateway.edge.request import Application, Head, Message, Receive, Scope, Send
 from gateway.edge.unread import Unread
@@ -50,7 +51,7 @@ class MetricsPage:
 
 class Counted:
     """An application whose answers are counted by method and status. The protocol looks here for `unread`
-    (unread.py), and for `express` (express.py), which counts for itself."""
+    (unread.py), and for `express` (express.py) and `connections` (bounds.py), which count for themselves."""
 
     def __init__(
         self,
@@ -58,10 +59,12 @@ class Counted:
         metrics: Metrics,
         unread: Unread | None = None,
         express: Express | None = None,
+        connections: Connections | None = None,
     ) -> None:
         self._application = application
         self.unread = unread
         self.express = express
+        self.connections = connections
         self._responses = metrics.responses
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:

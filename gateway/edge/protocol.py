@@ -89,7 +89,8 @@ class StrictProtocol(Connection):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._arm(self.header_timeout_s, self._give_up)
+        if not self._over:
+            self._arm(self.header_timeout_s, self._give_up)
 
     # ---- reading ----
 

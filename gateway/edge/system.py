@@ -132,7 +132,7 @@ class _Streaming:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         principal: Principal = scope[PRINCIPAL]
-        with _callers_of(scope).served(principal, self._needed, by_spec=self._by_spec):
+        with _callers_of(scope).served(principal, self._needed, receive, by_spec=self._by_spec):
             await self._endpoint(principal, scope, receive, send)
 
 
@@ -150,8 +150,9 @@ def _for(scope: KeyScope, endpoint: Endpoint, *, by_spec: bool = False) -> Endpo
     """`by_spec`: what it answers depends on what the tenant's spec declares."""
 
     async def checked(request: Request) -> Response:
-        with _callers_of(request.scope).served(principal_of(request), scope, by_spec=by_spec):
-            return await endpoint(request)
+        callers, principal = _callers_of(request.scope), principal_of(request)
+        with callers.served(principal, scope, request.receive, by_spec=by_spec) as receive:
+            return await endpoint(Request(request.scope, receive))
 
     return checked
 

@@ -15,6 +15,8 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Scope as KeyScope
 from gateway.config import Config
 from gateway.edge import respond
+from gateway.edge.addresses import Addresses
+from gateway.edge.bounds import Bounded, Received
 from gateway.edge.callers import spec_unread
 from gateway.edge.framing import BAD_SIGNATURE, WEBHOOKS
 from gateway.edge.render import refusal_json, uuid_text
@@ -57,7 +59,17 @@ _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 
 class Webhooks:
-    def __init__(self, intake: Intake, catalog: Catalog, config: Config, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        intake: Intake,
+        catalog: Catalog,
+        addresses: Addresses,
+        bodies: Bounded,
+        config: Config,
+        metrics: Metrics,
+    ) -> None:
+        self._addresses = addresses
+        self._bodies = bodies
         self._responses = metrics.responses
         self._intake = intake
         self._catalog = catalog
@@ -78,7 +90,11 @@ class Webhooks:
         length = head.get(b"content-length")
         if length is not None and (len(length) > 18 or int(length) > self._bytes_max):
             raise Refused(too_large(self._bytes_max))
-        body = await read_body(receive, self._bytes_max, self._timeout_s)
+        received = Received(self._bodies, self._addresses.client(head) or "", receive)
+        try:
+            body = await read_body(received.receive, self._bytes_max, self._timeout_s)
+        finally:
+            received.end()
         path, _, _ = scope["raw_path"].partition(b"?")
         asked = b"GET" if method == "HEAD" else method.encode()  # whose answer's body is left out on its way
         request = Request(asked, path, scope["query_string"], tuple(scope["headers"]), body)

@@ -237,9 +237,9 @@ _ROWS: Final = (
         "sluice_limited_total",
         "counter",
         ("limit",),
-        "What limits refused, by limit: requests (under way), rate, unknown_keys, look_ups (of keys), unread "
-        "(answers, and connections ended for them), write_timeout (connections ended), followers, filters "
-        "(of live feeds).",
+        "What limits refused, by limit: requests (under way), rate, unknown_keys, look_ups (of keys), bodies "
+        "(bytes of those being received), connections, unread (answers, and connections ended for them), "
+        "write_timeout (connections ended), followers, filters (of live feeds).",
         "Any steady rate: limit_reached in the log says of whom; docs/operations.md which setting it is.",
     ),
     MetricRow(
@@ -255,6 +255,20 @@ _ROWS: Final = (
         (),
         "Large answers that clients have not taken yet, in the gateway's memory.",
         "Near SLUICE_UNREAD_BYTES_MAX: limit_reached in the log says which key does not read.",
+    ),
+    MetricRow(
+        "sluice_bodies_bytes",
+        "gauge",
+        (),
+        "Bytes of bodies that are being received in more than one piece.",
+        "Near SLUICE_BODIES_BYTES_MAX: slow clients.",
+    ),
+    MetricRow(
+        "sluice_connections",
+        "gauge",
+        (),
+        "Connections of clients.",
+        "Near SLUICE_CONNECTIONS_MAX.",
     ),
     MetricRow(
         "sluice_server_up",
@@ -402,8 +416,9 @@ _ROWS: Final = (
 )
 
 Limit = Literal[
-    "requests", "rate", "unknown_keys", "look_ups", "unread", "write_timeout", "followers", "filters"
-]
+    "requests", "rate", "unknown_keys", "look_ups", "bodies", "connections", "unread", "write_timeout",
+    "followers", "filters",
+]  # fmt: skip
 """What refuses more than a setting allows."""
 
 AUDITED: Final = ("rows", "order", "chain", "tenants")

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import resource
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from ipaddress import ip_network
+from typing import Any
 
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.config import Config
-from gateway.edge.bounds import Bounded, Limited
+from gateway import app
+from gateway.config import KIB, Config
+from gateway.edge.bounds import Bounded, Limited, Received
 from gateway.edge.request import Refused
 from gateway.telemetry.metrics import Metrics
+from tests.edge import raw
 from tests.edge.accounts import Account
 from tests.edge.calls import append, new_client, new_id, refused, until
 from tests.edge.serving import Served, serving
@@ -152,6 +158,154 @@ async def test_zero_is_no_bound(config: Config, tenant: Account) -> None:
         for _ in range(20):
             await lasting.enter_async_context(following(reader))
         assert await passes(reader)
+
+
+# -- connections
+
+
+async def _turned_away(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        return await asyncio.wait_for(reader.read(), 40)
+    finally:
+        writer.close()
+
+
+async def test_one_address_has_so_many_connections_and_the_next_is_told_so_at_once(
+    config: Config, tenant: Account
+) -> None:
+    async with serving(replace(config, address_connections_max=3, metrics_token=TOKEN)) as served:
+        async with AsyncExitStack() as held:
+            for _ in range(3):
+                await held.enter_async_context(raw.connected(served.port))
+
+            async def is_full() -> bool:
+                try:
+                    answer = await _turned_away(served.port)
+                except ConnectionResetError:
+                    return False
+                return answer.startswith(b"HTTP/1.1 429 ")
+
+            await until(is_full)
+            answer = await _turned_away(served.port)
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert b"retry-after: 1" in head
+            assert b"connection: close" in head
+            assert json.loads(body) == {
+                "ok": False,
+                "code": "rate_limited",
+                "error": "One address may have 3 connections at a time, and has them; try again in 1 s.",
+            }
+            async with httpx.AsyncClient(base_url=served.url, trust_env=False) as client:
+                refused(
+                    await client.post("/order/global/was_noted", content=b"x" * 100_000), 429, "rate_limited"
+                )
+
+        async def is_open() -> bool:
+            async with new_client(served.url, TOKEN) as operator:
+                response = await operator.get("/_/metrics")
+                return response.status_code == 200
+
+        await until(is_open)
+        async with new_client(served.url, TOKEN) as operator:
+            now = await scrape(operator)
+            assert now("sluice_limited_total", limit="connections") >= 3
+            assert now("sluice_connections") >= 1
+
+
+async def test_connections_of_a_trusted_proxy_count_for_the_gateway_alone(
+    config: Config, tenant: Account
+) -> None:
+    proxies = (ip_network("127.0.0.0/8"),)
+    few = replace(config, address_connections_max=1, connections_max=4, trusted_proxies=proxies)
+    async with serving(few) as served, AsyncExitStack() as held:
+        for _ in range(3):
+            client = await held.enter_async_context(new_client(served.url, tenant.read))
+            assert await passes(client)
+            await held.enter_async_context(following(client))
+        clients = [await held.enter_async_context(new_client(served.url, tenant.read)) for _ in range(2)]
+        async with following(clients[0]):
+            told = refused(await clients[1].get("/order/global"), 429, "rate_limited")
+            assert told["error"].startswith("This gateway may have 4 connections at a time")
+
+
+def test_connections_are_no_more_than_the_process_has_descriptors_for(config: Config) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    within = app._within_descriptors(replace(config, connections_max=10**6))
+    now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert now >= soft
+    assert within.connections_max == now - app._OWN_DESCRIPTORS
+    assert app._within_descriptors(replace(config, connections_max=10)).connections_max == 10
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# -- bodies that are being received
+
+
+async def half_a_body(port: int, key: str, size: int, held: AsyncExitStack) -> raw.Connection:
+    connection = await held.enter_async_context(raw.connected(port))
+    head = (
+        f"POST /order/{new_id()}/was_noted HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {key}\r\nContent-Length: {size + 1}\r\n\r\n"
+    )
+    await connection.send(head.encode() + b" " * size)
+    return connection
+
+
+async def test_bodies_that_are_being_received_are_bounded_by_key(config: Config, tenant: Account) -> None:
+    size = 512 * KIB
+    few = replace(config, key_bodies_bytes_max=4 * size, bodies_bytes_max=6 * size, metrics_token=TOKEN)
+    async with serving(few) as served, new_client(served.url, TOKEN) as operator, AsyncExitStack() as held:
+
+        async def received(count: int) -> None:
+            async def there() -> bool:
+                return (await scrape(operator))("sluice_bodies_bytes") >= count * size
+
+            await until(there)
+
+        for count in range(1, 5):
+            await half_a_body(served.port, tenant.write, size, held)
+            await received(count)
+        last = await half_a_body(served.port, tenant.write, size, held)
+        answer = await last.answer()
+        assert answer is not None
+        assert (answer.status, answer.code) == (429, "rate_limited")
+        assert answer.json["error"].startswith("This key may have 2097152 bytes of request bodies under way")
+        assert answer.headers["retry-after"] == "1"
+        async with (
+            new_client(served.url, tenant.write) as writer,
+            new_client(served.url, tenant.admin) as other,
+        ):
+            assert (await append(writer, "order", new_id(), "was_noted")).status_code == 201
+            large = "x" * 200 * KIB
+            assert (await append(other, "order", new_id(), "was_noted", large)).status_code == 201
+        assert (await scrape(operator))("sluice_limited_total", limit="bodies") == 1
+        await held.aclose()
+
+        async def none() -> bool:
+            return (await scrape(operator))("sluice_bodies_bytes") == 0
+
+        await until(none)
+
+
+async def test_bodies_of_webhooks_count_by_their_address(config: Config, tenant: Account) -> None:
+    bodies = Bounded("bodies", "bytes", 10, None, Limited(Metrics(CollectorRegistry())))
+    parts = [{"type": "http.request", "body": b"123456", "more_body": True}] * 2
+
+    async def receive() -> Any:
+        return parts.pop()
+
+    one, other = Received(bodies, "192.0.2.1", receive), Received(bodies, "192.0.2.2", receive)
+    await one.receive()
+    with pytest.raises(Refused):
+        await one.receive()
+    parts = [{"type": "http.request", "body": b"123456", "more_body": True}]
+    await other.receive()
+    assert bodies.total == 12
+    one.end()
+    one.end()
+    other.end()
+    assert bodies.total == 0
 
 
 # -- what is told of it
