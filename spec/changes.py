@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,11 +13,20 @@ from spec.model import Spec
 @dataclass(frozen=True, slots=True)
 class Removal:
     """`names` are the aggregate type's; or the aggregate type's and the event type's; or the singleton's; or
-    the key of public ids that another one takes the place of; or the key or prefix that names of the other
-    kind may have already. `pointer` is RFC 6901 into the old spec, bare."""
+    the new key of public ids, beside which no other may have been given; or the key or prefix that names of
+    the other kind may have already; or the type or singleton that events may name as actor or target.
+    `pointer` is RFC 6901 into the old spec, bare, or where that has no such place, into the new one."""
 
     kind: Literal[
-        "aggregate_type", "event_type", "singleton", "public_key", "key_of_hash_ids", "prefix_of_public_ids"
+        "aggregate_type",
+        "event_type",
+        "singleton",
+        "public_key",
+        "key_of_hash_ids",
+        "prefix_of_public_ids",
+        "agent_type",
+        "target_type",
+        "named_singleton",
     ]
     names: tuple[str, ...]
     pointer: str
@@ -42,18 +52,87 @@ def removals(old: Spec, new: Spec) -> tuple[Removal, ...]:
         for index, name in enumerate(old.singleton_list)
         if name not in new.singletons
     )
-    if old.public_ids and new.public_ids and old.public_ids.key != new.public_ids.key:
-        found.append(Removal("public_key", (old.public_ids.key,), below("", "public_ids", "key")))
+    return tuple(found)
+
+
+def references(old: Spec, new: Spec) -> tuple[Removal, ...]:
+    """What `new` no longer lets an event name as its actor or target."""
+    kinds: tuple[tuple[Literal["agent_type", "target_type"], frozenset[str], frozenset[str]], ...] = (
+        ("agent_type", old.agent_types, new.agent_types),
+        ("target_type", old.target_types, new.target_types),
+    )
+    found = [
+        Removal(kind, (name,), below("", f"{kind}s"))
+        for kind, was, now in kinds
+        for name in sorted(was - now)
+    ]
+    found.extend(
+        Removal("named_singleton", (name,), below("", "singletons", index))
+        for index, name in enumerate(old.singleton_list)
+        if name not in new.singletons
+    )
+    return tuple(found)
+
+
+def rechecked(old: Spec, new: Spec) -> dict[str, tuple[str, ...]]:
+    """By aggregate type the event types of both whose schema is another one."""
+    found = {}
+    for name, old_type in old.aggregate_types.items():
+        now = new.aggregate_types[name].events if name in new.aggregate_types else {}
+        changed = tuple(
+            [
+                event
+                for event, was in old_type.events.items()
+                if event in now and _text(was.schema) != _text(now[event].schema)
+            ]
+        )
+        if changed:
+            found[name] = changed
+    return found
+
+
+def _text(schema: object) -> str:
+    """For comparison: 1 is not true."""
+    return json.dumps(schema, sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """Something that the new spec reads differently: a sentence, the place in the new spec, and the aggregate
+    type whose states follow from it."""
+
+    text: str
+    pointer: str
+    aggregate_type: str | None = None
+
+
+def reread(old: Spec, new: Spec) -> tuple[Reread, ...]:
+    found = []
+    for name, old_type in old.aggregate_types.items():
+        place = below("", "aggregate_types", name, "events")
+        now = new.aggregate_types[name].events if name in new.aggregate_types else {}
+        found += [
+            Reread(f"{event} has another handler.", below(place, event, "handler"), name)
+            for event, was in old_type.events.items()
+            if event in now and repr(was.handler) != repr(now[event].handler)  # 1 is not true
+        ]
+    if old.hash_ids and new.hash_ids and old.hash_ids.prefix != new.hash_ids.prefix:
+        prefixes = (
+            f"from now on begin with {new.hash_ids.prefix}, those given before keep {old.hash_ids.prefix}"
+        )
+        place = below("", "hash_ids", "prefix")
+        found.append(Reread(f"Hash ids {prefixes} and go on resolving.", place))
     return tuple(found)
 
 
 def takings(old: Spec, new: Spec) -> tuple[Removal, ...]:
     """The prefixes that `new` begins to give to one kind of names: all kinds share one registry, and names
-    are never taken back, so one that the other kind had is not free."""
+    are never taken back, so one that the other kind had is not free; and public ids have one key for ever."""
     found: list[Removal] = []
     if new.public_ids and (old.public_ids is None or old.public_ids.key != new.public_ids.key):
-        names = (new.public_ids.key.lower(),)
-        found.append(Removal("key_of_hash_ids", names, below("", "public_ids", "key")))
+        place = below("", "public_ids", "key")
+        found.append(Removal("public_key", (new.public_ids.key,), place))
+        found.append(Removal("key_of_hash_ids", (new.public_ids.key.lower(),), place))
     if new.hash_ids and (old.hash_ids is None or old.hash_ids.prefix != new.hash_ids.prefix):
         names = (new.hash_ids.prefix.upper(),)
         found.append(Removal("prefix_of_public_ids", names, below("", "hash_ids", "prefix")))

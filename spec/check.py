@@ -24,7 +24,9 @@ RESERVED_EVENT_TYPES = frozenset({"events", "length", "aliases", "state", "child
 """An aggregate's own paths: `/order/<id>/events` can't be an event type too."""
 
 _SPEC_REQUIRED = ("agent_types", "aggregate_types")
-_SPEC_KEYS = frozenset({*_SPEC_REQUIRED, "singletons", "target_types", *PARTS})
+_EDITORS = "$schema"
+"""By this key an editor finds schema.json; it means nothing else."""
+_SPEC_KEYS = frozenset({*_SPEC_REQUIRED, "singletons", "target_types", _EDITORS, *PARTS})
 _AGGREGATE_KEYS = frozenset({"events", "mint"})
 _EVENT_KEYS = frozenset({"handler", "schema"})
 
@@ -36,7 +38,8 @@ NameFault = tuple[str, str] | None
 def check(document: object, environ: Mapping[str, str], report: Report) -> Spec:
     """`document` is the spec, bare or as `{"spec": {…}}`. Pointers are into it as given."""
     if isinstance(document, dict) and "spec" in document:
-        _check_keys(document, "", frozenset({"spec"}), report)
+        _check_keys(document, "", frozenset({"spec", _EDITORS}), report)
+        _check_editors(document, "", report)
         return _check_spec(document["spec"], "/spec", environ, report)
     return _check_spec(document, "", environ, report)
 
@@ -44,6 +47,7 @@ def check(document: object, environ: Mapping[str, str], report: Report) -> Spec:
 def _check_spec(value: object, pointer: str, environ: Mapping[str, str], report: Report) -> Spec:
     spec = _object(value, pointer, "A spec", report)
     _check_keys(spec, pointer, _SPEC_KEYS, report)
+    _check_editors(spec, pointer, report)
     for key in _SPEC_REQUIRED if spec is value else ():
         if key not in spec:
             report.add("missing_key", pointer, f"A spec needs `{key}`; it may be empty.")
@@ -101,6 +105,11 @@ def _object(value: object, pointer: str, what: str, report: Report) -> dict[str,
         return value
     report.add("wrong_type", pointer, f"{what} must be an object.")
     return {}
+
+
+def _check_editors(value: dict[str, object], pointer: str, report: Report) -> None:
+    if not isinstance(value.get(_EDITORS, ""), str):
+        report.add("wrong_type", below(pointer, _EDITORS), f"`{_EDITORS}` is where schema.json is: a text.")
 
 
 def _check_keys(value: dict[str, object], pointer: str, known: frozenset[str], report: Report) -> None:

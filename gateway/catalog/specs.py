@@ -21,6 +21,7 @@ import msgspec
 
 from gateway.catalog.database import Database, change, connection, statement
 from gateway.catalog.model import REPORT_S, STALE_S, CatalogError
+from gateway.catalog.spec_use import Conflict, Notice, stored_use
 from spec.changes import Removal, removals, takings
 from spec.document import read
 from spec.errors import Faults, Report, TooManyFaults
@@ -47,14 +48,7 @@ class Accepted:
 
     revision: int
     changed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Something stored that stands in the way; `pointer` is its place in the deployed document."""
-
-    pointer: str
-    error: str
+    notices: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +121,21 @@ async def deploy(
         faults = None if look is None else await look(parsed, _pointer(document))
         if faults is not None:
             return faults
+        notices: tuple[Notice, ...] = ()
         if current is not None and not force:
-            conflicts = await _remove(conn, tenant_id, current, document, parsed)
+            # What verifies webhooks does not matter here.
+            deployed = await asyncio.to_thread(parse, current.document, Unseen())
+            if isinstance(deployed, Faults):
+                return Conflicts(revision, (_unreadable(current, deployed),))
+            use = await stored_use(conn, tenant_id, deployed, parsed)
+            conflicts = await _remove(conn, tenant_id, document, deployed, parsed, use.conflicts)
             if conflicts:
                 return Conflicts(revision, conflicts)
+            notices = tuple(use.notices)
         async with change(conn) as (_, clock):
             await conn.execute("DELETE FROM spec_closing WHERE tenant = $1", tenant_id)
             await conn.execute(statement("create_spec"), tenant_id, revision + 1, document, digest, clock)
-    return Accepted(revision + 1, changed=True)
+    return Accepted(revision + 1, True, notices)
 
 
 def _pointer(document: bytes) -> str:
@@ -256,15 +257,17 @@ def closed(spec: Spec, following: Spec) -> Spec:
 
 
 async def _remove(
-    conn: Any, tenant_id: UUID, current: Stored, document: bytes, following: Spec
+    conn: Any,
+    tenant_id: UUID,
+    document: bytes,
+    deployed: Spec,
+    following: Spec,
+    others: Sequence[Conflict],
 ) -> tuple[Conflict, ...]:
-    """Both steps of removing what `following` no longer has; the conflicts that keep it from going."""
-    # What verifies webhooks does not matter here.
-    deployed = await asyncio.to_thread(parse, current.document, Unseen())
-    if isinstance(deployed, Faults):
-        return (_unreadable(current, deployed),)
+    """Both steps of removing what `following` no longer has; the conflicts that keep it from going, with
+    those that were found before."""
     removed = removals(deployed, following)
-    conflicts = await _in_use(conn, tenant_id, (*removed, *takings(deployed, following)))
+    conflicts = (*await _in_use(conn, tenant_id, (*removed, *takings(deployed, following))), *others)
     if conflicts or not removed:
         return conflicts
     try:
@@ -296,17 +299,20 @@ async def _in_use(conn: Any, tenant_id: UUID, removed: Sequence[Removal]) -> tup
         [name for (name,) in first],
         [(*name, None)[0] for name in second],
     )
-    return tuple(_conflict(removed[row["n"] - 1]) for row in rows)
+    return tuple(_conflict(removed[row["n"] - 1], row["given"]) for row in rows)
 
 
-def _conflict(removal: Removal) -> Conflict:
+def _conflict(removal: Removal, given: str | None) -> Conflict:
     match removal.kind, removal.names:
         case "aggregate_type", (name,):
             error = f"Aggregate type {name} has events."
         case "event_type", (name, event):
             error = f"Aggregate type {name} has {event} events."
         case "public_key", (name,):
-            error = f"Aggregates have public ids with the key {name}; without `public_ids` no more are given."
+            error = (
+                f"Aggregates have public ids with the key {given}, which {name} can't take the place of. "
+                "Without `public_ids` no more are given."
+            )
         case "key_of_hash_ids", (name,):
             error = f"Aggregates have hash ids with the prefix {name}; take another key."
         case "prefix_of_public_ids", (name,):

@@ -58,7 +58,9 @@ def check(
 @app.command()
 def deploy(
     file: FileArgument,
-    force: Annotated[bool, typer.Option("--force", help="Also what refuses what is already stored.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Deploy even if stored events do not match.")
+    ] = False,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     url: UrlOption = None,
@@ -74,7 +76,10 @@ def deploy(
     if as_json:
         print_json(answer)
     elif answer["ok"]:
-        say(f"revision {answer['revision']} is deployed")
+        state = "is deployed" if answer.get("changed", True) else "is deployed already, unchanged"
+        say(f"revision {answer['revision']} {state}")
+        for each in answer.get("notices", []):
+            say(f"{each['pointer']}  {each['notice']}", err=True)
     else:
         _explain(answer)
     if not answer["ok"]:
@@ -123,8 +128,11 @@ async def _deploy(url: str, tenant: str, document: bytes, force: bool) -> dict[s
         look = partial(subscriptions.undeclarable, owner.id)
         secrets = Secrets(os.environ).of(tenant)
         match await specs.deploy(pool, owner.id, document, secrets, force=force, look=look):
-            case specs.Accepted(revision, changed):
-                return {"ok": True, "revision": revision, "changed": changed}
+            case specs.Accepted(revision, changed, notices):
+                accepted: dict[str, Any] = {"ok": True, "revision": revision, "changed": changed}
+                if notices:
+                    accepted["notices"] = [{"pointer": each.pointer, "notice": each.text} for each in notices]
+                return accepted
             case specs.Conflicts(_, conflicts):
                 listed = [{"pointer": conflict.pointer, "error": conflict.error} for conflict in conflicts]
                 return _refusal("spec_conflict", specs.CONFLICT, conflicts=listed)

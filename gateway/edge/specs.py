@@ -6,8 +6,10 @@ import logging
 import os
 import re
 from functools import partial
+from typing import Any
 
 import asyncpg
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -70,6 +72,8 @@ class Specs:
         read = decode(document)
         if isinstance(read, Malformed):
             raise Refused(Refusal("invalid_json", read.reason))
+        document, forced = _unwrapped_force(document, read)
+        force = force or forced
         principal: Principal = request.scope["sluice.principal"]
         try:
             result = await specs.deploy(
@@ -89,6 +93,17 @@ class Specs:
             logger.info("spec_deployed", extra={**told, "forced": bool(force)})
             await self._catalog.refresh()
         return _answer(result)
+
+
+def _unwrapped_force(document: bytes, read: object) -> tuple[bytes, bool]:
+    """A document wrapped as `{"spec": {…}, "force": true}` without its `force`, and that. Raises Refused."""
+    if not isinstance(read, dict) or "spec" not in read or "force" not in read:
+        return document, False
+    if not isinstance(read["force"], bool):
+        raise Refused(Refusal("invalid_field", "`force` is true or false.", "force"))
+    members = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
+    del members["force"]
+    return msgspec.json.encode(members), read["force"]
 
 
 def _expected(if_match: bytes | None, if_none_match: bytes | None) -> int | None:
@@ -113,9 +128,11 @@ def _answer(
     result: specs.Accepted | specs.Conflicts | Faults | specs.RevisionMismatch,
 ) -> Response:
     match result:
-        case specs.Accepted(revision, changed):
-            body = encode({"ok": True, "revision": revision, "changed": changed})
-            return json_response(200, body, {"etag": f'"{revision}"'})
+        case specs.Accepted(revision, changed, notices):
+            answer: dict[str, Any] = {"ok": True, "revision": revision, "changed": changed}
+            if notices:
+                answer["notices"] = [{"pointer": each.pointer, "notice": each.text} for each in notices]
+            return json_response(200, encode(answer), {"etag": f'"{revision}"'})
         case specs.RevisionMismatch(current):
             deployed = f"Revision {current} is deployed, not the one expected."
             stale = Refusal("version_conflict", deployed if current else "No spec is deployed yet.")

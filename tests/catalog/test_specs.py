@@ -79,7 +79,7 @@ async def test_of_two_deployments_that_expect_the_same_one_wins(pool: asyncpg.Po
         *(specs.deploy(pool, tenant.id, other, {}, force=True, expect_revision=1) for other in others)
     )
     assert sorted(map(str, outcomes)) == [
-        "Accepted(revision=2, changed=True)",
+        "Accepted(revision=2, changed=True, notices=())",
         "RevisionMismatch(current=2)",
         "RevisionMismatch(current=2)",
     ]

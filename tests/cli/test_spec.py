@@ -69,12 +69,12 @@ def test_a_spec_is_deployed_and_shown(main: Sluice, orders: str) -> None:
     assert json.loads(as_json.out) == {"ok": False, "code": "not_found", "error": none.err.rstrip()}
     assert main("spec", "deploy", orders, "--json").json == {"ok": True, "revision": 1, "changed": True}
     again = main("spec", "deploy", orders)
-    assert (again.code, again.out) == (0, "revision 1 is deployed\n")
+    assert (again.code, again.out) == (0, "revision 1 is deployed already, unchanged\n")
     shown = main("spec", "show")
     assert json.loads(shown.out) == json.loads(ORDERS)
     assert shown.err == "revision 1\n"
     wrapped = main("spec", "deploy", "-", stdin=b'{"spec": ' + ORDERS + b"}")
-    assert wrapped.out == "revision 1 is deployed\n"
+    assert wrapped.out == "revision 1 is deployed already, unchanged\n"
     assert main("spec", "show", "--json").json == {"ok": True, "revision": 1, "spec": json.loads(ORDERS)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spec.changes import Removal, removals, takings
+from spec.changes import Removal, Reread, rechecked, references, removals, reread, takings
 from spec.model import Spec
 from spec.parse import parse
 
@@ -55,12 +55,12 @@ def numbered(key: str | None) -> Spec:
     return spec
 
 
-def test_a_key_of_public_ids_is_taken_away_by_another_one_not_by_none() -> None:
-    other = Removal("public_key", ("VNO",), "/public_ids/key")
-    assert removals(numbered("VNO"), numbered("VNX")) == (other,)
-    assert removals(numbered("VNO"), numbered("VNO")) == ()
-    assert removals(numbered("VNO"), numbered(None)) == ()
-    assert removals(numbered(None), numbered("VNO")) == ()
+def test_a_new_key_of_public_ids_may_take_the_place_of_one_that_was_given() -> None:
+    other = Removal("public_key", ("VNX",), "/public_ids/key")
+    assert takings(numbered("VNO"), numbered("VNX"))[0] == other
+    assert takings(numbered(None), numbered("VNX"))[0] == other
+    assert takings(numbered("VNO"), numbered("VNO")) == ()
+    assert takings(numbered("VNO"), numbered(None)) == ()
 
 
 def hashed(prefix: str | None) -> Spec:
@@ -73,7 +73,47 @@ def hashed(prefix: str | None) -> Spec:
 def test_a_new_key_or_prefix_may_be_the_other_kinds_in_its_spelling() -> None:
     key = Removal("key_of_hash_ids", ("vno",), "/public_ids/key")
     prefix = Removal("prefix_of_public_ids", ("BD",), "/hash_ids/prefix")
-    assert takings(numbered(None), numbered("VNO")) == takings(numbered("ABC"), numbered("VNO")) == (key,)
+    first = Removal("public_key", ("VNO",), "/public_ids/key")
+    for old in (None, "ABC"):
+        assert takings(numbered(old), numbered("VNO")) == (first, key)
     assert takings(hashed(None), hashed("bd")) == takings(hashed("ab"), hashed("bd")) == (prefix,)
     assert takings(numbered("VNO"), numbered("VNO")) == takings(numbered("VNO"), numbered(None)) == ()
     assert takings(hashed("bd"), hashed("bd")) == takings(hashed("bd"), hashed(None)) == ()
+
+
+def test_what_events_may_no_longer_name_is_listed() -> None:
+    old = made({}, ["the_clock"], ["user", "service"])
+    assert references(old, old) == ()
+    assert references(old, made({}, [], ["user"])) == (
+        Removal("agent_type", ("service",), "/agent_types"),
+        Removal("named_singleton", ("the_clock",), "/singletons/0"),
+    )
+
+
+def typed(schema: object, handler: object = ()) -> Spec:
+    spec = parse(
+        {
+            "aggregate_types": {"a": {"events": {"b": {"schema": schema, "handler": list(handler)}}}},  # type: ignore[call-overload]
+            "agent_types": [],
+        }
+    )
+    assert isinstance(spec, Spec)
+    return spec
+
+
+def test_event_types_whose_schema_is_another_are_to_be_checked() -> None:
+    one = typed({"const": 1})
+    assert rechecked(one, typed({"const": True})) == {"a": ("b",)}
+    assert rechecked(one, typed({"const": 1})) == {}
+    assert rechecked(one, made({"a": []}, [], [])) == rechecked(one, made({}, [], [])) == {}
+
+
+def test_what_is_only_read_differently_is_told() -> None:
+    one, other = typed(True, [{"set": {"target": "n", "value": 1}}]), typed(True)
+    assert reread(one, one) == reread(one, made({}, [], [])) == ()
+    assert reread(one, other) == (
+        Reread("b has another handler.", "/aggregate_types/a/events/b/handler", "a"),
+    )
+    (prefix,) = reread(hashed("ab"), hashed("bd"))
+    assert (prefix.pointer, prefix.aggregate_type) == ("/hash_ids/prefix", None)
+    assert reread(hashed("ab"), hashed(None)) == reread(hashed(None), hashed("ab")) == ()

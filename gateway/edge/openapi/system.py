@@ -166,7 +166,9 @@ def _spec() -> Schema:
 
 
 def _deploy() -> Schema:
-    schema = object_of({"ok": OK, "revision": LENGTH, "changed": {"type": "boolean"}})
+    text: Schema = {"type": "string"}
+    notices = list_of(object_of({"pointer": text, "notice": text}))
+    schema = object_of({"ok": OK, "revision": LENGTH, "changed": {"type": "boolean"}}, {"notices": notices})
     document: Schema = {
         "type": "object",
         "description": 'A spec, bare or as `{"spec": {…}}`. `sluice spec check` tells what one may hold.',
