@@ -45,9 +45,8 @@ WEIGHTS = (
 def accepted(numbers: random.Random) -> str:
     """An `Accept-Encoding`, mostly of some sense."""
     count = numbers.randint(0, 4)
-    return numbers.choice((", ", ",", " , ")).join(
-        numbers.choice(CODINGS) + numbers.choice(WEIGHTS) for _ in range(count)
-    )
+    members = [numbers.choice(CODINGS) + numbers.choice(WEIGHTS) for _ in range(count)]
+    return numbers.choice((", ", ",", " , ")).join(members).strip()  # no client sends blanks around it
 
 
 @dataclass(slots=True)
