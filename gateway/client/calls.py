@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.client.errors import Refused
 from gateway.client.model import Event, FeedPage, Receipt, State
-from gateway.client.options import AppendOptions, FeedOptions
+from gateway.client.options import AppendOptions, FeedOptions, check_options
 from gateway.client.retry import Answer, Call, Request
 
 _encode = msgspec.json.Encoder().encode
@@ -21,6 +21,7 @@ PAGE_EVENTS = 1000
 def append(
     aggregate_type: str, key: str, event_type: str, data: object, new_key: str, options: AppendOptions
 ) -> Call[Receipt]:
+    check_options(options, AppendOptions, ("actor",))
     body = {"data": data, "metadata": _metadata(options)}
     return _append((aggregate_type, key, event_type), body, new_key, options)
 
@@ -33,6 +34,7 @@ def append_many(
     options: AppendOptions,
 ) -> Call[Receipt]:
     """Without a key the gateway mints one."""
+    check_options(options, AppendOptions, ("actor",))
     listed = [{"type": event_type, "data": data} for event_type, data in events]
     path = (aggregate_type,) if key is None else (aggregate_type, key)
     return _append(path, {"events": listed, "metadata": _metadata(options)}, new_key, options)
@@ -82,6 +84,7 @@ def feed(limit: int, wait_s: int, options: FeedOptions) -> Call[FeedPage]:
 
 
 def feed_params(options: FeedOptions) -> dict[str, str]:
+    check_options(options, FeedOptions)
     params = {}
     for name in ("types", "event_types"):
         if names := options.get(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Mapping
 from typing import Any, Required, TypedDict
 
@@ -30,3 +31,17 @@ class FeedOptions(TypedDict, total=False):
     after: str | None
     types: Collection[str]
     event_types: Collection[str]
+
+
+def check_options(options: Mapping[str, object], form: type, needed: tuple[str, ...] = ()) -> None:
+    """Raises TypeError, as for any argument, where `options` has one that `form` (a TypedDict) does not know,
+    or lacks one that is `needed`."""
+    known: frozenset[str] = frozenset(form.__annotations__)
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            more = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
+            raise TypeError(f"unknown option {name!r}: {more}")
+    for name in needed:
+        if name not in options:
+            raise TypeError(f"the option {name!r} is missing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.client import (
     Actor,
+    AsyncClient,
+    Client,
     Conflict,
     NotCommitted,
     OutcomeUnknown,
@@ -265,3 +268,44 @@ def test_a_position_is_saved_now_and_then_and_at_the_end(tmp_path: Path) -> None
     keeper.close()
     assert saved.load() == "c"
     Keeper(None, 1.0, lambda: now).processed("d")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"actor": ACTOR, "previous_lenght": 0}, "'previous_lenght': did you mean 'previous_length'"),
+        ({"actor": ACTOR, "xyz": 1}, "unknown option 'xyz': there are actor, causation_id, correlation_id"),
+        ({}, "the option 'actor' is missing"),
+    ],
+)
+def test_an_append_with_an_option_that_is_not_known_is_never_sent(options: Any, words: str) -> None:
+    with Client("http://127.0.0.1:9", "sl_key") as client:
+        with pytest.raises(TypeError, match=words):
+            client.append("order", "k", "was_placed", {}, **options)
+        with pytest.raises(TypeError, match=words):
+            client.append_many("order", "k", [("was_placed", {})], **options)
+        with pytest.raises(TypeError, match=words):
+            client.create("order", [("was_placed", {})], **options)
+
+
+@pytest.mark.parametrize("unknown", [{"type": ["order"]}, {"previous_length": 1}])
+def test_a_read_of_the_feed_with_an_option_that_is_not_known_is_never_sent(unknown: Any) -> None:
+    with Client("http://127.0.0.1:9", "sl_key") as client:
+        with pytest.raises(TypeError, match="unknown option"):
+            client.feed(**unknown)
+        with pytest.raises(TypeError, match="unknown option"):
+            next(client.follow(**unknown))
+
+
+async def test_the_client_of_asyncio_knows_the_same_options() -> None:
+    wrong: Any = {"actor": ACTOR, "foo": 1}
+    async with AsyncClient("http://127.0.0.1:9", "sl_key") as client:
+        for call in (
+            client.append("order", "k", "was_placed", {}, **wrong),
+            client.append_many("order", "k", [], **wrong),
+            client.create("order", [], **wrong),
+            client.feed(**wrong),
+            anext(client.follow(**wrong)),
+        ):
+            with pytest.raises(TypeError, match="unknown option"):
+                await call
