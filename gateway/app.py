@@ -272,7 +272,7 @@ def _application(
         ]
     )
     webhooks = Webhooks(intake, catalog, addresses, bodies, config, metrics)
-    outcomes, states = Outcomes(log), States(log)
+    outcomes, states = Outcomes(log), States(log, aside, config)
     keys = KeyWatch(catalog)
     log.on_watch(keys.look)
     bounds = LiveBounds(config, limited)

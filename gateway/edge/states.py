@@ -7,10 +7,15 @@ from its start at each read.
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.admit.preconditions import not_modified
+from gateway.aside import Aside, Busy
 from gateway.catalog.model import Deployed
+from gateway.config import Config
 from gateway.edge.kept import Kept
 from gateway.edge.parameters import Parameters
 from gateway.edge.reads import Subject, is_strong, never_written, unavailable, version_in, wait_for_length
@@ -18,15 +23,16 @@ from gateway.edge.render import encode
 from gateway.edge.request import Refused
 from gateway.edge.respond import ReadAnswer
 from gateway.errors import Refusal
-from gateway.events import Page, Stream
+from gateway.events import Page, Recorded, Stream
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.reader import VERSION_MAX, Range
-from gateway.state import EMPTY, Folded, fold
+from gateway.state import EMPTY, Folded, fold, is_light
 from spec.handlers import DEFAULT_HANDLER, Handler
 
 # Together with what their streams take in Redis, enough for the aggregates that are read again and again.
-KEPT_BYTES_MAX = 64 * 1024 * 1024
+KEPT_BYTES_MAX = 72 * 1024 * 1024  # also of states as long as can be, with their errors
+_PIECE_S = 0.5
 _EVENTS_A_PAGE = 1000
 
 
@@ -49,8 +55,10 @@ class _Handlers:
 
 
 class States:
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, aside: Aside, config: Config) -> None:
         self._log = log
+        self._aside = aside
+        self._deadline_s = config.fold_deadline_s
         self._kept = Kept(EMPTY, KEPT_BYTES_MAX)
         self._first_folds: dict[_Place, asyncio.Event] = {}
 
@@ -100,6 +108,7 @@ class States:
         """The state after version `last`, or as it is where the stream is shorter, from a state that is not
         longer."""
         wanted = following(subject, folded, if_none_match, last)
+        until = time.monotonic() + self._deadline_s
         while folded.length < last:
             try:
                 page = await self._log.page(wanted, strong=strong)
@@ -108,9 +117,29 @@ class States:
             read = self.seen(subject, folded, page, if_none_match, last)
             if isinstance(read, ReadAnswer):
                 return read
+            if read is folded and page.events:
+                read = await self._folded_aside(subject, folded, page, until)
+                if read.length >= min(page.length, last):
+                    return _answer(subject, read, if_none_match)
             folded = read
             wanted = following(subject, folded, None, last)
         return _answer(subject, folded, if_none_match)
+
+    async def _folded_aside(self, subject: Subject, folded: Folded, page: Page, until: float) -> Folded:
+        """What takes long, in pieces of _PIECE_S and an event: between them others of the tenant have their
+        turn, and what there is by then is kept. Raises Refused (503)."""
+        handlers = _Handlers(subject.deployed, subject.stream.aggregate_type)
+        first, last = folded.length, folded.length + len(page.events)
+        while folded.length < last:
+            if time.monotonic() > until:
+                raise Refused(_too_long(folded.length, page.length))
+            work = partial(_fold_for, _PIECE_S, folded, page.events[folded.length - first :], handlers)
+            try:
+                folded = await self._aside.run(subject.stream.tenant, work)
+            except Busy as busy:
+                raise Refused(Refusal("unavailable", busy.why)) from busy
+            self._kept.put(_place(subject), folded)
+        return folded
 
     def seen(
         self,
@@ -121,15 +150,31 @@ class States:
         last: int = VERSION_MAX,
     ) -> ReadAnswer | Folded:
         """The answer once `page`, which is what `following` asked for, is read; or how far it goes, where
-        there is more to read. Raises Refused (404)."""
+        there is more to read; or `folded` itself, where folding the page takes too long to be done here.
+        Raises Refused (404)."""
         length = max(min(page.length, last), folded.length)
         if length and not_modified(if_none_match, etag := _etag(subject, length)):
             return _unmodified(etag)
         if page.events:
-            deployed = subject.deployed
-            folded = fold(folded, page.events, _Handlers(deployed, subject.stream.aggregate_type))
+            handlers = _Handlers(subject.deployed, subject.stream.aggregate_type)
+            if not is_light(folded, page.events, handlers):
+                return folded
+            folded = fold(folded, page.events, handlers)
             self._kept.put(_place(subject), folded)
         return _answer(subject, folded, if_none_match) if folded.length >= length else folded
+
+
+def _fold_for(seconds: float, folded: Folded, events: Sequence[Recorded], handlers: _Handlers) -> Folded:
+    ends = time.monotonic() + seconds
+    return fold(folded, events, handlers, lambda: time.monotonic() < ends)
+
+
+def _too_long(folded: int, length: int) -> Refusal:
+    return Refusal(
+        "unavailable",
+        f"Folding takes long: {folded} of {length} events by now. Without `synchronous` and `consistency` "
+        "the next read goes on there.",
+    )
 
 
 def _asked(query: Parameters) -> tuple[int, int | None]:

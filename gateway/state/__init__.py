@@ -1,5 +1,5 @@
 """Events to state, by the spec's handlers. Pure."""
 
-from gateway.state.fold import EMPTY, Folded, HandlerError, fold
+from gateway.state.fold import EMPTY, Folded, HandlerError, fold, is_light
 
-__all__ = ["EMPTY", "Folded", "HandlerError", "fold"]
+__all__ = ["EMPTY", "Folded", "HandlerError", "fold", "is_light"]

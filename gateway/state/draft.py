@@ -5,7 +5,8 @@ Nothing is in place before an operation is known to fit, so that one that does n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.state.templates import STATE_BYTES_MAX, Misfit, name_size
@@ -14,6 +15,16 @@ from gateway.state.values import Fields, Node, encode, fields_of, kind, nests_wi
 STATE_DEPTH_MAX: Final = 128
 """Levels of a state: twice those of an event's data, and what the strictest of the common readers take. A
 handler that sets a field to `@` deepens the state with each event."""
+
+FIELDS_MAX: Final = 25_000
+ITEMS_MAX: Final = 50_000
+"""Fields of an object and items of a list that operations add to: opening one takes under 10 ms."""
+
+LOOKS_MAX: Final = 250_000
+"""Items that the operations of one event may test one by one: about a second."""
+
+_OPENED_MAX: Final = 8
+"""Lists that are remembered open although nothing in them was changed yet."""
 
 Target = tuple[str, ...]
 
@@ -30,7 +41,13 @@ class Place:
     def found(self) -> Node | None:
         return self.holder.get(self.name)
 
+    def room(self) -> None:
+        """Raises Misfit if the field is a new one of an object that is full."""
+        if len(self.holder) >= FIELDS_MAX and self.name not in self.holder:
+            raise full()
+
     def put(self, node: Node) -> None:
+        """After `room`."""
         self._open()
         self.holder[self.name] = node
 
@@ -43,12 +60,36 @@ class Place:
             holder[name] = fields
 
 
+def full() -> Misfit:
+    return Misfit(f"An object of the state would have more than {FIELDS_MAX} fields.")
+
+
 @dataclass(slots=True)
 class Draft:
-    """`size_at_most` bounds the length of the state as JSON from above."""
+    """`size_at_most` bounds the length of the state as JSON from above; `looks` are the present event's."""
 
     fields: Fields
     size_at_most: int
+    looks: int = 0
+    _opened: dict[int, tuple[Node, list[Node]]] = field(default_factory=dict)
+
+    def look(self, count: int) -> None:
+        """Raises Misfit: the event's operations have tested too many items."""
+        self.looks += count
+        if self.looks > LOOKS_MAX:
+            raise Misfit(f"One event may test {LOOKS_MAX} items; this would be more.")
+
+    def opened(self, found: Node, open_it: Callable[[Node], list[Node] | None]) -> list[Node] | None:
+        """The items of a list, opened once however many operations look into it before one changes it."""
+        known = self._opened.get(id(found))
+        if known is not None and known[0] is found:
+            return known[1]
+        items = open_it(found)
+        if items is not None and items is not found:
+            if len(self._opened) >= _OPENED_MAX:
+                self._opened.clear()
+            self._opened[id(found)] = found, items
+        return items
 
     def place(self, target: Target) -> Place:
         """Raises Misfit if something else than objects is in the way. `target` is not ()."""
@@ -75,6 +116,10 @@ class Draft:
                 raise Misfit(f"The state would be longer than {STATE_BYTES_MAX} bytes; store less in it.")
         if not nests_within(value, STATE_DEPTH_MAX - len(target)):
             raise Misfit(f"The state would be nested deeper than {STATE_DEPTH_MAX} levels.")
+
+    def surely_takes(self, fields: Fields, size: int) -> bool:
+        """As `surely_holds`, of fields that are merged into the whole."""
+        return len(self.fields) + len(fields) <= FIELDS_MAX and self.surely_holds(size)
 
     def surely_holds(self, size: int) -> bool:
         """Makes room for `size` bytes if that is possible without a measurement."""

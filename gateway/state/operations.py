@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from decimal import Decimal
+from itertools import compress
 from typing import assert_never
 
-from gateway.state.draft import Draft, Place, Target
-from gateway.state.predicates import Where
+from gateway.state.draft import FIELDS_MAX, ITEMS_MAX, Draft, Place, Target, full
+from gateway.state.predicates import Named, Where, parts_of, spelling_at
 from gateway.state.templates import Misfit, View, value_of
 from gateway.state.values import (
     NUMBER_DIGITS_MAX,
@@ -17,8 +19,6 @@ from gateway.state.values import (
     kind,
     length,
     number_of,
-    plain,
-    spelled,
     sum_of,
 )
 from spec.handlers import (
@@ -43,6 +43,7 @@ def apply(operation: Operation, draft: Draft, view: View) -> None:
     value = value_of(template, view)
     if value is None:
         return
+    draft.look(view.size >> 13)  # what copies much is counted as if it tested items
     match operation:
         case Set():
             _set(draft, operation.target, value, view.size)
@@ -62,9 +63,11 @@ def _set(draft: Draft, target: Target, value: Node, size: int) -> None:
     if target:
         place = draft.place(target)
         draft.check(target, value, size)
+        place.room()
         place.put(value)
         return
     fields = _as_fields(value)
+    _room(fields, {})
     draft.check((), value, size)
     draft.fields.clear()
     draft.fields.update(fields)
@@ -74,6 +77,7 @@ def _merge(draft: Draft, target: Target, value: Node, size: int) -> None:
     fields = _as_fields(value)
     if not target:
         draft.check((), value, size)
+        _room(draft.fields, fields)
         draft.fields.update(fields)
         return
     place = draft.place(target)
@@ -82,8 +86,16 @@ def _merge(draft: Draft, target: Target, value: Node, size: int) -> None:
     if into is None:
         raise _unfit(target, found, "an object to merge into")
     draft.check(target, value, size)
+    _room(into, fields)
+    place.room()
     into.update(fields)
     place.put(into)
+
+
+def _room(into: Fields, fields: Fields) -> None:
+    """Raises Misfit if the object would have too many fields."""
+    if len(into) + len(fields) > FIELDS_MAX and len(into.keys() | fields.keys()) > FIELDS_MAX:
+        raise full()
 
 
 def _as_fields(value: Node) -> Fields:
@@ -101,52 +113,86 @@ def _unfit(target: Target, found: Node | None, wanted: str) -> Misfit:
 # ---- lists ----
 
 
-class _Unique(list[Node]):
-    """A list that was appended to uniquely: `known` are the spellings of its items."""
+class _Items(list[Node]):
+    """A list that is looked up in: of each of some paths within the items, the spelling of what stands there,
+    None where nothing does, in the order of the items; and how often each occurs."""
 
-    known: set[str]
+    spellings: dict[Target, list[str | None]]
+    counts: dict[Target, Counter[str | None]]
+
+    def look_up(self, path: Target) -> Counter[str | None]:
+        if path not in self.counts:
+            self.spellings[path] = [spelling_at(item, path) for item in self]
+            self.counts[path] = Counter(self.spellings[path])
+        return self.counts[path]
+
+    def add(self, value: Node) -> None:
+        for path, spellings in self.spellings.items():
+            spelling = spelling_at(value, path)
+            spellings.append(spelling)
+            self.counts[path][spelling] += 1
+        self.append(value)
+
+    def keep(self, wanted: list[bool]) -> None:
+        """Those alone that are True."""
+        self[:] = compress(self, wanted)
+        for path, spellings in self.spellings.items():
+            self.spellings[path] = kept = [*compress(spellings, wanted)]
+            self.counts[path] = Counter(kept)
 
 
 def _append(draft: Draft, target: Target, value: Node, size: int) -> None:
     place, items = _list_at(draft, target)
-    draft.check((*target, ""), value, size)
-    if isinstance(items, _Unique):
-        items.known.add(spelled(plain(value)))
-    items.append(value)
+    _check_item(draft, place, items, target, value, size)
+    items.add(value)
     place.put(items)
 
 
 def _append_unique(draft: Draft, target: Target, value: Node, size: int) -> None:
-    place, found = _list_at(draft, target)
-    items = found if isinstance(found, _Unique) else _unique(found)
-    spelling = spelled(plain(value))
-    if spelling not in items.known:
-        draft.check((*target, ""), value, size)
-        items.known.add(spelling)
-        items.append(value)
+    place, items = _list_at(draft, target)
+    known = items.look_up(())
+    if spelling_at(value, ()) not in known:
+        _check_item(draft, place, items, target, value, size)
+        items.add(value)
+    place.room()
     place.put(items)  # also without a new item: the next event finds it open
 
 
-def _list_at(draft: Draft, target: Target) -> tuple[Place, list[Node]]:
+def _check_item(
+    draft: Draft, place: Place, items: list[Node], target: Target, value: Node, size: int
+) -> None:
+    if len(items) >= ITEMS_MAX:
+        raise Misfit(f"`{'.'.join(target)}` has {len(items)} items; a list grows to {ITEMS_MAX} at most.")
+    draft.check((*target, ""), value, size)
+    place.room()
+
+
+def _list_at(draft: Draft, target: Target) -> tuple[Place, _Items]:
     """The place of a list and its items, none if there is no list."""
     place = _field(draft, target, "a list")
     found = place.found
-    items = [] if found is None else items_of(found)
+    items = _opened([]) if found is None else draft.opened(found, _open)
     if items is None:
         raise _unfit(target, found, "a list")
+    assert isinstance(items, _Items)
     return place, items
+
+
+def _open(node: Node) -> list[Node] | None:
+    items = items_of(node)
+    return items if items is None or isinstance(items, _Items) else _opened(items)
+
+
+def _opened(items: list[Node]) -> _Items:
+    made = _Items(items)
+    made.spellings, made.counts = {}, {}
+    return made
 
 
 def _field(draft: Draft, target: Target, wanted: str) -> Place:
     if not target:
         raise Misfit(f"The whole state is an object, not {wanted}; name a field of it.")
     return draft.place(target)
-
-
-def _unique(items: list[Node]) -> _Unique:
-    made = _Unique(items)
-    made.known = {spelled(plain(item)) for item in items}
-    return made
 
 
 def _remove(draft: Draft, operation: Remove, view: View) -> None:
@@ -163,9 +209,22 @@ def _remove(draft: Draft, operation: Remove, view: View) -> None:
 def _remove_items(draft: Draft, target: Target, predicate: Predicate, view: View) -> None:
     place, items = _list_at(draft, target)
     where = Where(view)
-    kept = [item for item in items if not where.holds(predicate, item)]
-    if len(kept) < len(items):
-        place.put(kept)
+    named = where.named_by(predicate)
+    if named is not None:
+        kept = _all_but(items, named)
+    else:
+        draft.look(len(items) * parts_of(predicate))
+        kept = [not where.holds(predicate, item) for item in items]
+    if not all(kept):
+        items.keep(kept)
+        place.put(items)
+
+
+def _all_but(items: _Items, named: Named) -> list[bool]:
+    counts = items.look_up(named.path)
+    if not any(spelling in counts for spelling in named.spellings):
+        return []
+    return [spelling not in named.spellings for spelling in items.spellings[named.path]]
 
 
 # ---- numbers ----
@@ -184,4 +243,5 @@ def _add(draft: Draft, operation: Increment | Decrement, value: Node) -> None:
     if total is None:
         raise Misfit(f"The sum has more than {NUMBER_DIGITS_MAX} digits.")
     draft.check(operation.target, total, length(total))
+    place.room()
     place.put(total)

@@ -12,11 +12,49 @@ from decimal import Decimal
 from operator import ge, gt, le, lt
 from typing import Any, Final, assert_never
 
-from gateway.state.templates import View, found_at, value_of
-from gateway.state.values import Node, plain, spelled
+from gateway.state.templates import Misfit, View, found_at, value_of
+from gateway.state.values import Node, fields_of, length, plain, raw, spelled
 from spec import handlers
 from spec.handlers import Compare, Comparison, Constant, Exists, Path, Predicate, Root, Template
 from spec.tables import complete
+
+COMPARED_BYTES_MAX: Final = 256 * 1024
+"""Longest value that is compared: as long as the data of an event are by default."""
+
+
+def spelling_at(item: Node, path: tuple[str, ...]) -> str | None:
+    """One spelling for equal values; of what stands at the path in the item, None where nothing does. Raises
+    Misfit: it is too long to be compared."""
+    node: Node | None = item
+    for name in path:
+        fields = None if node is None else fields_of(node)
+        node = None if fields is None else fields.get(name)
+    return None if node is None else spelled(_plain(node))
+
+
+def _plain(node: Node) -> object:
+    text = raw(node)
+    if length(text) > COMPARED_BYTES_MAX:
+        raise Misfit(f"A value of {length(text)} bytes is too long to be compared.")
+    return plain(text)
+
+
+def parts_of(predicate: Predicate) -> int:
+    """How many tests it is made of."""
+    match predicate:
+        case handlers.All(parts) | handlers.Any(parts):
+            return 1 + sum(map(parts_of, parts))
+        case handlers.Not(part):
+            return 1 + parts_of(part)
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The items in which one of these spellings stands at the path."""
+
+    path: tuple[str, ...]
+    spellings: frozenset[str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +67,7 @@ class _Operand:
 
     @classmethod
     def of(cls, node: Node) -> _Operand:
-        value = plain(node)
+        value = _plain(node)
         items = frozenset(map(spelled, value)) if isinstance(value, list) else None
         return cls(value, spelled(value), items)
 
@@ -40,6 +78,20 @@ class Where:
 
     view: View
     _fixed: dict[int, _Operand | None] = field(default_factory=dict)  # by the id of the template
+
+    def named_by(self, predicate: Predicate) -> Named | None:
+        """What it names, where it is one field of the item that equals a value which is the same for all:
+        such items can be looked up. Raises Misfit."""
+        if not isinstance(predicate, Compare) or predicate.by is not Comparison.EQUALS:
+            return None
+        for field_of, wanted in ((predicate.left, predicate.right), (predicate.right, predicate.left)):
+            if isinstance(field_of, Path) and field_of.root is Root.ITEM and _is_fixed(wanted):
+                operand = self._operand(wanted)
+                if operand is None:
+                    return Named(field_of.fields, frozenset())
+                absent = not field_of.optional and operand.form == _NULL_FORM
+                return Named(field_of.fields, frozenset((operand.form, None) if absent else (operand.form,)))
+        return None
 
     def holds(self, predicate: Predicate, item: Node) -> bool:
         """Raises Misfit: a value to compare is longer than any state."""
@@ -63,10 +115,7 @@ class Where:
                 assert_never(predicate)
 
     def _operand(self, template: Template) -> _Operand | None:
-        fixed = (
-            template.root is not Root.ITEM if isinstance(template, Path) else isinstance(template, Constant)
-        )
-        if not fixed:
+        if not _is_fixed(template):
             return self._made(template)
         if id(template) not in self._fixed:
             self._fixed[id(template)] = self._made(template)
@@ -77,6 +126,14 @@ class Where:
         self.view.size = 0
         value = value_of(template, self.view)
         return None if value is None else _Operand.of(value)
+
+
+_NULL_FORM: Final = spelled(None)
+
+
+def _is_fixed(template: Template) -> bool:
+    """Whether it is the same for all items."""
+    return template.root is not Root.ITEM if isinstance(template, Path) else isinstance(template, Constant)
 
 
 def _equals(one: _Operand, other: _Operand) -> bool:

@@ -37,6 +37,8 @@ decode_raw = msgspec.json.Decoder(Raw).decode
 _KINDS = {"{": "an object", "[": "a list", '"': "a text", "t": "a boolean", "f": "a boolean", "n": "null"}
 _NUMBER = "a number"
 _TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_TEXTS_AND_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+_AT_ONCE_BYTES: Final = 256 * 1024
 _LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS = bytes(set(range(256)) - _LEVELS.keys())
 
@@ -95,8 +97,20 @@ def nests_within(node: Node | bytes, levels: int) -> bool:
     text = bytes(node)
     if len(text) <= levels or text.count(b"{") + text.count(b"[") <= levels:
         return True
+    if len(text) > _AT_ONCE_BYTES:
+        return _nests_within_piece_by_piece(text, levels)
     brackets = _TEXTS.sub(b"", text).translate(None, _NO_BRACKETS)
     return max(accumulate(map(_LEVELS.__getitem__, brackets)), default=0) <= levels
+
+
+def _nests_within_piece_by_piece(text: bytes, levels: int) -> bool:
+    """The same for a long text, in steps between which other threads have their turn."""
+    depth = 0
+    for found in _TEXTS_AND_BRACKETS.finditer(text):
+        depth += _LEVELS.get(text[found.start()], 0)
+        if depth > levels:
+            return False
+    return True
 
 
 # ---- numbers ----

@@ -7,11 +7,13 @@ import sys
 
 import pytest
 
-from gateway.state import EMPTY, HandlerError, fold
+from gateway.events import Recorded
+from gateway.state import EMPTY, Folded, HandlerError, fold, is_light
 from gateway.state.fold import ERRORS_KEPT_MAX
 from spec.handlers import (
     DEFAULT_HANDLER,
     Append,
+    AppendUnique,
     Constant,
     Handler,
     Increment,
@@ -191,3 +193,40 @@ def test_a_field_left_behind_does_not_keep_the_data_it_came_with() -> None:
     state = folded(b'{"a":1,"b":"%b"}' % (b"x" * 200_000), b'{"b":2}', by=DEFAULT_HANDLER)
     assert state.data_json == b'{"a":1,"b":2}'
     assert state.size_bytes < 1000
+
+
+def test_a_fold_may_stop_after_any_event() -> None:
+    events = [recorded(version, b'{"n":%d}' % version) for version in range(1, 6)]
+    answers = iter([True, True, False])
+    part = fold(EMPTY, events, lambda _: DEFAULT_HANDLER, lambda: next(answers))
+    assert (part.length, part.data_json) == (3, b'{"n":3}')
+    assert fold(part, events[3:], lambda _: DEFAULT_HANDLER) == fold(EMPTY, events, lambda _: DEFAULT_HANDLER)
+
+
+def test_a_fold_is_light_by_its_events_its_state_and_what_its_operations_look_at() -> None:
+    small = folded(b'{"a":[1,2,3]}', by=DEFAULT_HANDLER)
+    items = folded(b'{"a":[%b]}' % b",".join([b"1"] * 1000), by=DEFAULT_HANDLER)
+    large = folded(b'{"a":"%b"}' % (b"x" * 3_000_000), by=DEFAULT_HANDLER)
+    unique: Handler = (AppendUnique(("a",), DATA),)
+    one = [recorded(2, b"{}")]
+
+    def light(before: Folded, events: list[Recorded], handler: Handler) -> bool:
+        return is_light(before, events, lambda _: handler)
+
+    assert light(small, one, unique)
+    assert light(small, one * 100, DEFAULT_HANDLER)
+    assert not light(small, one * 2000, DEFAULT_HANDLER)
+    assert not light(large, one, DEFAULT_HANDLER)
+    assert not light(items, one, unique)
+    assert light(items, one, DEFAULT_HANDLER)
+    assert light(small, [recorded(2, None)], unique)
+    assert light(items, one, (Set(("b",), DATA),))
+    assert not light(small, [recorded(2, b'"%b"' % (b"x" * 500_000))], DEFAULT_HANDLER)
+
+
+def test_a_long_text_nests_as_deep_as_a_short_one() -> None:
+    deep = b'{"t":"%b","d":%b1%b}'
+    for filler in (b"[{", b"[{" * 150_000):
+        for levels, fits in ((62, True), (63, True), (64, False)):
+            sent = deep % (filler, b"[" * levels, b"]" * levels)
+            assert (data(sent) == sent) is fits, (len(filler), levels)

@@ -7,19 +7,25 @@ import json
 import pytest
 
 from gateway.state import EMPTY, Folded
-from gateway.state.draft import STATE_DEPTH_MAX
+from gateway.state.draft import FIELDS_MAX, ITEMS_MAX, LOOKS_MAX, STATE_DEPTH_MAX
+from gateway.state.predicates import COMPARED_BYTES_MAX
 from gateway.state.templates import STATE_BYTES_MAX
 from gateway.state.values import spelled
 from spec.handlers import (
     DEFAULT_HANDLER,
+    All,
+    Any,
     Append,
     AppendUnique,
+    Compare,
+    Comparison,
     Constant,
     Decrement,
     Handler,
     Increment,
     ListTemplate,
     Merge,
+    Not,
     ObjectTemplate,
     Operation,
     Path,
@@ -391,3 +397,93 @@ def test_made_values_are_held_to_the_depth_too() -> None:
     assert folded(b"[" * 64 + b"]" * 64, by=Set(("a",) * 4, nested)).errors == ()
     [error] = folded(b"[" * 64 + b"]" * 64, by=Set(("a",) * 5, nested)).errors
     assert error.error == TOO_DEEP
+
+
+# ---- what one event may take ----
+
+
+def listed(count: int) -> bytes:
+    return b'{"a":[%b]}' % b",".join(b'{"n":%d}' % n for n in range(count))
+
+
+NOTHING_NAMED = Remove(("a",), Compare(Comparison.GT, Path(Root.ITEM, ("n",)), Path(Root.DATA, ("n",))))
+
+
+def test_an_event_tests_so_many_items_and_no_more() -> None:
+    before = folded(listed(LOOKS_MAX // 5), by=DEFAULT_HANDLER)
+    assert folded(b'{"n":1000000}', by=(NOTHING_NAMED,) * 5, on=before).errors == ()
+    after_it = folded(b'{"n":1000000}', b"{}", by=(NOTHING_NAMED,) * 6, on=before)
+    assert [(each.version, each.operation) for each in after_it.errors] == [(2, 5), (3, 5)]
+    assert after_it.errors[0].error == f"One event may test {LOOKS_MAX} items; this would be more."
+    either = Remove(("a",), Any((NOTHING_NAMED.where, Not(NOTHING_NAMED.where))))  # type: ignore[arg-type]
+    assert folded(b'{"n":1000000}', by=(NOTHING_NAMED, NOTHING_NAMED, either), on=before).errors_total == 1
+
+
+def test_a_list_grows_to_its_limit() -> None:
+    before = folded(listed(ITEMS_MAX - 1), by=DEFAULT_HANDLER)
+    for append in (Append(("a",), DATA), AppendUnique(("a",), DATA)):
+        result = folded(b'{"m":1}', b'{"m":2}', by=append, on=before)
+        assert [each.version for each in result.errors] == [3]
+        assert result.errors[0].error == f"`a` has {ITEMS_MAX} items; a list grows to {ITEMS_MAX} at most."
+
+
+def test_an_object_has_at_most_so_many_fields() -> None:
+    fields = b",".join(b'"k%d":1' % n for n in range(FIELDS_MAX - 1))
+    inner = folded(b'{"o":{%b}}' % fields, by=DEFAULT_HANDLER)
+    whole = folded(b"{%b}" % fields, by=DEFAULT_HANDLER)
+    error = f"An object of the state would have more than {FIELDS_MAX} fields."
+    two, known = b'{"x":1,"y":1}', b'{"k1":2,"k2":2}'
+    for operation, before in (
+        (Merge(("o",), DATA), inner),
+        (Merge((), DATA), whole),
+        (Set(("o", "b"), DATA), folded(b"{}", by=Set(("o", "a"), DATA), on=inner)),
+        (Set(("b",), DATA), folded(b"{}", by=Set(("a",), DATA), on=whole)),
+        (Increment(("b",), Constant(1)), folded(b"{}", by=Set(("a",), DATA), on=whole)),
+        (Append(("b",), DATA), folded(b"{}", by=Set(("a",), DATA), on=whole)),
+        (AppendUnique(("b",), DATA), folded(b"{}", by=Set(("a",), DATA), on=whole)),
+        (Merge(("b",), DATA), folded(b"{}", by=Set(("a",), DATA), on=whole)),
+    ):
+        result = folded(two, by=operation, on=before)
+        assert [each.error for each in result.errors] == [error], operation
+        assert result.data_json == before.data_json
+    assert folded(known, by=Merge(("o",), DATA), on=inner).errors == ()
+    assert folded(known, known, by=Merge((), DATA), on=whole).errors == ()
+    assert folded(known, known, by=DEFAULT_HANDLER, on=whole).errors == ()
+
+
+def test_values_that_are_too_long_are_not_compared() -> None:
+    text = b'{"t":"%b"}' % (b"x" * COMPARED_BYTES_MAX)
+    result = folded(text, by=AppendUnique(("a",), DATA))
+    assert result.errors[0].error == f"A value of {len(text)} bytes is too long to be compared."
+
+
+def test_what_is_looked_up_is_what_would_be_found_one_by_one() -> None:
+    items = b'{"a":[{"n":1},{"n":1.0},{"m":1},{"n":null},{"n":2},3,{"n":[1]}]}'
+    before = folded(items, by=DEFAULT_HANDLER)
+    optional = Path(Root.ITEM, ("n",), optional=True)
+    plain = Path(Root.ITEM, ("n",))
+    for field in (plain, optional):
+        for data in (b'{"n":1}', b'{"n":null}', b"{}", b'{"n":[1.0]}', b'{"n":9}'):
+            for wanted in (Path(Root.DATA, ("n",)), Path(Root.DATA, ("n",), optional=True)):
+                for sides in ((field, wanted), (wanted, field)):
+                    equal = Compare(Comparison.EQUALS, *sides)
+                    looked_up = folded(data, by=Remove(("a",), equal), on=before)
+                    one_by_one = folded(data, by=Remove(("a",), All((equal,))), on=before)
+                    assert looked_up == one_by_one, (field, data, wanted)
+
+
+def test_lists_are_looked_up_again_after_they_changed() -> None:
+    equal = Compare(Comparison.EQUALS, Path(Root.ITEM), Path(Root.DATA, ("n",)))
+    handler = (
+        Remove(("a",), equal),
+        Append(("a",), Path(Root.DATA, ("n",))),
+        AppendUnique(("a",), Constant(7)),
+    )
+    result = folded(b'{"n":1}', b'{"n":2}', b'{"n":1}', b'{"n":7}', by=handler)
+    assert result.data_json == b'{"a":[2,1,7]}'
+    many = tuple(Remove((f"l{n}",), equal) for n in range(20))
+    lists = b"{%b}" % b",".join(b'"l%d": [1, 2]' % n for n in range(20))
+    kept = folded(lists, by=DEFAULT_HANDLER)
+    assert folded(b'{"n":5}', by=many * 2, on=kept).data_json == kept.data_json, (
+        "to the byte: nothing changed"
+    )

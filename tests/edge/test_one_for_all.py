@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
 import httpx
 import pytest
 
+from gateway.config import Config
 from tests.edge.accounts import ANYTHING, SPEC, open_account
 from tests.edge.calls import JSON, NDJSON, envelope, lines, new_client, new_id, refused, told_in
-from tests.edge.lag import holds_nobody_up
-from tests.edge.serving import Served
+from tests.edge.lag import ROUNDS, holds_nobody_up
+from tests.edge.serving import Served, serving
 
 CONSTANTS = [{"const": f"v{n}"} for n in range(1000)]
 
@@ -38,7 +41,19 @@ HEAVY: dict[str, Any] = {
                 },
             }
         },
-        "list": {"events": {"was_set": {"schema": ANYTHING, "handler": []}}},
+        "list": {
+            "events": {
+                "was_set": {"schema": ANYTHING},
+                "was_cleaned": {
+                    "schema": ANYTHING,
+                    "handler": {"remove": {"target": "a", "where": {"gt": ["@.n", "$.data.n"]}}},
+                },
+                "had_removed": {
+                    "schema": ANYTHING,
+                    "handler": {"remove": {"target": "a", "where": {"equals": ["@.n", "$.data.n"]}}},
+                },
+            }
+        },
     },
     "agent_types": ["user"],
 }
@@ -117,3 +132,69 @@ async def test_the_events_of_a_batch_that_would_take_too_long_are_refused(heavy:
     sent = json.dumps({"events": [event] * 40, "metadata": envelope()["metadata"]}).encode()
     response = await heavy.post(f"/order/{new_id()}", content=sent, headers=JSON)
     assert refused(response, 422, "schema_violation", "events[4].data")["error"].endswith("alternatives.")
+
+
+# ---- states ----
+
+
+async def listed(client: httpx.AsyncClient, event_type: str, count: int) -> str:
+    """A list of 12,000 items, and events that each look for one which is not there."""
+    key, items = new_id(), [{"n": n} for n in range(12_000)]
+    rest = [{"type": event_type, "data": {"n": 20_000}}] * (count - 1)
+    sent = {"events": [{"type": "was_set", "data": {"a": items}}, *rest], "metadata": envelope()["metadata"]}
+    assert (await client.post(f"/list/{key}", json=sent)).status_code == 201
+    return key
+
+
+@pytest.mark.parametrize("query", ["", "?synchronous=true", "?at_length=6"])
+@pytest.mark.parametrize("event_type", ["was_cleaned", "had_removed"])
+async def test_a_fold_that_takes_long(heavy: httpx.AsyncClient, event_type: str, query: str) -> None:
+    keys = [await listed(heavy, event_type, 8) for _ in range(ROUNDS)]
+    answers = []
+
+    async def get() -> None:
+        answers.append(await heavy.get(f"/list/{keys.pop()}{query}"))
+
+    await holds_nobody_up(get)
+    for response in answers:
+        assert response.status_code == 200
+        assert len(response.json()["data"]["a"]) == 12_000
+
+
+async def test_items_are_looked_up_and_not_compared_again_for_each_event(heavy: httpx.AsyncClient) -> None:
+    key = await listed(heavy, "had_removed", 1000)
+    begun = time.process_time()
+    assert (await heavy.get(f"/list/{key}")).json()["metadata"]["length"] == 1000
+    assert time.process_time() - begun < 10, "by comparisons it would be some 40 s"
+
+
+async def test_a_state_as_long_as_can_be_is_kept(heavy: httpx.AsyncClient) -> None:
+    key = new_id()
+    for n in range(17):
+        sent = envelope({f"f{n}": "x" * 250_000})
+        assert (await heavy.post(f"/list/{key}/was_set", json=sent)).status_code == 201
+    first = await heavy.get(f"/list/{key}")
+    assert len(first.content) > 4_000_000
+    assert [each["version"] for each in first.json()["metadata"]["handler_errors"]] == [17]
+    begun = time.process_time()
+    for _ in range(10):
+        assert len((await heavy.get(f"/list/{key}")).content) == len(first.content)
+    assert time.process_time() - begun < 1.5
+
+
+async def test_a_fold_beyond_its_deadline_is_a_503_and_goes_on_where_it_was(
+    own_config: Config, own_outbox: asyncpg.Pool
+) -> None:
+    account = await open_account(own_outbox, HEAVY)
+    async with (
+        serving(replace(own_config, fold_deadline_s=0.1)) as served,
+        new_client(served.url, account.admin) as client,
+    ):
+        key = await listed(client, "was_cleaned", 60)
+        told = refused(await client.get(f"/list/{key}"), 503, "unavailable")
+        assert "of 60 events by now" in told["error"]
+        answers = [told["error"]]
+        while (response := await client.get(f"/list/{key}")).status_code == 503:
+            answers.append(response.json()["error"])
+        assert response.json()["metadata"]["length"] == 60
+        assert len(set(answers)) == len(answers), "each began where the one before had ended"
