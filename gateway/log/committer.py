@@ -20,6 +20,7 @@ from gateway.log.partition import Partition
 from gateway.log.pending import Pending
 from gateway.log.postgres import DIRECT, PartitionRow, Postgres, PostgresTrouble
 from gateway.log.sequenced import Sequenced
+from gateway.log.settling import Settling
 from gateway.telemetry.steps import Telemetry
 
 logger = logging.getLogger("sluice.log")
@@ -43,6 +44,7 @@ class Committer:
         self,
         partition: Partition,
         postgres: Postgres,
+        settling: Settling,
         connection: CommitConnection,
         journal: Journal,
         limits: Limits,
@@ -53,6 +55,7 @@ class Committer:
     ) -> None:
         self._partition = partition
         self._postgres = postgres
+        self._settling = settling
         self._connection = connection
         self._journal = journal
         self._limits = limits
@@ -207,8 +210,9 @@ class Committer:
             return
         helped, chain = await self._helped(run, row)
         if helped:
-            await self._connection.settle(self._partition.number)
-            self._acknowledge(run, helped, run.placed[helped - 1].last_seq, chain)
+            last = run.placed[helped - 1]
+            await self._settling.found(self._partition, last.last_seq, last.events[-1].id)
+            self._acknowledge(run, helped, last.last_seq, chain)
         if row.epoch != run.epoch:
             raise LineageLost(f"epoch {run.epoch} was sealed")
         goes_on = (row.mode, row.chain) == (run.mode, chain)

@@ -8,7 +8,7 @@ the same statement is sent on a new one; the compare-and-swap tells which of the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -42,11 +42,15 @@ def made_ready(before: tuple[int, str], after: tuple[int, str], run: Sequence[Pl
 
 
 class CommitConnection:
-    """A connection that only commits. Made anew after anything unexpected."""
+    """A connection that only commits. Made anew after anything unexpected: `again` is called then, since it
+    may lead to another Postgres than before, or to the same with less in it. `session` counts how often it
+    was made."""
 
-    def __init__(self, url: str, timeout_s: float) -> None:
+    def __init__(self, url: str, timeout_s: float, again: Callable[[], None] | None = None) -> None:
         self._url = url
         self._timeout_s = timeout_s
+        self._again = again
+        self.session = 0
         self._connection: asyncpg.Connection | None = None
         self._warned = False
         self._loop = asyncio.get_running_loop()
@@ -73,22 +77,25 @@ class CommitConnection:
         if ready is None or (ready.before, ready.after) != (before, after):
             ready = made_ready(before, after, run)
         name = "commit_in_turn" if in_turn else "commit"
-        return await self._send(name, p, epoch, *before, *after, *ready.columns, mode) > 0
+        columns = (*before, *after, *ready.columns, mode)
+        return int(await self._send(name, asyncpg.Connection.fetchval, p, epoch, *columns)) > 0
 
-    async def settle(self, p: int) -> None:
-        """What was found committed may be so on this server alone: its wait for a standby was cancelled, or
-        its backend ended. Afterwards it is as durable as what was committed here, for a standby takes
-        commits in order. Raises PostgresTrouble."""
-        await self._send("settle", p)
+    async def settle(self, ps: Sequence[int], seqs: Sequence[int]) -> list[Any]:
+        """The rows of settle.sql, which are then as durable as what is committed here. Waits as long as that
+        takes. Raises PostgresTrouble."""
+        rows: list[Any] = await self._send("settle", asyncpg.Connection.fetch, ps, seqs, timed=False)
+        return rows
 
-    async def _send(self, name: str, *args: Any) -> int:
+    async def _send(
+        self, name: str, send: Callable[..., Awaitable[Any]], *args: Any, timed: bool = True
+    ) -> Any:
         # Neither timed out nor cancelled by asyncpg, which would cancel the statement too; and no task of its
         # own, which would put three turns of the event loop between Postgres' answer and ours.
         connection = await self._open(name)
-        late = self._loop.call_later(self._timeout_s, connection.terminate)
+        late = self._loop.call_later(self._timeout_s, connection.terminate) if timed else None
         self._warned = False
         try:
-            rows = int(await connection.fetchval(SQL[name], *args))
+            answer = await send(connection, SQL[name], *args)
         except asyncio.CancelledError:
             self.drop()  # at once: asyncpg is about to ask the server to cancel the statement
             raise
@@ -98,11 +105,20 @@ class CommitConnection:
             self.drop()
             raise PostgresTrouble(f"{name}: {self._why(late, error)}") from error
         finally:
-            late.cancel()
+            if late is not None:
+                late.cancel()
         if self._warned:
             self.drop()
             raise PostgresTrouble(f"the {name} was answered with a warning: it may not be durable yet")
-        return rows
+        return answer
+
+    @property
+    def pid(self) -> int | None:
+        """Of the backend that works for it."""
+        if self._connection is None or self._connection.is_closed():
+            return None
+        pid: int = self._connection.get_server_pid()
+        return pid
 
     async def _open(self, name: str) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
@@ -111,10 +127,13 @@ class CommitConnection:
             except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
                 raise PostgresTrouble(f"{name}: {reason(error)}") from error
             self._connection.add_log_listener(self._on_notice)
+            self.session += 1
+            if self.session > 1 and self._again is not None:
+                self._again()
         return self._connection
 
-    def _why(self, late: asyncio.TimerHandle, error: Exception) -> str:
-        over = self._loop.time() >= late.when()
+    def _why(self, late: asyncio.TimerHandle | None, error: Exception) -> str:
+        over = late is not None and self._loop.time() >= late.when()
         return f"no answer within {self._timeout_s:g} s" if over else reason(error)
 
     def _on_notice(self, _connection: Any, message: Any) -> None:

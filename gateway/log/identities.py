@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.events import Append, Appended, Retry
@@ -32,7 +32,9 @@ class Original:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedByAnother:
-    """An identity of the append belongs to another request."""
+    """An identity of the append belongs to another request, with an event at `seq`; 0: Redis says so."""
+
+    seq: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,16 @@ class Claims:
         held = [self.identities.get((retry.tenant, identity)) for identity in retry.chosen]
         found = [claim for claim in held if claim is not None]
         if not found:
-            taken = any((retry.tenant, each) in self.events for each in retry.chosen_events)
-            return ClaimedByAnother() if taken else None
+            taken = [self.events.get((retry.tenant, each)) for each in retry.chosen_events]
+            seqs = [event[1] for event in taken if event is not None]
+            return ClaimedByAnother(max(seqs)) if seqs else None
         first = found[0]
-        if len(found) < len(held) or any(claim != first for claim in found):
-            return ClaimedByAnother()
-        if first.digest != retry.request_digest:
-            return ClaimedByAnother()
+        if (
+            len(found) < len(held)
+            or any(claim != first for claim in found)
+            or first.digest != retry.request_digest
+        ):
+            return ClaimedByAnother(max(claim.seq for claim in found))
         return Original(first.p, first.seq, first.seq + first.count - 1)
 
 

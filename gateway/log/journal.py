@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from gateway.events import pack_event
 from gateway.log.committing import ChainBroken, CommitConnection, RefusedByPostgres
@@ -14,6 +17,8 @@ from gateway.log.entries import Placed, placed_from_journal
 from gateway.log.partition import Partition
 from gateway.log.postgres import REDIS, PartitionRow, Postgres, PostgresTrouble
 from gateway.log.scripts import RedisTrouble, Scripts
+from gateway.log.settling import Settling
+from gateway.telemetry.redact import reason
 
 logger = logging.getLogger("sluice.log")
 
@@ -37,15 +42,18 @@ class _Tail:
 
 
 class _Hole(Exception):
-    """What was sequenced is not all in the journal any more."""
+    """What was sequenced is not all in the journal any more, or can't be read."""
 
 
 class Journal:
     """Helping: whoever sees sequenced events that nobody commits, commits them."""
 
-    def __init__(self, scripts: Scripts, postgres: Postgres, connection: CommitConnection) -> None:
+    def __init__(
+        self, scripts: Scripts, postgres: Postgres, settling: Settling, connection: CommitConnection
+    ) -> None:
         self._scripts = scripts
         self._postgres = postgres
+        self._settling = settling
         self._connection = connection
         self._one_at_a_time = asyncio.Lock()  # the connection serves all partitions
 
@@ -87,9 +95,10 @@ class Journal:
 
     async def _current(self, partition: Partition) -> PartitionRow:
         row = await self._postgres.partition(partition.number)
+        if row.seq > partition.committed_seq:
+            row = (await self._settling.settle(partition)).row
         if row.epoch != partition.epoch:
             raise CannotHelp(f"partition {partition.number} is in epoch {row.epoch} now")
-        partition.known(row.seq, row.chain)
         return row
 
     async def _read(self, partition: Partition, row: PartitionRow, most: int | None) -> _Tail:
@@ -103,7 +112,7 @@ class Journal:
         if tail.c > row.seq:
             return tail
         chain, seq = row.chain, row.seq
-        for placed, after in itertools.chain.from_iterable(map(placed_from_journal, reply[4])):
+        for placed, after in _unpacked(reply[4]):
             if placed.last_seq <= row.seq:
                 continue
             if placed.first_seq != seq + 1:
@@ -144,6 +153,15 @@ class Journal:
             await quarantine(self._postgres, partition, epoch, bad, error)
         except PostgresTrouble as trouble:
             raise CannotHelp(str(trouble)) from trouble
+
+
+def _unpacked(entries: Sequence[Any]) -> Iterator[tuple[Placed, str]]:
+    """Raises _Hole where an entry is not what this release writes."""
+    for entry in entries:
+        try:
+            yield from placed_from_journal(entry)
+        except (ValueError, TypeError, IndexError, msgspec.MsgspecError) as error:
+            raise _Hole(f"the journal's entry {entry[0]!r} can't be read: {reason(error)}") from error
 
 
 async def quarantine(postgres: Postgres, partition: Partition, epoch: int, bad: Placed, error: str) -> bool:

@@ -35,6 +35,7 @@ from gateway.log.reach import Reach
 from gateway.log.reader import Range, Reader
 from gateway.log.scripts import RedisTrouble, Scripts
 from gateway.log.sequencer import Sequencer
+from gateway.log.settling import Settling
 from gateway.log.sweeper import Sweeper
 from gateway.log.verify import Verifier
 from gateway.telemetry.metrics import Reading
@@ -89,13 +90,25 @@ class Log:
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{self._scripts.caller}"
         self.announcements = Announcements(redis, instance.id)
         self.followers = Followers(self.announcements.committed)
+        self._partitions = [self._partition(number) for number in range(instance.partitions)]
+        self._settling = Settling(
+            CommitConnection(postgres_url, limits.commit_timeout_s),
+            self._postgres,
+            dict(enumerate(self._partitions)),
+            limits.read_deadline_s,
+        )
         self._verifier = Verifier(
-            self._scripts, self._postgres, self._owner, limits.identity_window, self._changes
+            self._scripts,
+            self._postgres,
+            self._settling,
+            self._owner,
+            limits.identity_window,
+            self._changes,
         )
         self._help_connection = CommitConnection(postgres_url, limits.commit_timeout_s)
-        self._journal = Journal(self._scripts, self._postgres, self._help_connection)
+        self._journal = Journal(self._scripts, self._postgres, self._settling, self._help_connection)
         self._crowd = Crowd()
-        self._lanes = [self._lane(number, postgres_url) for number in range(instance.partitions)]
+        self._lanes = [self._lane(partition, postgres_url) for partition in self._partitions]
         partitions = [(lane.partition, lane.sequencer) for lane in self._lanes]
         self._sweeper = Sweeper(
             self._scripts,
@@ -118,15 +131,19 @@ class Log:
         self._tasks: list[asyncio.Task[None]] = []
         self._on_watch: list[Callable[[], Awaitable[None]]] = []
 
-    def _lane(self, number: int, postgres_url: str) -> Lane:
+    def _partition(self, number: int) -> Partition:
         limits = self._limits
         reach = Reach(limits.direct_after_s, limits.redis_stable_s, self._loop.time())
-        partition = Partition(self.instance.id, number, reach)
-        connection = CommitConnection(postgres_url, limits.commit_timeout_s)
+        return Partition(self.instance.id, number, reach)
+
+    def _lane(self, partition: Partition, postgres_url: str) -> Lane:
+        limits = self._limits
+        connection = CommitConnection(postgres_url, limits.commit_timeout_s, partition.reconnected)
         sequencer: Sequencer
         committer = Committer(
             partition,
             self._postgres,
+            self._settling,
             connection,
             self._journal,
             self._limits,
@@ -136,10 +153,12 @@ class Log:
             telemetry=self._telemetry,
         )
         sequencer = Sequencer(
-            partition, self._scripts, self._postgres, self._verifier, committer, limits, self._crowd,
-            self._telemetry,
+            partition, self._scripts, self._postgres, self._settling, self._verifier, committer, limits,
+            self._crowd, self._telemetry,
         )  # fmt: skip
-        reader = Reader(partition, self._scripts, self._reads, self._metrics, limits.stream_tail)
+        reader = Reader(
+            partition, self._scripts, self._reads, self._settling, self._metrics, limits.stream_tail
+        )
         return Lane(partition, sequencer, committer, reader, connection)
 
     # -- appends and reads
@@ -153,18 +172,20 @@ class Log:
         self._lane_for(tenant).sequencer.submit_each(asked)
 
     async def settled(self, retry: Retry) -> Appended | Mismatch | None:
-        """The receipt of an append that is committed already, whatever the spec says of it by now; None when
-        nobody holds its identities. Raises PostgresTrouble."""
+        """The receipt of an append that is committed already, and settled, whatever the spec says of it by
+        now; None when nobody holds its identities. Raises PostgresTrouble."""
         lane = self._lane_for(retry.tenant)
         claims = await look_up(self._postgres, lane.partition.number, (retry,))
         outcome: Appended | Mismatch
         match claims.judge_retry(retry):
             case None:
                 return None
-            case ClaimedByAnother():
+            case ClaimedByAnother() as other:
+                await self._settling.found(lane.partition, other.seq)
                 outcome = Mismatch()
             case Original() as original:
                 outcome = await receipt(self._postgres, original, replayed=True)
+                await self._settling.found(lane.partition, original.last_seq, outcome.event_ids[-1])
         self._metrics.told(outcome)
         return outcome
 
@@ -258,6 +279,7 @@ class Log:
         await _end(self._tasks)
         await asyncio.gather(*(lane.connection.close() for lane in self._lanes))
         await self._help_connection.close()
+        await self._settling.close()
         await self._postgres.close()
         await self._scripts.close()
 
@@ -338,11 +360,19 @@ class Log:
         partition = lane.partition
         if not partition.open or partition.epoch != known_epoch:
             return  # being verified, for which its memory is needed as is, or verified since the look began
-        if row["epoch"] != partition.epoch or row["seq"] < known_seq or row["alarm"] is not None:
+        seq, known = row["seq"], partition.committed_seq
+        another = seq == known and row["chain"] != partition.committed_chain
+        if row["epoch"] != partition.epoch or seq < known_seq or another or row["alarm"] is not None:
             self._distrust(lane)
             return
-        partition.known(row["seq"], row["chain"])
-        if partition.curious:
+        if seq > known:
+            self._settling.soon(partition).add_done_callback(lambda _: self._heed(lane))
+        elif partition.curious:
+            lane.sequencer.wake()
+
+    def _heed(self, lane: Lane) -> None:
+        """How far its partition is committed may be known by now, or contradict what was known."""
+        if lane.partition.curious or not lane.partition.open:
             lane.sequencer.wake()
 
     def _distrust(self, lane: Lane) -> None:

@@ -34,8 +34,10 @@ class Partition:
         self.open = False  # verified in `epoch`, and nothing has contradicted it since
         self.direct = False  # appends of `epoch` take no Redis
         self.halted: str | None = None  # why nothing may be appended until a person has decided
+        # Settled too: as durable as what this gateway commits itself (settling.py).
         self.committed_seq = 0
         self.committed_chain = ""
+        self.settled_in: int | None = None  # the session in which Postgres was last found to continue that
         self.rewinds = 0  # how often it was given up what this gateway had seen
         self.watermark = 0  # c, as Redis last told
         self._confirmed_seq = 0
@@ -69,8 +71,8 @@ class Partition:
         return partition_keys(self._instance, self.number, epoch)
 
     def adopt(self, epoch: int, seq: int, chain: str, *, direct: bool = False) -> None:
-        """Redis was verified: it continues what Postgres committed up to (seq, chain) in this epoch. Or, if
-        `direct`, nobody asks it."""
+        """Redis was verified: it continues what Postgres committed up to (seq, chain) in this epoch, and that
+        is settled. Or, if `direct`, nobody asks it."""
         self.direct = direct
         if epoch != self.epoch:
             self.epoch, self._keys, self._confirmed_seq = epoch, None, 0
@@ -86,7 +88,7 @@ class Partition:
 
     @property
     def memory(self) -> Witness:
-        """What this gateway saw committed."""
+        """What this gateway knows to be committed, and settled."""
         return Witness("this gateway", self.epoch, self.committed_seq, self.committed_chain)
 
     def forget(self) -> None:
@@ -94,8 +96,14 @@ class Partition:
         self.committed_seq, self.committed_chain = 0, ""
         self.rewinds += 1
 
+    def reconnected(self) -> None:
+        """What commits here may lead to another Postgres than before, or to the same with less in it."""
+        self.settled_in = None
+        self.distrust()
+
     def known(self, seq: int, chain: str) -> None:
-        """Postgres stands at (seq, chain), or beyond; whether this Redis does too is another matter."""
+        """Postgres stands at (seq, chain), or beyond, and that is settled: what was only found in Postgres is
+        not known. It continues what was known before. Whether this Redis does too is another matter."""
         if seq > self.committed_seq:
             self.committed_seq, self.committed_chain = seq, chain
 

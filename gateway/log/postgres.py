@@ -81,6 +81,7 @@ SQL: Final = {
         "seal",
         "settle",
         "version_at",
+        "waits",
     )
 }
 # The same swap, where it may come before its turn: then it waits for that inside Postgres, its rows at hand.
@@ -205,9 +206,10 @@ class Postgres:
     async def partition(self, p: int) -> PartitionRow:
         return PartitionRow(*(await self.fetch("partition", p))[0])
 
-    async def seal(self, p: int, epoch: int, owner: str, mode: str) -> PartitionRow | None:
-        """Ends `epoch` and begins one whose appends take the way `mode`; None when it had ended already."""
-        rows = await self.fetch("seal", p, epoch, owner, mode)
+    async def seal(self, p: int, epoch: int, owner: str, mode: str, beyond: int = 0) -> PartitionRow | None:
+        """Ends `epoch` and begins one, later than `beyond`, whose appends take the way `mode`; None when it
+        had ended already."""
+        rows = await self.fetch("seal", p, epoch, owner, mode, beyond)
         if not rows:
             return None
         return PartitionRow(rows[0]["epoch"], rows[0]["seq"], rows[0]["chain"], mode, owner)

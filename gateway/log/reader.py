@@ -1,7 +1,8 @@
 """Committed events of streams: from Redis where it holds them, from Postgres where it does not.
 
-Owns: what may be shown. An entry above the watermark is shown only once Postgres confirms it by its id, so
-a read sees every event that was acknowledged before it, and nothing that may yet vanish.
+Owns: what may be shown. An entry above the watermark is shown only once Postgres confirms it by its id, and
+what was only found in Postgres once it is settled (settling.py), so a read sees every event that was
+acknowledged before it, and nothing that may yet vanish.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gateway.log.entries import event_of, stream_entry
 from gateway.log.partition import Partition
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.log.scripts import RedisTrouble, Scripts
+from gateway.log.settling import Settling
 from gateway.telemetry.metrics import Metrics
 
 logger = logging.getLogger("sluice.log")
@@ -80,11 +82,18 @@ class Reader:
     """One for each partition of this gateway: reads that wait together share one script call."""
 
     def __init__(
-        self, partition: Partition, scripts: Scripts, postgres: Postgres, metrics: Metrics, stream_tail: int
+        self,
+        partition: Partition,
+        scripts: Scripts,
+        postgres: Postgres,
+        settling: Settling,
+        metrics: Metrics,
+        stream_tail: int,
     ) -> None:
         self._partition = partition
         self._scripts = scripts
         self._postgres = postgres
+        self._settling = settling
         self._metrics = metrics
         self._stream_tail = stream_tail
         self._queue: deque[tuple[Range, _Told]] = deque()
@@ -154,6 +163,7 @@ class Reader:
         rows = await self._postgres.fetch("event", UUID(tenant), UUID(event_id))
         if not rows:
             return None
+        await self._settling.found(self._partition, rows[0]["seq"], event_id)
         stream = Stream(tenant, rows[0]["aggregate_type"], rows[0]["aggregate_id"])
         return Recorded(stream, rows[0]["version"], event_of(rows[0]))
 
@@ -220,6 +230,8 @@ class Reader:
         if seqs:
             rows = await self._postgres.fetch("confirm", self._partition.number, seqs)
             confirmed = {(row["seq"], row["id"].bytes) for row in rows}
+            if confirmed:
+                await self._settling.found(self._partition, *max(confirmed))
         return [_here(wanted, reply, confirmed, as_of) for wanted, reply in zip(batch, replies, strict=True)]
 
     # -- Postgres
@@ -232,6 +244,8 @@ class Reader:
             *_of_stream(wanted),
         )
         length = rows[0]["head"]
+        if length:
+            await self._settling.found(self._partition, rows[0]["head_seq"], rows[0]["head_id"].bytes)
         if rows[0]["version"] is None:
             return Page(length), ()
         return Page(length, tuple([Recorded(stream, row["version"], event_of(row)) for row in rows])), rows

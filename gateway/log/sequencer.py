@@ -28,6 +28,7 @@ from gateway.log.pending import Outstanding, Pending, Queue, Waiter
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.log.scripts import NotRun, RedisTrouble, Scripts
 from gateway.log.sequenced import Commits, Sequenced
+from gateway.log.settling import Settling
 from gateway.log.verdicts import Verdicts
 from gateway.log.verify import CannotVerify, PostgresLostCommits, Verifier
 from gateway.telemetry.steps import Telemetry
@@ -51,6 +52,7 @@ class Sequencer:
         partition: Partition,
         scripts: Scripts,
         postgres: Postgres,
+        settling: Settling,
         verifier: Verifier,
         commits: Commits,
         limits: Limits,
@@ -74,7 +76,7 @@ class Sequencer:
         self._work = asyncio.Event()
         self._waited = False  # long enough for appends
         self._hurry = asyncio.Event()
-        self._verdicts = Verdicts(partition, postgres, self.requeue)
+        self._verdicts = Verdicts(partition, postgres, settling, self.requeue)
         self._direct = Direct(partition, postgres, commits, self._verdicts, self.requeue, telemetry)
         self._retry_s = _RETRY_FIRST_S
         self._pace = Pace(self._queue, commits, crowd)
@@ -245,6 +247,8 @@ class Sequencer:
         """These are committed already, or never will be."""
         self._queue.drop({pending for pending, _ in claimed})
         for pending, verdict in claimed:
+            # Of itself, perhaps: as where Redis says so.
+            pending.in_doubt |= pending.sent and isinstance(verdict, Original)
             self._verdicts.answer(pending, verdict)
 
     async def _call(self, batch: Sequence[Pending], looked_up: int) -> list[Any] | None:

@@ -146,6 +146,10 @@ class Sweeper:
         except CannotHelp as trouble:
             logger.info("help_failed", extra={"partition": partition.number, "why": str(trouble)})
             committed = 0
+        except Exception:  # a bug, or an entry that nobody foresaw: the other partitions need their help too
+            logger.exception("help_ended", extra={"partition": partition.number})
+            partition.distrust()
+            committed = 0
         if committed:
             self._metrics.swept_appends.inc(committed)
             logger.warning("appends_swept", extra={"partition": partition.number, "appends": committed})

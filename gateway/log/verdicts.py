@@ -1,7 +1,7 @@
 """Answers that rest on what is not committed yet: a conflict, a mismatch, a replay.
 
-None is given before its basis is committed. Where the epoch ends first, it is decided anew, never answered
-from what was sealed away, nor a conflict from a Redis that appends have left.
+None is given before its basis is committed and settled (settling.py). Where the epoch ends first, it is
+decided anew, never answered from what was sealed away, nor a conflict from a Redis that appends have left.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from gateway.log.identities import ClaimedByAnother, Original, receipt
 from gateway.log.partition import Partition
 from gateway.log.pending import Pending
 from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.log.settling import Settling
+
+_AGAIN_S = 0.1
 
 Verdict = Original | ClaimedByAnother | Conflict
 
@@ -24,18 +27,23 @@ class Verdicts:
     """One for each sequencer; `again` takes back what must be decided anew."""
 
     def __init__(
-        self, partition: Partition, postgres: Postgres, again: Callable[[Iterable[Pending]], None]
+        self,
+        partition: Partition,
+        postgres: Postgres,
+        settling: Settling,
+        again: Callable[[Iterable[Pending]], None],
     ) -> None:
         self._partition = partition
         self._postgres = postgres
+        self._settling = settling
         self._again = again
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_look: asyncio.Future[int | None] | None = None
         self._looking = False
 
-    def answer(self, pending: Pending, verdict: Verdict) -> None:
-        """Its basis is committed."""
-        self._spawn(self._answer(pending, verdict))
+    def answer(self, pending: Pending, verdict: Verdict, seq: int = 0) -> None:
+        """Its basis is committed; a conflict's up to `seq`."""
+        self._spawn(self._answer(pending, verdict, seq))
 
     def answer_after(self, pending: Pending, seq: int, verdict: Verdict) -> None:
         """Its basis, in Redis, is committed once everything up to `seq` is."""
@@ -70,18 +78,26 @@ class Verdicts:
                 asked.set_result(None)
         self._looking = False
 
-    async def _answer(self, pending: Pending, verdict: Verdict) -> None:
+    async def _answer(self, pending: Pending, verdict: Verdict, seq: int = 0) -> None:
+        try:
+            await self._tell(pending, verdict, seq)
+        except PostgresTrouble:
+            await asyncio.sleep(_AGAIN_S)  # else it would be found again at once, and asked about again
+            self._decide_anew(pending)
+
+    async def _tell(self, pending: Pending, verdict: Verdict, seq: int) -> None:
+        """Raises PostgresTrouble where what it rests on can't be read, or settled."""
+        partition = self._partition
         match verdict:
             case Conflict():
+                await self._settling.found(partition, seq)
                 pending.resolve(verdict)
             case ClaimedByAnother():
+                await self._settling.found(partition, verdict.seq)
                 pending.resolve(Mismatch())
             case Original():
-                try:
-                    found = await receipt(self._postgres, verdict, replayed=True)
-                except PostgresTrouble:
-                    self._decide_anew(pending)
-                    return
+                found = await receipt(self._postgres, verdict, replayed=True)
+                await self._settling.found(partition, verdict.last_seq, found.event_ids[-1])
                 own = pending.sent and found.event_ids[0] == pending.append.append_id
                 pending.resolve(msgspec.structs.replace(found, replayed=not own))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from gateway.log.notices import EpochChanges
 from gateway.log.partition import Partition
 from gateway.log.postgres import DIRECT, REDIS, PartitionRow, Postgres, PostgresTrouble
 from gateway.log.scripts import RedisTrouble, Scripts
+from gateway.log.settling import Settling
 from gateway.log.witness import Witness, contains
 
 # A gateway that finds Postgres sealed further than Redis lets whoever sealed it finish the installation.
@@ -49,11 +50,15 @@ class Inspection:
     c: int
     chain_at_c: str
     chain_at_seq: str  # its chain where Postgres stands; '' when it has none there
+    format: str  # of the epoch's keys; '' means 1
+    known_format: str  # to the scripts of this release
 
     @classmethod
     def from_reply(cls, reply: Sequence[Any]) -> Inspection:
         master, *rest = reply
-        replid, epoch, fence, torn, q, _h, c, chain_at_c, chain_at_seq = (each.decode() for each in rest)
+        replid, epoch, fence, torn, q, _h, c, chain_at_c, chain_at_seq, written, known = (
+            each.decode() for each in rest
+        )
         return cls(
             master=bool(master),
             replid=replid,
@@ -64,12 +69,23 @@ class Inspection:
             c=int(c or -1),
             chain_at_c=chain_at_c,
             chain_at_seq=chain_at_seq,
+            format=written,
+            known_format=known,
         )
+
+    @property
+    def foreign(self) -> bool:
+        """Whether a release that writes another format has begun the epoch."""
+        return self.format not in ("", self.known_format)
 
     @property
     def witness(self) -> Witness:
         """What this Redis saw committed."""
         return Witness("Redis", self.epoch, max(self.c, 0), self.chain_at_c)
+
+    def knows(self, row: PartitionRow) -> bool:
+        """Whether its watermark is where the row stands: a watermark moves to what is settled alone."""
+        return self.epoch == row.epoch and self.c == row.seq and self.chain_at_c == row.chain
 
     def continues(self, row: PartitionRow) -> bool:
         """Whether this server is still in the life in which it was verified for this epoch, and its history
@@ -89,12 +105,14 @@ class Verifier:
         self,
         scripts: Scripts,
         postgres: Postgres,
+        settling: Settling,
         owner: str,
         identity_window: int,
         changes: EpochChanges,
     ) -> None:
         self._scripts = scripts
         self._postgres = postgres
+        self._settling = settling
         self._owner = owner
         self._identity_window = identity_window
         self._changes = changes
@@ -122,15 +140,26 @@ class Verifier:
             if await self._without_redis(partition, row):
                 return
             seen = await self._inspect(partition, row)
+            if not (_remembers(partition, row) or seen.knows(row)):
+                row = await self._settled(partition)
+                seen = await self._inspect(partition, row)
             if seen.witness.ahead_of(row):
                 row = await self._row(partition)
-                if seen.witness.ahead_of(row):
+                # What it sequenced in an epoch whose seal Postgres has lost may have been committed too.
+                sealed_away = seen.epoch > row.epoch and seen.q > row.seq
+                if seen.witness.saw_more_than(row) or sealed_away:
                     raise PostgresLostCommits(seen.witness.against(partition.number, row), seen.witness)
-                continue  # another gateway went on between the two looks
+                if not seen.witness.ahead_of(row):
+                    continue  # another gateway went on between the two looks
             if row.alarm is not None:
                 raise PostgresLostCommits(row.alarm, None)
             if not seen.master:
                 raise CannotVerify(f"partition {partition.number}: this Redis is a replica")
+            if seen.foreign:
+                raise CannotVerify(
+                    f"partition {partition.number}: another release has begun epoch {seen.epoch} in Redis, "
+                    f"in format {seen.format}; this one reads and writes format {seen.known_format}"
+                )
             if seen.continues(row):
                 self._adopt(partition, row)
                 return
@@ -153,13 +182,16 @@ class Verifier:
             return False
         if row.alarm is not None:
             raise PostgresLostCommits(row.alarm, None)
-        if row.mode == REDIS:
-            if not reach.lost(now):
-                raise CannotVerify(f"partition {partition.number}: Redis does not answer")
-            sealed = await self._seal(partition, row, DIRECT)
-            if sealed is None:
+        if row.mode == REDIS and not reach.lost(now):
+            raise CannotVerify(f"partition {partition.number}: Redis does not answer")
+        if row.mode == REDIS or row.epoch < partition.epoch:
+            if await self._seal(partition, row, DIRECT) is None:
                 raise CannotVerify(f"partition {partition.number}: another gateway changes it")
-            row = sealed
+            row = await self._settled(partition)
+        elif not _remembers(partition, row):
+            row = await self._settled(partition)
+        if row.mode == REDIS:
+            raise CannotVerify(f"partition {partition.number}: another gateway changes it")
         self._adopt(partition, row)
         return True
 
@@ -183,9 +215,19 @@ class Verifier:
 
     async def _row(self, partition: Partition) -> PartitionRow:
         """Raises PostgresLostCommits where it does not hold what this gateway saw committed."""
+        return await self._holding(partition, self._postgres.partition(partition.number))
+
+    async def _settled(self, partition: Partition) -> PartitionRow:
+        """The same, once what it tells is settled."""
+        return await self._holding(partition, self._settled_row(partition))
+
+    async def _settled_row(self, partition: Partition) -> PartitionRow:
+        return (await self._settling.settle(partition)).row
+
+    async def _holding(self, partition: Partition, read: Coroutine[None, None, PartitionRow]) -> PartitionRow:
         memory = partition.memory  # before the row is read: what is learned meanwhile may be beyond it
         try:
-            row = await self._postgres.partition(partition.number)
+            row = await read
         except PostgresTrouble as error:
             raise CannotVerify(f"partition {partition.number}: {error}") from error
         await self._hold(partition.number, row, memory)
@@ -205,11 +247,13 @@ class Verifier:
     async def _seal_and_install(self, partition: Partition, row: PartitionRow, seen: Inspection) -> bool:
         # Before a Redis is given up: what it knew to be committed must be in Postgres.
         await self._hold(partition.number, row, seen.witness)
-        sealed = await self._seal(partition, row, REDIS)
+        sealed = await self._seal(partition, row, REDIS, seen.epoch)
         if sealed is None:
             return False
         if row.mode == REDIS:
             self._changes.sealed(partition.number, row.epoch, sealed.seq)
+        if not _remembers(partition, sealed) and (await self._settled(partition)).epoch != sealed.epoch:
+            return False
         keys = partition.keys_in(sealed.epoch)
         args = (sealed.epoch, seen.replid, sealed.seq, sealed.chain, self._identity_window)
         if not await self._done("install", (keys.meta, keys.heads), args):
@@ -217,9 +261,12 @@ class Verifier:
         self._adopt(partition, sealed)
         return True
 
-    async def _seal(self, partition: Partition, row: PartitionRow, mode: str) -> PartitionRow | None:
+    async def _seal(
+        self, partition: Partition, row: PartitionRow, mode: str, seen_epoch: int = 0
+    ) -> PartitionRow | None:
+        beyond = max(partition.epoch, seen_epoch)
         try:
-            return await self._postgres.seal(partition.number, row.epoch, self._owner, mode)
+            return await self._postgres.seal(partition.number, row.epoch, self._owner, mode, beyond)
         except PostgresTrouble as error:
             raise CannotVerify(f"partition {partition.number}: {error}") from error
 
@@ -228,3 +275,8 @@ class Verifier:
             return bool((await self._scripts.run(name, keys, args))[0] == b"OK")
         except RedisTrouble as error:
             raise CannotVerify(f"{name}: {error}") from error
+
+
+def _remembers(partition: Partition, row: PartitionRow) -> bool:
+    """Whether the gateway knows already that what the row tells is settled."""
+    return (row.seq, row.chain) == (partition.committed_seq, partition.committed_chain)

@@ -27,6 +27,11 @@ class Witness:
         """Whether it saw more than the row tells; a row that was read before it looked may just be old."""
         return self.epoch >= row.rewound and (self.epoch > row.epoch or self.seq > row.seq)
 
+    def saw_more_than(self, row: PartitionRow) -> bool:
+        """Whether it saw events that the row lacks. A later epoch alone is nothing that is missing: a seal
+        that was lost can be made again, beyond what was seen."""
+        return self.epoch >= row.rewound and self.seq > row.seq
+
     def against(self, p: int, row: PartitionRow) -> str:
         """The sentence for people: what is wrong, where."""
         if self.ahead_of(row):
@@ -45,7 +50,7 @@ async def contains(postgres: Postgres, p: int, row: PartitionRow, witness: Witne
     it up. Reads the rows after the witness' seq, at constant memory. Raises PostgresTrouble."""
     if witness.epoch < row.rewound:
         return True
-    if witness.ahead_of(row):
+    if witness.saw_more_than(row):
         return False
     if witness.seq == 0:
         return True

@@ -49,7 +49,9 @@ async def stand(place: Place, p: int) -> Standing:
     if seen.witness.ahead_of(row):
         row = await place.postgres.partition(p)  # others may have gone on between the two looks
     witnesses = (seen.witness, *(each.witness for each in raised))
-    missing = [each for each in witnesses if not await contains(place.postgres, p, row, each)]
+    missing = [
+        each for each in witnesses if each.ahead_of(row) or not await contains(place.postgres, p, row, each)
+    ]
     return Standing(p, row, seen, tuple(missing), max((each.id for each in raised), default=0))
 
 

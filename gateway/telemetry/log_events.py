@@ -281,6 +281,15 @@ _ROWS: Final = (
         lines_max=5,
     ),
     LogEvent(
+        "help_ended",
+        "error",
+        ("partition",),
+        "A bug: a commit from a journal ended in an exception. The partition is verified, and the "
+        "others are looked after.",
+        "Report it with the line.",
+        lines_max=5,
+    ),
+    LogEvent(
         "task_restarted",
         "error",
         (),

@@ -292,6 +292,11 @@ def hold_help(log: Log) -> Gate:
     return _hold(log._help_connection, "swap")
 
 
+def hold_settling(log: Log) -> Gate:
+    """What settles what the gateway found waits before it is sent."""
+    return _hold(log._settling._connection, "settle")
+
+
 def hold_script(log: Log, name: str) -> Gate:
     """The gateway's calls of one script wait before they are sent."""
     return _hold(log._scripts, "run", name)

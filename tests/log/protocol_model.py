@@ -87,9 +87,11 @@ class RedisModel:
         found = re.search(f" {seq}:([0-9a-f]*)", self.past)
         return found[1] if found else self.chain_at(seq)
 
-    def advance(self, told: Place) -> None:
+    def advance(self, told: Place) -> bool:
+        """False: it was set back behind what was committed."""
         if self.c < told[0] <= self.q and self.begun_at(told[0]) == told[1]:
             self.c, self.at_c = told
+        return told[0] <= self.q
 
     def sequence(self, call: Call) -> tuple[list[int | bytes], list[Entry]]:
         """Answers, and what was placed; the call is not fenced."""

@@ -26,6 +26,7 @@ from tests.log.drive import (
     appended,
     event,
     hold_commits,
+    hold_settling,
     interpose,
     lane,
     new_stream,
@@ -284,21 +285,16 @@ async def test_a_commit_that_was_answered_with_a_warning_is_found_and_acknowledg
     stream = new_stream()
     await opened(log, stream)
     await appended(log, append(stream))
-    tried = asyncio.Event()
-
-    async def around(proceed: Proceed, *args: Any) -> Any:
-        tried.set()
-        return await proceed()
-
-    interpose(lane(log, stream).connection, "settle", around)
+    gate = hold_settling(log)
     await place.execute(WARNS)
     try:
         pending = log.append(append(stream, 2))
-        await asyncio.wait_for(tried.wait(), 5)
+        await gate.arrived()
         assert await place.committed() == 3
         assert not pending.done()
     finally:
         await place.execute(WARNS_NO_MORE)
+    gate.open()
     assert await pending == Appended(stream.key, 2, (await pending).event_ids, replayed=False)
     await check_invariants(place)
 

@@ -43,6 +43,7 @@ from gateway.log.postgres import DIRECT, REDIS
 from gateway.log.reach import Reach
 from gateway.log.reader import Range, Reader
 from gateway.log.servers import connect
+from gateway.log.settling import Settling
 from gateway.log.verify import Verifier
 from gateway.telemetry.steps import unwatched
 from tests.log import scripted
@@ -120,6 +121,7 @@ class Gateway:
     partition: Partition
     verifier: Verifier
     connection: CommitConnection
+    settling: Settling
     journal: Journal
     reader: Reader
     direct: Direct
@@ -190,13 +192,16 @@ class Protocol(RuleBasedStateMachine):
         metrics = telemetry.metrics
         connection = CommitConnection(self.place.postgres_url, 5)
         changes = EpochChanges(metrics, 1)
+        settles = CommitConnection(self.place.postgres_url, 5)
+        settling = Settling(settles, self.reads, dict.fromkeys((P,), partition), 5)
         return Gateway(
             scripted.Partition(self.redis, ours, instance=instance),
             partition,
-            Verifier(ours, self.reads, f"g{number}", IDENTITY_WINDOW, changes),
+            Verifier(ours, self.reads, settling, f"g{number}", IDENTITY_WINDOW, changes),
             connection,
-            Journal(ours, self.reads, connection),
-            Reader(partition, ours, self.reads, metrics, TAIL),
+            settling,
+            Journal(ours, self.reads, settling, connection),
+            Reader(partition, ours, self.reads, settling, metrics, TAIL),
             Direct(partition, self.reads, None, None, None, telemetry),  # type: ignore[arg-type]
         )
 
@@ -330,7 +335,9 @@ class Protocol(RuleBasedStateMachine):
         if model is None or why is not None:
             assert reply == [b"FENCED", why]
             return
-        model.advance(told)
+        if not model.advance(told):
+            assert reply == [b"FENCED", b"behind"]
+            return
         last_seq = int(next(iter(entries[0][1]))) if entries else None
         goes = last_seq is not None and last_seq <= model.c
         assert reply[2] == goes
@@ -352,7 +359,9 @@ class Protocol(RuleBasedStateMachine):
             assert reply == [b"FENCED", why]
             return None
         model.calls[call.caller] = call.number
-        model.advance(call.told)
+        if not model.advance(call.told):
+            assert reply == [b"FENCED", b"behind"]
+            return None
         if model.heads is None:
             model.torn = True
             assert reply == [b"FENCED", b"torn"]
@@ -665,8 +674,8 @@ class Protocol(RuleBasedStateMachine):
             self._another_life(0)
 
     def _set_back_in_one_life(self, _: int) -> None:
-        """As by a snapshot of its machine: nothing tells it from what it was. Beyond the promises: until the
-        epoch ends, reads may be old. All else holds."""
+        """As by a snapshot of its machine: nothing tells it from what it was but what it lacks, where a gateway
+        knows that to be committed. Beyond the promises: while none does, reads may be old. All else holds."""
         if self.kept is not None:
             self.run(self._restore())
             self.redis_model = copy.deepcopy(self.kept)
@@ -781,6 +790,7 @@ class Protocol(RuleBasedStateMachine):
         await self._delete_all()
         for each in self.gateways:
             await each.connection.close()
+            await each.settling.close()
             await each.scripted.scripts.close()
         await self.redis.aclose()
         await self.pool.close()

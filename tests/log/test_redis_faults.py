@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gateway.events import Appended
+from gateway.events import Appended, NotCommitted, Stream
 from gateway.log.log import Log
 from gateway.log.reader import Range
 from tests.log.conftest import OpenLog
@@ -29,6 +29,7 @@ from tests.log.drive import (
     new_stream,
     opened,
     tally,
+    time_is_up,
     until,
 )
 from tests.log.invariants import check_invariants
@@ -356,3 +357,110 @@ def hold_verify(log: Log, number: int) -> Gate:
 
     interpose(log._verifier, "verify", around)
     return gate
+
+
+# -- a Redis that is set back within one life, and what another release has written
+
+
+async def _set_back(redis: Redis, log: Log, stream: Stream, by: int) -> None:
+    """Meta, journal and stream as they were some appends ago, on the same server in the same life."""
+    keys = lane(log, stream).partition.keys
+    await redis.hdel(keys.heads, keys.stream(stream))
+    entries = await redis.xrange(keys.journal)
+    for entry_id, _ in entries[-by:]:
+        await redis.xdel(keys.journal, entry_id)
+    index = next(iter(entries[-by - 1][1]))
+    seq, _, chain = index.split(b" ")[-1].split(b":")
+    for version, _ in (await redis.xrange(keys.stream(stream)))[-by:]:
+        await redis.xdel(keys.stream(stream), version)
+    await redis.hset(keys.heads, keys.stream(stream), seq)
+    past = {"q": seq, "h": chain, "c": seq, "ch": chain, "past": ""}
+    await redis.hset(keys.meta, mapping=past)
+
+
+@pytest.mark.parametrize("first", ["a read", "an append"])
+async def test_a_redis_that_was_set_back_is_not_believed_by_who_knows_more_committed(
+    log: Log, place: Place, redis: Redis, first: str
+) -> None:
+    stream = new_stream()
+    await opened(log, stream)
+    for _ in range(6):
+        await appended(log, append(stream))
+    partition = lane(log, stream).partition
+    await until(lambda: partition.watermark == partition.committed_seq)
+    epoch = partition.epoch
+    hold_script(log, "journal")
+    await _set_back(redis, log, stream, by=3)
+    if first == "a read":
+        assert await log.length(stream) == 6
+    assert isinstance(await log.append(append(stream, expected=6)), Appended)
+    assert await log.length(stream) == 7
+    assert partition.epoch > epoch
+    await check_invariants(place)
+
+
+async def test_what_another_release_has_begun_is_refused_and_left_as_it_is(
+    open_log: OpenLog, place: Place, redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await opened(log, stream)
+    await appended(log, append(stream))
+    partition = lane(log, stream).partition
+    keys, epoch = partition.keys, partition.epoch
+    await redis.hset(keys.meta, "format", "2")
+    pending = log.append(append(stream))
+    await until(lambda: not partition.open)
+    assert (await log.page(Range(stream))).length == 1
+    await until(lambda: any("in format 2" in getattr(each, "why", "") for each in caplog.records))
+    time_is_up(log, stream)
+    assert isinstance(await pending, NotCommitted)
+    (row,) = await place.fetch("SELECT epoch FROM partition_log WHERE p = $1", partition.number)
+    assert row["epoch"] == epoch == int(await redis.hget(keys.meta, "epoch") or 0)
+    await redis.hset(keys.meta, "format", "1")
+    await until(lambda: partition.open)
+    await appended(log, append(stream))
+    await check_invariants(place)
+
+
+async def test_an_epoch_that_names_no_format_is_of_the_first_one(
+    log: Log, place: Place, redis: Redis
+) -> None:
+    stream = new_stream()
+    await opened(log, stream)
+    await appended(log, append(stream))
+    partition = lane(log, stream).partition
+    epoch = partition.epoch
+    await redis.hdel(partition.keys.meta, "format")
+    await appended(log, append(stream))
+    assert partition.epoch == epoch
+    await check_invariants(place)
+
+
+async def test_a_journal_that_can_t_be_read_holds_up_nobody(
+    open_log: OpenLog, place: Place, redis: Redis
+) -> None:
+    dead, living = await open_log(), await open_log()
+    stream, elsewhere = new_stream(), new_stream()
+    while lane(living, elsewhere).partition is lane(living, stream).partition:
+        elsewhere = new_stream()
+    await asyncio.gather(*(opened(log, each) for log in (dead, living) for each in (stream, elsewhere)))
+    await appended(living, append(stream), append(elsewhere))
+    gates = [hold_commits(dead, each) for each in (stream, elsewhere)]
+    helped = hold_help(living)
+    hold_help(dead)
+    left = append(elsewhere)
+    dead.append(append(stream))
+    dead.append(left)
+    for each in gates:
+        await each.arrived()
+    await crash(dead)
+    journal = lane(living, stream).partition.keys.journal
+    (last, entry) = (await redis.xrevrange(journal, count=1))[0]
+    await redis.delete(journal)
+    await redis.xadd(journal, dict.fromkeys(entry, b"\xc1"), id=last)
+    helped.open()
+    await until(lambda: living.event(elsewhere.tenant, left.append_id))
+    await appended(living, append(stream), append(elsewhere))
+    assert await living.length(stream) == 2
+    await check_invariants(place)

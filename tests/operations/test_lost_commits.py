@@ -224,25 +224,54 @@ async def test_a_repair_follows_the_journal_through_the_epochs(
     await check_invariants(home)
 
 
-async def test_a_lost_seal_alone_is_noticed_and_mended(
-    open_log: OpenLog, restorable: Restorable, home: drive.Place
-) -> None:
-    log = await open_log()
-    stream = new_stream()
+async def lost_seal(home: drive.Place, restorable: Restorable, log: Log, stream: Stream) -> int:
+    """Three events, a copy, and a seal after it; the epoch that it began."""
     await opened(log)
     await appended(log, append(stream, 3))
     await restorable.back_up()
     partition = lane(log, stream).partition
     await home.execute("UPDATE partition_log SET epoch = epoch + 1 WHERE p = $1", partition.number)
     await until(lambda: partition.epoch > 2 and partition.open)
-    epoch = partition.epoch
+    return partition.epoch
+
+
+async def test_a_lost_seal_alone_is_made_again_beyond_the_epoch_that_was_seen(
+    open_log: OpenLog, restorable: Restorable, home: drive.Place
+) -> None:
+    log, other = await open_log(), await open_log()
+    stream = new_stream()
+    epoch = await lost_seal(home, restorable, log, stream)
     await restorable.restore()
+    await until(lambda: lane(log, stream).partition.epoch > epoch and lane(log, stream).partition.open)
+    for each in (log, other):
+        await appended(each, append(stream))
+        assert lane(each, stream).partition.halted is None
+    assert await trail(home) == []
+    async with at(home) as place:
+        assert not await plans(place)
+        assert (await audited(place, deep=True)).ok
+    await check_invariants(home)
+
+
+async def test_a_seal_that_was_lost_with_what_may_have_been_committed_after_it_is_for_a_person(
+    open_log: OpenLog, restorable: Restorable, home: drive.Place
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    epoch = await lost_seal(home, restorable, log, stream)
+    partition = lane(log, stream).partition
+    gate = drive.hold_commits(log, stream)
+    late = append(stream)
+    log.append(late)
+    await gate.arrived()
+    await restorable.restore()
+    gate.open()
     assert f"saw epoch {epoch}, seq 3 committed" in await halted(log, stream)
     async with at(home) as place:
         (plan,) = await plans(place)
-        assert plan.told == f"partition {partition.number}: goes on in epoch {epoch}"
         await repair(place, plan)
     await until(lambda: partition.halted is None)
+    assert (await stored(home, stream))[-1] == late.append_id
     await appended(log, append(stream))
     await check_invariants(home)
 

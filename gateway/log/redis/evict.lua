@@ -14,7 +14,7 @@ if not p then return { NONCE, 'FENCED', reason } end
 -- First of all a write that takes no memory: a server that is full refuses others, unless a script has begun to write.
 local below = math.min(tonumber(ARGV[5]), p.c + 1)
 local trimmed = redis.call('XTRIM', KEYS[2], 'MINID', '~', text(below))
-advance(p, KEYS[2], tonumber(ARGV[3]), ARGV[4])
+if not advance(p, KEYS[2], tonumber(ARGV[3]), ARGV[4]) then return { NONCE, 'FENCED', 'behind' } end
 
 -- The last seq of a stream, or nil if some of it may not be committed. To look at a stream is to touch it.
 local function committed_to(key)

@@ -1,6 +1,10 @@
 -- Put in front of every script of the append protocol.
 -- KEYS[1] is the partition's meta hash, ARGV[1] the caller's nonce (first in every reply), ARGV[2] its epoch.
 
+-- How this partition's keys are laid out: meta, journal, streams, identities. An epoch's keys are all of the format
+-- that its meta hash names; without a name it is 1. What another release has written is not believed.
+local FORMAT = '1'
+
 local META = KEYS[1]
 local NONCE = ARGV[1]
 
@@ -45,8 +49,9 @@ end
 local function open_partition(epoch)
   local master, replid = server_identity()
   if not master then return nil, 'replica' end
-  local m = redis.call('HMGET', META, 'epoch', 'fence', 'torn', 'q', 'h', 'c', 'e', 'w', 'past')
+  local m = redis.call('HMGET', META, 'epoch', 'fence', 'torn', 'q', 'h', 'c', 'e', 'w', 'past', 'format')
   if not m[1] then return nil, 'missing' end
+  if m[10] and m[10] ~= FORMAT then return nil, 'format' end
   if m[1] ~= epoch then return nil, 'epoch' end
   if m[2] ~= replid then return nil, 'fence' end
   if m[3] ~= '' then return nil, 'torn' end
@@ -73,9 +78,11 @@ local function past_and(p)
   return string.sub(p.past .. ' ' .. text(p.q) .. ':' .. p.h, -480)
 end
 
--- Moves the committed watermark to `seq` if this Redis' chain there is the one that Postgres committed.
+-- Moves the committed watermark to `seq` if this Redis' chain there is the one that Postgres committed. False: this
+-- Redis lacks what was committed in its own epoch, so it was set back.
 local function advance(p, journal, seq, chain)
-  if seq <= p.c or seq > p.q then return end
+  if seq > p.q then return false end
+  if seq <= p.c then return true end
   local here
   if seq == p.q then
     here = p.h
@@ -86,6 +93,7 @@ local function advance(p, journal, seq, chain)
     p.c = seq
     redis.call('HSET', META, 'c', whole(seq), 'ch', chain)
   end
+  return true
 end
 
 -- Between these two, writes go neither into the append-only file nor to replicas: streams are a copy of what the

@@ -16,7 +16,7 @@ local KEYS, ARGV, call, match = KEYS, ARGV, redis.call, string.match
 
 local p, reason = open_partition(ARGV[2])
 if not p then return { NONCE, 'FENCED', reason } end
-advance(p, KEYS[2], tonumber(ARGV[3]), ARGV[4])
+if not advance(p, KEYS[2], tonumber(ARGV[3]), ARGV[4]) then return { NONCE, 'FENCED', 'behind' } end
 
 -- Nothing else is served meanwhile. One read is never cut short: it brings as many entries as it asks for.
 local ENTRIES_ENOUGH, BYTES_ENOUGH = 1000, 1024 * 1024

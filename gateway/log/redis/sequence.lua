@@ -38,7 +38,7 @@ if latest and tonumber(latest) >= tonumber(ARGV[9]) then return { NONCE, 'FENCED
 call('HSET', KEYS[5], ARGV[8], ARGV[9])
 
 local window = tonumber(ARGV[3])
-advance(p, JOURNAL, tonumber(ARGV[4]), ARGV[5])
+if not advance(p, JOURNAL, tonumber(ARGV[4]), ARGV[5]) then return { NONCE, 'FENCED', 'behind' } end
 
 -- Identities are remembered in two hashes by turns, `w` events each: what is older than the one before
 -- the current is forgotten, and only a caller that looked in Postgres since then may go on.
