@@ -674,8 +674,9 @@ class Protocol(RuleBasedStateMachine):
             self._another_life(0)
 
     def _set_back_in_one_life(self, _: int) -> None:
-        """As by a snapshot of its machine: nothing tells it from what it was but what it lacks, where a gateway
-        knows that to be committed. Beyond the promises: while none does, reads may be old. All else holds."""
+        """As by a snapshot of its machine: nothing tells it from what it was but what it lacks, where a
+        gateway knows that to be committed. Beyond the promises: while none does, reads may be old. All else
+        holds."""
         if self.kept is not None:
             self.run(self._restore())
             self.redis_model = copy.deepcopy(self.kept)
