@@ -23,7 +23,7 @@ from tests.servers import Server
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 REDIS_PASSWORD = "a redis password"
-BESIDE_PARTITIONS = 1 + sum(
+BESIDE_PARTITIONS = 2 + sum(
     (app._POOL_MAX, app._CATALOG_POOL_MAX, app._KEY_POOL_MAX, app._OUTBOX_POOL_MAX, outgoing._POOL_MAX)
 )
 """Connections to Postgres of a gateway at most, beside the one for each partition."""
