@@ -280,7 +280,7 @@ def _application(
         callers,
         operators.health,
         Bulk(log, catalog, keys, outcomes, aside, config),
-        Feed(outbox, live, keys, bounds, config),
+        Feed(outbox, live, catalog, keys, bounds, config),
         Specs(catalog, catalog_pool, going_out.subscriptions, config),
         OpenApi(catalog, config),
         Ids(catalog, config),

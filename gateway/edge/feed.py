@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.edge import cloud_events, render, respond
@@ -35,7 +36,7 @@ from gateway.edge.request import Head, Receive, Refused, Scope, Send
 from gateway.edge.unread import LARGE_BYTES
 from gateway.errors import Refusal
 from gateway.log.postgres import PostgresTrouble
-from gateway.relay.live import Chunk, Following, Live
+from gateway.relay.live import Chunk, Following, Known, Live
 from gateway.relay.outbox import PAGE_BYTES, Entry, Filter, LostPlace, Outbox, Page
 from gateway.relay.position import START, Place, Position, decode, encode, encode_alone
 
@@ -54,21 +55,30 @@ FROM_BEGINNING, FROM_NOW = "beginning", "now"
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What a request wants of the feed; `limit` is None where it names none. `holder` is the handle of its
-    key."""
+    key. `live` passes what `wanted` does while all that is committed is `known`; None where they are one."""
 
     holder: str
     wanted: Filter
     after: Position
     limit: int | None
     wait_s: int
+    live: Filter
+    known: Known | None
 
 
 class Feed:
     def __init__(
-        self, outbox: Outbox, live: Live, keys: KeyWatch, bounds: LiveBounds, config: Config
+        self,
+        outbox: Outbox,
+        live: Live,
+        catalog: Catalog,
+        keys: KeyWatch,
+        bounds: LiveBounds,
+        config: Config,
     ) -> None:
         self._outbox = outbox
         self._live = live
+        self._catalog = catalog
         self._keys = keys
         self._bounds = bounds
         self._offers_gzip = config.feed_gzip
@@ -104,7 +114,17 @@ class Feed:
             after = _position(resumed.decode("latin-1"), "Last-Event-ID")
         else:
             after = await self._after(wanted.tenant, query.text("after"))
-        return Asked(principal.handle, wanted, after, limit, wait_s)
+        known = self._known(principal)
+        live = wanted if known is None else known.canonical(wanted)
+        return Asked(principal.handle, wanted, after, limit, wait_s, live, None if live == wanted else known)
+
+    def _known(self, principal: Principal) -> Known | None:
+        deployed = self._catalog.deployed(principal.tenant.id)
+        if deployed is None:
+            return None
+        types = deployed.spec.aggregate_types
+        events = frozenset([name for each in types.values() for name in each.events])
+        return Known(deployed.revision, frozenset(types), events)
 
     async def _after(self, tenant: bytes, text: str | None) -> Position:
         if text is None or text == FROM_BEGINNING:
@@ -134,8 +154,8 @@ class Feed:
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
         with (
-            self._bounds.follower_of(asked.holder, asked.wanted),
-            self._live.following(asked.wanted, _as_it_is) as following,
+            self._bounds.follower_of(asked.holder, asked.live),
+            self._live.following(asked.live, _as_it_is, asked.known) as following,
             self._keys.watching(head, following.wake) as key,
         ):
             gone = loop.create_task(until_gone(receive, following.wake))
@@ -170,8 +190,8 @@ class Feed:
         ends."""
         page = await self._stream_page(asked.wanted, asked.after, _UNBOUNDED)
         with (
-            self._bounds.follower_of(asked.holder, asked.wanted),
-            self._live.following(asked.wanted, _message) as following,
+            self._bounds.follower_of(asked.holder, asked.live),
+            self._live.following(asked.live, _message, asked.known) as following,
             self._keys.watching(head, following.wake) as key,
         ):
             gone = asyncio.get_running_loop().create_task(until_gone(receive, following.wake))

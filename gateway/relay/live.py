@@ -18,6 +18,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from gateway.events import Recorded, event_bytes
 from gateway.log.announcements import Announcements
 from gateway.log.entries import Placed
@@ -68,6 +70,30 @@ T = TypeVar("T")
 
 Form = Callable[[int, Entry], T]
 """Makes it of an event of a partition."""
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """The names that a revision of a tenant's spec declares."""
+
+    revision: int
+    types: frozenset[str]
+    event_types: frozenset[str]
+
+    def canonical(self, wanted: Filter) -> Filter:
+        """The filter without names that are not declared: the same passes, as long as nothing else is
+        committed. The system's own names stay."""
+        types, event_types = _among(wanted.types, self.types), wanted.event_types
+        if not any(name[:1] == "_" for name in types):  # no spec declares what happens to the system's own
+            event_types = _among(event_types, self.event_types)
+        return Filter(wanted.tenant, types, event_types)
+
+    def knows(self, aggregate_type: str, event_type: str) -> bool:
+        return aggregate_type[0] == "_" or (aggregate_type in self.types and event_type in self.event_types)
+
+
+def _among(names: frozenset[str], known: frozenset[str]) -> frozenset[str]:
+    """None are all: where none is left, a name that nothing has."""
+    return frozenset([name for name in names if name in known or name[:1] == "_"] or (names and [""]))
 
 
 class Chunk(Generic[T]):
@@ -128,6 +154,10 @@ class Batch:
         self._made: dict[Hashable, dict[int, Any]] = {}
         self._passing: dict[Hashable, tuple[list[Place], list[Any]]] = {}
 
+    def has_others(self, tenant: bytes, known: Known) -> bool:
+        """Than such as are known, of this tenant."""
+        return any(kind[0] == tenant and not known.knows(kind[1], kind[2]) for kind in self._kinds)
+
     def passing(self, wanted: Filter, form: Callable[[Entry], T]) -> tuple[Sequence[Place], Sequence[T]]:
         """The places of what passes, and what is made of it."""
         taken = frozenset(
@@ -164,10 +194,14 @@ def _kind(entry: Entry) -> tuple[bytes, str, str]:
 
 class Channel(Generic[T]):
     """The newest events that pass one filter, in one form, in chunks: all of them from behind `start` to
-    `end`. What was committed behind that waits for the next chunk."""
+    `end`. What was committed behind that waits for the next chunk. Where followers named more than the
+    filter does, none of it was `known`: where such an event is committed, they read Postgres."""
 
-    def __init__(self, wanted: Filter, form: Callable[[Entry], T], start: Place) -> None:
+    def __init__(
+        self, wanted: Filter, form: Callable[[Entry], T], start: Place, known: Known | None = None
+    ) -> None:
         self.wanted = wanted
+        self._known = known
         self._form = form
         self.start_seq = start.seq
         self.end = start
@@ -183,6 +217,9 @@ class Channel(Generic[T]):
         """What passes of it, which is all that was committed behind the last one up to `end`. Its form is
         made here, a few events at a time, while they are in the processor's caches: those of a whole round
         would keep whoever appends waiting."""
+        if self._known is not None and batch.has_others(self.wanted.tenant, self._known):
+            self.begin(end)
+            return
         places, items = batch.passing(self.wanted, self._form)
         self._places += places
         self._items += items
@@ -336,16 +373,16 @@ class Live:
         return sum(tail.count for tail in self._tails.values())
 
     @contextmanager
-    def following(self, wanted: Filter, form: Form[T]) -> Iterator[Following[T]]:
+    def following(self, wanted: Filter, form: Form[T], known: Known | None = None) -> Iterator[Following[T]]:
         """A follower of the events that pass, told of each commit from now on. Those of one form, which is
-        then the same function, share what is made."""
+        then the same function, share what is made. `known`: the filter is canonical, by this spec."""
         p = self._outbox.partition(wanted.tenant)
         tail = self._tails.get(p)
         if tail is None:
             tail = self._tails[p] = _Tail(p, self._outbox, self._keep_bytes, self._share_anew)
             tail.start(self._followers, self._announcements, self.stopping)
         try:
-            with tail.following(wanted, form) as following:
+            with tail.following(wanted, form, known) as following:
                 yield following
         finally:
             if not tail.channels and self._tails.get(p) is tail:
@@ -376,7 +413,7 @@ class _Tail:
         self._keep_bytes = keep_bytes
         self._share_anew = share_anew
         self._forms: dict[Form[Any], Callable[[Entry], Any]] = {}  # for this partition
-        self.channels: dict[tuple[Filter, Form[Any]], Channel[Any]] = {}
+        self.channels: dict[tuple[Filter, Form[Any], int | None], Channel[Any]] = {}
         self._end: Place | None = None
         self._pending: deque[Placed] = deque()
         self._pending_bytes = 0
@@ -412,20 +449,21 @@ class _Tail:
             channel.wake()
 
     @contextmanager
-    def following(self, wanted: Filter, form: Form[T]) -> Iterator[Following[T]]:
-        channel = self.channels.get((wanted, form))
+    def following(self, wanted: Filter, form: Form[T], known: Known | None) -> Iterator[Following[T]]:
+        of = wanted, form, None if known is None else known.revision
+        channel = self.channels.get(of)
         if channel is None:
             # Until the tail has found where the partition ends, nobody's place is covered.
             made = self._forms.setdefault(form, partial(form, self._p))
-            channel = Channel(wanted, made, self._end or _NOWHERE)
-            self.channels[wanted, form] = channel
+            channel = Channel(wanted, made, self._end or _NOWHERE, known)
+            self.channels[of] = channel
             self._share_anew()
         try:
             with Following(channel) as following:
                 yield following
         finally:
             if not channel.followers:
-                self.channels.pop((wanted, form), None)
+                self.channels.pop(of, None)
 
     # -- who tells of commits
 

@@ -21,7 +21,7 @@ from gateway.edge import feed
 from gateway.edge.cycle import Cycle
 from gateway.relay import live
 from gateway.relay.outbox import Entry
-from tests.edge.accounts import Account, open_account
+from tests.edge.accounts import SPEC, Account, open_account
 from tests.edge.calls import appended, batch, bulk, bulk_line, new_client, new_id, noted, refused, until
 from tests.edge.raw import ask, connected, request
 from tests.edge.serving import Served, serving
@@ -476,6 +476,29 @@ async def test_whoever_follows_is_let_go_when_the_gateway_stops(
         assert (await ended)[1:] == [""]
         assert (await waiting)["events"] == []
         await client.aclose()
+
+
+async def test_a_follower_may_name_types_that_are_declared_later(client: httpx.AsyncClient) -> None:
+    later = {
+        **SPEC,
+        "aggregate_types": {**SPEC["aggregate_types"], "parcel": {"events": {"was_sent": {"schema": True}}}},
+    }
+    async with (
+        followed(client, "?types=parcel") as parcels,
+        followed(client, "?types=order,parcel,never") as both,
+        followed(client, "?event_types=was_sent,was_noted") as events,
+    ):
+        assert (await appended(client, "order", new_id(), "was_noted"))["length"] == 1
+        for stream in (both, events):
+            assert (await anext(stream)).event["type"] == "was_noted"
+        assert (await client.put("/_/spec", json=later)).status_code == 200
+        for _ in range(3):
+            sent = await appended(client, "parcel", new_id(), "was_sent")
+            for stream in (parcels, both, events):
+                assert (await anext(stream)).event["id"] == sent["event_id"]
+            other = await appended(client, "order", new_id(), "was_noted")
+            for stream in (both, events):
+                assert (await anext(stream)).event["id"] == other["event_id"]
 
 
 async def test_the_systems_own_events_are_followed_by_whoever_names_them(

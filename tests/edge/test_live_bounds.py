@@ -86,3 +86,15 @@ async def test_all_keys_together_have_so_many_filters(
             told = await refused_at(other, f"{FEED}&types=ticket")
             assert told.startswith("This gateway may have 3 different filters")
         await until(lambda: may_follow(other, f"{FEED}&types=ticket"))
+
+
+async def test_names_that_are_not_declared_make_no_filter_of_their_own(
+    bounded: Served, reader: httpx.AsyncClient
+) -> None:
+    async with (
+        following(reader, f"{FEED}&types=order,zz1"),
+        following(reader, f"{FEED}&types=zz2,order,zz2"),
+        following(reader, f"{FEED}&types=order"),
+        following(reader, f"{FEED}&types=zz3"),
+    ):
+        pass

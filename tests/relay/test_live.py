@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gateway.events import Event, Recorded, Stream
 from gateway.log.entries import Placed
-from gateway.relay.live import Batch, Channel, Following, _Tail
+from gateway.relay.live import Batch, Channel, Following, Known, _Tail
 from gateway.relay.outbox import Entry, Filter, Outbox
 from gateway.relay.position import Place
 
@@ -201,3 +201,34 @@ async def test_a_tail_holds_so_many_bytes_of_what_is_committed_until_it_looks() 
         tail._committed_here([Placed(STREAM, b"", events, bytes(32), (), b"", n, n)])
         assert sum(len(each.events[0].payload or b"") for each in tail._pending) < 4 * 1024 * 1024
     tail.stop()
+
+
+KNOWN = Known(1, frozenset("abc"), frozenset({"was_noted"}))
+
+
+def wanting(types: str, *event_types: str) -> Filter:
+    return Filter(TENANT, frozenset(types.split()), frozenset(event_types))
+
+
+def test_names_that_no_spec_declares_make_no_difference_to_a_filter() -> None:
+    assert KNOWN.canonical(wanting("a zz1")) == KNOWN.canonical(wanting("zz2 a")) == wanting("a")
+    assert KNOWN.canonical(wanting("zz1")) == KNOWN.canonical(wanting("zz2")) != KNOWN.canonical(wanting(""))
+    assert KNOWN.canonical(wanting("")) == wanting("")
+    assert KNOWN.canonical(wanting("a _delivery")) == wanting("a _delivery")
+    assert KNOWN.canonical(wanting("", "was_noted", "was_never")) == wanting("", "was_noted")
+    assert KNOWN.canonical(wanting("a _x", "was_given")) == wanting("a _x", "was_given")
+    none = KNOWN.canonical(wanting("", "was_never"))
+    assert not any(none.takes(Stream(TENANT, name, "a"), "was_noted") for name in "abc")
+
+
+def test_where_something_else_is_committed_followers_of_a_canonical_filter_ask_postgres() -> None:
+    channel = Channel(KNOWN.canonical(wanting("a d")), form, place(10), KNOWN)
+    with Following(channel) as following:
+        channel.add(Batch([kind_of(11, "a"), kind_of(12, "b")]), place(12))
+        assert [chunk.seqs for chunk in channel.close(2**40)] == [[11]]
+        channel.add(Batch([kind_of(13, "a"), kind_of(14, "d")]), place(14))
+        assert channel.close(2**40) == []
+        assert following.take(place(12)) is None
+        assert following.take(place(14)) == ([], place(14))
+        channel.add(Batch([kind_of(15, "a"), kind_of(16, "_system")]), place(16))
+        assert [chunk.seqs for chunk in channel.close(2**40)] == [[15]]
