@@ -386,10 +386,21 @@ def unsafe(url: str) -> str | None:
 
 
 _GLOBAL_V6 = ipaddress.ip_network("2000::/3")
-# What lies within it and leads back into IPv4, or nowhere: Teredo and its neighbours, documentation, 6to4.
-_NOT_GLOBAL = tuple(map(ipaddress.ip_network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
-# Protocol assignments, and what leads from IPv4 into 6to4.
-_NOT_GLOBAL_V4 = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24")))
+# What lies within it and leads back into IPv4, or nowhere: Teredo and its neighbours, documentation, 6to4;
+# and the name servers of AS112, which a network may have of its own.
+_NOT_GLOBAL = tuple(
+    map(
+        ipaddress.ip_network,
+        ("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20"),
+    )
+)
+# Protocol assignments, what leads from IPv4 into 6to4, and what a network may have of its own: AS112 and AMT.
+_NOT_GLOBAL_V4 = tuple(
+    map(
+        ipaddress.ip_network,
+        ("192.0.0.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.175.48.0/24"),
+    )
+)
 
 
 def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:

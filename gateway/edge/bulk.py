@@ -98,7 +98,7 @@ class Bulk:
             await respond.refuse(send, refusal, [correlated])
             return
         run = Run(partial(self._log.append_each, principal.tenant.id.bytes))
-        headers = [(b"content-type", NDJSON), correlated, respond.API_VERSION]
+        headers = [(b"content-type", NDJSON), correlated, respond.API_VERSION, *respond.PRIVATE]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         with self._keys.watching(head) as key:
             request = _Request(principal, key, correlation_id, run)

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from gateway.edge.bounds import Connections
 from gateway.edge.cycle import Cycle, Ride
 from gateway.edge.request import Refused
+from gateway.edge.respond import PRIVATE
 from gateway.edge.unread import Unread
 
 LINGER_S: Final = 2.0
@@ -244,6 +245,7 @@ class Connection(HttpToolsProtocol):
             b"content-type": b"application/json",
             b"content-length": str(len(body)).encode(),
             b"connection": b"close",
+            **dict(PRIVATE),
         }
         if status == 401:
             headers[b"www-authenticate"] = b"Bearer"

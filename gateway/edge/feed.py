@@ -299,7 +299,7 @@ async def _batch(page: Page, send: Send, head_only: bool) -> None:
     headers = [
         (b"content-type", cloud_events.BATCH),
         (b"content-length", b"%d" % len(body)),
-        (b"cache-control", b"no-cache, private"),
+        *respond.PRIVATE,
         (b"sluice-position", encode(page.position).encode()),
         (b"sluice-caught-up", _BOOLEAN[page.caught_up]),
         respond.API_VERSION,

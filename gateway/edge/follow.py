@@ -213,7 +213,7 @@ async def until_gone(receive: Receive, wake: Callable[[], None] = lambda: None) 
 
 
 async def start_stream(send: Send, media_type: bytes, more: Headers = ()) -> None:
-    headers = [(b"content-type", media_type), respond.NO_STORE, respond.API_VERSION, *more]
+    headers = [(b"content-type", media_type), *respond.PRIVATE, respond.API_VERSION, *more]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 

@@ -83,10 +83,13 @@ def check_json_body(head: Head, bytes_max: int, accepted: bytes = JSON) -> Refus
         return Refusal(
             "unsupported_media_type", "Send the body as it is, without Content-Encoding.", "Content-Encoding"
         )
-    length = head.get(b"content-length")
-    if length is not None and (len(length) > 18 or int(length) > bytes_max):
-        return too_large(bytes_max)
-    return None
+    return too_large(bytes_max) if content_length(head) > bytes_max else None
+
+
+def content_length(head: Head) -> int:
+    """As it is declared, 0 where it is not. The parser has seen that it is digits, of less than 2^64: there
+    may be any number of zeros in front."""
+    return int((head.get(b"content-length") or b"").lstrip(b"0") or b"0")
 
 
 def _is_media_type(value: bytes | None, accepted: bytes) -> bool:

@@ -17,9 +17,12 @@ Headers = list[tuple[bytes, bytes]]
 
 API_VERSION = (b"sluice-api", b"1")
 _JSON = (b"content-type", b"application/json")
-_HEAD = b"content-type: application/json\r\nsluice-api: 1\r\n"
-# The state of an aggregate is its tenant's alone, and old as soon as it is appended to.
-NO_STORE = (b"cache-control", b"no-cache, private")
+# An answer is its tenant's alone, and may be old a moment later. A cache that is shared all the same is told
+# what the answer depends on.
+PRIVATE = ((b"cache-control", b"no-cache, private"), (b"vary", b"authorization"))
+_PRIVATE = {name.decode(): value.decode() for name, value in PRIVATE}
+_ALWAYS = b"sluice-api: 1\r\n" + b"".join([b"%b: %b\r\n" % header for header in PRIVATE])
+_HEAD = b"content-type: application/json\r\n" + _ALWAYS
 
 
 async def answer(send: Send, status: int, body: bytes, more: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -29,9 +32,8 @@ async def answer(send: Send, status: int, body: bytes, more: Iterable[tuple[byte
         await send({"type": WHOLE, "status": status, "head": head_lines(body, more), "body": body})
         return
     length = (b"content-length", b"%d" % len(body))
-    await send(
-        {"type": "http.response.start", "status": status, "headers": [_JSON, length, API_VERSION, *more]}
-    )
+    headers = [_JSON, length, API_VERSION, *PRIVATE, *more]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
@@ -60,7 +62,13 @@ def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 def json_response(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
     """The same for endpoints that Starlette serves."""
-    return Response(body, status, {"sluice-api": "1", **(headers or {})}, media_type="application/json")
+    told = {"sluice-api": "1", **_PRIVATE, **(headers or {})}
+    return Response(body, status, told, media_type="application/json")
+
+
+def unchanged(headers: Mapping[str, str]) -> Response:
+    """304: the client's copy is the current one."""
+    return Response(status_code=304, headers={"sluice-api": "1", **_PRIVATE, **headers})
 
 
 class ReadAnswer(msgspec.Struct, frozen=True, gc=False):
@@ -74,8 +82,8 @@ class ReadAnswer(msgspec.Struct, frozen=True, gc=False):
     def head(self) -> bytes:
         """Its header as it is sent, each line with its CR LF."""
         if self.status == 200:
-            return head_lines(self.body, (NO_STORE, *self.more))
-        return _lines((API_VERSION, NO_STORE, *self.more))
+            return head_lines(self.body, self.more)
+        return _ALWAYS + _lines(self.more)
 
 
 async def answer_read(send: Send, read: ReadAnswer, head_only: bool) -> None:
@@ -86,7 +94,7 @@ async def answer_read(send: Send, read: ReadAnswer, head_only: bool) -> None:
         await send({"type": WHOLE, "status": read.status, "head": read.head, "body": read.body})
         return
     content = (_JSON, (b"content-length", b"%d" % len(read.body))) if read.status == 200 else ()
-    headers = [*content, API_VERSION, NO_STORE, *read.more]
+    headers = [*content, API_VERSION, *PRIVATE, *read.more]
     await send({"type": "http.response.start", "status": read.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if head_only else read.body})
 
@@ -129,7 +137,8 @@ async def allowed_only(
     """405 with `more` headers to a method that is not among those `allowed`; to OPTIONS, 204 with what is."""
     allow = (b"allow", allowed.encode())
     if method == "OPTIONS":
-        await send({"type": "http.response.start", "status": 204, "headers": [allow, API_VERSION]})
+        headers = [allow, API_VERSION, *PRIVATE]
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
     else:
         refusal = Refusal("method_not_allowed", f"This path answers {allowed} alone.")

@@ -24,7 +24,7 @@ from gateway.config import Config
 from gateway.edge.parameters import Parameters
 from gateway.edge.render import encode, raw, refusal_json
 from gateway.edge.request import Head, Refused, check_json_body, read_body
-from gateway.edge.respond import json_response
+from gateway.edge.respond import json_response, unchanged
 from gateway.errors import Refusal
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay.subscriptions import Subscriptions
@@ -56,7 +56,7 @@ class Specs:
             raise Refused(Refusal("not_found", "No spec was deployed yet; PUT one here."))
         headers = {"etag": deployed.etag}
         if not_modified(Head(request.scope).joined(b"if-none-match"), deployed.etag):
-            return Response(status_code=304, headers={"sluice-api": "1", **headers})
+            return unchanged(headers)
         body = encode({"ok": True, "revision": deployed.revision, "spec": raw(specs.bare(deployed.document))})
         return json_response(200, body, headers)
 

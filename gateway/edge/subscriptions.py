@@ -20,7 +20,7 @@ from gateway.edge.callers import UNAUTHORIZED
 from gateway.edge.key_watch import KeyWatch
 from gateway.edge.parameters import Parameters
 from gateway.edge.render import encode
-from gateway.edge.request import Head, Refused, check_json_body, read_body
+from gateway.edge.request import Head, Refused, check_json_body, content_length, read_body
 from gateway.edge.respond import json_response
 from gateway.errors import Refusal
 from gateway.log.postgres import PostgresTrouble
@@ -215,7 +215,7 @@ class SubscriptionPaths:
 
     async def _object(self, request: Request, *, needed: bool = False) -> dict[str, Any]:
         head = Head(request.scope)
-        empty = head.get(b"content-length") in (None, b"0") and head.get(b"transfer-encoding") is None
+        empty = not content_length(head) and head.get(b"transfer-encoding") is None
         refusal = None if empty and not needed else check_json_body(head, self._body_bytes_max)
         if refusal is not None:
             raise Refused(refusal)

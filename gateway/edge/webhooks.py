@@ -20,7 +20,7 @@ from gateway.edge.bounds import Bounded, Received
 from gateway.edge.callers import spec_unread
 from gateway.edge.framing import BAD_SIGNATURE, WEBHOOKS
 from gateway.edge.render import refusal_json, uuid_text
-from gateway.edge.request import Head, Receive, Refused, Scope, Send, read_body, too_large
+from gateway.edge.request import Head, Receive, Refused, Scope, Send, content_length, read_body, too_large
 from gateway.errors import Refusal
 from gateway.intake.handshakes import REFUSED, Answered, echoed
 from gateway.intake.intake import Intake
@@ -87,8 +87,7 @@ class Webhooks:
         if head.get(b"content-encoding") is not None:
             why = "Send the body as it is, without Content-Encoding."
             raise Refused(Refusal("unsupported_media_type", why, "Content-Encoding"))
-        length = head.get(b"content-length")
-        if length is not None and (len(length) > 18 or int(length) > self._bytes_max):
+        if content_length(head) > self._bytes_max:
             raise Refused(too_large(self._bytes_max))
         received = Received(self._bodies, self._addresses.client(head) or "", receive)
         try:
@@ -188,7 +187,8 @@ async def _answer_handshake(send: Send, answered: Answered) -> None:
     if answered == REFUSED:
         await respond.refuse(send, Refusal("forbidden", "The handshake does not prove that we agreed on it."))
         return
-    headers = [(b"content-type", answered.content_type), _NOSNIFF, respond.API_VERSION, *answered.headers]
+    headers = [(b"content-type", answered.content_type), _NOSNIFF, respond.API_VERSION]
+    headers += [*respond.PRIVATE, *answered.headers]
     if answered.status != 204:
         headers.append((b"content-length", b"%d" % len(answered.body)))
     await send({"type": "http.response.start", "status": answered.status, "headers": headers})

@@ -14,15 +14,15 @@ import msgspec
 from gateway.catalog import source_ids
 from gateway.catalog.model import Tenant
 from gateway.intake import store
-from gateway.intake.normalize import Foreign, Held
+from gateway.intake.normalize import Foreign, Held, begins_with, former_begins_with
 from gateway.names.source_ids import Unusable, read
 
 
 class Led(msgspec.Struct, frozen=True, gc=False):
-    """`keys` has all that was asked for; `newest`, by key, the `extra` of each stream's last event."""
+    """`keys` has all that was asked for; `newest` the `extra` of the last event that is a record of each."""
 
     keys: dict[Foreign, str | Held]
-    newest: dict[str, bytes]
+    newest: dict[Foreign, bytes]
 
 
 async def led(pool: asyncpg.Pool, tenant: Tenant, wanted: Collection[Foreign]) -> Led:
@@ -41,4 +41,8 @@ async def led(pool: asyncpg.Pool, tenant: Tenant, wanted: Collection[Foreign]) -
     of = next(iter(usable.values()))
     found = await source_ids.keys_of(pool, tenant.id, of.source, of.aggregate_type, usable)
     keys |= {usable[source_id]: key for source_id, key in found.items()}
-    return Led(keys, await store.newest(pool, tenant.id.bytes, of.aggregate_type, found.values()))
+    begins = [(key, begins_with(usable[source_id])) for source_id, key in found.items()]
+    former = former_begins_with(of.source)
+    told = await store.newest(pool, tenant.id.bytes, of.aggregate_type, begins, former)
+    newest = {usable[each]: extra for each, extra in zip(found, told, strict=True) if extra is not None}
+    return Led(keys, newest)

@@ -313,12 +313,14 @@ class Intake:
                 if isinstance(key, Held):
                     appends.append(key)
                     continue
-                append = self._composed(place, delivery, headers, key, now_ms, claimed, newest.get(key))
+                if not isinstance(where, Foreign):
+                    appends.append(self._composed(place, delivery, headers, key, now_ms, claimed))
+                    continue
+                record = normalize.Record(where.source_id, newest.get(where))
+                append = self._composed(place, delivery, headers, key, now_ms, claimed, record)
                 appends.append(append)
-                if isinstance(append, Append) and isinstance(
-                    where, Foreign
-                ):  # the next of its stream follows
-                    newest[key] = append.events[0].extra or b""
+                if isinstance(append, Append):  # the next of its source id follows it
+                    newest[where] = append.events[0].extra or b""
             return appends
 
         if normalize.are_light(place.plan, [delivery.raw for delivery in found]):
@@ -333,11 +335,11 @@ class Intake:
         key: str,
         now_ms: int,
         claimed: str | None = None,
-        before: bytes | None = None,
+        record: normalize.Record | None = None,
     ) -> Append | Held:
         tenant, revision = place.tenant_id, place.deployed.revision
         minting = Minting(tenant, revision, now_ms, uuid7().bytes, _mint, 0, self._schema_work_max)
-        return normalize.compose(place.plan, delivery, headers, key, minting, claimed, before)
+        return normalize.compose(place.plan, delivery, headers, key, minting, claimed, record)
 
     async def _unless_committed(self, place: Place, delivery: Delivery, held: Held) -> Appended | Held:
         """A delivery that an earlier spec made an event of is that event, whatever today's says."""

@@ -48,6 +48,14 @@ class Foreign:
     source_id: str
 
 
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """What a delivery is one more of: `before` is the `extra` of the event that was made of the one before,
+    by which it is graded; None where there is none."""
+
+    source_id: str
+    before: bytes | None
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What a spec says of all deliveries of a source. `key` and `event_type` are None where each delivery
     tells its own."""
@@ -122,11 +130,10 @@ def compose(
     key: str,
     minting: Minting,
     claimed: str | None = None,
-    before: bytes | None = None,
+    record: Record | None = None,
 ) -> Append | Held:
     """The append of one event. `claimed` is the delivery id that it claims, where that is another one.
-    `before` is the `extra` of the event before it, by which it is graded, where the stream is that of a
-    source id."""
+    `record` is there where a source id leads to the stream."""
     source, event_type = plan.source, plan.event_type
     if event_type is None:
         assert isinstance(source.target.event, Path)
@@ -153,7 +160,7 @@ def compose(
         None,
         minting.spec_rev,
         minting.now_ms,
-        _ENCODE(_Extra(_said(source, delivery, event_type, key, before))),
+        _ENCODE(_Extra(_said(source, delivery, event_type, key, record))),
         raw,
     )
     stream = Stream(minting.tenant, source.target.aggregate_type, key)
@@ -161,10 +168,12 @@ def compose(
     return make_append(stream, (event,), ANY_LENGTH, known.retry(minting.tenant, source.name))
 
 
-class _Said(msgspec.Struct, frozen=True, gc=False):
-    """What an event tells of its delivery. Its grade only where a source id tells what it is graded by."""
+class _Said(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What an event tells of its delivery. The source id and the grade only where a source id leads to the
+    stream. The first two fields stay where they are: what begins with them is looked for (`begins_with`)."""
 
     source: str
+    source_id: str | msgspec.UnsetType = msgspec.UNSET
     delivery_id: str
     by_digest: bool
     content: str
@@ -178,28 +187,43 @@ class _Extra(msgspec.Struct, frozen=True, gc=False):
     webhook: _Said
 
 
-def _said(source: Source, delivery: Delivery, event_type: EventType, key: str, before: bytes | None) -> _Said:
+def _said(
+    source: Source, delivery: Delivery, event_type: EventType, key: str, record: Record | None
+) -> _Said:
     """With what the delivery says, and in which context, as hashes."""
     context = _context(source.name, event_type.name, source.target.aggregate_type, key)
     found = Identity(delivery.content, context)
     graded: str | msgspec.UnsetType = msgspec.UNSET
-    if source.target.source_id is not None:
-        graded = grade(found, None if before is None else _identity_of(before))
+    source_id: str | msgspec.UnsetType = msgspec.UNSET
+    if record is not None:
+        source_id = record.source_id
+        graded = grade(found, None if record.before is None else _identity_of(record.before))
     return _Said(
-        source.name,
-        delivery.id,
-        delivery.by_digest,
-        found.content,
-        found.context,
-        found.record,
-        ALGORITHM,
-        graded,
+        source=source.name,
+        source_id=source_id,
+        delivery_id=delivery.id,
+        by_digest=delivery.by_digest,
+        content=found.content,
+        context=found.context,
+        record=found.record,
+        algorithm=ALGORITHM,
+        grade=graded,
     )
 
 
 @lru_cache(_CONTEXTS_MAX)
 def _context(source: str, event_type: str, aggregate_type: str, key: str) -> str:
     return context_of(source, event_type, {"aggregate_type": aggregate_type, "key": key})
+
+
+def begins_with(record: Foreign) -> bytes:
+    """How the `extra` of each event begins that was made of a delivery of this source id."""
+    return b'{"webhook":{"source":%b,"source_id":%b,"' % (_ENCODE(record.source), _ENCODE(record.source_id))
+
+
+def former_begins_with(source: str) -> bytes:
+    """The same as written by releases that named no source id: whichever it was."""
+    return b'{"webhook":{"source":%b,"delivery_id":' % _ENCODE(source)
 
 
 def _identity_of(extra: bytes) -> Identity | None:

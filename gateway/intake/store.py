@@ -8,7 +8,7 @@ an event.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -52,6 +52,13 @@ _ID: Final = slice(6, 22)
 _NULL: Final = b"\xff\xff\xff\xff"
 _pack: Final = msgspec.msgpack.Encoder().encode
 _int4: Final = struct.Struct(">i").pack
+_RECORDS_BACK: Final = 100_000
+"""Events that are looked at for what was told of source ids before, of all ids of a request."""
+
+_RECORDS_BACK_MAX: Final = 1_000
+_RECORDS_BACK_MIN: Final = 20
+"""The same of one id: behind more events of others, its record counts as a new one."""
+
 _EPOCH_MS: Final = 946_684_800_000
 """Of Postgres' timestamps: the year 2000."""
 
@@ -229,12 +236,15 @@ async def stored(pool: asyncpg.Pool, tenant: bytes, delivery: bytes) -> Stored |
 
 
 async def newest(
-    pool: asyncpg.Pool, tenant: bytes, aggregate_type: str, keys: Collection[str]
-) -> dict[str, bytes]:
-    """The `extra` of the newest event of each stream, by its key; none of a stream without events, or whose
-    newest has none. Raises PostgresTrouble."""
-    rows = await _fetch(pool, "newest", UUID(tenant), aggregate_type, [*keys])
-    return {row["key"]: row["extra"] for row in rows if row["extra"] is not None}
+    pool: asyncpg.Pool, tenant: bytes, aggregate_type: str, begins: Sequence[tuple[str, bytes]], former: bytes
+) -> list[bytes | None]:
+    """For each key, the `extra` of the newest event of its stream that begins with these bytes, or with
+    `former`; None where there is none among the newest events. Raises PostgresTrouble."""
+    most = min(max(_RECORDS_BACK // max(len(begins), 1), _RECORDS_BACK_MIN), _RECORDS_BACK_MAX)
+    keys, starts = [key for key, _ in begins], [start for _, start in begins]
+    rows = await _fetch(pool, "newest", UUID(tenant), aggregate_type, keys, starts, former, most)
+    found = {row["n"]: row["extra"] for row in rows}
+    return [found.get(n) for n in range(1, len(begins) + 1)]
 
 
 async def settle(

@@ -14,8 +14,10 @@ import httpx
 import pytest
 import rfc8785
 
+from gateway.catalog import source_ids
+from gateway.intake import store
 from gateway.names.content import content_of_json
-from gateway.names.source_ids import derived_key
+from gateway.names.source_ids import Unusable, derived_key, read
 from tests.edge.accounts import SPEC, Account, open_account
 from tests.edge.calls import append, new_client, until
 from tests.edge.serving import Served
@@ -87,17 +89,78 @@ async def test_equal_content_never_makes_two_aggregates_one(
     assert (said(one)["grade"], said(other)["grade"]) == ("new", "new")
 
 
-async def test_an_event_of_somebody_else_is_no_record_to_grade_by(
+async def test_a_record_is_graded_by_the_last_one_whatever_was_appended_between(
     client: httpx.AsyncClient, tenant: Account
 ) -> None:
-    body = b'{"id": 7}'
-    key = (await deliver(client, tenant, 1, body))["key"]
-    for extra in ({}, {"webhook": 7}, {"webhook": {"content": content_of_json(body)}}):
-        sent = {"data": {}, "metadata": {"actor": {"type": "user", "id": "global"}, "extra": extra}}
-        answer = await client.post(f"/order/{key}/was_noted", json=sent)
+    body, other = b'{"id": 7}', b'{"id": 7, "title": "two"}'
+    event = await deliver(client, tenant, 1, body)
+    assert (said(event)["source_id"], said(event)["grade"]) == ("7", "new")
+    for number, extra in enumerate(
+        (
+            None,
+            {},
+            {"webhook": 7},
+            {"webhook": {"content": content_of_json(other)}},
+            {"webhook": {"source": 1}},
+        )
+    ):
+        metadata = {"actor": {"type": "user", "id": "global"}, **({} if extra is None else {"extra": extra})}
+        sent = {"data": {}, "metadata": metadata}
+        answer = await client.post(f"/order/{event['key']}/was_noted", json=sent)
         assert answer.status_code == 201
-        event = await deliver(client, tenant, 100 + len(json.dumps(extra)), body)
-        assert said(event)["grade"] == "new"
+        assert said(await deliver(client, tenant, 100 + number, body))["grade"] == "unchanged"
+    assert said(await deliver(client, tenant, 200, other))["grade"] == "edited"
+
+
+async def test_what_a_client_wrote_as_if_it_were_a_record_is_none_to_grade_by(
+    client: httpx.AsyncClient, tenant: Account
+) -> None:
+    body = b'{"id": 8}'
+    key = (await deliver(client, tenant, 1, body))["key"]
+    extra = {"webhook": {"source": "forge", "source_id": "8", "more": 1}}
+    sent = {"data": {}, "metadata": {"actor": {"type": "user", "id": "global"}, "extra": extra}}
+    assert (await client.post(f"/order/{key}/was_noted", json=sent)).status_code == 201
+    assert said(await deliver(client, tenant, 2, body))["grade"] == "new"
+
+
+async def test_a_first_record_of_a_linked_aggregate_with_a_history_is_new_whatever_others_wrote(
+    client: httpx.AsyncClient, tenant: Account, outbox: asyncpg.Pool
+) -> None:
+    key = (await deliver(client, tenant, 1, b'{"id": "one"}'))["key"]
+    await append(client, "order", key, "was_noted")
+    sighted = read("forge", "order", "other")
+    assert not isinstance(sighted, Unusable)
+    await source_ids.link(outbox, uuid.UUID(tenant.id), sighted, key)
+    first = await deliver(client, tenant, 2, b'{"id": "other"}')
+    assert (first["key"], said(first)["grade"]) == (key, "new")
+    assert said(await deliver(client, tenant, 3, b'{"id": "one"}'))["grade"] == "unchanged"
+    assert said(await deliver(client, tenant, 4, b'{"id": "other", "title": 1}'))["grade"] == "edited"
+
+
+async def test_a_record_of_an_earlier_release_is_one_of_its_source(
+    client: httpx.AsyncClient, tenant: Account, outbox: asyncpg.Pool
+) -> None:
+    key = (await deliver(client, tenant, 1, b'{"id": 5}'))["key"]
+    await outbox.execute(
+        """UPDATE outbox SET extra =
+        convert_to(replace(convert_from(extra, 'UTF8'), '"source_id":"5",', ''), 'UTF8')
+        WHERE tenant = $1 AND aggregate_id = $2""",
+        uuid.UUID(tenant.id),
+        key,
+    )
+    assert said(await deliver(client, tenant, 2, b'{"id": 5}'))["grade"] == "unchanged"
+
+
+async def test_no_more_than_so_many_events_are_looked_at_for_the_last_record(
+    client: httpx.AsyncClient, tenant: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_RECORDS_BACK_MAX", 3)
+    monkeypatch.setattr(store, "_RECORDS_BACK_MIN", 1)
+    key = (await deliver(client, tenant, 1, b'{"id": 6}'))["key"]
+    for number, grade in ((2, "unchanged"), (3, "new")):
+        for _ in range(number):
+            await append(client, "order", key, "was_noted")
+        assert said(await deliver(client, tenant, number, b'{"id": 6}'))["grade"] == grade
 
 
 async def test_first_sights_at_once_go_into_one_stream(

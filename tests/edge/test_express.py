@@ -262,3 +262,21 @@ async def test_a_client_that_does_not_read_is_not_taken(
             answer = await connection.answer(b"POST")
             assert answer is not None
             assert answer.status == 201
+
+
+async def test_zeros_before_a_length_mean_nothing_on_either_way(
+    gateway: Served, tenant: Account, writer: httpx.AsyncClient, taken: Taken
+) -> None:
+    await length_of(writer, new_id())  # the key is known from here on
+    for more in (b"", b"expect: 100-continue\r\n", b"x-twice: 1\r\nx-twice: 1\r\n"):
+        for zeros in (b"0", b"0" * 30):
+            key = new_id()
+            raw = an_append(key, tenant.write)
+            at = raw.lower().index(b"content-length: ") + len(b"content-length: ")
+            async with connected(gateway.port) as connection:
+                answer = await connection.ask(raw[:at] + zeros + raw[at:].replace(b"\r\n", b"\r\n" + more, 1))
+                if answer is not None and answer.status == 100:
+                    answer = await connection.answer()
+            assert answer is not None
+            assert answer.status == 201, answer.body
+    assert taken.said == [True, True]

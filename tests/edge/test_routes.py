@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.edge.accounts import Account
-from tests.edge.calls import appended, envelope, new_id, refused
+from tests.edge.calls import append, appended, envelope, new_id, refused
 from tests.edge.raw import ask, request
 from tests.edge.serving import Served
 
@@ -168,3 +168,43 @@ async def test_answers_are_json_in_utf8_that_nobody_caches(client: httpx.AsyncCl
     assert "no-cache" in response.headers["cache-control"]
     assert "private" in response.headers["cache-control"]
     assert "Zoë".encode() in response.content
+
+
+async def test_every_answer_says_that_it_is_one_tenants_alone(
+    client: httpx.AsyncClient, stranger: httpx.AsyncClient
+) -> None:
+    key = new_id()
+    receipt = await appended(client, "order", key, "was_placed", {})
+    answers = [
+        await client.request(method, path)
+        for method, path in (
+            ("GET", "/_/spec"),
+            ("GET", f"/_/events/{receipt['event_id']}"),
+            ("GET", "/_/resolve/@none"),
+            ("GET", "/_/subscriptions"),
+            ("GET", "/_/ids/humane"),
+            ("GET", "/_/feed"),
+            ("GET", "/_/openapi.json"),
+            ("GET", f"/order/{key}"),
+            ("HEAD", f"/order/{key}"),
+            ("GET", f"/order/{key}/events"),
+            ("GET", f"/order/{new_id()}"),
+            ("GET", "/none/at/all/of/it"),
+            ("OPTIONS", f"/order/{key}"),
+            ("PATCH", f"/order/{key}"),
+            ("POST", f"/order/{new_id()}/was_placed"),
+            ("GET", "/_/health/live"),
+        )
+    ]
+    answers.append(await append(client, "order", key, "was_placed", {}))
+    answers.append(await client.get("/_/spec", headers={"if-none-match": '"1"'}))
+    answers.append(await client.get(f"/order/{key}", headers={"if-none-match": '"1"'}))
+    answers.append(await stranger.get(f"/order/{key}"))
+    answers.append(await stranger.get(f"/order/{key}", headers={"x": "y" * 70_000}))
+    assert {response.status_code for response in answers} >= {200, 201, 204, 304, 401, 404, 405, 431}
+    for response in answers:
+        told = (response.headers.get_list("cache-control"), response.headers.get_list("vary"))
+        assert told == (["no-cache, private"], ["authorization"]), (
+            response.request.url,
+            response.status_code,
+        )

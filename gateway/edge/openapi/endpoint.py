@@ -18,7 +18,7 @@ from gateway.catalog.model import Deployed, Principal
 from gateway.config import Config
 from gateway.edge.openapi.document import document
 from gateway.edge.request import Head, Refused
-from gateway.edge.respond import json_response
+from gateway.edge.respond import json_response, unchanged
 from gateway.errors import Refusal
 
 KEPT_BYTES_MAX = 32 * 1024 * 1024
@@ -56,9 +56,9 @@ class OpenApi:
             # A spec of a megabyte takes a good part of a second: appends go on meanwhile.
             made = await asyncio.to_thread(_make, deployed, self._config)
         self._keep(principal.tenant.id, made)
-        headers = {"etag": made.etag, "cache-control": "no-cache, private"}
+        headers = {"etag": made.etag}
         if not_modified(Head(request.scope).joined(b"if-none-match"), made.etag):
-            return Response(status_code=304, headers={"sluice-api": "1", **headers})
+            return unchanged(headers)
         return json_response(200, made.body, headers)
 
     def _keep(self, tenant: UUID, made: _Made) -> None:
