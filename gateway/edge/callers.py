@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,9 @@ from gateway.edge.request import Head, Receive, Refused
 from gateway.errors import Refusal
 
 UNAUTHORIZED = Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`.")
+
+HELD_BACK_S = 2.0
+"""How long an address that tried too many unknown keys waits for each further answer."""
 
 _SPEC_UNREAD = "this gateway can't read the spec that is deployed; its log says why."
 
@@ -71,7 +75,13 @@ class Callers:
         ours = self._catalog.has_tenant(asked.handle)
         asker = f"{address} {asked.handle}" if ours else str(address)
         if address is not None:
-            self._limits.unknown_key(asker, address)
+            try:
+                self._limits.unknown_key(asker, address)
+            except Refused:
+                # A program that tries keys asks again as soon as it is answered: thousands of connections of
+                # one would leave the event loop no time for anybody else.
+                await asyncio.sleep(HELD_BACK_S)
+                raise
         with (self._look_ups_of_ours if ours else self._look_ups).held(asker):
             known = await self._catalog.authenticate(token)
         if known is not None and address is not None:

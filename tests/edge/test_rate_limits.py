@@ -60,6 +60,7 @@ async def limited(limits: Config, clock: Clock) -> AsyncIterator[Served]:
     async with AsyncExitStack() as serving_it:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("gateway.app.RateLimits", partial(RateLimits, clock=clock))
+            patch.setattr("gateway.edge.callers.HELD_BACK_S", 0.0)
             served = await serving_it.enter_async_context(serving(limits))
         yield served
 
@@ -211,6 +212,23 @@ async def test_too_many_unknown_keys_from_an_address_are_not_looked_up(limited: 
     refused(await ask(limited, unknown_key(), "192.0.2.2"), 401, "unauthorized")
 
 
+async def test_beyond_the_limit_each_answer_is_held_back_and_nobody_else_waits(
+    limited: Served, tenant: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await ask(limited, tenant.read, "192.0.2.10")).status_code == 200
+    await use_up(limited, "192.0.2.10")
+    monkeypatch.setattr("gateway.edge.callers.HELD_BACK_S", 1.0)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    tries = [asyncio.create_task(ask(limited, unknown_key(), "192.0.2.10")) for _ in range(5)]
+    await asyncio.sleep(0)
+    assert (await ask(limited, tenant.read, "192.0.2.10")).status_code == 200
+    assert not any(each.done() for each in tries)
+    for response in await asyncio.gather(*tries):
+        refused(response, 429, "rate_limited")
+    assert loop.time() - began >= 1.0
+
+
 async def test_a_client_that_goes_on_with_one_revoked_key_is_told_so_every_time(limited: Served) -> None:
     key = unknown_key()
     for _ in range(3 * UNKNOWN_PER_MIN):
@@ -256,7 +274,7 @@ async def test_unknown_keys_of_a_tenant_that_there_is_are_limited_too(
 
 async def test_without_a_trusted_proxy_a_client_can_not_choose_its_address(config: Config) -> None:
     async with serving(replace(config, unknown_keys_per_min=UNKNOWN_PER_MIN)) as served:
-        told = [(await ask(served, unknown_key(), f"192.0.2.{last}")).json() for last in range(20)]
+        told = [(await ask(served, unknown_key(), f"192.0.2.{last}")).json() for last in range(UNKNOWN_PER_MIN + 2)]
         limited = [each for each in told if each["code"] == "rate_limited"]
         assert limited
         assert all("from 127.0.0.1;" in each["error"] for each in limited)
