@@ -282,7 +282,7 @@ def _application(
         Bulk(log, catalog, keys, outcomes, aside, config),
         Feed(outbox, live, catalog, keys, bounds, config),
         Specs(catalog, catalog_pool, going_out.subscriptions, config),
-        OpenApi(catalog, config),
+        OpenApi(catalog, aside, config),
         Ids(catalog, config),
         webhooks,
         aliases,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -13,6 +14,8 @@ import httpx
 import pytest
 
 from gateway.config import Config
+from gateway.edge.openapi import endpoint
+from gateway.edge.openapi.document import document
 from tests.edge.accounts import ANYTHING, SPEC, open_account
 from tests.edge.calls import JSON, NDJSON, envelope, lines, new_client, new_id, refused, told_in
 from tests.edge.lag import ROUNDS, holds_nobody_up
@@ -198,3 +201,39 @@ async def test_a_fold_beyond_its_deadline_is_a_503_and_goes_on_where_it_was(
             answers.append(response.json()["error"])
         assert response.json()["metadata"]["length"] == 60
         assert len(set(answers)) == len(answers), "each began where the one before had ended"
+
+
+# ---- documents ----
+
+
+def many_types(count: int) -> dict[str, Any]:
+    types = {f"t{n}": {"events": {"was_set": {"schema": ANYTHING}}} for n in range(count)}
+    return {"aggregate_types": types, "agent_types": ["user"]}
+
+
+async def test_the_document_of_a_large_spec_is_made_once_for_all_who_ask(
+    gateway: Served, outbox: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def counted(*args: Any) -> dict[str, Any]:
+        made.append(args)
+        return document(*args)
+
+    monkeypatch.setattr(endpoint, "document", counted)
+    account = await open_account(outbox, many_types(100))
+    async with new_client(gateway.url, account.read) as client:
+        answers = await asyncio.gather(*[client.get("/_/openapi.json") for _ in range(8)])
+    assert [each.status_code for each in answers] == [200] * 8
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("count", [1_001, 900])
+async def test_a_document_that_would_be_too_large_is_refused(
+    gateway: Served, outbox: asyncpg.Pool, count: int
+) -> None:
+    account = await open_account(outbox, many_types(count))
+    async with new_client(gateway.url, account.read) as client:
+        for _ in range(2):
+            told = refused(await client.get("/_/openapi.json"), 413, "too_large")
+    assert told["error"].startswith("The OpenAPI document of this spec would be longer than 8388608 bytes")
