@@ -274,7 +274,10 @@ async def test_unknown_keys_of_a_tenant_that_there_is_are_limited_too(
 
 async def test_without_a_trusted_proxy_a_client_can_not_choose_its_address(config: Config) -> None:
     async with serving(replace(config, unknown_keys_per_min=UNKNOWN_PER_MIN)) as served:
-        told = [(await ask(served, unknown_key(), f"192.0.2.{last}")).json() for last in range(UNKNOWN_PER_MIN + 2)]
+        told = [
+            (await ask(served, unknown_key(), f"192.0.2.{last}")).json()
+            for last in range(UNKNOWN_PER_MIN + 2)
+        ]
         limited = [each for each in told if each["code"] == "rate_limited"]
         assert limited
         assert all("from 127.0.0.1;" in each["error"] for each in limited)
