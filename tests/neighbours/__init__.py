@@ -1,0 +1,1 @@
+"""What a tenant notices while another one attacks the gateway that they share."""

@@ -1,0 +1,43 @@
+"""Attacks on a gateway, and what a neighbour notices of each.
+
+    python -m tests.neighbours [--minutes 5] [--only NAME …] [--set SLUICE_NAME=VALUE …]
+
+Prints a line for each attack: what the victim's requests took, and the gateway's memory before and at its
+peak. Exits 1 where a bound does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from tests.neighbours.attacks import ATTACKS
+from tests.neighbours.bounds import BOUNDS
+from tests.neighbours.campaign import campaign
+from tests.neighbours.stand import stands
+
+
+async def _run(seconds: float, names: list[str], settings: dict[str, str]) -> int:
+    broken: list[str] = []
+    async with stands(**settings) as start:
+        async for each in campaign(start, seconds, names):
+            print(each, flush=True)
+            broken += each.broken(BOUNDS[each.attack])
+    print("\n".join(broken or ["no neighbour noticed more than the bounds allow"]))
+    return bool(broken)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.neighbours", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--only", nargs="*", default=[], choices=[each.name for each in ATTACKS])
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    wanted = parser.parse_args()
+    seconds = wanted.minutes * 60 / (len(wanted.only) or len(ATTACKS))
+    settings = dict(each.split("=", 1) for each in wanted.set)
+    return asyncio.run(_run(seconds, wanted.only, settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
