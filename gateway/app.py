@@ -16,7 +16,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -24,6 +23,7 @@ import uvicorn
 import uvloop
 from prometheus_client import CollectorRegistry
 
+from gateway import __version__
 from gateway.aside import SWITCH_S, Aside
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import CatalogUnavailable
@@ -167,7 +167,7 @@ async def gateway(
                         tracing=tracing,
                     )
                     told = {
-                        "version": version("sluice"),
+                        "version": __version__,
                         "instance": str(instance.id),
                         "partitions": instance.partitions,
                         "traces": tracing is not None,
@@ -334,13 +334,13 @@ async def _tracing(config: Config) -> AsyncIterator[OtelTracing | None]:
     try:
         from gateway.telemetry import tracing
     except ImportError as absent:
-        why = "the OpenTelemetry SDK is not installed; install sluice[otel]"
+        why = "the OpenTelemetry SDK is not installed; install sluice-gateway[otel]"
         if config.otel:
             raise CannotStart(f"SLUICE_OTEL is set, but {why}") from absent
         logger.warning("traces_off", extra={"why": why})
         yield None
         return
-    sending = tracing.to_otlp(version("sluice"))
+    sending = tracing.to_otlp(__version__)
     try:
         yield sending
     finally:

@@ -11,12 +11,12 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Final
 
 import uvloop
 from prometheus_client import CollectorRegistry
 
+from gateway import __version__
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
 from gateway.edge.health import Health
@@ -121,7 +121,7 @@ async def _serve_relay(config: Config) -> None:
                 _announced(config, instance) as listen,
                 outgoing(config, outbox, metrics, listen, relayed=True),
             ):
-                told = {"version": version("sluice"), "instance": str(instance.id)}
+                told = {"version": __version__, "instance": str(instance.id)}
                 logger.info("relay_started", extra=told)
                 await stopping.wait()
             logger.info("relay_stopped")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from gateway import __version__
 from gateway.cli import ids, keys, names, operations, relay, sources, specs, subscriptions, tenants, webhooks
 from gateway.cli.database import PostgresOption, postgres_url, read_file
 from gateway.cli.output import say
@@ -52,7 +52,7 @@ app.add_typer(subscriptions.app, name="subscriptions")
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        say(f"sluice {version('sluice')}")
+        say(f"sluice {__version__}")
         raise typer.Exit
 
 

@@ -14,13 +14,13 @@ import math
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 import httpcore
 import httpx
 
+from gateway import __version__
 from gateway.buckets import Buckets
 from gateway.intake import sns
 from gateway.intake.results import Undecided
@@ -135,7 +135,7 @@ class Amazon:
 
     async def _get(self, url: str) -> tuple[int, bytes]:
         """Status, and of the body no more than shows that it is too large."""
-        headers = [("host", urlsplit(url).netloc), ("user-agent", f"sluice/{version('sluice')}")]
+        headers = [("host", urlsplit(url).netloc), ("user-agent", f"sluice/{__version__}")]
         pool = await self._opened()
         async with pool.stream("GET", url, headers=headers) as answer:
             body = b""

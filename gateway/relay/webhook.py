@@ -7,12 +7,12 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from typing import Final
 
 import httpcore
 import httpx
 
+from gateway import __version__
 from gateway.network import GuardedNetwork, RefusedAddress
 from gateway.relay.schedule import retry_after_s
 from gateway.relay.signing import NoSecret, headers, key_of
@@ -51,7 +51,7 @@ class WebhookTarget:
         self._refused = None if allow_private else unsafe(declared.url)
         self._clock = clock
         self._timeout_s = timeout_s
-        self._agent = f"sluice/{version('sluice')}".encode()
+        self._agent = f"sluice/{__version__}".encode()
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=trusted or httpx.create_ssl_context(),
             max_connections=_CONNECTIONS_MAX,

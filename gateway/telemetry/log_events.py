@@ -521,7 +521,7 @@ _ROWS: Final = (
         "warning",
         ("why",),
         "OTEL_EXPORTER_OTLP_ENDPOINT is set, but traces can't be sent.",
-        "Install sluice[otel], or set SLUICE_OTEL=0.",
+        "Install sluice-gateway[otel], or set SLUICE_OTEL=0.",
     ),
     LogEvent(
         "limit_reached",

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Final, Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway import __version__
 from gateway.events import (
     Appended,
     Conflict,
@@ -497,7 +497,7 @@ class Metrics:
         lines = _counter(registry, "sluice_log_events_total")
         self._lines = {event: lines.labels(event) for event in LOG_EVENTS}
         build = METRICS["sluice_build_info"]
-        Gauge(build.name, build.meaning, build.labels, registry=registry).labels(version("sluice")).set(1)
+        Gauge(build.name, build.meaning, build.labels, registry=registry).labels(__version__).set(1)
         self.responses: defaultdict[tuple[str, int], int] = defaultdict(int)
         """Answers by method and status, as they were begun."""
         deliveries = _counter(registry, "sluice_relay_deliveries_total")

@@ -13,6 +13,7 @@ from pathlib import Path
 import asyncpg
 from redis.asyncio import Redis
 
+from gateway import __version__
 from tests.servers import Servers
 
 LIBRARIES = ("uvicorn", "uvloop", "httptools", "redis", "hiredis", "asyncpg", "msgspec")
@@ -34,7 +35,7 @@ async def describe(servers: Servers) -> dict[str, str]:
         "redis": await _redis(servers),
         "postgres": await _postgres(servers),
         "disk": f"{_fsync_us(servers.folder):.0f} µs a write of {FSYNC_BYTES} B with fdatasync (median)",
-        "sluice": version("sluice"),
+        "sluice": __version__,
     }
 
 

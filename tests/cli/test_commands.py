@@ -4,11 +4,11 @@ import os
 import socket
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from gateway import __version__
 from tests.cli.command import Sluice
 
 NOWHERE = "postgresql://sluice:s3cret@127.0.0.1:9/events"
@@ -36,7 +36,7 @@ def test_each_command_explains_itself(unset: Sluice, command: str) -> None:
 
 def test_version_is_that_of_the_distribution(unset: Sluice) -> None:
     ran = unset("--version")
-    assert (ran.code, ran.out) == (0, f"sluice {version('sluice')}\n")
+    assert (ran.code, ran.out) == (0, f"sluice {__version__}\n")
 
 
 def test_the_installed_command_is_the_module() -> None:

@@ -5,9 +5,9 @@ Pure: the same spec, revision and settings give the same document. Nothing in it
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
+from gateway import __version__
 from gateway.config import Config
 from gateway.edge.openapi.aggregates import aggregate_paths, event_schemas, line_schemas
 from gateway.edge.openapi.answers import shared_answers
@@ -21,7 +21,7 @@ from spec.schemas import DIALECT
 
 OPENAPI = "3.1.0"
 # Read once: the release that is running.
-RELEASE = version("sluice")
+RELEASE = __version__
 
 
 def document(spec: Spec, revision: int, config: Config) -> dict[str, Any]:
