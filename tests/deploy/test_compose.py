@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import yaml
 from redis.asyncio import Redis
 from typer.testing import CliRunner
 
+from gateway import __version__
 from gateway.cli.app import app
 from gateway.config import SETTINGS, Config
 from gateway.dev.binaries import find_redis
@@ -43,10 +43,9 @@ def secrets() -> Iterator[Path]:
 
 
 def test_every_image_is_pinned_and_ours_is_this_version() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     for name, service in SERVICES.items():
         if name in OURS:
-            assert service["image"] == f"sluice:{version}"
+            assert service["image"] == f"sluice:{__version__}"
             assert (DEPLOY / service["build"]["context"]).resolve() == ROOT
             assert (ROOT / service["build"]["dockerfile"]).is_file()
         else:
