@@ -30,6 +30,8 @@ NOT_ON_THE_WAY = {
     "open_pool": "start, before anything is received",
     "Postgres.instance": "start, before anything is received",
     "Log.stop": "a stop in order",
+    "Settling.close": "a stop in order",
+    "Settling._waits_for_a_standby": "a standby that is away: tests/log/test_standby.py has one",
     "_end": "a stop in order",
     "Outstanding.drained": "a stop in order",
     "CommitConnection.close": "a stop in order",
@@ -46,6 +48,13 @@ NOT_ON_THE_WAY = {
 ONLY_A_BUG_BRINGS = {
     ("Committer._commit_once", "self._postgres.seal(self._partition.number, run.epoch, '', run.mode)"),
     ("Scripts.run", "self.close()"),
+}
+ONLY_ANOTHER_BRINGS = {
+    # A standby that is away, or another gateway or client: tests/log/test_standby.py has them.
+    ("Settling._written", "self._waits_for_a_standby()"),
+    ("Verdicts._answer", "asyncio.sleep(_AGAIN_S)"),
+    ("Verdicts._tell", "self._settling.found(partition, verdict.seq)"),
+    ("Verifier._without_redis", "self._settled(partition)"),
 }
 ONLY_A_CLUSTER_BRINGS = {
     ("Sequencer._call", "self._slot_moves()"),
@@ -108,7 +117,8 @@ class Run:
             if point.module.startswith("gateway.log.")
             and point.number not in self._scenes_of
             and point.function not in NOT_ON_THE_WAY
-            and (point.function, point.what) not in ONLY_A_BUG_BRINGS | ONLY_A_CLUSTER_BRINGS
+            and (point.function, point.what)
+            not in ONLY_A_BUG_BRINGS | ONLY_A_CLUSTER_BRINGS | ONLY_ANOTHER_BRINGS
         ]
 
     def cases(self) -> list[Case]:
