@@ -60,6 +60,7 @@ ONLY_A_CLUSTER_BRINGS = {
     ("Sequencer._call", "self._slot_moves()"),
     ("Sequencer._slot_moves", "self._back_off()"),
 }
+NOT_BY_SCENES = ONLY_A_BUG_BRINGS | ONLY_A_CLUSTER_BRINGS | ONLY_ANOTHER_BRINGS
 REHEARSALS = 3
 TRIES = 8
 """Of a case whose point is not passed this time: who is first is chance in some scenes."""
@@ -117,8 +118,7 @@ class Run:
             if point.module.startswith("gateway.log.")
             and point.number not in self._scenes_of
             and point.function not in NOT_ON_THE_WAY
-            and (point.function, point.what)
-            not in ONLY_A_BUG_BRINGS | ONLY_A_CLUSTER_BRINGS | ONLY_ANOTHER_BRINGS
+            and (point.function, point.what) not in NOT_BY_SCENES
         ]
 
     def cases(self) -> list[Case]:
