@@ -18,6 +18,8 @@ import msgspec
 # What `Append.expected` says when it is not an exact length.
 ANY_LENGTH: Final = -1
 AT_LEAST_ONE: Final = -2
+ANOTHER_HISTORY: Final = 2**63 - 1
+"""No stream is so long: what was asked for was a length in a history that a rewind has given up."""
 
 # Format versions, hashed into every digest: a new format never collides with an old one.
 _ROW_DOMAIN: Final = b"sluice/row/1"
@@ -152,7 +154,7 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One append, admitted and ready to be sequenced; all of its events or none.
 
     `identities` begins with the one of the first event's id, minted or not; the others a client chose.
-    `expected` is a length, ANY_LENGTH or AT_LEAST_ONE.
+    `expected` is a length, ANOTHER_HISTORY, ANY_LENGTH or AT_LEAST_ONE.
     """
 
     stream: Stream

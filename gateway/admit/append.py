@@ -18,7 +18,17 @@ from gateway.admit.envelope import Envelope, read_batch, read_single
 from gateway.admit.preconditions import Asked, agreed_length
 from gateway.admit.strict_json import Malformed, decode
 from gateway.errors import Refusal
-from gateway.events import ANY_LENGTH, Append, Event, Retry, Stream, make_append, make_retry, request_digest
+from gateway.events import (
+    ANOTHER_HISTORY,
+    ANY_LENGTH,
+    Append,
+    Event,
+    Retry,
+    Stream,
+    make_append,
+    make_retry,
+    request_digest,
+)
 from spec.identifiers import Refused as NotAnIdentifier
 from spec.identifiers import canonicalize, identify
 from spec.model import AggregateType, EventType, Spec
@@ -67,6 +77,7 @@ class Minting(msgspec.Struct, frozen=True, gc=False):
     mint: Callable[[], bytes]  # UUIDv7, 16 bytes
     event_bytes_max: int
     schema_work_max: int = SCHEMA_WORK_MAX
+    rewound: int = 0  # the mark that ETags of the tenant's streams carry
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):
@@ -176,6 +187,8 @@ def compose_read(
         expected = _of_a_new_aggregate(expected, asked)
     if isinstance(expected, Refusal):
         return Fault(expected, None)
+    if asked.mark not in (None, minting.rewound) and expected > 0:
+        expected = ANOTHER_HISTORY
     ids = _references(spec, envelope)
     if isinstance(ids, Refusal):
         return Fault(ids, retry)

@@ -25,7 +25,8 @@ LENGTH_MAX: Final = 2**63 - 1
 class Asked(Struct, frozen=True, gc=False):
     """What the headers of an append ask for.
 
-    `expected` is a length, ANY_LENGTH or AT_LEAST_ONE; `expected_by` names the header that asked.
+    `expected` is a length, ANY_LENGTH or AT_LEAST_ONE; `expected_by` names the header that asked. `mark` is
+    that of the ETag in `If-Match`, 0 without one: of which history it is; None where there is no such ETag.
     `correlation_id` is a canonical UUID. `minimal` and `wait` are from `Prefer`.
     """
 
@@ -35,6 +36,7 @@ class Asked(Struct, frozen=True, gc=False):
     correlation_id: str | None = None
     minimal: bool = False
     wait: bool = False
+    mark: int | None = None
 
 
 NOTHING_ASKED: Final = Asked()
@@ -64,7 +66,16 @@ def read_asked(headers: Iterable[tuple[bytes, bytes]]) -> Asked | Refusal:
         read_correlation_id(found.get(b"x-correlation-id")),
         preferred.get("return") == "minimal",
         "wait" in preferred,
+        _mark(found.get(b"if-match")),
     )
+
+
+def etag(length: int, rewound: int, revision: int | None = None) -> str:
+    """Of a stream's length, with its quotes; of its state by a revision of the spec. Once events were given
+    up by a rewind, with the mark of the history: the epoch that it began."""
+    of_state = "" if revision is None else f".r{revision}"
+    mark = f".e{rewound}" if rewound else ""
+    return f'"{length}{of_state}{mark}"'
 
 
 def collect(headers: Iterable[tuple[bytes, bytes]], names: Collection[bytes]) -> dict[bytes, bytes]:
@@ -115,7 +126,7 @@ def read_correlation_id(value: bytes | None) -> str | None:
     return value.decode("ascii")
 
 
-_LENGTH_TAG = re.compile(rb'"(0|[1-9][0-9]{0,18})(?:\.r[0-9]{1,10})?"')
+_LENGTH_TAG = re.compile(rb'"(0|[1-9][0-9]{0,18})(?:\.r[0-9]{1,10})?(?:\.e([1-9][0-9]{0,18}))?"')
 _ETAG = re.compile(rb'"[\x21\x23-\x7e\x80-\xff]*"')
 # Possessive, so linear: a comma can't be in a blank, nor a quote in a tag.
 _ETAG_LIST = re.compile(rb'[ \t,]*+(?:(?:W/)?"[\x21\x23-\x7e\x80-\xff]*+"[ \t]*+(?:,[ \t,]*+|\Z))*+')
@@ -140,6 +151,12 @@ def _expected(if_match: bytes | None, if_none_match: bytes | None) -> tuple[int,
 def _length(tag: bytes) -> int | None:
     match = _LENGTH_TAG.fullmatch(tag)
     return int(match[1]) if match is not None and int(match[1]) <= LENGTH_MAX else None
+
+
+def _mark(if_match: bytes | None) -> int | None:
+    """0 where the tag has none."""
+    match = None if if_match is None else _LENGTH_TAG.fullmatch(if_match)
+    return None if match is None else int(match[2] or 0)
 
 
 def _contradiction(header: str, other: str) -> Refusal:

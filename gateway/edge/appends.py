@@ -27,7 +27,7 @@ from gateway.admit.append import (
     minting_address,
     retry_of,
 )
-from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked, read_correlation_id
+from gateway.admit.preconditions import NOTHING_ASKED, Asked, etag, read_asked, read_correlation_id
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
@@ -128,6 +128,7 @@ class Appends:
             mint=mint,
             event_bytes_max=self._event_bytes_max,
             schema_work_max=self._schema_work_max,
+            rewound=self._log.rewound(principal.tenant.id.bytes),
         )
         judge = partial(compose, deployed.spec, place, asked, body, minting)
         append = judge() if is_light(place, body) else await self._judged_aside(principal, judge)
@@ -145,7 +146,8 @@ class Appends:
             except asyncio.CancelledError:  # a shutdown that waits no longer
                 outcome = OutcomeUnknown(append.append_id)
             answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
-        await _send(send, call, await self._with_aliases(call, answer, deployed.spec, body, name))
+        told = await self._with_aliases(call, answer, deployed.spec, body, name)
+        await _send(send, call, told, self._log.rewound(principal.tenant.id.bytes))
 
     async def _judged_aside(
         self, principal: Principal, judge: Callable[[], Append | Fault]
@@ -220,7 +222,8 @@ class Appends:
                 path = (names.aggregate_type, names.key, names.event_type)
                 retry = retry_of(spec, tenant.bytes, *path, call.asked, body)
         answer = await self._outcomes.of_fault(Fault(refusal, retry), batch=batch)
-        await _send(send, call, await self._with_aliases(call, answer, spec, body or b""))
+        told = await self._with_aliases(call, answer, spec, body or b"")
+        await _send(send, call, told, self._log.rewound(tenant.bytes))
 
     async def _readable_body(self, head: Head, receive: Receive) -> bytes | None:
         if check_json_body(head, self._body_bytes_max) is not None:
@@ -231,17 +234,20 @@ class Appends:
             return None
 
 
-async def _send(send: Send, call: Call, answer: Answer) -> None:
+async def _send(send: Send, call: Call, answer: Answer, rewound: int = 0) -> None:
     """With the headers that go with it."""
-    lines = lines_of(answer, call.correlation_id, call.names.aggregate_type, minting=call.names.minting)
+    names = call.names
+    lines = lines_of(answer, call.correlation_id, names.aggregate_type, rewound, minting=names.minting)
     await respond.answer_with(send, answer.status, answer.body, lines)
 
 
-def lines_of(answer: Answer, correlation_id: str, aggregate_type: str, *, minting: bool) -> bytes:
+def lines_of(
+    answer: Answer, correlation_id: str, aggregate_type: str, rewound: int, *, minting: bool
+) -> bytes:
     """What the header of an answer to an append says beside what all do, each line with its CR LF."""
     lines = f"x-correlation-id: {correlation_id}\r\n"
     if answer.length is not None:
-        lines += f'etag: "{answer.length}"\r\n'
+        lines += f"etag: {etag(answer.length, rewound)}\r\n"
     done = answer.done
     if done is not None:
         event = "" if minting else f"/events/{answer.length}"

@@ -96,6 +96,7 @@ class Express:
             mint,
             self._event_bytes_max,
             self._schema_work_max,
+            self._log.rewound(principal.tenant.id.bytes),
         )
         append = compose(deployed.spec, place, asked, body, minting)
         if isinstance(append, Fault):
@@ -178,5 +179,6 @@ class Express:
     ) -> None:
         self._callers.end(principal)
         self._responses["POST", answer.status] += 1
-        lines = lines_of(answer, correlation_id, append.stream.aggregate_type, minting=False)
+        rewound = self._log.rewound(append.stream.tenant)
+        lines = lines_of(answer, correlation_id, append.stream.aggregate_type, rewound, minting=False)
         reply(answer.status, respond.head_with(answer.body, lines), answer.body)

@@ -11,6 +11,7 @@ from gateway.admit.append import SPEC_REFUSALS, Fault
 from gateway.edge import render
 from gateway.errors import Refusal
 from gateway.events import (
+    ANOTHER_HISTORY,
     Append,
     Appended,
     Conflict,
@@ -84,7 +85,10 @@ class Outcomes:
 
     async def of_conflict(self, stream: Stream, expected: int, length: int, *, minimal: bool) -> Answer:
         """The stream is `length` long, not as `expected`."""
-        wanted = f"expected {expected}" if expected >= 0 else "expected at least one"
+        if expected == ANOTHER_HISTORY:
+            wanted, expected = "and `If-Match` names another history: `sluice rewind` gave events up", 0
+        else:
+            wanted = f"expected {expected}" if expected >= 0 else "expected at least one"
         refusal = Refusal(
             "version_conflict", f"Concurrent write detected. Stream has {length} events, {wanted}."
         )

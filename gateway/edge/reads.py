@@ -33,13 +33,14 @@ MIN_LENGTH_WAIT_S = 5
 
 class Subject(msgspec.Struct, frozen=True, gc=False):
     """The aggregate that a path names, by the tenant's spec. `aliased`: by one of its aliases. `rewinds`: how
-    often its history was cut off before now (log.py)."""
+    often its history was cut off before now, `rewound` the mark of that in ETags (log.py)."""
 
     stream: Stream
     deployed: Deployed
     singleton: bool
     aliased: bool
     rewinds: int
+    rewound: int = 0
 
 
 class FirstPage(msgspec.Struct, frozen=True, gc=False):
@@ -74,7 +75,10 @@ class Reads:
             raise Refused(bad_identifier(key, deployed.spec, "key"))
         stream = Stream(principal.tenant.id.bytes, aggregate_type, canonical)
         singleton = canonical == GLOBAL or canonical in singletons
-        return Subject(stream, deployed, singleton, aliased, self._log.rewinds(stream.tenant))
+        tenant = stream.tenant
+        return Subject(
+            stream, deployed, singleton, aliased, self._log.rewinds(tenant), self._log.rewound(tenant)
+        )
 
     async def stored(
         self, principal: Principal, aggregate_type: str, key: str | None, *, aliased: bool = False
@@ -94,7 +98,10 @@ class Reads:
             rewinds = self._log.rewinds(stream.tenant)
             if not (await self._page(Range(stream, limit=0))).length:
                 raise
-            return Subject(stream, deployed, singleton=False, aliased=aliased, rewinds=rewinds)
+            rewound = self._log.rewound(stream.tenant)
+            return Subject(
+                stream, deployed, singleton=False, aliased=aliased, rewinds=rewinds, rewound=rewound
+            )
 
     async def length(self, subject: Subject, query: Parameters) -> ReadAnswer:
         """0 for a well-formed id never written."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.admit.preconditions import not_modified
+from gateway.admit.preconditions import etag, not_modified
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import Deployed
 from gateway.config import Config
@@ -153,8 +153,8 @@ class States:
         there is more to read; or `folded` itself, where folding the page takes too long to be done here.
         Raises Refused (404)."""
         length = max(min(page.length, last), folded.length)
-        if length and not_modified(if_none_match, etag := _etag(subject, length)):
-            return _unmodified(etag)
+        if length and not_modified(if_none_match, current := _etag(subject, length)):
+            return _unmodified(current)
         if page.events:
             handlers = _Handlers(subject.deployed, subject.stream.aggregate_type)
             if not is_light(folded, page.events, handlers):
@@ -208,18 +208,18 @@ def following(
 def _answer(subject: Subject, folded: Folded, if_none_match: bytes | None) -> ReadAnswer:
     if folded.length == 0 and not subject.singleton:
         raise Refused(never_written(subject))
-    etag = _etag(subject, folded.length)
-    if not_modified(if_none_match, etag):
-        return _unmodified(etag)
-    return ReadAnswer(_body(subject.stream.key, folded), ((b"etag", etag.encode()),))
+    current = _etag(subject, folded.length)
+    if not_modified(if_none_match, current):
+        return _unmodified(current)
+    return ReadAnswer(_body(subject.stream.key, folded), ((b"etag", current.encode()),))
 
 
-def _unmodified(etag: str) -> ReadAnswer:
-    return ReadAnswer(b"", ((b"etag", etag.encode()),), 304)
+def _unmodified(current: str) -> ReadAnswer:
+    return ReadAnswer(b"", ((b"etag", current.encode()),), 304)
 
 
 def _etag(subject: Subject, length: int) -> str:
-    return f'"{length}.r{subject.deployed.revision}"'
+    return etag(length, subject.rewound, subject.deployed.revision)
 
 
 def _body(key: str, folded: Folded) -> bytes:

@@ -238,9 +238,15 @@ class Log:
         return self._lane_for(tenant).partition.epoch
 
     def rewinds(self, tenant: bytes) -> int:
-        """How often committed events of the tenant's partition were given up since this gateway began. What
-        was read before may have been among them; else what was committed stays as it is."""
+        """How often committed events of the tenant's partition were given up, or missed, since this
+        gateway began. What was read before may have been among them; else what was committed stays as it
+        is."""
         return self._lane_for(tenant).partition.rewinds
+
+    def rewound(self, tenant: bytes) -> int:
+        """The epoch in which committed events of the tenant's partition were last given up; 0: never. The
+        same at every gateway, within a second."""
+        return self._lane_for(tenant).partition.rewound
 
     def _lane_for(self, tenant: bytes) -> Lane:
         lane = self._lane_of.get(tenant)
@@ -358,6 +364,8 @@ class Log:
         """What was known before the row was read: its epoch, and that `known_seq` was committed."""
         lane = self._lanes[row["p"]]
         partition = lane.partition
+        if not partition.epoch:
+            partition.rewound = row["rewound"]  # reads do not wait until it is open
         if not partition.open or partition.epoch != known_epoch:
             return  # being verified, for which its memory is needed as is, or verified since the look began
         seq, known = row["seq"], partition.committed_seq

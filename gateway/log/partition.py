@@ -38,7 +38,8 @@ class Partition:
         self.committed_seq = 0
         self.committed_chain = ""
         self.settled_in: int | None = None  # the session in which Postgres was last found to continue that
-        self.rewinds = 0  # how often it was given up what this gateway had seen
+        self.rewinds = 0  # how often what this gateway had seen was given up, or found to be missing
+        self.rewound = 0  # the epoch of the last rewind; 0: there was none. Part of the ETags of its streams
         self.watermark = 0  # c, as Redis last told
         self._confirmed_seq = 0
         self._instance = instance
@@ -95,6 +96,13 @@ class Partition:
         """A rewind has given up what this gateway saw committed."""
         self.committed_seq, self.committed_chain = 0, ""
         self.rewinds += 1
+
+    def halt(self, why: str) -> None:
+        """Postgres lacks what somebody saw committed: nothing is appended until a person has decided, and
+        what was kept of its streams is not shown any more."""
+        if self.halted is None:
+            self.rewinds += 1
+        self.halted = why
 
     def reconnected(self) -> None:
         """What commits here may lead to another Postgres than before, or to the same with less in it."""

@@ -195,6 +195,7 @@ class Sequencer:
     async def _open(self) -> bool:
         """Verifies Redis once what was sequenced under the former belief is settled, or can't be."""
         await self._commits.settled()
+        rewound = self._partition.rewound
         try:
             await self._verifier.verify(self._partition)
         except CannotVerify as trouble:
@@ -207,6 +208,8 @@ class Sequencer:
             await self._back_off()
             return False
         await self._commits.settled()
+        if self._partition.rewound != rewound:
+            self._refuse_decided_before()
         if self._partition.halted is not None:
             self._partition.halted = None
             logger.warning("partition_resumed", extra={"partition": self._partition.number})
@@ -217,9 +220,16 @@ class Sequencer:
     def _halt(self, why: str) -> None:
         if self._partition.halted is None:
             logger.critical("postgres_lost_commits", extra={"partition": self._partition.number, "why": why})
-        self._partition.halted = f"{why}; appends are refused until `sluice repair` or `sluice rewind` ran"
+        self._partition.halt(f"{why}; appends are refused until `sluice repair` or `sluice rewind` ran")
         for pending in self._queue:
             # What this Postgres says will never commit, a repaired one may commit from the journal.
+            pending.in_doubt |= pending.sent
+            pending.expire()
+        self._queue.empty()
+
+    def _refuse_decided_before(self) -> None:
+        """What waits was decided on a history that a rewind has given up."""
+        for pending in self._queue:
             pending.in_doubt |= pending.sent
             pending.expire()
         self._queue.empty()

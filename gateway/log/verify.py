@@ -200,6 +200,7 @@ class Verifier:
         if direct != partition.direct:
             partition.reach.begin_anew(self._now())
             self._changes.mode(partition.number, direct=direct)
+        partition.rewound = row.rewound
         partition.adopt(row.epoch, row.seq, row.chain, direct=direct)
 
     async def _inspect(self, partition: Partition, row: PartitionRow) -> Inspection:

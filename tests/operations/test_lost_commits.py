@@ -7,6 +7,7 @@ import contextlib
 import json
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -649,6 +650,8 @@ async def test_no_state_is_told_that_a_rewind_has_given_up(
         await told("lost@here")
         kept, lost, new = ({"customer": {"email": f"{each}@here"}} for each in ("kept", "lost", "new"))
         assert await found() == [2, lost, kept, lost]
+        old = (await client.get(f"/order/{key}")).headers["etag"]
+        assert old == '"2.r1"'
         await restorable.restore()
 
         async def noticed() -> bool:
@@ -656,8 +659,18 @@ async def test_no_state_is_told_that_a_rewind_has_given_up(
                 return any(plan.standing.alarm for plan in await plans(place)) and not await ready()
 
         await until(noticed)
+        assert (await client.get(f"/order/{key}")).json()["metadata"]["length"] == 1
         async with at(home) as place:
             await give_up(place, tmp_path)
         await until(ready)
         await told("new@here")
         assert await found() == [2, new, kept, new]
+        again = await client.get(f"/order/{key}", headers={"if-none-match": old})
+        assert (again.status_code, again.headers["etag"][:7]) == (200, '"2.r1.e')
+        asks = partial(calls.append, client, "order", key, "was_placed", new)
+        stale = await asks({"if-match": old})
+        assert (stale.status_code, stale.json()["length"]) == (409, 2)
+        assert "another history" in stale.json()["error"]
+        current = await asks({"if-match": again.headers["etag"]})
+        assert current.status_code == 201
+        assert current.headers["etag"] == '"3' + again.headers["etag"][5:]

@@ -17,7 +17,7 @@ from spec.subscriptions import NAME_GRAMMAR as SUBSCRIPTION_NAME
 EXAMPLE_ID = "a0000000-0000-4000-a000-000000000001"
 EXAMPLE_EVENT_ID = "01a1feb3-0000-7000-8000-000000000001"
 
-_ETAG_OF_LENGTH = r'^("(0|[1-9][0-9]{0,17})(\.r[0-9]{1,10})?"|\*)$'
+_ETAG_OF_LENGTH = r'^("(0|[1-9][0-9]{0,17})(\.r[0-9]{1,10})?(\.e[1-9][0-9]{0,18})?"|\*)$'
 _ETAG_OF_REVISION = r'^("(0|[1-9][0-9]{0,8})"|\*)$'
 _TEXT: Schema = {"type": "string"}
 _VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": LENGTH_MAX}
