@@ -24,7 +24,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from gateway.log.servers import REPLICATION, Server, connect, history_of, pack
+from gateway.log.servers import REPLICATION, Server, connect, history_of, no_write, pack
 from gateway.telemetry.redact import reason
 
 SCHEMES: Final = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
@@ -36,8 +36,6 @@ REDIRECTIONS_MAX: Final = 4
 """A slot that moved takes one or two; nodes that have not agreed yet who holds it would take any number."""
 
 _PORT: Final = 6379
-_NOWHERE: Final = ":none"
-"""Behind a key, in its slot: a key that there never is."""
 # Nodes agree on a change within their heartbeats: asking more often tells nothing new.
 _LEARN_EVERY_S: Final = 0.1
 # A node that is silent for longer is passed over: whoever waits to learn the map may be the one who is to
@@ -103,7 +101,8 @@ class Cluster:
         history; a RedisError or an OSError in place of one that was refused, or whose server does not answer,
         within `timeout_s` where that is sooner than as usual. A replica refuses by itself, and so does a
         server that has lost the slot, or hands it over key by key: it then sends on whoever asks for a key
-        that it does not have. Scripts with keys here and there can't run before all of them have gone."""
+        that it does not have. One that takes no writes refuses too. Scripts with keys here and there can't
+        run before all of them have gone."""
         asked: dict[Server, list[int]] = {}
         found: list[Any] = [None] * len(commands)
         for n, (key, _) in enumerate(commands):
@@ -115,7 +114,7 @@ class Cluster:
                     believed.silent = True  # as all that were asked who has the slot
 
         async def one(server: Server, numbers: list[int]) -> None:
-            each = (commands[n][1] + pack(("HGET", commands[n][0] + _NOWHERE, "")) for n in numbers)
+            each = (commands[n][1] + no_write(commands[n][0]) for n in numbers)
             try:
                 async with asyncio.timeout(timeout_s):
                     *replies, told = await server.send(b"".join((*each, REPLICATION)), 2 * len(numbers) + 1)

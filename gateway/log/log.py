@@ -321,7 +321,11 @@ class Log:
 
     async def _probe_redis(self, partition: Partition) -> None:
         args = (partition.epoch, partition.committed_seq, 1)
-        reply = await self._scripts.run("journal", (partition.keys.meta, partition.keys.journal), args)
+        try:
+            reply = await self._scripts.run("journal", (partition.keys.meta, partition.keys.journal), args)
+        except RedisTrouble:
+            partition.reach.refused(self._loop.time())
+            raise
         if reply[0] == b"FENCED":
             raise RedisTrouble(f"partition {partition.number} is fenced ({reply[1].decode()})")
 

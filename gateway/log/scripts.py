@@ -13,9 +13,18 @@ from importlib.resources import files
 from typing import Any, Final
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, OutOfMemoryError, RedisError, ResponseError
+from redis.exceptions import (
+    BusyLoadingError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 
 from gateway.log.cluster import NOT_RUN, Cluster, servers_of
+from gateway.log.keys import PartitionKeys
 from gateway.log.servers import Server, pack
 from gateway.telemetry.redact import reason
 
@@ -30,12 +39,23 @@ class RedisTrouble(Exception):
 
 
 class NotRun(RedisTrouble):
-    """The script has written nothing and will not: its slot is on its way to another server, or has none; or
-    the server is full, and refused its first write."""
+    """The script has written nothing and will not: its slot is on its way to another server, or has none."""
+
+
+class Refused(NotRun):
+    """The server takes no writes, or none of this user, and refused the script before its first one: it is
+    full, its disk or its replicas are away, it is a replica, it loads its file."""
 
 
 class ForeignReply(RedisTrouble):
     """A reply that carries another call's nonce: the connection is out of step and was closed."""
+
+
+_REFUSALS: Final = (OutOfMemoryError, ReadOnlyError, BusyLoadingError)
+# Those that redis-py has no class for. They hold for all writes of a script alike, so for its first one.
+_REFUSAL_CODES: Final = ("MISCONF ", "NOREPLICAS ", "MASTERDOWN ", "BUSY ")
+# What a server adds to an error that came up inside a script: perhaps after a write.
+_INSIDE: Final = " script: "
 
 
 class _Script:
@@ -78,14 +98,22 @@ class Scripts:
                 reply = (await self.servers.send_after(load, packed, 1, keys[0]))[0]
             if isinstance(reply, ResponseError):
                 raise reply
-        except (*NOT_RUN, OutOfMemoryError) as refused:
+        except NOT_RUN as refused:
             raise NotRun(f"{name}: {reason(refused)}") from refused
         except (RedisError, OSError) as error:
+            if _is_refusal(error):
+                raise Refused(f"{name}: {reason(error)}") from error
             raise RedisTrouble(f"{name}: {reason(error)}") from error
         if reply[0] != nonce:
             await self.close()
             raise ForeignReply(f"{name}: the reply belongs to another call")
         return reply[1:]  # type: ignore[no-any-return]
+
+    async def hindrance(self, unused: PartitionKeys) -> str | None:
+        """What hinders scripts on a partition's server, by trying each command that they use; None: nothing.
+        `unused` are its keys of an epoch that there never is. Raises RedisTrouble."""
+        wrong = await self.run("probe", (unused.meta, f"{unused.prefix}h", f"{unused.prefix}s"), ())
+        return "; ".join(each.decode() for each in wrong) or None
 
     async def server_of(self, key: str) -> Server:
         """Where scripts on this key are run now. Raises RedisTrouble."""
@@ -97,3 +125,10 @@ class Scripts:
     async def close(self) -> None:
         """Closes what is idle; calls under way keep their connections."""
         await self.servers.close()
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the server refused the script before its first write."""
+    if isinstance(error, NoPermissionError):
+        return _INSIDE not in str(error)
+    return isinstance(error, _REFUSALS) or str(error).startswith(_REFUSAL_CODES)

@@ -26,7 +26,7 @@ from gateway.log.pacing import Crowd, Pace
 from gateway.log.partition import Partition
 from gateway.log.pending import Outstanding, Pending, Queue, Waiter
 from gateway.log.postgres import Postgres, PostgresTrouble
-from gateway.log.scripts import NotRun, RedisTrouble, Scripts
+from gateway.log.scripts import NotRun, RedisTrouble, Refused, Scripts
 from gateway.log.sequenced import Commits, Sequenced
 from gateway.log.settling import Settling
 from gateway.log.verdicts import Verdicts
@@ -284,6 +284,8 @@ class Sequencer:
                 reply = await self._scripts.run("sequence", names, args)
         except NotRun as refused:
             logger.info("sequence_not_run", extra={"partition": partition.number, "why": str(refused)})
+            if isinstance(refused, Refused):
+                partition.reach.refused(self._loop.time())
             self._undoubt(batch, doubts)
             await self._slot_moves()
             return None
@@ -293,13 +295,14 @@ class Sequencer:
             logger.warning("sequence_unanswered", extra=told)
             for pending in batch:
                 pending.sent = True
-            partition.reach.suspect()
+            partition.reach.refused(self._loop.time())
             self._distrust(batch)
             await self._back_off()
             return None
         if reply[0] == b"FENCED":
             self._undoubt(batch, doubts)
             return None
+        partition.reach.carried_out()
         self._retry_s = _RETRY_FIRST_S
         return reply
 

@@ -67,13 +67,13 @@ class Server:
                 await self.close()  # what broke this one broke the others too: a server that restarted, say
 
     async def look(self, commands: Sequence[tuple[str, bytes]], timeout_s: float | None) -> list[Any]:
-        """The replies of a master to packed commands about one key each, each with the id of its data's
-        history. Raises RedisError and OSError, also where one is refused; `timeout_s` where that is sooner
-        than as usual."""
-        packed = b"".join((*(each for _, each in commands), REPLICATION))
+        """The replies of a master that takes writes to packed commands about one key each, each with the id
+        of its data's history. Raises RedisError and OSError, also where one is refused; `timeout_s` where
+        that is sooner than as usual."""
+        packed = b"".join((*(each for _, each in commands), no_write(commands[0][0]), REPLICATION))
         async with asyncio.timeout(timeout_s):
-            *replies, told = await self.send(packed, len(commands) + 1)
-        for each in (*replies, told):
+            *replies, wrote, told = await self.send(packed, len(commands) + 2)
+        for each in (*replies, wrote, told):
             if isinstance(each, RedisError):
                 raise each
         if b"role:master" not in told:
@@ -134,6 +134,12 @@ def pack(command: Sequence[str | bytes | int]) -> bytes:
             part = (part if type(part) is str else str(part)).encode()
         parts += (b"$%d\r\n" % len(part), part, b"\r\n")  # the long ones are copied once
     return b"".join(parts)
+
+
+def no_write(key: str) -> bytes:
+    """A command about the key's slot that changes nothing, for there never is a key of that name; and is
+    refused, or waits, as any write would."""
+    return pack(("UNLINK", key + ":none"))
 
 
 REPLICATION: Final = pack(("INFO", "replication"))

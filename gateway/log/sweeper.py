@@ -19,7 +19,7 @@ from gateway.log.cluster import NOT_RUN
 from gateway.log.journal import CannotHelp, Journal
 from gateway.log.notices import Outage
 from gateway.log.partition import Partition
-from gateway.log.scripts import Scripts
+from gateway.log.scripts import RedisTrouble, Scripts
 from gateway.log.sequencer import Sequencer
 from gateway.log.servers import pack
 from gateway.telemetry.metrics import Metrics
@@ -30,6 +30,8 @@ logger = logging.getLogger("sluice.log")
 SWEEP_EVERY_S = 0.1
 # Below that, a Redis that is well seems silent now and then, on a machine that is busy.
 _LOOK_LEAST_S = 0.25
+# How often a Redis that was done without is asked whether it writes again: each time, what all scripts do.
+_TRY_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,13 @@ class Sweeper:
         metrics: Metrics,
         direct_after_s: float,
     ) -> None:
+        self._scripts = scripts
         self._servers = scripts.servers
         self._journal = journal
         self._partitions = partitions
         self._last: dict[int, Standing] = {}
+        self._tried_at: dict[int, float] = {}
+        self._returning: set[int] = set()  # in direct mode, at a Redis that was steady and has just written
         self._outage = outage
         self._metrics = metrics
         self._look_most_s = max(direct_after_s / 2, _LOOK_LEAST_S)
@@ -83,13 +88,15 @@ class Sweeper:
         committed = 0
         known = [partition.epoch if partition.open else None for partition, _ in self._partitions]
         looks = await self._look()
+        looks = await self._try(looks)
+        self._tell(looks)
         for (partition, sequencer), epoch, standing in zip(self._partitions, known, looks, strict=True):
             if isinstance(standing, Exception):
                 self._miss(partition, sequencer)
                 continue
             partition.reach.answered(self._now())
             if partition.open and partition.direct:
-                if partition.reach.steady(self._now()):
+                if partition.number in self._returning:
                     partition.distrust()  # back to Redis
                     sequencer.wake()
                 continue
@@ -116,12 +123,43 @@ class Sweeper:
         metas = [partition.keys.meta for partition, _ in self._partitions]
         looks = [(meta, pack(("HMGET", meta, "epoch", "q", "c", "fence"))) for meta in metas]
         replies = await self._servers.look(looks, self._look_s())
-        refused = [each for each in replies if isinstance(each, Exception) and not isinstance(each, NOT_RUN)]
+        return [reply if isinstance(reply, Exception) else _standing(*reply) for reply in replies]
+
+    async def _try(self, looks: Sequence[Standing | Exception | None]) -> list[Standing | Exception | None]:
+        """The looks, with an exception in place of one at a server that answers and does not write. That is
+        tried where a call or a look has failed since the last that was well, there and for partitions that
+        nobody uses; and before appends come back."""
+        self._returning = {each.number for each, _ in self._partitions if self._may_return(each)}
+
+        trying = any(each.reach.failing for each, _ in self._partitions)
+
+        async def one(partition: Partition, look: Standing | Exception | None) -> Standing | Exception | None:
+            failing = partition.reach.failing
+            if isinstance(look, Exception) or not (trying or partition.number in self._returning):
+                return look
+            recently = self._now() < self._tried_at.get(partition.number, 0) + _TRY_EVERY_S
+            if recently and (partition.direct or not failing):
+                return RedisError("it did not write a moment ago") if failing else look
+            self._tried_at[partition.number] = self._now()
+            try:
+                async with asyncio.timeout(self._look_s()):
+                    wrong = await self._scripts.hindrance(partition.keys_in(0))
+            except (RedisTrouble, TimeoutError) as trouble:
+                return trouble
+            return look if wrong is None else RedisError(wrong)
+
+        pairs = zip(self._partitions, looks, strict=True)
+        return list(await asyncio.gather(*(one(partition, look) for (partition, _), look in pairs)))
+
+    def _may_return(self, partition: Partition) -> bool:
+        return partition.open and partition.direct and partition.reach.steady(self._now())
+
+    def _tell(self, looks: Sequence[Standing | Exception | None]) -> None:
+        refused = [each for each in looks if isinstance(each, Exception) and not isinstance(each, NOT_RUN)]
         if refused:
             self._noticed(refused[0])
         else:
             self._outage.over()
-        return [reply if isinstance(reply, Exception) else _standing(*reply) for reply in replies]
 
     def _look_s(self) -> float | None:
         """Between the last look that was answered and direct mode, appends wait: two looks have to fit in."""

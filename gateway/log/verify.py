@@ -211,6 +211,7 @@ class Verifier:
                 "inspect", (keys.meta, keys.journal, keys.heads), (row.epoch, row.seq)
             )
         except RedisTrouble as error:
+            partition.reach.refused(self._now())
             raise CannotVerify(f"partition {partition.number}: {error}") from error
         return Inspection.from_reply(reply)
 
@@ -257,7 +258,12 @@ class Verifier:
             return False
         keys = partition.keys_in(sealed.epoch)
         args = (sealed.epoch, seen.replid, sealed.seq, sealed.chain, self._identity_window)
-        if not await self._done("install", (keys.meta, keys.heads), args):
+        try:
+            reply = await self._scripts.run("install", (keys.meta, keys.heads), args)
+        except RedisTrouble as error:
+            partition.reach.refused(self._now())
+            raise CannotVerify(f"install: {error}") from error
+        if reply[0] != b"OK":
             return False
         self._adopt(partition, sealed)
         return True
@@ -270,12 +276,6 @@ class Verifier:
             return await self._postgres.seal(partition.number, row.epoch, self._owner, mode, beyond)
         except PostgresTrouble as error:
             raise CannotVerify(f"partition {partition.number}: {error}") from error
-
-    async def _done(self, name: str, keys: Sequence[str], args: Sequence[str | int]) -> bool:
-        try:
-            return bool((await self._scripts.run(name, keys, args))[0] == b"OK")
-        except RedisTrouble as error:
-            raise CannotVerify(f"{name}: {error}") from error
 
 
 def _remembers(partition: Partition, row: PartitionRow) -> bool:

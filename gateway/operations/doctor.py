@@ -106,8 +106,7 @@ async def _trial(place: Place, server: Server) -> str | None:
         try:
             if await place.scripts.server_of(keys.meta) is not server:
                 continue
-            wrong = await place.scripts.run("probe", (keys.meta, f"{keys.prefix}h", f"{keys.prefix}s"), ())
+            return await place.scripts.hindrance(keys)
         except RedisTrouble as trouble:
             return str(trouble)
-        return "; ".join(each.decode() for each in wrong) or None
     return None

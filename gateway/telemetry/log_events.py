@@ -100,7 +100,7 @@ _ROWS: Final = (
         "sequence_not_run",
         "info",
         ("partition", "why"),
-        "A script call was refused: Redis is full, or in a cluster the slot is on its way to another node, "
+        "A script call was refused: Redis takes no writes, or in a cluster the slot is on its way to another node, "
         "or none holds it. Its appends are tried again until their deadline.",
         "Repeated: see redis_full; or a slot is being moved key by key, and direct mode follows; or a master "
         "is down and no replica takes its place.",
@@ -145,7 +145,7 @@ _ROWS: Final = (
         "warning",
         ("fullness",),
         "Redis is at its bound and nothing can be evicted: what it holds is not committed yet, or not ours.",
-        "Appends are refused when it is full. See whether Postgres commits; raise maxmemory, and "
+        "Gateways do without it when it is full. See whether Postgres commits; raise maxmemory, and "
         "SLUICE_REDIS_BYTES_MAX if it is set.",
         lines_max=1,
     ),

@@ -21,7 +21,7 @@ def test_redis_is_lost_once_looks_have_failed_for_long_enough() -> None:
 def test_a_gateway_that_stood_still_takes_no_single_late_look_for_a_loss() -> None:
     reach = Reach(1.0, 2.0, now=0.0)
     reach.answered(0.1)
-    reach.suspect()
+    reach.refused(0.2)
     reach.failed()
     assert not reach.lost(60.0)
 
@@ -74,8 +74,27 @@ def test_an_unanswered_call_makes_it_suspect_until_the_next_answer() -> None:
     reach = Reach(1.0, 2.0, now=0.0)
     reach.answered(0.0)
     reach.heard(())
-    reach.suspect()
+    reach.refused(0.2)
     assert reach.failing
     assert reach.steady(5.0), "that alone sends nobody away"
     reach.answered(0.1)
     assert not reach.failing
+
+
+def test_redis_is_lost_once_it_has_refused_many_calls_whatever_looks_say() -> None:
+    reach = Reach(1.0, 2.0, now=0.0)
+    for call in range(10):
+        reach.refused(1.0 + call / 10)
+        reach.answered(1.05 + call / 10)
+    assert not reach.lost(1.9)
+    assert reach.lost(2.0)
+    reach.carried_out()
+    assert not reach.lost(2.0)
+
+
+def test_refusals_count_no_more_once_appends_have_left_redis() -> None:
+    reach = Reach(1.0, 2.0, now=0.0)
+    for _ in range(10):
+        reach.refused(1.0)
+    reach.begin_anew(2.0)
+    assert not reach.lost(2.5)
