@@ -13,6 +13,8 @@ GRANT SELECT ON instance, schema_version TO sluice_gateway;
 -- The order of each partition: moved by every commit, sealed after trouble.
 GRANT SELECT, UPDATE (epoch, seq, chain, mode, owner, alarm) ON partition_log TO sluice_gateway;
 GRANT EXECUTE ON FUNCTION swap_in_turn TO sluice_gateway;
+-- What the chains are at some positions, a short cut when Redis is verified.
+GRANT SELECT, INSERT ON partition_mark TO sluice_gateway;
 
 -- Which gateways can't reach Redis: each says so itself.
 GRANT SELECT, INSERT, UPDATE, DELETE ON redis_unreachable TO sluice_gateway;

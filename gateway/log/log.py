@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,12 +39,14 @@ from gateway.log.sequencer import Sequencer
 from gateway.log.settling import Settling
 from gateway.log.sweeper import Sweeper
 from gateway.log.verify import Verifier
+from gateway.log.witness import MARK_EVERY
 from gateway.telemetry.metrics import Reading
 from gateway.telemetry.steps import Telemetry, unwatched
 
 logger = logging.getLogger("sluice.log")
 
 WATCH_EVERY_S = 0.5
+LOOK_FOR_MARKS_EVERY_S = 5.0
 # Reads trust Redis only while this gateway knows the partitions' epochs: under a split that bounds staleness.
 TRUST_S = 1.0
 EXPIRE_EVERY_S = 0.1
@@ -269,7 +272,7 @@ class Log:
                 self._tasks.append(self._loop.create_task(_for_ever(loop)))
         telling, listening = self.announcements.run_telling, self.announcements.run_listening
         looks_after = (self._sweeper.run, self._evictor.run)
-        for loop in (*looks_after, self._watch, self._expire, self._tell, telling, listening):
+        for loop in (*looks_after, self._watch, self._mark, self._expire, self._tell, telling, listening):
             self._tasks.append(self._loop.create_task(_for_ever(loop)))
 
     async def stop(self, timeout_s: float) -> None:
@@ -350,6 +353,18 @@ class Log:
             else:
                 self._postgres_outage.over()
             await asyncio.sleep(WATCH_EVERY_S)
+
+    async def _mark(self) -> None:
+        """Keeps marks of the chains, so that a Redis is compared with a bounded part of the history."""
+        marked: dict[int, int] = {}
+        while True:
+            await asyncio.sleep(LOOK_FOR_MARKS_EVERY_S)
+            stand = {lane.partition.number: lane.partition.committed_seq for lane in self._lanes}
+            due = [p for p, seq in stand.items() if seq - marked.get(p, 0) >= MARK_EVERY]
+            if due:
+                with suppress(PostgresTrouble):  # the watch tells of it
+                    await self._postgres.fetch("mark", due, MARK_EVERY)
+                    marked.update((p, stand[p]) for p in due)
 
     async def _compare_reach(self) -> None:
         """Tells the other gateways which partitions' Redis this one can't reach, and hears what they can't:

@@ -68,6 +68,8 @@ SQL: Final = {
         "instance",
         "look_directly",
         "look_up_identities",
+        "mark",
+        "marked",
         "outbox_end",
         "outbox_page",
         "partition",

@@ -16,12 +16,13 @@ CLOCK_APART_MAX_S: Final = 1.0
 _FAILOVER_SAFE: Final = ("on", "remote_apply")
 _CRASH_SAFE: Final = (*_FAILOVER_SAFE, "remote_write", "local")
 _READ: Final = (
-    "instance", "schema_version", "partition_log", "partition_trail", "outbox", "append_identity", "tenant",
-    "api_key", "spec_revision", "spec_closing", "catalog_reader", "catalog_clock", "redis_unreachable",
+    "instance", "schema_version", "partition_log", "partition_mark", "partition_trail", "outbox",
+    "append_identity", "tenant", "api_key", "spec_revision", "spec_closing", "catalog_reader",
+    "catalog_clock", "redis_unreachable",
 )  # fmt: skip
 _GROWING: Final = (
-    "outbox", "append_identity", "quarantined_append", "partition_trail", "spec_revision", "spec_closing",
-    "catalog_reader", "redis_unreachable",
+    "outbox", "append_identity", "quarantined_append", "partition_mark", "partition_trail", "spec_revision",
+    "spec_closing", "catalog_reader", "redis_unreachable",
 )  # fmt: skip
 NEEDED: Final = (
     *((table, "", "SELECT") for table in _READ),

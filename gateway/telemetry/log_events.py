@@ -100,8 +100,8 @@ _ROWS: Final = (
         "sequence_not_run",
         "info",
         ("partition", "why"),
-        "A script call was refused: Redis takes no writes, or in a cluster the slot is on its way to another node, "
-        "or none holds it. Its appends are tried again until their deadline.",
+        "A script call was refused: Redis takes no writes, or in a cluster the slot is on its way to another "
+        "node, or none holds it. Its appends are tried again until their deadline.",
         "Repeated: see redis_full; or a slot is being moved key by key, and direct mode follows; or a master "
         "is down and no replica takes its place.",
         lines_max=2,

@@ -40,6 +40,7 @@ NOT_ON_THE_WAY = {
     "Scripts.close": "a stop in order, or after a reply that belongs to another call",
     "_for_ever": "after a bug of ours",
     "Log._watch": "by the clock; tried where a scene lasts long enough",
+    "Log._mark": "by the clock",
     "Log._compare_reach": "by the clock",
     "Log._expire": "by the clock",
     "Log._tell": "by the clock",

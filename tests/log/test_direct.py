@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from gateway.events import AT_LEAST_ONE, Appended, Conflict, Mismatch
 from gateway.log.log import Log
 from gateway.log.reader import Range
+from gateway.log.witness import contains
 from tests.log.conftest import OpenLog
 from tests.log.drive import (
     Place,
@@ -154,6 +156,68 @@ async def test_what_was_sequenced_and_not_committed_when_redis_left_is_appended_
     await back(log)
     await appended(log, append(stream, expected=3))
     await check_invariants(place)
+
+
+async def test_the_way_back_reads_nothing_of_what_was_appended_meanwhile(
+    open_log: OpenLog, place: Place, breakable_servers: Servers
+) -> None:
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream, 20))
+    breakable_servers.redis.kill()
+    await until(lambda: log.mode == "direct")
+    for _ in range(20):
+        await appended(log, append(stream, 50))
+    looks: list[int] = []
+
+    async def count(proceed: Proceed, name: str, *args: object) -> object:
+        rows = await proceed()
+        if name == "roll":
+            looks.append(len(rows))
+        return rows
+
+    interpose(log._postgres, "fetch", count)
+    await breakable_servers.redis.start()
+    await back(log)
+    assert sum(looks) <= 20, looks
+    await appended(log, append(stream, expected=1020))
+    await check_invariants(place)
+
+
+async def test_a_redis_of_an_old_file_is_compared_up_to_the_next_mark(
+    open_log: OpenLog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.log.log.MARK_EVERY", 100)
+    monkeypatch.setattr("gateway.log.log.LOOK_FOR_MARKS_EVERY_S", 0.05)
+    log = await open_log()
+    stream = new_stream()
+    await appended(log, append(stream, 5))
+    partition = lane(log, stream).partition
+    old = partition.memory
+    marks = "SELECT seq, chain FROM partition_mark WHERE p = $1 ORDER BY seq"
+    for _ in range(6):
+        await appended(log, append(stream, 100))
+        stood = partition.committed_seq
+
+        async def marked(stood: int = stood) -> bool:
+            rows = await place.fetch(marks.replace("$1", str(partition.number)))
+            return bool(rows) and rows[-1]["seq"] >= stood - 100
+
+        await until(marked)
+    row = await log._postgres.partition(partition.number)
+    read: list[int] = []
+
+    async def count(proceed: Proceed, name: str, *args: object) -> object:
+        rows = await proceed()
+        if name == "roll":
+            read.append(len(rows))
+        return rows
+
+    interpose(log._postgres, "fetch", count)
+    assert await contains(log._postgres, partition.number, row, old)
+    assert sum(read) <= 200
+    assert not await contains(log._postgres, partition.number, row, replace(old, chain="0" * 40))
+    assert await contains(log._postgres, partition.number, row, partition.memory)
 
 
 # -- judged as Redis would

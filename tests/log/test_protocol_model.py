@@ -171,7 +171,7 @@ class Protocol(RuleBasedStateMachine):
     async def _begin(self) -> None:
         self.connection = await asyncpg.connect(self.place.postgres_url)
         await self.connection.execute(
-            f"""TRUNCATE outbox, append_identity, quarantined_append, partition_trail;
+            f"""TRUNCATE outbox, append_identity, quarantined_append, partition_mark, partition_trail;
             UPDATE partition_log SET epoch = 1, seq = 0, chain = '', mode = 'redis', owner = '', alarm = NULL,
                 rewound = 0 WHERE p = {P}"""
         )
