@@ -55,7 +55,9 @@ class Bounded:
     `words` say what it is, in the plural, `whose` who a holder is ("this key").
     """
 
-    __slots__ = ("_each_max", "_limit", "_limited", "_total_max", "_under_way", "_whose", "_words", "end")
+    __slots__ = (
+        "_each_max", "_limit", "_limited", "_total_max", "_under_way", "_whose", "_words", "bound", "end",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -73,7 +75,9 @@ class Bounded:
         self._limited = limited
         self._whose = whose
         self._under_way = UnderWay(each_max, total_max)
-        self.end = self._under_way.end  # as it is: appends pay for each call
+        # As they are: appends pay for each call. `bound` begins too, and a refusal by it is not counted.
+        self.bound = self._under_way.begin
+        self.end = self._under_way.end
 
     @property
     def total(self) -> int:

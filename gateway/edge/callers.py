@@ -103,6 +103,21 @@ class Callers:
             self._requests.end(handle)
             raise
 
+    def begin_at_once(self, principal: Principal, scope: Scope) -> bool:
+        """As `begin`, for a request that passes. False: nothing was counted, not even a refusal; the
+        application begins it, and says why."""
+        handle = principal.handle
+        if (
+            principal.scope < scope
+            or self._catalog.unserved(principal.tenant.id)
+            or self._requests.bound(handle)
+        ):
+            return False
+        if self._limits.may_request(handle):
+            return True
+        self._requests.end(handle)
+        return False
+
     def end(self, principal: Principal) -> None:
         """A request that was begun is answered."""
         self._requests.end(principal.handle)

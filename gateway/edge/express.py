@@ -27,7 +27,7 @@ from gateway.edge.appends import correlation, lines_of, mint
 from gateway.edge.callers import Callers
 from gateway.edge.express_reads import ExpressReads
 from gateway.edge.outcomes import Answer, Outcomes, appended, refused, unforeseen
-from gateway.edge.request import JSON, Refused
+from gateway.edge.request import JSON
 from gateway.edge.webhooks import PREFIX as WEBHOOKS
 from gateway.edge.webhooks import Reply, Webhooks
 from gateway.errors import Refusal
@@ -101,10 +101,8 @@ class Express:
         append = compose(deployed.spec, place, asked, body, minting)
         if isinstance(append, Fault):
             return False
-        try:
-            self._callers.begin(principal, Scope.WRITE)
-        except Refused:
-            return False  # an empty bucket gives nothing to whoever asks again
+        if not self._callers.begin_at_once(principal, Scope.WRITE):
+            return False
         told = partial(self._settled, principal, append, asked.minimal, correlation_id, reply)
         try:
             self._log.append(append).add_done_callback(told)

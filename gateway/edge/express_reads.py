@@ -70,11 +70,10 @@ class ExpressReads:
         try:
             subject = self._subject(principal, *segments[:2])
             asked = None if subject is None else self._asked(subject, *segments[2:], headers=headers)
-            if subject is None or asked is None:
-                return False
-            self._callers.begin(principal, Scope.READ)
         except Refused:
             return False  # the application finds the same, and has words for it
+        if subject is None or asked is None or not self._callers.begin_at_once(principal, Scope.READ):
+            return False
         wanted, judge = asked
         self._log.look(wanted, partial(self._seen, principal, subject, judge, reply, give_up))
         return True

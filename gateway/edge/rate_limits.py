@@ -39,6 +39,10 @@ class RateLimits:
             plural = "" if self._per_s == 1 else "s"
             raise _refused(f"This key may send {self._per_s} request{plural} a second", wait_s)
 
+    def may_request(self, key_handle: str) -> bool:
+        """Counts a request of this key, if it may send one."""
+        return self._requests is None or not self._requests.take(key_handle, self._clock())
+
     def uncount(self, key_handle: str) -> None:
         if self._requests is not None:
             self._requests.give_back(key_handle)

@@ -16,6 +16,7 @@ from gateway.events import (
     Header,
     Page,
     Stream,
+    event_bytes,
     event_identity,
     identity,
     make_append,
@@ -303,3 +304,8 @@ def test_the_digests_of_version_1() -> None:
     assert request_digest("/order/global/was_placed", b'{"data":{}}', 5).hex() == REQUEST
     assert next_chain("", 1, bytes.fromhex(ROW)) == CHAIN_1
     assert next_chain(CHAIN_1, 2, bytes.fromhex(ROW) * 2) == CHAIN_2
+
+
+def test_an_event_is_as_large_as_its_payload_and_extra() -> None:
+    assert event_bytes(msgspec.structs.replace(EVENT, payload=b"123", extra=b"45")) == 5
+    assert event_bytes(msgspec.structs.replace(EVENT, payload=None, extra=None)) == 0

@@ -84,13 +84,14 @@ PIGEON: Any = SimpleNamespace(value=Constant(1), target=("a",))
 
 
 def test_a_form_that_a_function_forgets_is_an_error_and_not_another_form() -> None:
-    view: Any = SimpleNamespace(size=0, counted=lambda value: value)
+    view: Any = SimpleNamespace(size=0, counted=lambda value: value, look=lambda _items: None)
     for call in (
         lambda: subscriptions.kind_of(PIGEON),
         lambda: word_of(PIGEON),
         lambda: Relay._target(
             SimpleNamespace(_terms=SimpleNamespace(allow_private=False)),  # type: ignore[arg-type]
             SimpleNamespace(target=PIGEON),  # type: ignore[arg-type]
+            {},
         ),
         lambda: applied.apply(PIGEON, view, view),
         lambda: Where(view).holds(PIGEON, None),  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import resource
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from ipaddress import ip_network
@@ -141,6 +141,27 @@ async def test_refusals_are_counted_by_limit(bounded: Served, caller: httpx.Asyn
             now = await scrape(operator)
             assert now("sluice_limited_total", limit="requests") == before + 5
             assert now("sluice_requests_under_way") == 2
+
+
+@pytest.mark.parametrize(
+    "ordinary",
+    [
+        lambda client: append(client, "order", new_id(), "was_noted"),
+        lambda client: client.get("/order/global/length"),
+        lambda client: client.get("/order/global/events"),
+    ],
+    ids=["append", "length", "events"],
+)
+async def test_a_refused_request_counts_once_whichever_way_it_would_have_taken(
+    bounded: Served,
+    caller: httpx.AsyncClient,
+    ordinary: Callable[[httpx.AsyncClient], Awaitable[httpx.Response]],
+) -> None:
+    async with new_client(bounded.url, TOKEN) as operator, following(caller), following(caller):
+        before = (await scrape(operator))("sluice_limited_total", limit="requests")
+        for _ in range(3):
+            refused(await ordinary(caller), 429, "rate_limited")
+        assert (await scrape(operator))("sluice_limited_total", limit="requests") == before + 3
 
 
 async def test_by_default_a_key_may_have_a_thousand_followers_and_go_on(client: httpx.AsyncClient) -> None:

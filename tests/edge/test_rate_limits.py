@@ -23,9 +23,11 @@ from gateway.names import tokens
 from tests.edge.accounts import Account, open_account
 from tests.edge.calls import append, bulk, bulk_line, envelope, length_of, new_client, new_id, refused, until
 from tests.edge.serving import Served, serving
+from tests.telemetry.scrape import scrape
 
 PER_S, BURST = 1, 3
 UNKNOWN_PER_MIN = 6
+TOKEN = "for-the-tests"
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,7 @@ async def limits(config: Config) -> Config:
         rate_limit_burst=BURST,
         unknown_keys_per_min=UNKNOWN_PER_MIN,
         trusted_proxies=(ip_network("127.0.0.0/8"),),
+        metrics_token=TOKEN,
     )
 
 
@@ -116,6 +119,16 @@ async def test_what_is_refused_is_not_written_and_does_not_count(
         refused(await append(caller, "order", key, "was_noted"), 429, "rate_limited")
     clock.now += 1
     assert await length_of(caller, key) == BURST
+
+
+async def test_each_refusal_counts_once(caller: httpx.AsyncClient, limited: Served) -> None:
+    await spend(caller)
+    async with new_client(limited.url, TOKEN) as operator:
+        before = (await scrape(operator))("sluice_limited_total", limit="rate")
+        refused(await append(caller, "order", new_id(), "was_noted"), 429, "rate_limited")
+        refused(await caller.get("/order/global/length"), 429, "rate_limited")
+        refused(await caller.get("/_/spec"), 429, "rate_limited")
+        assert (await scrape(operator))("sluice_limited_total", limit="rate") == before + 3
 
 
 async def test_every_key_counts_for_itself(
