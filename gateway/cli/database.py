@@ -33,7 +33,7 @@ def postgres_url(option: str | None) -> str:
     except ConfigError as fault:
         if not DEVELOPMENT.exists():
             raise
-        hint = f"For the instance here: set -a; . {DEVELOPMENT}; set +a"
+        hint = f"For the instance here, first: `. {DEVELOPMENT}`"
         raise ConfigError((*fault.faults, hint)) from fault
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.catalog.model import CatalogError
-from gateway.cli.database import PostgresOption, postgres_url, prepared
+from gateway.cli.database import PostgresOption, postgres_url, prepared, read_file
 from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, print_json, say
 from gateway.config import ConfigError, redacted
@@ -21,15 +21,22 @@ app = typer.Typer(
     help="What a tenant declares: its aggregates, events, schemas, handlers.", no_args_is_help=True
 )
 
+_DATABASE = ("SLUICE_POSTGRES_URL", "SLUICE_POSTGRES_URL_FILE")
 HTTP_TIMEOUT_S = 30.0  # a removal waits until every gateway has closed for it
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON; - reads stdin.")]
 TenantOption = Annotated[str, typer.Option(help="Whose spec; over HTTP the key says it.")]
 UrlOption = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="A running gateway instead of the database; else SLUICE_URL."),
+    typer.Option(
+        metavar="URL",
+        help="A running gateway instead of the database; else SLUICE_URL, where no database is set.",
+    ),
 ]
-KeyOption = Annotated[str | None, typer.Option(metavar="KEY", help="For --url; better in SLUICE_KEY.")]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", help="For a gateway; better in SLUICE_KEY or the file SLUICE_KEY_FILE."),
+]
 
 
 @app.command()
@@ -69,7 +76,7 @@ def deploy(
 ) -> None:
     """Deploy a spec: every gateway follows within 5 seconds. The same document again changes nothing."""
     document = read_input(file)
-    if gateway := _gateway(url, postgres):
+    if gateway := _gateway(url, postgres, key):
         answer = _over_http("PUT", gateway, key, document, {"force": "true"} if force else {})
     else:
         answer = asyncio.run(_deploy(postgres_url(postgres), tenant, document, force))
@@ -95,7 +102,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print the deployed spec; with --json as {"ok", "revision", "spec"} in one line."""
-    if gateway := _gateway(url, postgres):
+    if gateway := _gateway(url, postgres, key):
         answer = _over_http("GET", gateway, key, None, {})
     else:
         answer = asyncio.run(_show(postgres_url(postgres), tenant))
@@ -110,11 +117,13 @@ def show(
         raise typer.Exit(1)
 
 
-def _gateway(url: str | None, postgres: str | None) -> str | None:
-    """The gateway to speak to, None for the database: what an option says goes before the environment."""
+def _gateway(url: str | None, postgres: str | None, key: str | None) -> str | None:
+    """The gateway to speak to, None for the database: an option goes before the environment, and there the
+    database before a gateway, which serves one tenant by its key. A key in an option is for a gateway."""
     if url and postgres:
         raise ConfigError(("--url and --postgres say two places: give one of them",))
-    return url or (None if postgres else os.environ.get("SLUICE_URL") or None)
+    database = postgres or (not key and any(os.environ.get(name) for name in _DATABASE))
+    return url or (None if database else os.environ.get("SLUICE_URL") or None)
 
 
 async def _deploy(url: str, tenant: str, document: bytes, force: bool) -> dict[str, Any]:
@@ -161,11 +170,8 @@ def _over_http(
     from gateway.client import Refused
     from gateway.client.connection import authorization
 
-    key = (key or os.environ.get("SLUICE_KEY", "")).strip()
-    if not key:
-        raise ConfigError(("a key is needed for --url: set SLUICE_KEY, or give --key",))
     try:
-        bearer = authorization(key)
+        bearer = authorization(_key(key))
     except Refused as refused:
         raise ConfigError((refused.error,)) from None
     try:
@@ -186,6 +192,20 @@ def _over_http(
         status = response.status_code
         raise CatalogError(f"what answers at {redacted(url)} is no Sluice gateway: status {status}")
     return answer
+
+
+def _key(option: str | None) -> str:
+    """The option, else SLUICE_KEY, else what the file SLUICE_KEY_FILE holds. Raises ConfigError."""
+    text, path = option or os.environ.get("SLUICE_KEY", ""), os.environ.get("SLUICE_KEY_FILE", "")
+    if not text.strip() and path:
+        try:
+            text = read_file(path)
+        except (OSError, UnicodeDecodeError) as fault:
+            why = getattr(fault, "strerror", None) or "it must be UTF-8 text"
+            raise ConfigError((f"SLUICE_KEY_FILE: {path} can't be read: {why}",)) from None
+    if not text.strip():
+        raise ConfigError(("a gateway asks for a key: set SLUICE_KEY or SLUICE_KEY_FILE, or give --key",))
+    return text.strip()
 
 
 def _json_object(text: bytes) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`DIR/run`: what others may know of a running `sluice dev`, and the lock that keeps a second one out.
 
-`key` (an API key, admin), `env` (settings that another `sluice serve` needs), `dev.pid`, `gateway.pid` (one a
+`key` (an API key, admin), `env` (settings that another `sluice serve` needs, and what commands need to reach
+this one), `dev.pid`, `gateway.pid` (one a
 line), `redis.pid`, `postgres.pid`. The folder is its owner's alone, and so is each file.
 """
 
@@ -14,6 +15,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from gateway.dev.failure import CannotStart
 
@@ -43,14 +45,23 @@ class RunFolder:
         for name in PID_NAMES:
             self.write_pids(name, ())
 
-    def write_env(self, settings: Mapping[str, str]) -> None:
-        """`KEY=value` lines, to be read with `set -a; . env`."""
-        self._write("env", "".join(f"{key}={_quoted(value)}\n" for key, value in settings.items()))
+    def write_env(
+        self, settings: Mapping[str, str], commands: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """What a gateway of this instance needs, as `KEY=value` for programs that read lines and as `export`
+        for a shell that reads it with `. env`; then what only commands need, as `export`."""
+        lines = [f"{key}={_quoted(value)}" for key, value in settings.items()]
+        lines += [f"export {key}={_quoted(value)}" for key, value in (*settings.items(), *commands.items())]
+        self._write("env", "".join(f"{line}\n" for line in lines))
+
+    @property
+    def key_file(self) -> Path:
+        return self.path / "key"
 
     def key(self) -> str | None:
         """The key that an earlier start wrote."""
         with contextlib.suppress(FileNotFoundError):
-            return (self.path / "key").read_text().strip() or None
+            return self.key_file.read_text().strip() or None
         return None
 
     def write_key(self, key: str) -> None:

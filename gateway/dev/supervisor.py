@@ -128,7 +128,9 @@ class Supervisor:
         }
         if settings.allow_private_targets:
             shared["SLUICE_ALLOW_PRIVATE_TARGETS"] = "1"
-        self._folder.write_env(shared)
+        self._folder.write_env(
+            shared, {"SLUICE_URL": self._url, "SLUICE_KEY_FILE": str(self._folder.key_file)}
+        )
         key = self._prepared(shared["SLUICE_POSTGRES_URL"])
         self._start_gateways(shared, key)
         self._announce(key)

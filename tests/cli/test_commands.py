@@ -161,4 +161,4 @@ def test_beside_an_instance_for_development_a_missing_setting_is_told_with_where
     told = unset("keys", "list")
     assert told.code == 2
     assert "SLUICE_POSTGRES_URL" in told.err
-    assert "set -a; . .sluice/run/env; set +a" in told.err
+    assert "`. .sluice/run/env`" in told.err

@@ -16,6 +16,7 @@ from tests.cli.command import Sluice
 
 FAULTY = b'{"agent_types": "user", "aggregate_types": {"Order": {"events": {}}}}'
 KEY = "a0000000-0000-4000-a000-000000000001"
+KEYLESS = "a gateway asks for a key: set SLUICE_KEY or SLUICE_KEY_FILE, or give --key\n"
 
 
 @pytest.fixture
@@ -192,7 +193,7 @@ def test_a_gateway_that_is_not_there_or_a_missing_key_is_a_sentence(unset: Sluic
     assert absent.code == 1
     assert absent.err.startswith("the gateway at http://127.0.0.1:9 can't be asked: ")
     keyless = unset("spec", "deploy", orders, "--url", "http://127.0.0.1:9")
-    assert (keyless.code, keyless.err) == (2, "a key is needed for --url: set SLUICE_KEY, or give --key\n")
+    assert (keyless.code, keyless.err) == (2, KEYLESS)
     both = unset("spec", "show", "--url", "http://x", "--postgres", "postgresql://x")
     assert (both.code, both.err) == (2, "--url and --postgres say two places: give one of them\n")
 
@@ -203,7 +204,41 @@ def test_a_key_may_end_in_a_line_break(unset: Sluice, gateway: tuple[str, type[A
     assert unset("spec", "show", "--url", url, SLUICE_KEY="sl_secret\n").code == 0
     assert [key for _, _, key, _ in handler.asked] == ["Bearer sl_secret"]
     blank = unset("spec", "show", "--url", url, SLUICE_KEY=" \n")
-    assert (blank.code, blank.err) == (2, "a key is needed for --url: set SLUICE_KEY, or give --key\n")
+    assert (blank.code, blank.err) == (2, KEYLESS)
+
+
+def test_a_key_is_read_from_the_file_that_the_environment_names(
+    unset: Sluice, gateway: tuple[str, type[Answering]], tmp_path: Path
+) -> None:
+    url, handler = gateway
+    handler.answer = (200, b'{"ok": true, "revision": 7, "spec": {}}')
+    file = tmp_path / "key"
+    file.write_text("sl_in_file\n")
+    environ = {"SLUICE_URL": url, "SLUICE_KEY_FILE": str(file)}
+    assert unset("spec", "show", **environ).code == 0
+    assert unset("spec", "show", **environ, SLUICE_KEY="sl_direct").code == 0
+    assert unset("spec", "show", "--key", "sl_given", **environ).code == 0
+    keys = [key for _, _, key, _ in handler.asked]
+    assert keys == ["Bearer sl_in_file", "Bearer sl_direct", "Bearer sl_given"]
+    absent = unset("spec", "show", SLUICE_URL=url, SLUICE_KEY_FILE=str(tmp_path / "absent"))
+    assert (absent.code, absent.out) == (2, "")
+    assert absent.err == f"SLUICE_KEY_FILE: {tmp_path / 'absent'} can't be read: No such file or directory\n"
+
+
+def test_a_database_in_the_environment_goes_before_a_gateway_in_it(
+    main: Sluice, orders: str, gateway: tuple[str, type[Answering]], tmp_path: Path
+) -> None:
+    url, handler = gateway
+    handler.answer = (200, b'{"ok": true, "revision": 7}')
+    file = tmp_path / "key"
+    file.write_text("sl_in_file\n")
+    environ = {"SLUICE_URL": url, "SLUICE_KEY_FILE": str(file)}
+    main("tenants", "create", "acme")
+    assert main("spec", "deploy", orders, "--tenant", "acme", **environ).out == "revision 1 is deployed\n"
+    assert handler.asked == []
+    assert main("spec", "deploy", orders, "--key", "k", **environ).out == "revision 7 is deployed\n"
+    assert main("spec", "deploy", orders, "--url", url, **environ).out == "revision 7 is deployed\n"
+    assert [key for _, _, key, _ in handler.asked] == ["Bearer k", "Bearer sl_in_file"]
 
 
 @pytest.mark.parametrize("key", ["sl_secr\net", "sl_secr et", "sl_secrét"])

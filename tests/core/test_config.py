@@ -146,6 +146,7 @@ def test_what_is_under_way_and_unknown_keys_are_bounded_unless_that_is_turned_of
         "SLUICE_SECRETS_TENANT",
         "SLUICE_PYTHON",
         "SLUICE_KEY",
+        "SLUICE_KEY_FILE",
         "SLUICE_URL",
         "PATH",
     ],

@@ -67,7 +67,7 @@ def test_pids_are_one_a_line_and_no_file_when_there_is_none(tmp_path: Path) -> N
 def test_a_shell_reads_every_value_back(tmp_path_factory: pytest.TempPathFactory, value: str) -> None:
     with held(tmp_path_factory.mktemp("run")) as run:
         run.write_env({"VALUE": value, "LAST": "1"})
-        script = f'set -a; . "{run.path}/env"; exec "{sys.executable}" -c "$0"'
+        script = f'. "{run.path}/env"; exec "{sys.executable}" -c "$0"'
         read = subprocess.run(["/bin/sh", "-c", script, SHOW], stdout=subprocess.PIPE, check=True)
     assert read.stdout == value.encode()
 
@@ -79,4 +79,11 @@ def test_a_shell_reads_every_value_back(tmp_path_factory: pytest.TempPathFactory
 def test_our_own_urls_stand_there_without_quotes(tmp_path: Path, url: str) -> None:
     with held(tmp_path) as run:
         run.write_env({"URL": url})
-        assert (run.path / "env").read_text() == f"URL={url}\n"
+        assert (run.path / "env").read_text() == f"URL={url}\nexport URL={url}\n"
+
+
+def test_what_is_no_setting_of_a_gateway_is_only_exported(tmp_path: Path) -> None:
+    with held(tmp_path) as run:
+        run.write_env({"A": "b"}, {"SLUICE_URL": "http://127.0.0.1:8017"})
+        lines = (run.path / "env").read_text().splitlines()
+    assert lines == ["A=b", "export A=b", "export SLUICE_URL=http://127.0.0.1:8017"]

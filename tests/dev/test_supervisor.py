@@ -38,7 +38,7 @@ asyncio.run(main())
 
 def connects(dev: Dev, query: str = "SELECT current_database()") -> str:
     """What another process finds that reads `run/env` in a shell; "" when it can't connect."""
-    script = 'set -a; . "$0"; exec "$1" -c "$2"'
+    script = '. "$0"; exec "$1" -c "$2"'
     words = [str(dev.data / "run/env"), sys.executable, CONNECTS.replace("QUERY", query)]
     done = subprocess.run(["/bin/sh", "-c", script, *words], capture_output=True, text=True)
     return done.stdout
@@ -84,6 +84,19 @@ def test_another_process_can_use_run_env_from_a_shell(start_dev: StartDev) -> No
     dev = start_dev(allow_private_targets=True).wait_ready()
     assert connects(dev) == "sluice True\n"
     assert dev.env()["SLUICE_ALLOW_PRIVATE_TARGETS"] == "1"
+
+
+def test_run_env_says_where_the_instance_is_and_where_its_key_is(start_dev: StartDev) -> None:
+    dev = start_dev(**NO_POSTGRES).wait_ready()
+    script = '. "$0"; exec env'
+    shown = subprocess.run(
+        ["/bin/sh", "-c", script, str(dev.data / "run/env")], capture_output=True, text=True, check=True
+    )
+    has = dict(line.split("=", 1) for line in shown.stdout.splitlines() if line.startswith("SLUICE_"))
+    assert has["SLUICE_URL"] == dev.url
+    assert Path(has["SLUICE_KEY_FILE"]).read_text() == "the-key\n"
+    for name in ("SLUICE_POSTGRES_URL", "SLUICE_REDIS_URL"):
+        assert has[name] == dev.env()[name]
 
 
 def test_the_gateway_is_told_where_everything_is_and_not_misled(start_dev: StartDev) -> None:
