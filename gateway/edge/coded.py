@@ -34,7 +34,7 @@ def accepts_gzip(accept: bytes | None) -> bool:
 class Plain:
     """No coding."""
 
-    headers: Headers = ((b"vary", b"Accept-Encoding"),)
+    headers: Headers = ((b"vary", b"authorization, Accept-Encoding"),)
     head = b""
 
     def one(self, chunk: Messages) -> bytes:

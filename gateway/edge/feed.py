@@ -92,7 +92,7 @@ class Feed:
         coding = self._coding(head)
         if head_only and form is not None and form != cloud_events.BATCH:
             await self._stream_page(asked.wanted, asked.after, 1)
-            await stream_head(send, form, coding.headers if form == SSE else ())
+            await stream_head(send, form, coding.headers if form == SSE else (respond.BY_KEY,))
             return
         if form == SSE:
             await self._sse(asked, coding, head, receive, send)

@@ -212,14 +212,15 @@ async def until_gone(receive: Receive, wake: Callable[[], None] = lambda: None) 
     wake()
 
 
-async def start_stream(send: Send, media_type: bytes, more: Headers = ()) -> None:
-    headers = [(b"content-type", media_type), *respond.PRIVATE, respond.API_VERSION, *more]
+async def start_stream(send: Send, media_type: bytes, vary: Headers = (respond.BY_KEY,)) -> None:
+    """`vary` says what the answer depends on, and how it is coded."""
+    headers = [(b"content-type", media_type), respond.NOT_KEPT, respond.API_VERSION, *vary]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
-async def stream_head(send: Send, media_type: bytes, more: Headers = ()) -> None:
+async def stream_head(send: Send, media_type: bytes, vary: Headers = (respond.BY_KEY,)) -> None:
     """The whole answer to a HEAD."""
-    await start_stream(send, media_type, more)
+    await start_stream(send, media_type, vary)
     await send({"type": "http.response.body", "body": b""})
 
 

@@ -19,7 +19,9 @@ API_VERSION = (b"sluice-api", b"1")
 _JSON = (b"content-type", b"application/json")
 # An answer is its tenant's alone, and may be old a moment later. A cache that is shared all the same is told
 # what the answer depends on.
-PRIVATE = ((b"cache-control", b"no-cache, private"), (b"vary", b"authorization"))
+NOT_KEPT = (b"cache-control", b"no-cache, private")
+BY_KEY = (b"vary", b"authorization")
+PRIVATE = (NOT_KEPT, BY_KEY)
 _PRIVATE = {name.decode(): value.decode() for name, value in PRIVATE}
 _ALWAYS = b"sluice-api: 1\r\n" + b"".join([b"%b: %b\r\n" % header for header in PRIVATE])
 _HEAD = b"content-type: application/json\r\n" + _ALWAYS

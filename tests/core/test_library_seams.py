@@ -74,7 +74,7 @@ def test_a_library_has_the_name_that_the_gateway_uses(
 
 
 def test_a_server_keeps_the_signals_that_it_has_caught() -> None:
-    assert uvicorn.Server(uvicorn.Config(lambda: None))._captured_signals == []
+    assert uvicorn.Server(uvicorn.Config(lambda: None, log_config=None))._captured_signals == []
 
 
 # -- the guard of connections that leave for a tenant's target
