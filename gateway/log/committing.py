@@ -2,20 +2,26 @@
 
 A commit is never cancelled: a cancelled statement may have been carried out, and a cancelled wait for a
 synchronous standby answers success with a warning. A connection that is too slow is dropped instead and
-the same statement is sent on a new one; the compare-and-swap tells which of the two counted.
+the same statement is sent on a new one; the compare-and-swap tells which of the two counted. Where both wait,
+for a standby or a lock, a third would wait too: one of the two has to end first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import asyncpg
 
 from gateway.log.entries import Placed, chain_over, commit_columns
-from gateway.log.postgres import CONNECTION_ERRORS, REDIS, SQL, PostgresTrouble, connect
+from gateway.log.postgres import CONNECTION_ERRORS, REDIS, SQL, Postgres, PostgresTrouble, connect
 from gateway.telemetry.redact import reason
+
+BACKENDS_MAX: Final = 2
+"""At work for one CommitConnection: that of a connection that was dropped, and its stand-in."""
+
+_LOOK_EVERY_S: Final = 0.25
 
 
 class RefusedByPostgres(Exception):
@@ -46,10 +52,19 @@ class CommitConnection:
     may lead to another Postgres than before, or to the same with less in it. `session` counts how often it
     was made."""
 
-    def __init__(self, url: str, timeout_s: float, again: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        again: Callable[[], None] | None = None,
+        postgres: Postgres | None = None,
+    ) -> None:
         self._url = url
         self._timeout_s = timeout_s
         self._again = again
+        self._postgres = postgres
+        self._opened = 0  # the pid of the backend that was asked last: asyncpg forgets it as it closes
+        self._left: list[int] = []  # pids of backends whose connection was dropped
         self.session = 0
         self._connection: asyncpg.Connection | None = None
         self._warned = False
@@ -122,15 +137,30 @@ class CommitConnection:
 
     async def _open(self, name: str) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
+            self.drop()
+            await self._one_has_ended(name)
             try:
                 self._connection = await connect(self._url, self._timeout_s)
             except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
                 raise PostgresTrouble(f"{name}: {reason(error)}") from error
+            self._opened = self._connection.get_server_pid()
             self._connection.add_log_listener(self._on_notice)
             self.session += 1
             if self.session > 1 and self._again is not None:
                 self._again()
         return self._connection
+
+    async def _one_has_ended(self, name: str) -> None:
+        """Waits while as many backends as there may be are at work. Raises PostgresTrouble."""
+        until = self._loop.time() + self._timeout_s
+        while self._postgres is not None and len(self._left) >= BACKENDS_MAX:
+            rows = await self._postgres.fetch("at_work", self._left)
+            self._left = [row["pid"] for row in rows]
+            if len(self._left) < BACKENDS_MAX:
+                return
+            if self._loop.time() >= until:
+                raise PostgresTrouble(f"{name}: what was sent before still waits in Postgres")
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     def _why(self, late: asyncio.TimerHandle | None, error: Exception) -> str:
         over = late is not None and self._loop.time() >= late.when()
@@ -144,6 +174,8 @@ class CommitConnection:
         """Closes the socket without a cancel request: the server finishes what it has begun."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            if self._postgres is not None:
+                self._left.append(self._opened)
             connection.terminate()
 
     async def close(self) -> None:

@@ -95,7 +95,7 @@ class Log:
         self.followers = Followers(self.announcements.committed)
         self._partitions = [self._partition(number) for number in range(instance.partitions)]
         self._settling = Settling(
-            CommitConnection(postgres_url, limits.commit_timeout_s),
+            CommitConnection(postgres_url, limits.commit_timeout_s, postgres=self._postgres),
             self._postgres,
             dict(enumerate(self._partitions)),
             limits.read_deadline_s,
@@ -108,7 +108,9 @@ class Log:
             limits.identity_window,
             self._changes,
         )
-        self._help_connection = CommitConnection(postgres_url, limits.commit_timeout_s)
+        self._help_connection = CommitConnection(
+            postgres_url, limits.commit_timeout_s, postgres=self._postgres
+        )
         self._journal = Journal(self._scripts, self._postgres, self._settling, self._help_connection)
         self._crowd = Crowd()
         self._lanes = [self._lane(partition, postgres_url) for partition in self._partitions]
@@ -141,7 +143,9 @@ class Log:
 
     def _lane(self, partition: Partition, postgres_url: str) -> Lane:
         limits = self._limits
-        connection = CommitConnection(postgres_url, limits.commit_timeout_s, partition.reconnected)
+        connection = CommitConnection(
+            postgres_url, limits.commit_timeout_s, partition.reconnected, self._postgres
+        )
         sequencer: Sequencer
         committer = Committer(
             partition,

@@ -61,6 +61,7 @@ SQL: Final = {
     name: _load(name)
     for name in (
         "alarm",
+        "at_work",
         "commit",
         "confirm",
         "event",

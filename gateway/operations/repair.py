@@ -129,7 +129,7 @@ async def repair(place: Place, plan: Plan) -> None:
     journal changed meanwhile, PostgresTrouble, RedisTrouble. What was done until then stays done: run it
     again."""
     standing = plan.standing
-    connection = CommitConnection(place.postgres_url, _COMMIT_TIMEOUT_S)
+    connection = CommitConnection(place.postgres_url, _COMMIT_TIMEOUT_S, postgres=place.postgres)
     try:
         before = (standing.row.seq, standing.row.chain)
         async for run in _runs(place, plan):

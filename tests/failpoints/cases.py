@@ -35,6 +35,7 @@ NOT_ON_THE_WAY = {
     "_end": "a stop in order",
     "Outstanding.drained": "a stop in order",
     "CommitConnection.close": "a stop in order",
+    "CommitConnection._one_has_ended": "two commits that wait for a standby or a lock",
     "Postgres.close": "a stop in order",
     "Server.aclose": "a stop in order",
     "Scripts.close": "a stop in order, or after a reply that belongs to another call",
