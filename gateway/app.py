@@ -281,12 +281,12 @@ def _application(
         operators.health,
         Bulk(log, catalog, keys, outcomes, aside, config),
         Feed(outbox, live, catalog, keys, bounds, config),
-        Specs(catalog, catalog_pool, going_out.subscriptions, config),
+        Specs(catalog, catalog_pool, going_out.subscriptions, aside, config),
         OpenApi(catalog, aside, config),
-        Ids(catalog, config),
+        Ids(catalog, aside, config),
         webhooks,
         aliases,
-        SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, config, stopping),
+        SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, aside, config, stopping),
         log,
     )
     gate = Gate(

@@ -190,7 +190,13 @@ async def _with_secrets(database: Database, tenant_id: UUID, document: bytes) ->
     """The document with the secrets that are deployed in place of each `***`, bare or wrapped as it was, all
     else as it was sent; itself where it can't be read, which parsing it says better."""
     current = await stored(database, tenant_id)
-    if current is None or not _is_readable(document):
+    if current is None:
+        return document
+    return await asyncio.to_thread(_restored, document, current.document)  # up to seconds
+
+
+def _restored(document: bytes, current: bytes) -> bytes:
+    if not _is_readable(document):
         return document
     try:
         wrapped = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
@@ -199,7 +205,7 @@ async def _with_secrets(database: Database, tenant_id: UUID, document: bytes) ->
         return document
     if not any(part in members for part in _WITH_SECRETS):
         return document
-    earlier = msgspec.json.decode(current.document)
+    earlier = msgspec.json.decode(current)
     spec = _with_parts(members, lambda value: restored(value, earlier.get("spec", earlier)))
     return msgspec.json.encode({**wrapped, "spec": msgspec.Raw(spec)}) if "spec" in wrapped else spec
 

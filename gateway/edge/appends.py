@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 from uuid_utils import uuid4, uuid7
@@ -38,14 +39,19 @@ from gateway.edge.outcomes import Answer, Outcomes, refused
 from gateway.edge.parents import Parents, parent_of
 from gateway.edge.request import Head, Receive, Refused, Send, check_json_body, read_body
 from gateway.errors import Refusal
-from gateway.events import Append, Conflict, OutcomeUnknown, Stream, make_append
+from gateway.events import Append, Conflict, OutcomeUnknown, Retry, Stream, make_append
 from gateway.log.log import Log
 from gateway.names.aliases import Alias
 from spec.identifiers import GLOBAL, HUMANE_RANDOM_BYTES, mint_humane
 from spec.model import AggregateType, Spec
+from spec.violations import WEIGHT_MIN
+from spec.violations import is_light as judged_at_once
 
 KEYS_AGAIN_MAX = 4
 """Among a million aggregates a humane code is taken once in 35 million: that often is no randomness."""
+
+
+_Judged = TypeVar("_Judged")
 
 
 class Names(msgspec.Struct, frozen=True, gc=False):
@@ -149,9 +155,7 @@ class Appends:
         told = await self._with_aliases(call, answer, deployed.spec, body, name)
         await _send(send, call, told, self._log.rewound(principal.tenant.id.bytes))
 
-    async def _judged_aside(
-        self, principal: Principal, judge: Callable[[], Append | Fault]
-    ) -> Append | Fault:
+    async def _judged_aside(self, principal: Principal, judge: Callable[[], _Judged]) -> _Judged:
         """Raises Refused: too much of this tenant's is judged just now."""
         try:
             return await self._aside.run(principal.tenant.id.bytes, judge)
@@ -216,11 +220,9 @@ class Appends:
         if body is not None:
             deployed = self._catalog.deployed(tenant)
             spec = None if deployed is None else deployed.spec
-            if batch:
-                refusal = before_the_head(spec, names.aggregate_type, body, refusal)
-            if names.minting or names.key is not None:
-                path = (names.aggregate_type, names.key, names.event_type)
-                retry = retry_of(spec, tenant.bytes, *path, call.asked, body)
+            read = partial(_read_refused, spec, tenant.bytes, call, refusal, body)
+            light = judged_at_once(body, WEIGHT_MIN)
+            refusal, retry = read() if light else await self._judged_aside(call.principal, read)
         answer = await self._outcomes.of_fault(Fault(refusal, retry), batch=batch)
         told = await self._with_aliases(call, answer, spec, body or b"")
         await _send(send, call, told, self._log.rewound(tenant.bytes))
@@ -232,6 +234,19 @@ class Appends:
             return await read_body(receive, self._body_bytes_max, self._body_timeout_s)
         except Refused:
             return None
+
+
+def _read_refused(
+    spec: Spec | None, tenant: bytes, call: Call, refusal: Refusal, body: bytes
+) -> tuple[Refusal, Retry | None]:
+    """What answers, by the body too, a request that its head refuses; and what it may repeat."""
+    names = call.names
+    if names.event_type is None:
+        refusal = before_the_head(spec, names.aggregate_type, body, refusal)
+    if not names.minting and names.key is None:
+        return refusal, None
+    path = (names.aggregate_type, names.key, names.event_type)
+    return refusal, retry_of(spec, tenant, *path, call.asked, body)
 
 
 async def _send(send: Send, call: Call, answer: Answer, rewound: int = 0) -> None:

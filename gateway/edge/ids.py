@@ -7,10 +7,11 @@ import os
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.admit.strict_json import Malformed, decode
+from gateway.aside import Aside
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
+from gateway.edge.json_body import decoded
 from gateway.edge.parameters import Parameters
 from gateway.edge.render import encode
 from gateway.edge.request import Head, Refused, check_json_body, read_body
@@ -22,7 +23,8 @@ IDS_MAX = 1000
 
 
 class Ids:
-    def __init__(self, catalog: Catalog, config: Config) -> None:
+    def __init__(self, catalog: Catalog, aside: Aside, config: Config) -> None:
+        self._aside = aside
         self._catalog = catalog
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
@@ -38,10 +40,9 @@ class Ids:
         refusal = check_json_body(Head(request.scope), self._body_bytes_max)
         if refusal is not None:
             raise Refused(refusal)
-        body = decode(await read_body(request.receive, self._body_bytes_max, self._body_timeout_s))
-        if isinstance(body, Malformed):
-            raise Refused(Refusal("invalid_json", body.reason))
+        text = await read_body(request.receive, self._body_bytes_max, self._body_timeout_s)
         principal: Principal = request.scope["sluice.principal"]
+        body = await decoded(self._aside, principal, text)
         deployed = self._catalog.deployed(principal.tenant.id)
         singletons = frozenset[str]() if deployed is None else deployed.spec.singletons
         checked = [_checked(text, singletons) for text in _ids(body)]

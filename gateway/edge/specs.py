@@ -14,13 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.admit.preconditions import not_modified
-from gateway.admit.strict_json import Malformed, decode
+from gateway.aside import Aside
 from gateway.catalog import specs
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.database import UNANSWERED
 from gateway.catalog.model import Principal
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
+from gateway.edge.json_body import decoded
 from gateway.edge.parameters import Parameters
 from gateway.edge.render import encode, raw, refusal_json
 from gateway.edge.request import Head, Refused, check_json_body, read_body
@@ -38,8 +39,14 @@ _ETAG = re.compile(rb'"(0|[1-9][0-9]{0,8})"')
 
 class Specs:
     def __init__(
-        self, catalog: Catalog, pool: asyncpg.Pool, subscriptions: Subscriptions, config: Config
+        self,
+        catalog: Catalog,
+        pool: asyncpg.Pool,
+        subscriptions: Subscriptions,
+        aside: Aside,
+        config: Config,
     ) -> None:
+        self._aside = aside
         self._catalog = catalog
         self._pool = pool
         self._subscriptions = subscriptions
@@ -69,12 +76,10 @@ class Specs:
         if refusal is not None:
             raise Refused(refusal)
         document = await read_body(request.receive, self._body_bytes_max, self._body_timeout_s)
-        read = decode(document)
-        if isinstance(read, Malformed):
-            raise Refused(Refusal("invalid_json", read.reason))
+        principal: Principal = request.scope["sluice.principal"]
+        read = await decoded(self._aside, principal, document)
         document, forced = _unwrapped_force(document, read)
         force = force or forced
-        principal: Principal = request.scope["sluice.principal"]
         try:
             result = await specs.deploy(
                 self._pool,

@@ -12,11 +12,12 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.admit.strict_json import Malformed, decode
+from gateway.aside import Aside
 from gateway.catalog.model import Principal
 from gateway.catalog.model import Scope as KeyScope
 from gateway.config import Config
 from gateway.edge.callers import UNAUTHORIZED
+from gateway.edge.json_body import decoded
 from gateway.edge.key_watch import KeyWatch
 from gateway.edge.parameters import Parameters
 from gateway.edge.render import encode
@@ -63,12 +64,14 @@ class SubscriptionPaths:
         subscriptions: Subscriptions,
         pull: Pull,
         keys: KeyWatch,
+        aside: Aside,
         config: Config,
         stopping: asyncio.Event,
     ) -> None:
         self._subscriptions = subscriptions
         self._pull = pull
         self._keys = keys
+        self._aside = aside
         self._stopping = stopping
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
@@ -222,9 +225,7 @@ class SubscriptionPaths:
         text = await read_body(request.receive, self._body_bytes_max, self._body_timeout_s)
         if empty and not needed:
             return {}
-        body = decode(text)
-        if isinstance(body, Malformed):
-            raise Refused(Refusal("invalid_json", body.reason))
+        body = await decoded(self._aside, request.scope["sluice.principal"], text)
         if not isinstance(body, dict):
             raise Refused(Refusal("invalid_field", "The body must be an object."))
         return body

@@ -70,6 +70,9 @@ async def heavy(gateway: Served, outbox: asyncpg.Pool) -> AsyncIterator[httpx.As
         yield client
 
 
+META = envelope()["metadata"]
+
+
 def body(data: object) -> bytes:
     return json.dumps(envelope(data), separators=(",", ":")).encode()
 
@@ -135,6 +138,67 @@ async def test_the_events_of_a_batch_that_would_take_too_long_are_refused(heavy:
     sent = json.dumps({"events": [event] * 40, "metadata": envelope()["metadata"]}).encode()
     response = await heavy.post(f"/order/{new_id()}", content=sent, headers=JSON)
     assert refused(response, 422, "schema_violation", "events[4].data")["error"].endswith("alternatives.")
+
+
+# ---- bodies that are refused ----
+
+ZEROS = b'{"data":[%b],"metadata":%b}' % (b",".join([b"0"] * 500_000), json.dumps(META).encode())
+EVENTS = b'{"events":[%b],"metadata":%b}' % (
+    b",".join([b'{"type":"was_noted","data":{}}'] * 30_000),
+    json.dumps(META).encode(),
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "headers", "status"),
+    [
+        ("/nothing/KEY", EVENTS, {}, 404),
+        ("/order/!!", EVENTS, {}, 422),
+        ("/order/KEY", EVENTS, {"If-Match": "nothing"}, 422),
+        ("/nothing", EVENTS, {"Idempotency-Key": "a"}, 404),
+        ("/nothing/KEY/was_noted", ZEROS, {"Idempotency-Key": "b"}, 404),
+        ("/order/KEY/was_nothing", ZEROS, {"Idempotency-Key": "c"}, 404),
+        ("/_/ids/check", b'{"ids":[%b]}' % b",".join([b'"a"'] * 250_000), {}, 422),
+    ],
+)
+async def test_a_large_body_that_is_refused(
+    heavy: httpx.AsyncClient, path: str, sent: bytes, headers: dict[str, str], status: int
+) -> None:
+    async def post() -> None:
+        response = await heavy.post(path.replace("KEY", new_id()), content=sent, headers={**JSON, **headers})
+        assert response.status_code == status, response.text
+
+    await holds_nobody_up(post)
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("/_/spec", b'{"types":[%b]}' % b",".join([b"0"] * 500_000)),
+        ("/_/spec", b'{"webhooks":"***","types":[%b]}' % b",".join([b'{"a":0}'] * 100_000)),
+        ("/_/subscriptions/s", b'{"target":[%b]}' % b",".join([b"0"] * 500_000)),
+    ],
+)
+async def test_a_large_document_that_is_refused(heavy: httpx.AsyncClient, path: str, sent: bytes) -> None:
+    async def put() -> None:
+        response = await heavy.put(path, content=sent, headers=JSON)
+        assert response.status_code == 422, response.text
+
+    await holds_nobody_up(put)
+
+
+@pytest.mark.parametrize(("event_type", "status"), [("was_nothing", 404), ("was_noted", 413)])
+async def test_a_line_as_long_as_can_be_that_is_refused(
+    heavy: httpx.AsyncClient, event_type: str, status: int
+) -> None:
+    line = {"aggregate_type": "order", "key": new_id(), "type": event_type, "idempotency_key": "a"}
+    sent = json.dumps({**line, **envelope([0] * 500_000)}, separators=(",", ":")).encode() + b"\n"
+
+    async def post() -> None:
+        response = await heavy.post("/_/bulk", content=sent, headers=NDJSON)
+        assert [each["status"] for each in told_in(response.content)] == [status]
+
+    await holds_nobody_up(post)
 
 
 # ---- states ----
