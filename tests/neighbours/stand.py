@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import json
 import re
+import resource
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,8 @@ from tests.servers import open_folder, servers_in
 ROOT = Path(__file__).parents[2]
 LIMIT_BYTES = 64 * 1024 * 1024
 VICTIM_S = 120.0
+USUAL_FILES = 1024
+"""That a process may open unless more is set: a gateway asks for what it needs itself."""
 
 
 @dataclass(slots=True)
@@ -59,12 +62,26 @@ async def stands(**settings: str) -> AsyncIterator[StartStand]:
                 @asynccontextmanager
                 async def start() -> AsyncIterator[Stand]:
                     urls = servers.postgres_url, servers.redis_url
-                    async with child_serving(*urls, folder, **settings) as child:
+                    async with contextlib.AsyncExitStack() as ending:
+                        with _files(USUAL_FILES):
+                            serving = child_serving(*urls, folder, **settings)
+                            child = await ending.enter_async_context(serving)
                         yield Stand(child, pool, await open_account(pool))
 
                 yield start
         finally:
             servers.close()
+
+
+@contextlib.contextmanager
+def _files(soft: int) -> Iterator[None]:
+    """What is started meanwhile has this soft limit of open files."""
+    earlier = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, earlier[1]), earlier[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, earlier)
 
 
 # -- the victim

@@ -9,7 +9,9 @@ from tests.neighbours.bounds import BOUNDS, bounded_memory
 from tests.neighbours.campaign import MIB, Measured, campaign
 from tests.neighbours.stand import Felt, stands
 
-HELD = ("schema", "pages", "unread", "filters", "unknown-keys", "half-bodies", "connections")
+HELD = (
+    "fold", "schema", "pages", "unread", "filters", "unknown-keys", "openapi", "half-bodies", "connections"
+)  # fmt: skip
 ATTACK_S = 1.5
 
 

@@ -20,6 +20,10 @@ from uuid import uuid4
 TIMEOUT_S = 60.0
 PAUSE_S = 0.005
 """Between two requests: a victim that fills a core would measure itself."""
+ADDRESS = "127.0.0.2"
+"""Another than the attackers': what a gateway counts by address is not the victim's."""
+ROUNDS_EACH = 20
+"""Over one connection: a gateway that takes no new ones is noticed too."""
 EVENT = {"data": {"name": "n"}, "metadata": {"actor": {"type": "user", "id": str(uuid4())}}}
 
 
@@ -31,11 +35,17 @@ class Victim:
         self._path = f"/order/{uuid4()}"
         self.seconds: list[float] = []
         self.refused: list[str] = []
+        self._rounds = 0
 
     def _connected(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_S)
+        return http.client.HTTPConnection(
+            "127.0.0.1", self._port, timeout=TIMEOUT_S, source_address=(ADDRESS, 0)
+        )
 
     def round(self) -> None:
+        self._rounds += 1
+        if self._rounds % ROUNDS_EACH == 0:
+            self._connection.close()
         self._ask("POST", f"{self._path}/was_named", json.dumps(EVENT), 201)
         self._ask("GET", self._path, None, 200)
 
