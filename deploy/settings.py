@@ -17,6 +17,18 @@ EXAMPLE = ROOT / "deploy/env.example"
 PAGE = ROOT / "docs/operations.md"
 
 _PLACE = re.compile(r"(<!-- settings: made by .*? -->\n).*?(<!-- end -->)", re.DOTALL)
+_TENANTS = """\
+# Secrets that specs name are no settings: each is one tenant's (docs/webhooks.md, "Secrets").
+#   SLUICE_SECRET_MAIN__STRIPE is `env:SLUICE_SECRET_MAIN__STRIPE` in the specs of the tenant main.
+
+# The folder of the files that specs name: `file:stripe` is main/stripe in it for the tenant main.
+#   a path; unset: no files
+#SLUICE_SECRETS_DIR=
+
+# The tenant of names without one: SLUICE_SECRET_STRIPE, and files in that folder itself.
+#   a tenant's name; unset: main
+#SLUICE_SECRETS_TENANT=main
+"""
 _HEAD = """\
 # Every setting of `sluice serve`, with its default and its reason. Made by deploy/settings.py.
 #
@@ -27,7 +39,7 @@ _HEAD = """\
 
 def example() -> str:
     """The whole of env.example. It does not start a gateway: what must be set is left empty."""
-    return "\n".join((_HEAD, *(_entry(row) for row in SETTINGS)))
+    return "\n".join((_HEAD, *(_entry(row) for row in SETTINGS), _TENANTS))
 
 
 def updated(page: str) -> str:

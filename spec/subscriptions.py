@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from spec.errors import Report, below, proposal, shown
 from spec.tables import complete
-from spec.webhooks import UNSEEN
+from spec.webhooks import QUERY_MASK, UNSEEN
 
 NAME_GRAMMAR: Final = "[a-z][a-z0-9_-]{0,63}"
 """A subscription's name; it stands in a path."""
@@ -338,6 +338,10 @@ def _check_url(
     place = below(pointer, "url")
     if not isinstance(value, str) or len(value) > URL_CHARS_MAX or not pattern.fullmatch(value):
         report.add("invalid_value", place, f"A URL like {form} is needed here, in plain ASCII.")
+        return
+    if value.endswith(QUERY_MASK):
+        words = f"`{QUERY_MASK}` stands for the query that is deployed with the same URL, and there is none"
+        report.add("invalid_value", place, f"{words}: write the query out.")
         return
     if not _can_be_called(value):
         report.add("invalid_value", place, "The host or the port in it is none.")

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from spec.errors import Report, below, proposal, shown
-from spec.webhooks import MASK, UNSEEN, Key, Secret
+from spec.webhooks import MASK, QUERY_MASK, UNSEEN, Key, Secret
 
 ENV = "env:"
 FILE = "file:"
@@ -240,15 +240,28 @@ def _on_curve(der: bytes) -> bool:
     return x < _P and y < _P and (y * y - (x * x * x - 3 * x + _B)) % _P == 0
 
 
-def masked(document: object) -> object:
-    """A spec's value (bare or wrapped) with every secret as `***`."""
-    return _with_secrets(document, lambda _place, _value: MASK)
+def masked(document: object, *, queries: bool = False) -> object:
+    """A spec's value (bare or wrapped), secrets as `***`, and if asked the queries of targets as `?***`."""
+
+    def mask(place: Place, value: object) -> object:
+        if place[-1] == "url" and isinstance(value, str) and "@" not in value:
+            return without_query(value) if queries else value
+        return MASK
+
+    return _with_secrets(document, mask)
+
+
+def without_query(url: str) -> str:
+    """As keys below admin see it: `https://host/path?***`. Many hooks have their token there."""
+    before, mark, _ = url.partition("?")
+    return before + QUERY_MASK if mark else url
 
 
 def restored(document: object, earlier: object) -> object:
     """`document` with each `***` replaced by the secret that `earlier` has there, so that what was shown can
     be changed and deployed again. In a list there must be as many as `earlier` has, which they are in their
-    order, wherever others were put among them. Of fewer nobody could tell which ones are left: they stay."""
+    order, wherever others were put among them. Of fewer nobody could tell which ones are left: they stay. A
+    `?***` is replaced only behind the URL that is deployed: a query is for no other."""
     deployed: dict[Place, list[object]] = defaultdict(list)
     masks: Counter[Place] = Counter()
 
@@ -263,9 +276,15 @@ def restored(document: object, earlier: object) -> object:
     _with_secrets(earlier, note)
     _with_secrets(document, count)
     left = {place: iter(values) for place, values in deployed.items() if masks[place] == len(values)}
-    return _with_secrets(
-        document, lambda place, value: next(left[place]) if value == MASK and place in left else value
-    )
+
+    def restore(place: Place, value: object) -> object:
+        if value == MASK and place in left:
+            return next(left[place])
+        if place[-1] == "url" and isinstance(value, str) and value.endswith(QUERY_MASK):
+            return next((url for url in deployed[place] if without_query(str(url)) == value), value)
+        return value
+
+    return _with_secrets(document, restore)
 
 
 def _with_secrets(document: object, change: object) -> object:
@@ -294,7 +313,7 @@ def _with_secrets(document: object, change: object) -> object:
 
 
 def _with_targets(document: dict[str, object], change: object) -> dict[str, object]:
-    """The same for the targets of subscriptions: what signs, and a URL that holds a password."""
+    """The same for the targets of subscriptions: what signs, and a URL that holds a password or a query."""
     assert callable(change)
     declared = document.get("subscriptions")
     if not isinstance(declared, dict):
@@ -307,7 +326,7 @@ def _with_targets(document: dict[str, object], change: object) -> dict[str, obje
         target = dict(target)
         if isinstance(target.get("secret"), str):
             target["secret"] = change(("subscriptions", name, "secret"), target["secret"])
-        if isinstance(url := target.get("url"), str) and (url == MASK or "@" in url):
+        if isinstance(url := target.get("url"), str) and (url == MASK or "@" in url or "?" in url):
             target["url"] = change(("subscriptions", name, "url"), url)
         changed[name] = {**each, "target": target}
     return {**document, "subscriptions": changed}

@@ -44,6 +44,9 @@ text is a number, a form of one pair, the timestamp and body of a scheme, or a t
 MASK: Final = "***"
 """How every secret reads back."""
 
+QUERY_MASK: Final = f"?{MASK}"
+"""How the query of a target's URL reads for keys below admin."""
+
 UNSEEN: Final = "\x00unseen"
 """What an environment answers that has a secret and does not show it: the spec is legal, and verifies
 nothing."""

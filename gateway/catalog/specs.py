@@ -13,6 +13,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -33,7 +34,7 @@ from spec.webhooks import MASK, Unseen
 INVALID = "The spec has faults."
 CONFLICT = "The spec would refuse or reinterpret what is already stored."
 
-SHOWN_SECRET = f'"{MASK}"'.encode()
+HIDDEN = f'{MASK}"'.encode()
 
 ANY_REVISION = -1
 
@@ -105,7 +106,7 @@ async def deploy(
     transaction. Deployments for one tenant happen one after the other. A secret shown as `***` stands for
     the one that is deployed at its place.
     """
-    if SHOWN_SECRET in document:
+    if HIDDEN in document:
         document = await _with_secrets(database, tenant_id, document)
     parsed = await asyncio.to_thread(parse, document, environ)  # up to seconds
     if isinstance(parsed, Faults):
@@ -162,14 +163,14 @@ async def current_revision(database: Database, tenant_id: UUID) -> int:
     return current.revision if current else 0
 
 
-def bare(document: bytes) -> bytes:
+def bare(document: bytes, *, queries_hidden: bool = False) -> bytes:
     """The spec of a document that may be wrapped as `{"spec": {…}}`: JSON text in one line, each token as it
-    was sent, but secrets as `***`."""
+    was sent, but secrets as `***`, and if asked the queries of targets."""
     wrapped = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
     spec = bytes(wrapped.get("spec", document))
     members = msgspec.json.decode(spec, type=dict[str, msgspec.Raw])
     if any(part in members for part in _WITH_SECRETS):
-        spec = _with_parts(members, masked)
+        spec = _with_parts(members, partial(masked, queries=queries_hidden))
     return msgspec.json.format(spec, indent=-1)
 
 

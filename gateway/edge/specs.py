@@ -19,6 +19,7 @@ from gateway.catalog import specs
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.database import UNANSWERED
 from gateway.catalog.model import Principal
+from gateway.catalog.model import Scope as KeyScope
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
 from gateway.edge.json_body import decoded
@@ -56,7 +57,8 @@ class Specs:
         self._body_timeout_s = config.body_timeout_s
 
     async def get(self, request: Request) -> Response:
-        """The deployed document as it was sent, but for secrets, with its revision."""
+        """The deployed document as it was sent, with its revision, but for secrets and, for keys below
+        admin, queries of targets."""
         principal: Principal = request.scope["sluice.principal"]
         deployed = self._catalog.deployed(principal.tenant.id)
         if deployed is None:
@@ -64,7 +66,8 @@ class Specs:
         headers = {"etag": deployed.etag}
         if not_modified(Head(request.scope).joined(b"if-none-match"), deployed.etag):
             return unchanged(headers)
-        body = encode({"ok": True, "revision": deployed.revision, "spec": raw(specs.bare(deployed.document))})
+        spec = specs.bare(deployed.document, queries_hidden=principal.scope < KeyScope.ADMIN)
+        body = encode({"ok": True, "revision": deployed.revision, "spec": raw(spec)})
         return json_response(200, body, headers)
 
     async def put(self, request: Request) -> Response:

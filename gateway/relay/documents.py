@@ -11,6 +11,7 @@ import msgspec
 from gateway.config import redacted
 from spec.subscriptions import KINDS
 from spec.tables import complete
+from spec.webhook_secrets import without_query
 
 HIDDEN: Final = "***"
 
@@ -62,7 +63,8 @@ def without_secrets(target: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_secrets_of(document: dict[str, Any], stored: bytes) -> dict[str, Any]:
-    """What was shown may be sent back: `***` is what stands there already."""
+    """What was shown may be sent back: `***` is what stands there already; so is a query that
+    is shown as `?***`."""
     target = document.get("target")
     if not isinstance(target, dict):
         return document
@@ -70,6 +72,6 @@ def with_secrets_of(document: dict[str, Any], stored: bytes) -> dict[str, Any]:
     merged = dict(target)
     if target.get("secret") == HIDDEN and "secret" in before:
         merged["secret"] = before["secret"]
-    if "url" in before and target.get("url") == redacted(before["url"]):
+    if "url" in before and target.get("url") in (redacted(before["url"]), without_query(before["url"])):
         merged["url"] = before["url"]
     return {**document, "target": merged}

@@ -113,6 +113,33 @@ def test_a_public_target_may_be_written_as_a_name_or_an_address() -> None:
     assert is_public(ipaddress.ip_address("1.1.1.1"))
 
 
+def test_a_query_is_hidden_if_asked_and_restored_only_behind_the_same_url() -> None:
+    url = "https://example.com/in"
+
+    def at(where: str) -> dict[str, Any]:
+        return declared({**WEBHOOK, "secret": "env:SLUICE_SECRET_A", "url": where})
+
+    document = at(f"{url}?token=hush")
+    assert "hush" in repr(masked(document))
+    shown: Any = masked(document, queries=True)
+    assert shown["subscriptions"]["all"]["target"]["url"] == f"{url}?***"
+    assert restored(shown, document) == document
+    plain: Any = masked(at(url), queries=True)
+    assert plain["subscriptions"]["all"]["target"]["url"] == url
+    for other in ("https://evil.example/in?***", f"{url}/?***"):
+        assert restored(at(other), document) == at(other)
+    assert restored(at(f"{url}?***"), at(url)) == at(f"{url}?***")
+    assert restored(at(f"{url}?***"), declared({"type": "pull"})) == at(f"{url}?***")
+
+
+def test_a_query_that_could_not_be_restored_is_a_fault_at_its_place() -> None:
+    found = parse(declared({**WEBHOOK, "url": "https://example.com/in?***"}))
+    assert isinstance(found, Faults)
+    (fault,) = found
+    assert (fault.code, fault.pointer) == ("invalid_value", "/subscriptions/all/target/url")
+    assert "write the query out" in fault.error
+
+
 def test_a_document_is_shown_without_secrets_and_can_be_deployed_as_it_was_shown() -> None:
     document = declared(WEBHOOK)
     document["subscriptions"] |= {

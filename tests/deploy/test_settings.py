@@ -7,6 +7,7 @@ import runpy
 
 import pytest
 
+from gateway.catalog.secrets import FOLDER, OWNER
 from gateway.config import SETTINGS, Config, ConfigError
 from tests.deploy.shipped import DEPLOY, ROOT
 
@@ -44,6 +45,6 @@ def test_as_it_stands_the_example_starts_nothing_and_says_what_is_missing() -> N
 def test_with_every_line_in_force_it_says_what_holds_anyway() -> None:
     urls = {"SLUICE_REDIS_URL": "redis://r", "SLUICE_POSTGRES_URL": "postgresql://p"}
     all_in_force = environ(re.sub(r"(?m)^#(SLUICE_)", r"\1", TEXT))
-    assert set(all_in_force) == {row.name for row in SETTINGS}
+    assert set(all_in_force) == {row.name for row in SETTINGS} | {FOLDER, OWNER}
     config = Config.from_environ({**all_in_force, **urls}, no_file)
     assert config == Config.from_environ(urls, no_file)

@@ -91,6 +91,36 @@ async def test_the_spec_is_given_with_its_revision(client: httpx.AsyncClient) ->
     assert (await client.get("/_/spec", headers={"if-none-match": '"2"'})).status_code == 200
 
 
+async def test_queries_of_targets_are_shown_to_admin_keys_only_and_what_was_shown_can_be_deployed(
+    gateway: Served, outbox: asyncpg.Pool
+) -> None:
+    url, secret = "https://hooks.example.com/in", "whsec_" + "c2VjcmV0" * 4
+    target = {"type": "webhook", "url": f"{url}?token=hush", "secret": secret}
+    account = await open_account(outbox, {**SPEC, "subscriptions": {"all": {"target": target}}})
+    async with new_client(gateway.url, account.admin) as admin:
+
+        async def is_served() -> bool:
+            return (await admin.get("/_/spec")).status_code == 200
+
+        await until(is_served, 5)
+        for key in (account.read, account.write):
+            async with new_client(gateway.url, key) as client:
+                answer = await client.get("/_/spec")
+                shown = answer.json()["spec"]
+                assert shown["subscriptions"]["all"]["target"]["url"] == f"{url}?***"
+                assert "hush" not in answer.text + (await client.get("/_/openapi.json")).text
+        own = (await admin.get("/_/spec")).json()["spec"]
+        assert own["subscriptions"]["all"]["target"]["url"] == f"{url}?token=hush"
+        shown["aggregate_types"]["more"] = {"events": {}}
+        assert (await admin.put("/_/spec", json=shown)).json()["changed"] is True
+        own = (await admin.get("/_/spec")).json()["spec"]
+        assert own["subscriptions"]["all"]["target"]["url"] == f"{url}?token=hush"
+        shown["subscriptions"]["all"]["target"]["url"] = "https://evil.example/in?***"
+        answer = await admin.put("/_/spec", json=shown)
+        refused(answer, 422, "invalid_spec", more=("faults",))
+        assert [each["pointer"] for each in answer.json()["faults"]] == ["/subscriptions/all/target/url"]
+
+
 def with_type(name: str) -> dict[str, Any]:
     changed = copy.deepcopy(SPEC)
     changed["aggregate_types"][name] = {"events": {"was_begun": {"schema": True}}}

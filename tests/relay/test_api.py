@@ -72,6 +72,26 @@ async def test_what_was_shown_can_be_sent_back_and_keeps_its_secret(
     assert "hush" not in (await client.get("/_/subscriptions")).text
 
 
+async def test_a_hidden_query_is_restored_only_behind_the_same_url(
+    client: httpx.AsyncClient, pool: asyncpg.Pool
+) -> None:
+    def at(url: str) -> dict[str, Any]:
+        return {**DOCUMENT, "target": {**WEBHOOK, "url": url}}
+
+    refused(
+        await client.put("/_/subscriptions/billing", json=at(f"{URL}?***")),
+        422,
+        "invalid_field",
+        "target.url",
+    )
+    assert (await client.put("/_/subscriptions/billing", json=at(f"{URL}?token=hush"))).status_code == 201
+    answer = await client.put("/_/subscriptions/billing", json=at("https://evil.example/in?***"))
+    refused(answer, 422, "invalid_field", "target.url")
+    assert (await client.put("/_/subscriptions/billing", json=at(f"{URL}?***"))).status_code == 200
+    document = await pool.fetchval("SELECT document FROM subscription WHERE name = 'billing'")
+    assert f"{URL}?token=hush" in document.decode()
+
+
 @pytest.mark.parametrize(
     ("document", "code", "path"),
     [
