@@ -19,6 +19,13 @@ from gateway.config import Config, one
 class _Commands(TyperGroup):
     """`dev` brings servers and supervision with it, so it is imported when it is asked for."""
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as fault:
+            fault.message = _plain(fault.message)
+            raise
+
     def list_commands(self, ctx: Any) -> list[str]:
         return ["dev", *super().list_commands(ctx)]
 
@@ -30,6 +37,18 @@ class _Commands(TyperGroup):
         alone = typer.Typer(add_completion=False)
         alone.command("dev")(dev)
         return typer.main.get_command(alone)
+
+
+_WHOLE_NUMBER = "Input should be a valid integer"
+
+
+def _plain(message: str) -> str:
+    """The sentence of the library that reads options, without its own vocabulary."""
+    if message.startswith(_WHOLE_NUMBER):
+        return "it must be a whole number."
+    message = message.removeprefix("Value error, ")
+    found = message.removeprefix("Input should be ")
+    return message if found == message else f"it must be {found.rstrip('.')}."
 
 
 app = typer.Typer(

@@ -25,6 +25,11 @@ def read_file(path: str) -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
+def is_database_set() -> bool:
+    """Whether the environment says which database to use."""
+    return any(os.environ.get(name) for name in ("SLUICE_POSTGRES_URL", "SLUICE_POSTGRES_URL_FILE"))
+
+
 def postgres_url(option: str | None) -> str:
     """The option if given, else what the environment says. Raises ConfigError."""
     environ = {"SLUICE_POSTGRES_URL": option} if option else os.environ

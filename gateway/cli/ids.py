@@ -1,6 +1,6 @@
 """`sluice ids`: new humane codes, what an identifier is, and how often names of each kind collide.
 
-`check` needs no server: singletons are those of a spec file, or of the database where --tenant says whose.
+`check` needs no server: singletons are those of a spec file, or of a tenant where a database is set.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from gateway.catalog.model import CatalogError
-from gateway.cli.database import PostgresOption, postgres_url, prepared
+from gateway.cli.database import PostgresOption, is_database_set, postgres_url, prepared
 from gateway.cli.output import JsonOption, print_json, print_table, say
 from gateway.config import ConfigError
 from gateway.names.birthday import any_collision, share_taken
@@ -55,7 +55,9 @@ def check(
     spec: Annotated[
         str | None, typer.Option(metavar="FILE", help="A spec, for the singletons it declares.")
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Whose deployed spec to take instead.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose deployed spec to take; main, where a database is set.")
+    ] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -109,10 +111,10 @@ def _singletons(file: str | None, tenant: str | None, postgres: str | None) -> f
     """Of the spec that is meant, none where none is. The rest of it does not matter here, nor its secrets."""
     if file is not None and tenant is not None:
         raise ConfigError(("--spec and --tenant say two specs: give one of them",))
-    if tenant is not None:
-        document = asyncio.run(_deployed(postgres_url(postgres), tenant))
-    elif file is not None:
+    if file is not None:
         document = _read(file)
+    elif tenant is not None or postgres or is_database_set():
+        document = asyncio.run(_deployed(postgres_url(postgres), tenant or "main"))
     else:
         return frozenset()
     try:

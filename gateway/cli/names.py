@@ -60,17 +60,23 @@ def resolve(
 @app.command("list")
 def list_(
     tenant: TenantOption = "main",
+    of_type: Annotated[str | None, typer.Option("--type", help="Of aggregates of this type only.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many; else all.")] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List all names of a tenant, retired ones too."""
+    """List the names of a tenant, retired ones too."""
 
     async def work(pool: asyncpg.Pool) -> list[Found]:
         from gateway.operations import names
 
         some: list[Found] = []
-        more = False
-        async for each in names.every(pool, await names.tenant_of(pool, tenant)):
+        more, count = False, 0
+        async for each in names.every(pool, await names.tenant_of(pool, tenant), of_type):
+            if limit is not None and count == limit:
+                say(f"there are more than {limit:,}: --limit and --type say which are listed", err=True)
+                break
+            count += 1
             some.append(each)
             if len(some) == ROWS_AT_ONCE and not as_json:
                 _print_names(some, show_header=not more)

@@ -92,7 +92,7 @@ def doctor(postgres: PostgresOption = None, redis: RedisOption = None, as_json: 
 
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
     rows = [[str(each.verdict), each.server, each.name, each.found] for each in diagnosis.findings]
-    print_table(["", "", "", ""], rows)
+    print_table(["", "server", "setting", "found"], rows, show_header=False, fold=("setting", "found"))
     for each in diagnosis.findings:
         if each.means:
             say(f"{each.verdict}: {each.server}, {each.name}: {each.means}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -20,6 +20,7 @@ _UNSAFE = re.compile(
 )
 
 PIPED_COLUMNS = 200  # a table that is not on a terminal is not folded at 80
+FOLDED_COLUMNS_MIN = 24  # a sentence is not folded to fewer
 
 
 def escaped(text: str) -> str:
@@ -50,17 +51,33 @@ def print_json(value: object, *, indent: int | None = None) -> None:
     typer.echo(_UNSAFE.sub(_as_json, json.dumps(value, indent=indent, ensure_ascii=False)))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, show_header: bool = True) -> None:
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    show_header: bool = True,
+    fold: Collection[str] = frozenset({"error"}),
+) -> None:
+    """Only the columns `fold`, which hold sentences, are folded where the table is wider than the terminal.
+    All others hold ids and figures, which are copied: they stay in one piece."""
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=show_header)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(escaped(cell)) for cell in row))
-    Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS).print(table)
+    texts = [[Text(escaped(cell)) for cell in row] for row in rows]
+    least = 2 * len(columns)  # of the table's width: the blanks between its columns
+    for number, column in enumerate(columns):
+        needs = max([cell_len(column) if show_header else 0, *(row[number].cell_len for row in texts)])
+        width = min(needs, FOLDED_COLUMNS_MIN) if column in fold else needs
+        least += width
+        table.add_column(column, overflow="fold", min_width=width, no_wrap=column not in fold)
+    for each in texts:
+        table.add_row(*each)
+    console = Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS)
+    console.width = max(console.width, least)
+    console.print(table)
 
 
 def refuse(*sentences: str) -> None:

@@ -26,13 +26,17 @@ from gateway.config import Config
 if TYPE_CHECKING:
     from gateway.relay.standing import Standing
 
-app = typer.Typer(help="Run a relay, or see to what is delivered.")
+app = typer.Typer(
+    help="Run a relay, or manage what is delivered.",
+    epilog="Alone, `sluice relay` runs a relay until SIGTERM. What is declared, waits or was tried: `sluice "
+    "subscriptions`.",
+)
 
 
 @app.callback(invoke_without_command=True)
 def relay(context: typer.Context) -> None:
-    """Run a relay alone: it delivers subscriptions. Settings come from SLUICE_*; any number may run beside
-    the gateways' own."""
+    """Without a command, run a relay until SIGTERM: it delivers subscriptions. Settings come from SLUICE_*;
+    any number may run beside the gateways' own. The commands act on what is delivered."""
     if context.invoked_subcommand is not None:
         return
     config = Config.from_environ(os.environ, read_file)

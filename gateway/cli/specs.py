@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.catalog.model import CatalogError
-from gateway.cli.database import PostgresOption, postgres_url, prepared, read_file
+from gateway.cli.database import PostgresOption, is_database_set, postgres_url, prepared, read_file
 from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, print_json, say
 from gateway.config import ConfigError, redacted
@@ -21,7 +21,6 @@ app = typer.Typer(
     help="What a tenant declares: its aggregates, events, schemas, handlers.", no_args_is_help=True
 )
 
-_DATABASE = ("SLUICE_POSTGRES_URL", "SLUICE_POSTGRES_URL_FILE")
 HTTP_TIMEOUT_S = 30.0  # a removal waits until every gateway has closed for it
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON; - reads stdin.")]
@@ -122,7 +121,7 @@ def _gateway(url: str | None, postgres: str | None, key: str | None) -> str | No
     database before a gateway, which serves one tenant by its key. A key in an option is for a gateway."""
     if url and postgres:
         raise ConfigError(("--url and --postgres say two places: give one of them",))
-    database = postgres or (not key and any(os.environ.get(name) for name in _DATABASE))
+    database = postgres or (not key and is_database_set())
     return url or (None if database else os.environ.get("SLUICE_URL") or None)
 
 

@@ -11,7 +11,11 @@ from gateway.cli.input import read_input
 from gateway.cli.outgoing import EventOption, NameArgument, TenantOption, event_id, on_subscriptions, there
 from gateway.cli.output import JsonOption, cell, print_json, print_table, refuse, say
 
-app = typer.Typer(help="What goes out, and where to.", no_args_is_help=True)
+app = typer.Typer(
+    help="What goes out, and where to.",
+    epilog="To replay or skip parked events, pause or resume, and for the lag of all: `sluice relay`.",
+    no_args_is_help=True,
+)
 
 LIMIT_MAX = 1000
 

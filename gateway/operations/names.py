@@ -68,11 +68,11 @@ async def resolve(pool: asyncpg.Pool, tenant: UUID, text: str) -> list[Found]:
     return await look_up(store, tenant.bytes, _alias(text), None, exact=False)
 
 
-async def every(pool: asyncpg.Pool, tenant: UUID) -> AsyncIterator[Found]:
-    """All names of a tenant, in the order in which people count."""
+async def every(pool: asyncpg.Pool, tenant: UUID, aggregate_type: str | None = None) -> AsyncIterator[Found]:
+    """All names of a tenant, or those of one type, in the order in which people count."""
     store = Store(pool)
     await store.sync(tenant.bytes)
-    async for page in store.every(tenant.bytes, _PAGE):
+    async for page in store.every(tenant.bytes, _PAGE, aggregate_type):
         for found in page:
             yield found
 

@@ -166,11 +166,13 @@ class Store:
             row = await conn.fetchrow(statement("hash_id_of_key"), UUID(bytes=tenant), list(types), key)
         return None if row is None else _found(row)
 
-    async def every(self, tenant: bytes, most: int) -> AsyncIterator[list[Found]]:
-        """All names of a tenant in the order in which people count, `most` at a time; as they are when it
-        begins, however long it takes. They are sorted once."""
+    async def every(
+        self, tenant: bytes, most: int, aggregate_type: str | None = None
+    ) -> AsyncIterator[list[Found]]:
+        """All names of a tenant, or those of one type, in the order in which people count, `most` at a
+        time; as they are when it begins, however long it takes. They are sorted once."""
         async with self._connection() as conn, conn.transaction(readonly=True):
-            cursor = await conn.cursor(statement("list_aliases"), UUID(bytes=tenant))
+            cursor = await conn.cursor(statement("list_aliases"), UUID(bytes=tenant), aggregate_type)
             while rows := await cursor.fetch(most):
                 yield [_found(row) for row in rows]
 

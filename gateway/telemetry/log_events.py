@@ -154,7 +154,8 @@ _ROWS: Final = (
         "partition_not_open",
         "warning",
         ("partition", "why"),
-        "A partition can't be opened now; tried again twice a second. Its appends wait until their deadline.",
+        "A partition can't be opened now; it is tried again at least twice a second. Its appends wait until "
+        "their deadline.",
         "If it lasts: `why` names the server to see to. 'is a replica': Redis' clients must be sent to the "
         "primary.",
         lines_max=1,

@@ -151,6 +151,25 @@ def test_the_url_may_stand_in_a_file(unset: Sluice, postgres_url: str, tmp_path:
     assert unset("tenants", "list", "--json", SLUICE_POSTGRES_URL_FILE=str(path)).json == []
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("keys", "create", "--scope", "root"), "'root' is not one of 'read', 'write', 'admin'."),
+        (("dev", "--port", "99999"), "it must be less than or equal to 65535."),
+        (("dev", "--port", "x"), "it must be a whole number."),
+        (("ids", "humane", "--count", "0"), "it must be greater than or equal to 1."),
+    ],
+)
+def test_what_an_option_does_not_take_is_said_in_plain_words(
+    unset: Sluice, words: tuple[str, ...], why: str
+) -> None:
+    ran = unset(*words)
+    told = " ".join(ran.err.replace("\u2502", " ").split())
+    assert (ran.code, ran.out) == (2, "")
+    assert why in told
+    assert "Value error" not in told and "Input should" not in told
+
+
 def test_beside_an_instance_for_development_a_missing_setting_is_told_with_where_it_is(
     unset: Sluice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

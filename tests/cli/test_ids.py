@@ -63,6 +63,11 @@ def test_singletons_are_those_of_the_spec_that_is_given(sluice: Sluice, tmp_path
     assert sluice("ids", "check", "stripe_webhook", "--tenant", "acme").code == 0
     assert sluice("ids", "check", "global", "--tenant", "nobody").code == 1
     assert sluice("ids", "check", "global", "--tenant", "acme", "--spec", str(file)).code == 2
+    assert sluice("ids", "check", "stripe_webhook").code == 1  # there is no tenant main
+    sluice("tenants", "create", "main")
+    assert sluice("ids", "check", "stripe_webhook").code == 1
+    assert sluice("spec", "deploy", str(file)).code == 0
+    assert sluice("ids", "check", "stripe_webhook").out == "stripe_webhook  singleton\n"
     file.write_text("[]")
     assert "is no spec" in sluice("ids", "check", "global", "--spec", str(file)).err
     assert sluice("ids", "check", "global", "--spec", str(tmp_path / "absent")).code == 2

@@ -52,6 +52,16 @@ def test_an_alias_is_resolved_with_the_database_alone(names: Sluice, sluice: Slu
     }
 
 
+def test_names_are_listed_by_type_and_up_to_a_limit(names: Sluice) -> None:
+    timeline = names("names", "list", "--type", "timeline", "--json").json
+    assert [each["alias"] for each in timeline] == ["VNO-10", "bd-k86gaq", "bd-k86gm2"]
+    some = names("names", "list", "--limit", "2", "--json")
+    assert [each["alias"] for each in some.json] == ["VNO-2", "VNO-10"]
+    assert some.err == "there are more than 2: --limit and --type say which are listed\n"
+    assert names("names", "list", "--limit", "4").err == ""
+    assert names("names", "list", "--limit", "0").code == 2
+
+
 def test_what_names_nothing_or_too_much_says_so(names: Sluice) -> None:
     for text, why in (("VNO-1", "no alias VNO-1"), ("VNO-0", "starts from 1"), ("nope", "is no alias")):
         ran = names("names", "resolve", text)

@@ -52,6 +52,20 @@ def test_a_line_a_table_and_a_refusal_are_escaped_and_raw_is_not(capsys: pytest.
     assert capsys.readouterr().out == HOSTILE + "\n"
 
 
+def test_a_table_folds_sentences_and_never_what_is_copied(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.cli.output.PIPED_COLUMNS", 60)
+    uuid, alias, error = "01a209b1-3063-77de-b54a-ef19799b9dff", "@" + "x" * 40, "no such thing " * 9
+    print_table(["id", "alias", "error"], [[uuid, alias, error]])
+    first, *rest = capsys.readouterr().out.splitlines()[1:]
+    assert first.split()[:2] == [uuid, alias]
+    assert " ".join([*first.split()[2:], *" ".join(rest).split()]) == error.strip()
+    assert len(rest) > 2
+    print_table(["a", "error"], [["1", error]], show_header=False)
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
+
+
 @pytest.mark.parametrize("indent", [None, 2])
 def test_json_is_the_same_value_and_has_nothing_that_a_terminal_obeys(
     capsys: pytest.CaptureFixture[str], indent: int | None

@@ -29,6 +29,12 @@ def billing(sluice: Sluice, tmp_path: Path) -> Path:
     return file
 
 
+def test_relay_and_subscriptions_point_to_each_other_and_a_relay_needs_no_command(unset: Sluice) -> None:
+    assert "`sluice subscriptions`" in " ".join(unset("relay", "--help").out.split())
+    assert "runs a relay until SIGTERM" in " ".join(unset("relay", "--help").out.split())
+    assert "`sluice relay`" in " ".join(unset("subscriptions", "--help").out.split())
+
+
 def test_one_is_put_listed_shown_and_ended_without_its_secret(sluice: Sluice, billing: Path) -> None:
     assert (
         sluice("subscriptions", "put", "billing", "-", stdin=billing.read_bytes()).out
