@@ -152,6 +152,7 @@ class Subscriptions:
             if row is None:
                 return False
             await conn.execute(statement("skip"), found.id, event_id)
+            await conn.execute(statement("fails_no_longer"), found.id)
             await self._touch(conn, found.id)
         return True
 

@@ -368,6 +368,22 @@ async def test_a_parked_event_that_is_skipped_lets_the_rest_of_its_aggregate_go_
     assert await bench.subscriptions.skip(bench.tenant, "all", UUID(parked["event_id"])) is False
 
 
+async def test_a_subscription_fails_no_longer_once_all_that_failed_is_skipped(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    receiver.answer = lambda _: Answer(422)
+    await bench.put("all", to(receiver, retry_s=[]))
+    async with bench.relaying():
+        await bench.append([new_id(), new_id()])
+        await holds(bench, "all", parked=2)
+        one, two = await bench.subscriptions.waiting(bench.tenant, "all", "parked", 10) or []
+        assert await bench.subscriptions.skip(bench.tenant, "all", UUID(one["event_id"]))
+        await holds(bench, "all", parked=1)
+        assert (await bench.stands("all"))["failing_since"] is not None
+        assert await bench.subscriptions.skip(bench.tenant, "all", UUID(two["event_id"]))
+        await holds(bench, "all", parked=0, retrying=0, lag_events=0, failing_since=None)
+
+
 async def test_a_skipped_event_that_the_cursor_has_not_come_to_stays_skipped(
     bench: Bench, receiver: WebReceiver
 ) -> None:
