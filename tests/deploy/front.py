@@ -45,6 +45,13 @@ def localized(folder: Path, port: int, gateways: tuple[int, ...], **changed: str
     return text
 
 
+def with_flood_limits(text: str) -> str:
+    """With the lines in force that stop a flood: one request a minute and two at once beyond it."""
+    text, count = re.subn(r"(?m)^( *)#(limit_)", r"\1\2", text)
+    assert count == 4, "limit_req, limit_conn and their zones"
+    return text.replace("rate=1000r/s", "rate=1r/m").replace("burst=2000", "burst=2")
+
+
 @dataclass(frozen=True, slots=True)
 class Nginx:
     """One worker, as the account that the tests run as allows."""

@@ -88,6 +88,8 @@ SIMPLE: dict[str, tuple[tuple[str, ...], int, int | None]] = {
     "server": (("upstream",), 1, None),
     "keepalive": (("upstream",), 1, 1),
     "keepalive_timeout": (("upstream", *HTTP), 1, 2),
+    "limit_req_status": (HTTP, 1, 1),
+    "limit_conn_status": (HTTP, 1, 1),
     "listen": (("server",), 1, None),
     "server_name": (("server",), 1, None),
     "merge_slashes": (("http", "server"), 1, 1),

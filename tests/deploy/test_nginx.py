@@ -22,7 +22,7 @@ import pytest
 from gateway.config import Config
 from gateway.names import tokens
 from tests.certificates import certificate
-from tests.deploy.front import Nginx, localized
+from tests.deploy.front import Nginx, localized, with_flood_limits
 from tests.deploy.shipped import Shipped, free_port, server_of
 from tests.edge.accounts import Account, open_account
 from tests.edge.calls import (
@@ -58,10 +58,11 @@ async def start_nginx(folder: Path) -> AsyncIterator[StartNginx]:
     """Starts one for these gateways' ports."""
     with contextlib.ExitStack() as ending:
 
-        async def start(*gateways: int, **changed: str) -> Nginx:
+        async def start(*gateways: int, flood_limits: bool = False, **changed: str) -> Nginx:
             port = free_port()
             conf = folder / "nginx.conf"
-            conf.write_text(localized(folder, port, gateways, **changed))
+            text = localized(folder, port, gateways, **changed)
+            conf.write_text(with_flood_limits(text) if flood_limits else text)
             nginx = Nginx(conf, port, folder / "nginx.log")
             server = server_of(nginx)
             ending.callback(server.stop)
@@ -427,7 +428,8 @@ async def test_a_follower_that_takes_gzip_gets_each_event_as_it_comes(
     ):
         writer.write(asked.encode())
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        assert b"\r\ncontent-encoding: gzip\r\n" in head and b"\r\nvary: accept-encoding\r\n" in head
+        assert b"\r\ncontent-encoding: gzip\r\n" in head
+        assert b"\r\nvary: authorization, accept-encoding\r\n" in head
         for n in range(3):
             await appended(client, "order", new_id(), "was_noted", {"n": n})
             text = b""
@@ -458,6 +460,18 @@ async def test_limits_of_an_address_count_the_client_and_not_nginx(
         "another address would have tries of its own"
     )
     assert "127.0.0.1" in statuses[-1].json()["error"]
+
+
+async def test_a_flood_from_one_address_is_stopped_in_front_in_the_gateways_words(
+    pair: tuple[Served, Served], tenant: Account, start_nginx: StartNginx, folder: Path
+) -> None:
+    """By the lines that the file has for it, with a small rate."""
+    nginx = await start_nginx(pair[0].port, flood_limits=True)
+    async with new_client(nginx.url, tenant.admin) as client:
+        answers = [await client.get("/order/global") for _ in range(5)]
+    assert [each.status_code for each in answers] == [200, 200, 200, 429, 429]
+    told = answers[-1]
+    assert (told.json()["code"], told.headers["retry-after"]) == ("rate_limited", "1")
 
 
 SMUGGLED = b"GET /order/smuggled HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -104,7 +104,7 @@ def answers(block: Directive) -> list[Directive]:
 
 def test_its_own_answers_are_refusals_as_the_gateways_give_them() -> None:
     found = [each for location in LOCATIONS.values() for each in answers(location)]
-    assert len(found) == 7
+    assert len(found) == 8
     for status, body in (each.args for each in found):
         told = json.loads(body)
         assert (told["ok"], set(told)) == (False, {"ok", "code", "error"})
