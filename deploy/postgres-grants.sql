@@ -16,6 +16,9 @@ GRANT EXECUTE ON FUNCTION swap_in_turn TO sluice_gateway;
 -- What the chains are at some positions, a short cut when Redis is verified.
 GRANT SELECT, INSERT ON partition_mark TO sluice_gateway;
 
+-- What each tenant stores, counted behind the commits.
+GRANT SELECT, INSERT, UPDATE ON tenant_storage, storage_mark TO sluice_gateway;
+
 -- Which gateways can't reach Redis: each says so itself.
 GRANT SELECT, INSERT, UPDATE, DELETE ON redis_unreachable TO sluice_gateway;
 

@@ -91,6 +91,7 @@ class Config:
     bodies_bytes_max: int = 256 * MIB
     address_connections_max: int = 4096
     connections_max: int = 16_384
+    tenant_bytes_max: int | None = None
     rate_limit_per_s: int | None = None
     rate_limit_burst: int | None = None
     unknown_keys_per_min: int = 600
@@ -423,6 +424,11 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "connections_max",
         _integer(0, 10**6),
         "Connections to a gateway: each is a descriptor, and some 10 KB; 0: no limit.",
+    ),
+    (
+        "tenant_bytes_max",
+        _integer(1, 10**15),
+        "Events of one tenant in Postgres; beyond it appends are refused (403); unset: no limit.",
     ),
     ("rate_limit_per_s", _integer(1, 10**6), "Requests a second of a key, at each gateway; unset: no limit."),
     ("rate_limit_burst", _integer(1, 10**6), "Requests of a key at once; unset: as many as in a second."),

@@ -33,7 +33,8 @@ from spec.identifiers import Refused as NotAnIdentifier
 from spec.identifiers import canonicalize, identify
 from spec.model import AggregateType, EventType, Spec
 
-# What a changed spec may refuse although an earlier request like it was accepted.
+# What may be refused although an earlier request like it was accepted: the spec has changed, or the tenant
+# has come to its bound since.
 SPEC_REFUSALS = frozenset(
     (
         "unknown_aggregate_type",
@@ -42,6 +43,7 @@ SPEC_REFUSALS = frozenset(
         "unknown_actor_type",
         "unknown_target_type",
         "schema_violation",
+        "storage_full",
     )
 )
 
@@ -78,6 +80,7 @@ class Minting(msgspec.Struct, frozen=True, gc=False):
     event_bytes_max: int
     schema_work_max: int = SCHEMA_WORK_MAX
     rewound: int = 0  # the mark that ETags of the tenant's streams carry
+    storage_full: Refusal | None = None  # why nothing more of the tenant is stored
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):
@@ -195,6 +198,8 @@ def compose_read(
     refusal = _schemas(types, envelope, minting.schema_work_max, single=single)
     if refusal is not None:
         return Fault(refusal, retry)
+    if minting.storage_full is not None:
+        return Fault(minting.storage_full, retry)
     return _append(place, types, envelope, ids, retry, expected, minting)
 
 

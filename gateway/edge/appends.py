@@ -134,6 +134,7 @@ class Appends:
             mint=mint,
             event_bytes_max=self._event_bytes_max,
             schema_work_max=self._schema_work_max,
+            storage_full=self._log.storage.refusal(principal.tenant.id.bytes),
             rewound=self._log.rewound(principal.tenant.id.bytes),
         )
         judge = partial(compose, deployed.spec, place, asked, body, minting)

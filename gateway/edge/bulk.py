@@ -181,6 +181,7 @@ class Bulk:
             mint=mint,
             event_bytes_max=self._event_bytes_max,
             schema_work_max=self._schema_work_max,
+            storage_full=self._log.storage.refusal(request.principal.tenant.id.bytes),
         )
         return None if deployed is None else deployed.spec, minting
 

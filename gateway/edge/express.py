@@ -97,6 +97,7 @@ class Express:
             self._event_bytes_max,
             self._schema_work_max,
             self._log.rewound(principal.tenant.id.bytes),
+            self._log.storage.refusal(principal.tenant.id.bytes),
         )
         append = compose(deployed.spec, place, asked, body, minting)
         if isinstance(append, Fault):

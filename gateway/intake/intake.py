@@ -41,6 +41,7 @@ from gateway.intake.results import (
     NO_CERTIFICATE,
     NO_POSTGRES,
     OTHER_BYTES,
+    STORAGE_FULL,
     TOO_SLOW,
     Result,
     Taken,
@@ -147,7 +148,7 @@ class Intake:
         (delivery,), headers = found, request.shown(source.headers)
         key = normalize.place(place.plan, delivery, headers)
         append = self._composed(place, delivery, headers, key, now_ms) if isinstance(key, str) else None
-        if not isinstance(append, Append):
+        if not isinstance(append, Append) or self._log.storage.refusal(place.tenant_id) is not None:
             return False
         counts = self._metrics.webhooks(place.tenant.name, source.name)
         counts.verified[verdict] += 1
@@ -287,6 +288,8 @@ class Intake:
     ) -> list[Appended | Held | Undecided]:
         """All are handed to the log in their order before the first is awaited."""
         appends = await self._normalized(place, found, headers)
+        if self._log.storage.refusal(place.tenant_id) is not None:
+            return [await self._if_committed(place, each) for each in found]
         waiting = [each if isinstance(each, Held) else self._log.append(each) for each in appends]
         outcomes: list[Appended | Held | Undecided] = []
         for delivery, settling in zip(found, waiting, strict=True):
@@ -340,6 +343,16 @@ class Intake:
         tenant, revision = place.tenant_id, place.deployed.revision
         minting = Minting(tenant, revision, now_ms, uuid7().bytes, _mint, 0, self._schema_work_max)
         return normalize.compose(place.plan, delivery, headers, key, minting, claimed, record)
+
+    async def _if_committed(self, place: Place, delivery: Delivery) -> Appended | Held | Undecided:
+        """What came before is told as it was; nothing new is stored."""
+        settled = await self._log.settled(delivery.retry(place.tenant_id, place.source.name))
+        match settled:
+            case Appended():
+                return settled
+            case Mismatch():
+                return OTHER_BYTES
+        return STORAGE_FULL
 
     async def _unless_committed(self, place: Place, delivery: Delivery, held: Held) -> Appended | Held:
         """A delivery that an earlier spec made an event of is that event, whatever today's says."""

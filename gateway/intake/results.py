@@ -42,6 +42,9 @@ class Undecided:
 
 TOO_SLOW: Final = Undecided("it takes longer than the sender would wait", unknown=True)
 NO_CERTIFICATE: Final = Undecided("the certificate that signed it is not at hand", unknown=False)
+STORAGE_FULL: Final = Undecided(
+    "its tenant has come to the bytes that it may store", unknown=False, retry_after_s=60
+)
 FAILED: Final = Undecided("something failed inside the gateway", unknown=True)
 NO_POSTGRES: Final = Undecided("Postgres does not answer as it should", unknown=False)
 

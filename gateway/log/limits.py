@@ -26,6 +26,7 @@ class Limits:
     redis_bytes_max: int | None
     direct_after_s: float
     redis_stable_s: float
+    tenant_bytes_max: int = 0
 
 
 def limits_of(config: Config) -> Limits:
@@ -44,4 +45,5 @@ def limits_of(config: Config) -> Limits:
         redis_bytes_max=config.redis_bytes_max,
         direct_after_s=config.direct_after_s,
         redis_stable_s=config.redis_stable_s,
+        tenant_bytes_max=config.tenant_bytes_max or 0,
     )

@@ -37,6 +37,7 @@ from gateway.log.reader import Range, Reader
 from gateway.log.scripts import RedisTrouble, Scripts
 from gateway.log.sequencer import Sequencer
 from gateway.log.settling import Settling
+from gateway.log.storage import Storage
 from gateway.log.sweeper import Sweeper
 from gateway.log.verify import Verifier
 from gateway.log.witness import MARK_EVERY
@@ -108,6 +109,7 @@ class Log:
             limits.identity_window,
             self._changes,
         )
+        self.storage = Storage(self._postgres, instance.partitions, limits.tenant_bytes_max)
         self._help_connection = CommitConnection(
             postgres_url, limits.commit_timeout_s, postgres=self._postgres
         )
@@ -275,7 +277,7 @@ class Log:
             for loop in (sequencer.run, sequencer.look_ups.run, lane.committer.run, lane.reader.run):
                 self._tasks.append(self._loop.create_task(_for_ever(loop)))
         telling, listening = self.announcements.run_telling, self.announcements.run_listening
-        looks_after = (self._sweeper.run, self._evictor.run)
+        looks_after = (self._sweeper.run, self._evictor.run, self.storage.run)
         for loop in (*looks_after, self._watch, self._mark, self._expire, self._tell, telling, listening):
             self._tasks.append(self._loop.create_task(_for_ever(loop)))
 
@@ -439,6 +441,7 @@ class Log:
         for number, lag in self._sweeper.lags().items():
             yield Reading("sluice_watermark_lag_events", lag, (str(number),))
         yield from self._evictor.readings()
+        yield from self.storage.readings()
         for lane in self._lanes:
             yield Reading("sluice_direct_mode", lane.partition.direct, (str(lane.partition.number),))
         yield Reading("sluice_server_up", not self._redis_outage.lasts, ("redis",))

@@ -83,6 +83,9 @@ SQL: Final = {
         "roll",
         "seal",
         "settle",
+        "storage_count",
+        "storage_marks",
+        "storage_totals",
         "version_at",
         "waits",
     )

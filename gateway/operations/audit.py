@@ -70,6 +70,7 @@ async def _check_partition(place: Place, p: int, report: Report, watcher: Watche
     anchors = await _seen(place, p, row, looked, report)
     walk = RowWalk(p, place.instance.partitions, report, anchors)
     await postgres_check.check_rows(place, p, walk, row, watcher.advance)
+    await postgres_check.check_storage(place, p, report)
     if looked is not None and looked.meta.epoch == row["epoch"]:
         await _check_streams(place, p, row["epoch"], walk.streams, report, deep=deep)
 

@@ -46,6 +46,15 @@ async def check_partitions(place: Place, report: Report) -> None:
             report.violated("tenants", p, "outbox", f"there are {place.instance.partitions} partitions")
 
 
+async def check_storage(place: Place, p: int, report: Report) -> None:
+    """The counts of the tenants add up to where the mark stands. Raises PostgresTrouble."""
+    row = (await place.fetch("storage", p))[0]
+    report.count("storage", row["events"])
+    if row["events"] != row["seq"]:
+        what = f"{row['events']} events are counted, the mark stands at seq {row['seq']}"
+        report.violated("storage", p, "tenant_storage", what)
+
+
 async def check_streams(place: Place, only: int | None, report: Report, advance: Advance) -> None:
     """Versions 1…n in each stream, in the order of seq. Raises PostgresTrouble."""
     tenant = UUID(int=0)

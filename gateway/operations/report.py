@@ -25,6 +25,7 @@ INVARIANTS: Final = (
     Invariant("versions", "versions 1…n in each stream, in the order of seq", "streams"),
     Invariant("tenants", "every row is in its tenant's partition", "tenants"),
     Invariant("identities", "each identity leads to all rows of one append", "identities"),
+    Invariant("storage", "what was counted of each tenant is each event once", "events"),
     Invariant("seen", "what Redis and gateways saw committed is in Postgres", "positions"),
     Invariant("epochs", "Redis is in no later epoch than Postgres", "partitions"),
     Invariant("journal", "the journal continues what Postgres holds, append by append", "appends"),

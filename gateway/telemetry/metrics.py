@@ -271,6 +271,13 @@ _ROWS: Final = (
         "Near SLUICE_CONNECTIONS_MAX.",
     ),
     MetricRow(
+        "sluice_tenant_bytes",
+        "gauge",
+        ("handle",),
+        "What the events of a tenant take in Postgres, of the 20 that store the most, by tenant's handle.",
+        "Near SLUICE_TENANT_BYTES_MAX: its appends will be refused.",
+    ),
+    MetricRow(
         "sluice_server_up",
         "gauge",
         ("server",),

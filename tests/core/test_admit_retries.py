@@ -16,6 +16,7 @@ from gateway.admit.append import (
     retry_of,
 )
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
+from gateway.errors import Refusal
 from gateway.events import (
     ANY_LENGTH,
     Append,
@@ -169,6 +170,18 @@ def test_a_fault_keeps_what_a_committed_original_is_found_by_exactly_where_a_spe
         assert (fault.refusal.code, code in SPEC_REFUSALS) == (code, True)
         assert fault.retry is not None
         assert fault.retry.chosen == retry.chosen
+
+
+def test_a_full_tenant_is_refused_last_and_the_fault_keeps_what_its_original_is_found_by() -> None:
+    full = msgspec.structs.replace(minting(), storage_full=Refusal("storage_full", "It is full."))
+    fault = compose(SPEC, place(), NOTHING_ASKED, single(event_id=V7), full)
+    assert isinstance(fault, Fault)
+    assert fault.refusal.code in SPEC_REFUSALS
+    assert fault.retry is not None
+    assert fault.retry.chosen_events == (uuid.UUID(V7).bytes,)
+    earlier = compose(SPEC, place(), NOTHING_ASKED, single(actor=NOBODY), full)
+    assert isinstance(earlier, Fault)
+    assert earlier.refusal.code == "invalid_identifier"
 
 
 def test_a_batch_with_an_unknown_type_keeps_what_its_original_is_found_by() -> None:

@@ -17,7 +17,7 @@ from tests.operations.filled import audited, fill, p_of
 from tests.servers import Servers
 
 _DATABASE = "audit_damage"
-_TABLES = ("outbox", "append_identity", "partition_log", "partition_trail")
+_TABLES = ("outbox", "append_identity", "partition_log", "partition_trail", "tenant_storage")
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,9 @@ A_DIGEST_OF_ANOTHER_ROW = """
 UPDATE outbox o SET digest = f.digest FROM outbox f
 WHERE o.p = {p} AND o.seq = 2 AND f.p = {p} AND f.seq = 1
 """
+A_TENANT_COUNTED_TWICE = """
+INSERT INTO tenant_storage (tenant, p, events, bytes) VALUES (gen_random_uuid(), {p}, 1, 1)
+"""
 COMMITS_TAKEN_BACK = """
 DELETE FROM outbox WHERE p = {p} AND seq > 12;
 UPDATE partition_log SET seq = 12 WHERE p = {p}
@@ -86,6 +89,7 @@ IN_POSTGRES = [
     ("UPDATE outbox SET recorded_at = now() WHERE p = {p} AND seq = 5", "rows", "seq 5: the row is not"),
     ("UPDATE outbox SET digest = sha256('') WHERE p = {p} AND seq = 4", "rows", "seq 4: the row is not"),
     (A_DIGEST_OF_ANOTHER_ROW, "chain", "seq 1…14: the rows give"),
+    (A_TENANT_COUNTED_TWICE, "storage", "events are counted, the mark"),
     ("DELETE FROM outbox WHERE p = {p} AND seq = 4", "order", "seq 4…4: these rows are missing"),
     ("DELETE FROM outbox WHERE p = {p} AND seq IN (4, 5)", "order", "seq 4…5: these rows are missing"),
     ("DELETE FROM outbox WHERE p = {p} AND seq = 1", "order", "seq 1…1: these rows are missing"),

@@ -55,6 +55,7 @@ _METADATA = (
     Refusal("unknown_actor_type", "The spec's agent_types do not name 'usr'.", "metadata.actor.type"),
     Refusal("unknown_target_type", "The spec's target_types do not name 'ordr'.", "metadata.target.type"),
     Refusal("schema_violation", "This property is required.", "data.total"),
+    Refusal("storage_full", "The events of this tenant take the 1000000000 bytes that it may store."),
     Refusal("idempotency_mismatch", "This Idempotency-Key or event_id belongs to another request."),
 )
 _NOT_COMMITTED = Refusal("not_committed", "The event will never appear: Postgres does not answer.")

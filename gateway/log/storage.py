@@ -1,0 +1,83 @@
+"""What each tenant's events take in Postgres, and whether a tenant has come to its bound.
+
+Counted behind the commits, in steps, from a mark on: an append pays one look into a set. One gateway at a
+time counts a partition; all of them read the totals. What is appended within `EVERY_S` of reaching the
+bound is still accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from gateway.errors import Refusal
+from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.telemetry.metrics import Reading
+
+ROW_BYTES: Final = 700
+"""What a row of the outbox takes with its indexes beside data, extra and aggregate id."""
+
+EVERY_S: Final = 1.0
+
+_STEP_ROWS: Final = 5_000
+"""Rows counted by one statement: some milliseconds of Postgres."""
+
+_PAUSE_S: Final = 0.05
+"""Between two steps, where a partition lags behind."""
+
+_SHOWN: Final = 20
+"""Tenants that the metric names: those that store the most."""
+
+
+class Storage:
+    """One a gateway. `bytes_max`: of one tenant; 0: no bound."""
+
+    def __init__(self, postgres: Postgres, partitions: int, bytes_max: int) -> None:
+        self._postgres = postgres
+        self._partitions = partitions
+        self._bytes_max = bytes_max
+        self._full: frozenset[bytes] = frozenset()
+        self._most: list[tuple[str, int]] = []
+        self._refusal = Refusal(
+            "storage_full",
+            f"The events of this tenant take the {bytes_max} bytes that it may store. "
+            "Whoever operates the gateway can raise the bound.",
+        )
+
+    def refusal(self, tenant: bytes) -> Refusal | None:
+        """Why nothing more of this tenant is stored; None: it may be."""
+        return self._refusal if tenant in self._full else None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        marked = False
+        while True:
+            try:
+                if not marked:
+                    await self._postgres.fetch("storage_marks")
+                    marked = True
+                await self.run_once()
+            except PostgresTrouble:
+                pass  # the watch tells of it; what was known still counts
+            await asyncio.sleep(EVERY_S)
+
+    async def run_once(self) -> None:
+        """Counts what is there by now, and reads the totals. Raises PostgresTrouble."""
+        await self._read()
+        for p in range(self._partitions):
+            while counted := await self._postgres.fetch("storage_count", p, _STEP_ROWS, ROW_BYTES):
+                if counted[0]["rows"] < _STEP_ROWS:
+                    break
+                await asyncio.sleep(_PAUSE_S)
+        await self._read()
+
+    async def _read(self) -> None:
+        rows = await self._postgres.fetch("storage_totals", self._bytes_max, _SHOWN)
+        self._full = frozenset(row["tenant"].bytes for row in rows if row["is_full"])
+        largest = sorted(rows, key=lambda row: -row["bytes"])[:_SHOWN]
+        self._most = [(row["handle"], row["bytes"]) for row in largest]
+
+    def readings(self) -> Iterator[Reading]:
+        for handle, size in self._most:
+            yield Reading("sluice_tenant_bytes", size, (handle,))
