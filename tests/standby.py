@@ -82,20 +82,36 @@ class Pair:
 async def open_pair(servers: Servers) -> Pair:
     """Of a pair of servers that runs."""
     primary = servers.postgres_server
-    home = primary.home.with_name("standby")
+    standby = beside(primary, "standby")
+    base_backup(primary, standby.data, follows=True)
+    server = Server(Keeper(standby, print), lambda: find_titled("postgres:", standby.data))
+    await server.start()
+    pair = Pair(servers, server, standby, standby.home.with_name("address"))
+    pair.point_at(primary.socket_folder)
+    return pair
+
+
+def beside(primary: PostgresServer, name: str) -> PostgresServer:
+    """Another server of the same account, without data."""
+    home = primary.home.with_name(name)
     home.mkdir(mode=0o700)
     if primary.account is not None:
         os.chown(home, primary.account.uid, primary.account.gid)
-    standby = replace(primary, home=home, socket_folder=home, log=servers.folder / "standby.log")
+    return replace(primary, home=home, socket_folder=home, log=primary.log.with_name(f"{name}.log"))
+
+
+def base_backup(primary: PostgresServer, data: Path, *, follows: bool) -> None:
+    """A copy of the running primary, in a folder that does not exist. `follows`: it begins as its standby."""
     command = [
-        primary.binaries.postgres.with_name("pg_basebackup"), "--pgdata", standby.data,
-        "--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync",
+        primary.binaries.postgres.with_name("pg_basebackup"), "--pgdata", data,
+        *(["--write-recovery-conf"] if follows else []),
+        "--wal-method=stream", "--checkpoint=fast", "--no-sync",
         "--host", primary.socket_folder, "-U", ROLE,
     ]  # fmt: skip
     account = primary.account
     done = subprocess.run(
         command,
-        cwd=home,
+        cwd=data.parent,
         env={"LC_ALL": "C", "PATH": os.defpath},
         user=None if account is None else account.uid,
         group=None if account is None else account.gid,
@@ -105,11 +121,6 @@ async def open_pair(servers: Servers) -> Pair:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    server = Server(Keeper(standby, print), lambda: find_titled("postgres:", standby.data))
-    await server.start()
-    pair = Pair(servers, server, standby, home.with_name("address"))
-    pair.point_at(primary.socket_folder)
-    return pair
 
 
 async def _execute(url: str, statement: str) -> None:

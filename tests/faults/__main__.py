@@ -3,6 +3,7 @@
     python -m tests.faults --minutes 10 --seed 1
     python -m tests.faults --only redis-split net-hold --gateways 2
     python -m tests.faults --cluster --minutes 30
+    python -m tests.faults --postgres-pair synchronous --minutes 10
     python -m tests.faults --bad NAME, --all-bad
 
 A run is a row of episodes, each on fresh servers with a seed of its own, counted up from --seed.
@@ -19,13 +20,15 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from tests.faults import report, slots
+from tests.faults import fail_over, report, slots
 from tests.faults.bad import BUILDS, GOOD, argv
 from tests.faults.episode import Plan, Result, run_episode
 from tests.faults.injections import INJECTIONS
 
-USUAL = tuple(name for name, each in INJECTIONS.items() if not each.beyond and each.of != slots.NODES)
-IN_A_CLUSTER = tuple(name for name, each in INJECTIONS.items() if not each.beyond and each.of != "pair")
+USUAL = tuple(name for name, each in INJECTIONS.items() if not each.beyond and each.of in ("", "pair"))
+IN_A_CLUSTER = tuple(
+    name for name, each in INJECTIONS.items() if not each.beyond and each.of in ("", slots.NODES)
+)
 EPISODE_S = 60.0
 BAD_EPISODE_S = 45.0
 BAD_CHECK_EVERY_S = 8.0
@@ -49,6 +52,12 @@ def _parser() -> argparse.ArgumentParser:
         help="two gateways over a Redis Cluster: three masters, 3 replicas",
     )
     parser.add_argument(
+        "--postgres-pair",
+        choices=tuple(fail_over.OF),
+        default="",
+        help="Postgres has a standby, which takes over",
+    )
+    parser.add_argument(
         "--set", nargs="+", metavar="SLUICE_NAME=VALUE", default=[], help="of the gateways, in every episode"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", default=None, help="write the report there too")
@@ -60,11 +69,15 @@ def _parser() -> argparse.ArgumentParser:
 async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
     """Episodes until the time is up; the first that finds something is the last."""
     results: list[Result] = []
-    faults, seed, left_s = tuple(asked.only or _usual(asked.cluster)), asked.seed, asked.minutes * 60
+    faults, seed, left_s = (
+        tuple(asked.only or _usual(asked.cluster, asked.postgres_pair)),
+        asked.seed,
+        asked.minutes * 60,
+    )
     while left_s > 1:
         plan = Plan(
             seed, min(EPISODE_S, left_s), _gateways(asked, asked.cluster), faults, spread=asked.cluster,
-            settings=_settings(asked),
+            settings=_settings(asked), standby=asked.postgres_pair,
         )  # fmt: skip
         result = await run_episode(plan)
         results.append(result)
@@ -76,8 +89,12 @@ async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
     return results
 
 
-def _usual(spread: bool) -> tuple[str, ...]:
-    return IN_A_CLUSTER if spread else USUAL
+def _usual(spread: bool, standby: str) -> tuple[str, ...]:
+    """Beside faults of a pair, those that leave Postgres alone."""
+    if not standby:
+        return IN_A_CLUSTER if spread else USUAL
+    beside = (name for name in USUAL if not INJECTIONS[name].touches & {"postgres", "network"})
+    return (*fail_over.OF[standby] * 2, *beside)
 
 
 def _gateways(asked: argparse.Namespace, spread: bool) -> int:
@@ -92,12 +109,13 @@ async def run_bad(name: str, asked: argparse.Namespace) -> Result:
     """Episodes with a known-bad build until it is caught; the last one, with the seconds of all."""
     seconds, build, seed, minutes = 0.0, (BUILDS | GOOD)[name], asked.seed, asked.minutes
     settings, spread = dict(build.settings) | _settings(asked), build.spread or asked.cluster
+    standby = build.standby or asked.postgres_pair
     while True:
         plan = Plan(
             seed, min(BAD_EPISODE_S, minutes * 60 - seconds), _gateways(asked, spread),
-            tuple(asked.only or build.faults or _usual(spread)), argv=argv(name),
+            tuple(asked.only or build.faults or _usual(spread, standby)), argv=argv(name),
             check_every_s=BAD_CHECK_EVERY_S, digests=build.digests, harm=build.harm, spread=spread,
-            settings=settings, keeps=False,
+            settings=settings, keeps=False, standby=standby,
         )  # fmt: skip
         result = await run_episode(plan)
         seconds += result.seconds

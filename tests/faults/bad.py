@@ -21,7 +21,7 @@ class Build:
     """`digests` False: its row digests differ by design, so the check takes them as they are stored, and has
     to find the harm that they do. `faults`: those that it is tried under, instead of all; `settings`: of the
     gateways; `harm`: the kinds of violations that count, where a good build is not without the others under
-    these faults; `spread`: over a Redis Cluster, where alone it shows."""
+    these faults; `spread`: over a Redis Cluster, where alone it shows; `standby`: of a Postgres, likewise."""
 
     what: str
     spoil: Callable[[], None]
@@ -30,6 +30,7 @@ class Build:
     settings: tuple[tuple[str, str], ...] = ()
     harm: frozenset[str] | None = None
     spread: bool = False
+    standby: str = ""
 
 
 def argv(name: str) -> tuple[str, ...]:
@@ -168,6 +169,37 @@ def _silence_is_a_refusal() -> None:
     Cluster.send_after = send_after  # type: ignore[method-assign]
 
 
+def _loss_adopted() -> None:
+    import gateway.log.settling
+    import gateway.log.verify
+    from gateway.log.witness import Witness
+
+    assert Witness.saw_more_than
+    Witness.saw_more_than = lambda _self, _row: False  # type: ignore[method-assign]
+
+    async def contains(*_: Any) -> bool:
+        return True
+
+    gateway.log.settling.contains = gateway.log.verify.contains = contains
+
+
+def _found_is_told() -> None:
+    from gateway.log.settling import Settling
+
+    async def found(*_: Any) -> None:
+        return
+
+    assert Settling.found
+    Settling.found = found  # type: ignore[method-assign]
+
+
+def _warnings_ignored() -> None:
+    from gateway.log.committing import CommitConnection
+
+    assert CommitConnection._on_notice
+    CommitConnection._on_notice = lambda *_: None  # type: ignore[method-assign]
+
+
 def _replaced(text: str, old: str, new: str) -> str:
     assert old in text, f"{old!r} is not there any more"
     return text.replace(old, new)
@@ -230,6 +262,18 @@ BUILDS: dict[str, Build] = {
         "believes what Postgres said of a stream before it came and was evicted",
         _evict_unnoted,
         settings=EVICTING,
+    ),
+    "loss-adopted": Build(
+        "goes on from a Postgres that lost commits",
+        _loss_adopted, faults=("lossy-fail-over", "restored"), standby="asynchronous",
+    ),
+    "found-is-told": Build(
+        "answers by what it only finds in Postgres",
+        _found_is_told, faults=("crash-in-wait",), standby="synchronous",
+    ),
+    "warnings-ignored": Build(
+        "takes a commit that was answered with a warning for durable",
+        _warnings_ignored, faults=("crash-in-wait",), standby="synchronous",
     ),
     "shard-fence": Build(
         "fences on the shard, which a replica that takes its master's place shares",

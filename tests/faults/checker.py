@@ -24,11 +24,16 @@ from tests.faults.history import (
     StreamName,
     Try,
     Verdict,
+    of_lost_history,
 )
 from tests.faults.stored import check_stored
 
 RECOVERY_S = 5.0
 """The promise: faults stop, and within this time every partition accepts appends."""
+ALARM_S = 5.0
+"""The promise: within this time the loss of acknowledged commits by Postgres is alarmed."""
+HALT_S = 1.5
+"""For a gateway to hear of another one's alarm, and of its end."""
 STALE_S = 1.0
 """What a read may be behind while gateways may disagree about Redis."""
 _OP = re.compile(rb'^\{"op": "([^"#]+)#(\d+)",')
@@ -36,15 +41,27 @@ _OP = re.compile(rb'^\{"op": "([^"#]+)#(\d+)",')
 
 class Violation(NamedTuple):
     """`kind`: lost, doubled, reordered, phantom, corrupted, receipt, conflict, stale, identity, gap, chain,
-    copy, epoch, quarantine, answer or stuck."""
+    copy, epoch, quarantine, alarm, growth, answer or stuck."""
 
     kind: str
     told: str
 
 
-def check(history: History, evidence: Evidence, *, digests: bool = True) -> list[Violation]:
-    """Every violation there is. Without `digests`, row digests are taken as they are stored."""
-    found = _Found(history, evidence)
+def check(
+    history: History, evidence: Evidence, *, digests: bool = True, partitions: Sequence[int] = ()
+) -> list[Violation]:
+    """Every violation there is. Without `digests`, row digests are taken as they are stored. `partitions`: of
+    each tenant, by its number."""
+    alarms = [Violation(kind, told) for kind, told in _alarms(history, partitions)]
+    if history.set_backs:
+        history = history.without_given_up(partitions.__getitem__)
+    return alarms + _check(history, evidence, partitions, digests=digests)
+
+
+def _check(
+    history: History, evidence: Evidence, partitions: Sequence[int], *, digests: bool
+) -> list[Violation]:
+    found = _Found(history, evidence, partitions)
     violations = [Violation(kind, told) for kind, told in check_stored(evidence, digests=digests)]
     for part in (_mapped, _operations, _order, _conflicts, _observations, _samples, _other):
         violations += (Violation(kind, told) for kind, told in part(found))
@@ -54,7 +71,8 @@ def check(history: History, evidence: Evidence, *, digests: bool = True) -> list
 class _Found:
     """The history and the rows, each findable from the other."""
 
-    def __init__(self, history: History, evidence: Evidence) -> None:
+    def __init__(self, history: History, evidence: Evidence, partitions: Sequence[int]) -> None:
+        self.partitions = partitions
         self.history = history
         self.evidence = evidence
         self.operations = {each.id: each for each in history.operations}
@@ -81,6 +99,28 @@ class _Found:
 
 
 Told = Iterator[tuple[str, str]]
+
+
+# -- a Postgres that lost commits
+
+
+def _alarms(history: History, partitions: Sequence[int]) -> Told:
+    """Raised in time, and then nothing is appended."""
+    for back in history.set_backs:
+        for partition, at in back.alarmed.items():
+            if at - back.begun > ALARM_S:
+                yield "alarm", f"partition {partition}: raised {at - back.begun:.1f} s after the loss"
+        for operation in history.operations:
+            at = back.alarmed.get(partitions[operation.tenant], inf)
+            for one in operation.tries:
+                if one.status == 201 and not one.replayed and at + HALT_S < one.sent < one.answered < (
+                    back.mending
+                ):  # fmt: skip
+                    yield "alarm", f"{_told(operation)} was appended {one.sent - at:.1f} s after the alarm"
+                if of_lost_history(back, partitions[operation.tenant], operation, one) and (
+                    one.status == 201 and not one.replayed
+                ):
+                    yield "conflict", f"{_told(operation)} met an ETag that a rewind had ended"
 
 
 # -- rows and operations
@@ -259,6 +299,7 @@ def _behind(found: _Found, stream: StreamName, length: int, one: Try | Observati
 
 def _conflicts(found: _Found) -> Told:
     """A 409 was decided on the committed history, and reports its length."""
+    backs = found.history.set_backs
     for operation in found.history.operations:
         for one in operation.tries:
             if one.length is None or operation.key is None:
@@ -269,6 +310,10 @@ def _conflicts(found: _Found) -> Told:
                     "phantom",
                     f"{operation.id} was refused for length {one.length}, stored {found.length(stream)}",
                 )
+            if any(
+                of_lost_history(each, found.partitions[operation.tenant], operation, one) for each in backs
+            ):
+                continue
             met = one.length >= 1 if operation.expected == AT_LEAST_ONE else one.length == operation.expected
             if met:
                 yield "conflict", f"{operation.id} was refused at length {one.length}, which it asked for"
@@ -329,7 +374,11 @@ def _folded(seen: Observation, length: int, rows: Mapping[int, Row]) -> Told:
 def _samples(found: _Found) -> Told:
     """Partitions only go forward."""
     last: dict[int, tuple[int, int]] = {}
+    backs = found.history.set_backs
     for sample in found.history.samples:
+        if any(each.begun - 1 <= sample.at <= each.ended for each in backs):
+            last.clear()
+            continue
         before = last.get(sample.partition, (0, 0))
         if sample.epoch < before[0] or sample.seq < before[1]:
             here = (sample.epoch, sample.seq)
@@ -341,6 +390,8 @@ def _other(found: _Found) -> Told:
     if not any(fault.name == "redis-del" for fault in found.history.faults):  # its last guard is Postgres
         for told in found.evidence.quarantined:
             yield "quarantine", f"Postgres refused an append: {told}"
+    for told in found.history.resources:
+        yield "growth", told
     for told in found.history.odd:
         yield "answer", told
     for recovery in found.history.recoveries:

@@ -89,6 +89,8 @@ class Client:
         self.known: dict[StreamName, int] = {}
         """Lengths that it was told."""
         self.giving_up_at: float | None = None
+        self.rewound: frozenset[int] = frozenset()
+        """Partitions in which an ETag without a mark matches nothing."""
         self._made = 0
 
     # -- operations
@@ -169,7 +171,9 @@ class Client:
             stream = StreamName(wanted.tenant, wanted.aggregate_type, wanted.key)
             self.learn(stream, told["length"])
             if told.get("missed"):
-                self._record_missed(stream, max(wanted.expected or 0, 0), one, answer.body)
+                marked = wanted.if_match and self.cluster.tenants[wanted.tenant].partition in self.rewound
+                known = 0 if marked else max(wanted.expected or 0, 0)
+                self._record_missed(stream, known, one, answer.body)
         if answer.status == 504:
             one.event_id = told.get("event_id")
 

@@ -35,6 +35,7 @@ from gateway.dev.redis_server import SOCKET_NAME as REDIS_SOCKET
 from gateway.dev.redis_server import RedisServer
 from gateway.log.partition import partition_of
 from tests.faults.link import Link
+from tests.faults.postgres_pair import SYNCHRONOUS, PostgresPair
 from tests.faults.spec import SPEC
 from tests.faults.wire import Answer, Caller
 from tests.redis_cluster import HOST, RedisNodes, nodes_in
@@ -246,9 +247,8 @@ class Cluster:
         self.partitions = partitions
         self.servers = servers
         self.redis = redis
-        self.postgres = servers.postgres
-        self.postgres_url = postgres_url
-        """Straight to the server, past every link."""
+        self.postgres_pair: PostgresPair | None = None
+        self._postgres_url = postgres_url
         self.gateways: list[GatewayAt] = []
         self.redis_links: list[Link] = []
         self.postgres_links: list[Link] = []
@@ -256,14 +256,29 @@ class Cluster:
         self.instance = b""
 
     @property
+    def postgres(self) -> Server:
+        """The one that gateways are led to."""
+        return self.postgres_pair.primary if self.postgres_pair else self.servers.postgres
+
+    @property
+    def postgres_url(self) -> str:
+        """Straight to that server, past every link."""
+        return self.postgres_pair.url if self.postgres_pair else self._postgres_url
+
+    @property
+    def pair(self) -> PostgresPair:
+        assert self.postgres_pair is not None
+        return self.postgres_pair
+
+    @property
     def nodes(self) -> RedisNodes:
         assert isinstance(self.redis, RedisSpread)
         return self.redis.nodes
 
     @classmethod
-    async def prepare(cls, folder: Path, partitions: int, *, spread: bool = False) -> Self:
+    async def prepare(cls, folder: Path, partitions: int, *, spread: bool = False, standby: str = "") -> Self:
         """Servers running, the database migrated, tenants in every partition. No gateway yet. `spread`: over
-        three masters with a replica each."""
+        three masters with a replica each. `standby`: that Postgres has, SYNCHRONOUS or ASYNCHRONOUS."""
         servers = servers_in(folder)
         redis: RedisPair | RedisSpread
         redis = (
@@ -275,6 +290,8 @@ class Cluster:
             await redis.open()
             await migrate(cluster.postgres_url, partitions)
             await cluster._open_tenants()
+            if standby:
+                cluster.postgres_pair = await PostgresPair.open(servers, synchronous=standby == SYNCHRONOUS)
         except BaseException:
             await cluster.close()
             raise
@@ -299,7 +316,7 @@ class Cluster:
     async def start_gateways(self, count: int, argv: Sequence[str], settings: dict[str, str]) -> None:
         """Returns once every one can commit."""
         for number in range(count):
-            postgres_link = Link(self.servers.postgres_server.socket_folder / POSTGRES_SOCKET)
+            postgres_link = Link(self._postgres_socket)
             await postgres_link.open()
             self.postgres_links.append(postgres_link)
             own = {
@@ -334,6 +351,16 @@ class Cluster:
         for link in self.redis_links:
             link.lead_to(self.redis.sockets[self.redis.master], drop=drop)
 
+    @property
+    def _postgres_socket(self) -> Path:
+        place = self.postgres_pair.place if self.postgres_pair else self.servers.postgres_server
+        return place.socket_folder / POSTGRES_SOCKET
+
+    def lead_to_postgres(self) -> None:
+        """All gateways to the primary; connections to another server end."""
+        for link in self.postgres_links:
+            link.lead_to(self._postgres_socket, drop=True)
+
     async def close(self) -> None:
         """Ends everything at once."""
         for gateway in self.gateways:
@@ -341,6 +368,8 @@ class Cluster:
         for link in (*self.redis_links, *self.postgres_links):
             await link.close()
         await self.redis.close()
+        if self.postgres_pair is not None:
+            self.postgres_pair.close()
         self.servers.close()
 
 

@@ -64,6 +64,8 @@ class Plan:
     """Over a Redis Cluster of three masters with a replica each, instead of a pair."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Of the gateways, instead of those that the seed chooses."""
+    standby: str = ""
+    """That Postgres has: SYNCHRONOUS, ASYNCHRONOUS, or none."""
     keeps: bool = True
     """Whether everything is kept where there is a violation."""
 
@@ -98,7 +100,7 @@ class Result:
 async def run_episode(plan: Plan) -> Result:
     """Raises what the rig itself fails at; a violation is a result."""
     with open_folder() as folder:
-        cluster = await Cluster.prepare(folder, plan.partitions, spread=plan.spread)
+        cluster = await Cluster.prepare(folder, plan.partitions, spread=plan.spread, standby=plan.standby)
         episode = _Episode(plan, cluster)
         try:
             result = await episode.run()
@@ -123,7 +125,7 @@ class _Episode:
         plan = self._plan
         await self._cluster.start_gateways(plan.gateways, plan.argv, self._settings)
         workload = Workload(self._cluster, self._history, plan.seed)
-        nemesis = Nemesis(self._cluster, self._history, plan.seed, plan.faults)
+        nemesis = Nemesis(self._cluster, self._history, plan.seed, plan.faults, workload.forget)
         begun = now()
         sampling = self._loop.create_task(self._sample())
         attack = self._loop.create_task(nemesis.run(begun + plan.seconds))
@@ -158,7 +160,8 @@ class _Episode:
 
     def _found(self, history: History, evidence: Evidence) -> list[Violation]:
         harm = self._plan.harm
-        found = check(history, evidence, digests=self._plan.digests)
+        partitions = [tenant.partition for tenant in self._cluster.tenants]
+        found = check(history, evidence, digests=self._plan.digests, partitions=partitions)
         return [each for each in found if harm is None or each.kind in harm]
 
     async def _watch(self, attack: asyncio.Task[None], workload: Workload) -> list[Violation]:
@@ -173,14 +176,14 @@ class _Episode:
             if attack.done():
                 attack.result()
                 return []
-            if plan.check_every_s is not None:
+            if plan.check_every_s is not None and self._history.mended:
                 cutoff = now()
                 try:
                     evidence = await gather(self._cluster, with_redis=False)
                 except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                     continue  # Postgres is down just now
                 found = self._found(self._history.until(cutoff), evidence)
-                if found:
+                if found and self._history.mended:
                     return found
 
     async def _sample(self) -> None:

@@ -7,6 +7,7 @@ seconds by `now`. Must not know how requests are sent.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf
@@ -192,6 +193,20 @@ class Recovery:
 
 
 @dataclass(slots=True)
+class SetBack:
+    """Postgres lost commits: gateways were led to it at `begun`; an operator worked from `mending` to
+    `ended`.
+    `alarmed`: when each partition's alarm was seen. `given_up`: those that were rewound, because no journal
+    had what was missing."""
+
+    begun: float
+    mending: float = inf
+    ended: float = inf
+    alarmed: dict[int, float] = field(default_factory=dict)
+    given_up: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
 class History:
     """Everything that the rig saw in one episode, in order of its beginning."""
 
@@ -200,6 +215,9 @@ class History:
     samples: list[Sample] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     recoveries: list[Recovery] = field(default_factory=list)
+    set_backs: list[SetBack] = field(default_factory=list)
+    resources: list[str] = field(default_factory=list)
+    """Bounds of what gateways may take that were passed."""
     reads_refused: Counter[str] = field(default_factory=Counter)
     odd: list[str] = field(default_factory=list)
     """Answers that the contract does not have, and tries that should have been refused."""
@@ -212,6 +230,46 @@ class History:
         ]
         observations = [each for each in self.observations if each.answered <= cutoff]
         return replace(self, operations=operations, observations=observations)
+
+    @property
+    def mended(self) -> bool:
+        """Whether no operator is at work on a Postgres that lost commits."""
+        return all(each.ended < inf for each in self.set_backs)
+
+    def without_given_up(self, partition_of: Callable[[int], int]) -> History:
+        """What is still promised, where `partition_of` has the partition of a tenant: of a partition that was
+        rewound, nothing that was told of requests sent before; of one whose alarm was raised, no length while
+        it was."""
+        operations, observations = self.operations, self.observations
+        for back in self.set_backs:
+            operations = [
+                replace(each, tries=[_after(back, partition_of(each.tenant), one) for one in each.tries])
+                for each in operations
+            ]
+            observations = [
+                each for each in observations if not _of_before(back, partition_of(each.stream.tenant), each)
+            ]
+        return replace(self, operations=operations, observations=observations)
+
+
+def _after(back: SetBack, partition: int, one: Try) -> Try:
+    if partition in back.given_up and one.sent < back.ended:
+        return Try(one.gateway, one.sent, adopts=one.adopts)
+    if partition in back.alarmed and one.sent < back.ended and one.answered > back.begun:
+        return replace(one, length=None)
+    return one
+
+
+def of_lost_history(back: SetBack, partition: int, operation: Operation, one: Try) -> bool:
+    """Whether its ETag is of before a rewind: it bears no mark, and is to match nothing."""
+    marked = operation.if_match and (operation.expected or 0) > 0  # an empty stream has no history
+    return marked and partition in back.given_up and one.sent >= back.ended
+
+
+def _of_before(back: SetBack, partition: int, seen: Observation) -> bool:
+    if seen.asked >= back.ended:
+        return False
+    return partition in back.given_up or (partition in back.alarmed and seen.answered > back.begun)
 
 
 def _as_of(one: Try, cutoff: float) -> Try:

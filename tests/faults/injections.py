@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.cluster import Cluster, GatewayAt
+from tests.faults.history import History
 from tests.faults.link import Link, Way
 
 CUT_BYTES_MAX = 20_000
@@ -31,6 +32,8 @@ class Scene:
 
     cluster: Cluster
     rng: random.Random
+    history: History
+    forget: Callable[[frozenset[int]], None]
     told: list[str] = field(default_factory=list)
 
     def say(self, words: str) -> None:
@@ -58,8 +61,10 @@ class Injection:
     weight: int = 1
     beyond: bool = False
     of: str = ""
-    """'pair' or 'nodes': it needs that kind of Redis."""
+    """'pair' or 'nodes': it needs that kind of Redis. 'standby': it needs a Postgres that has one."""
     hold_s: tuple[float, float] = (0.05, 3.0)
+    goes_on: bool = False
+    """Appends have to go on while it is in force, as soon as after it."""
 
 
 INJECTIONS: dict[str, Injection] = {}

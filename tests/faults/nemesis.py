@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 
 from tests.faults.client import Client
@@ -25,9 +25,18 @@ GIVE_UP_S = 20.0
 
 
 class Nemesis:
-    """`names` are the faults that may be injected."""
+    """`names` are the faults that may be injected; `forget` has clients forget
+    what they know of partitions that were rewound."""
 
-    def __init__(self, cluster: Cluster, history: History, seed: int, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        history: History,
+        seed: int,
+        names: Sequence[str],
+        forget: Callable[[frozenset[int]], None],
+    ) -> None:
+        self._forget = forget
         self._cluster = cluster
         self._history = history
         self._rng = random.Random(f"{seed}/nemesis")
@@ -59,13 +68,15 @@ class Nemesis:
         faults: list[Fault] = []
         async with AsyncExitStack() as stack:
             for injection in chosen:
-                scene = Scene(self._cluster, self._rng)
+                scene = Scene(self._cluster, self._rng, self._history, self._forget)
                 fault = Fault(injection.name, now(), splits=injection.splits)
                 self._history.faults.append(fault)
                 faults.append(fault)
                 stack.callback(_note, fault, scene)
                 await stack.enter_async_context(injection.inject(scene))
                 await asyncio.sleep(self._rng.uniform(0, 0.3))
+            if any(each.goes_on for each in chosen):
+                await self.recovered(tuple(f"{each.name}, in force" for each in chosen))
             hold_s = self._rng.uniform(*max(each.hold_s for each in chosen))
             await asyncio.sleep(min(hold_s, max(until - now(), HOLD_LEAST_S)))
         for fault in faults:

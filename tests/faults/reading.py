@@ -175,9 +175,7 @@ class Reader:
         if answer is None:
             return
         if answer.status == 404:
-            self.client.history.odd.append(
-                f"event {receipt.event_ids[0]} of {done.id} is acknowledged and 404"
-            )
+            self._note("by id", where, gateway, asked, None, (), receipt.first_version, receipt.first_version)
             return
         seen = msgspec.json.decode(answer.body, type=Single).event.seen
         self._note(

@@ -55,6 +55,8 @@ class Workload:
         self.places = Places(rng)
         self.replayable: deque[Operation] = deque(maxlen=REPLAYABLE_MAX)
         self.stopping = asyncio.Event()
+        self.forgotten = 0.0
+        """What was sent before that is not replayed."""
         self.think_s = (0.002, 0.04)
         self._clients: list[Writer | Reader | Follower] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -77,6 +79,16 @@ class Workload:
         """What ended a client that should not have ended: a bug of the rig."""
         ended = (task for task in self._tasks if task.done() and not task.cancelled())
         return next((fault for task in ended if (fault := task.exception()) is not None), None)
+
+    def forget(self, partitions: frozenset[int]) -> None:
+        """What was told of these partitions is not promised any more."""
+        self.forgotten = now()
+        self.replayable.clear()
+        for each in self._clients:
+            tenants = each.client.cluster.tenants
+            each.client.rewound |= partitions
+            for stream in [one for one in each.client.known if tenants[one.tenant].partition in partitions]:
+                del each.client.known[stream]
 
     async def stop(self) -> None:
         """Nothing new is begun; what is not settled is tried on for a while. Raises what broke a client."""
@@ -136,7 +148,8 @@ class Writer:
         return more
 
     def remember(self, done: Operation) -> None:
-        if done.verdict is Verdict.COMMITTED and done.identity in (Identity.KEY, Identity.EVENTS):
+        known = done.verdict is Verdict.COMMITTED and done.tries[-1].sent > self.workload.forgotten
+        if known and done.identity in (Identity.KEY, Identity.EVENTS):
             self.workload.replayable.append(done)
 
 
