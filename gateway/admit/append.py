@@ -29,6 +29,7 @@ from gateway.events import (
     make_retry,
     request_digest,
 )
+from spec.errors import nearest
 from spec.identifiers import Refused as NotAnIdentifier
 from spec.identifiers import canonicalize, identify
 from spec.model import AggregateType, EventType, Spec
@@ -144,14 +145,18 @@ def _aggregate_type(spec: Spec | None, name: str) -> AggregateType | Refusal:
 
 def undeclared_type(spec: Spec | None, name: str) -> Refusal:
     """`name` is empty where the path's segment could not be decoded."""
-    sentence = f"The spec declares no aggregate type {name[:64]!r}." if name else _NO_TYPE
+    known = () if spec is None else spec.aggregate_types
+    sentence = (
+        f"The spec declares no aggregate type {name[:64]!r}{nearest(name, known)}." if name else _NO_TYPE
+    )
     if spec is None and name:
         sentence = f"No spec is deployed yet, so there is no aggregate type {name[:64]!r}. Deploy one."
     return Refusal("unknown_aggregate_type", sentence, "type")
 
 
 def _undeclared(event: str, aggregate_type: AggregateType, path: str, status: int | None = None) -> Refusal:
-    sentence = f"The spec declares no event {event[:64]!r} for {aggregate_type.name!r}."
+    near = nearest(event, aggregate_type.events)
+    sentence = f"The spec declares no event {event[:64]!r} for {aggregate_type.name!r}{near}."
     return Refusal("unknown_event_type", sentence if event else _NO_EVENT, path, status)
 
 

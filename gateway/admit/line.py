@@ -108,7 +108,8 @@ def _colons_around(sent: _Line) -> int:
 def _judge_exactly(spec: Spec | None, line: bytes, minting: Minting) -> Append | Fault:
     value = decode(line)
     if isinstance(value, Malformed):
-        return Fault(Refusal("invalid_json", value.reason), None)
+        reason = value.reason.replace("The body", "The line", 1)
+        return Fault(Refusal("invalid_json", reason), None)
     names = value if isinstance(value, dict) else {}
     refusal = misnamed(spec, names.get("aggregate_type"), names.get("key"), names.get("type"))
     asked = _asked(names.get("idempotency_key"))

@@ -19,7 +19,7 @@ from gateway.events import ANY_LENGTH, Append, Event, Stream, make_append
 from gateway.intake.deliveries import Delivery
 from gateway.intake.request import as_text, lookup
 from gateway.names.content import ALGORITHM, Identity, context_of, grade
-from spec.errors import shown
+from spec.errors import nearest, shown
 from spec.identifiers import canonicalize
 from spec.model import EventType, Spec
 from spec.violations import AT_ONCE_WORK_MAX, WEIGHT_MIN, is_light, values_in
@@ -74,7 +74,8 @@ def plan_of(spec: Spec, source: Source) -> Plan:
     event_type: EventType | Held | None = None
     actor: Held | None = None
     if target.aggregate_type not in spec.aggregate_types:
-        why = f"The spec declares no aggregate type {target.aggregate_type!r}."
+        near = nearest(target.aggregate_type, spec.aggregate_types)
+        why = f"The spec declares no aggregate type {target.aggregate_type!r}{near}."
         key = Held("unknown_aggregate_type", why)
     else:
         if target.source_id is None and not isinstance(target.key, Path):
@@ -243,9 +244,9 @@ def _declared(spec: Spec, source: Source, name: object) -> EventType | Held:
     found = declared.get(name) if isinstance(name, str) else None
     if found is None:
         what = shown(name) if isinstance(name, str) else "of that name"
-        return Held(
-            "unknown_event_type", f"The spec declares no event {what} for {source.target.aggregate_type!r}."
-        )
+        near = nearest(name, declared) if isinstance(name, str) else ""
+        why = f"The spec declares no event {what} for {source.target.aggregate_type!r}{near}."
+        return Held("unknown_event_type", why)
     return found
 
 

@@ -66,6 +66,16 @@ def test_the_parts_of_a_path_are_refused_in_the_order_of_the_table(
     assert at_fault(address_of(spec, aggregate, key, event_type)) == answer
 
 
+def test_an_unknown_name_is_answered_with_the_nearest_declared_one() -> None:
+    kind = address_of(SPEC, "orders", UUID, None)
+    event = address_of(SPEC, "order", UUID, "was_palced")
+    strange = address_of(SPEC, "zzz", UUID, None)
+    assert isinstance(kind, Refusal) and isinstance(event, Refusal) and isinstance(strange, Refusal)
+    assert kind.error == "The spec declares no aggregate type 'orders' (did you mean `order`?)."
+    assert event.error == "The spec declares no event 'was_palced' for 'order' (did you mean `was_placed`?)."
+    assert strange.error == "The spec declares no aggregate type 'zzz'."
+
+
 def test_a_refusal_repeats_only_the_start_of_a_long_name() -> None:
     name = "x" * 10_000
     for refusal in (address_of(SPEC, name, UUID, None), address_of(SPEC, "order", UUID, name)):

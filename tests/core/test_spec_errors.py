@@ -8,7 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spec.errors import SHOWN_CHARS_MAX, shown
+from spec.errors import SHOWN_CHARS_MAX, nearest, shown
+
+
+def test_of_many_names_only_those_of_about_the_same_length_are_compared() -> None:
+    known = [f"{'x' * n}_name" for n in range(100)]
+    assert nearest(f"{'x' * 40}_nmae", known) == f" (did you mean `{known[40]}`?)"
+    assert nearest("entirely-different", known) == ""
 
 
 @given(st.text() | st.text("\x1f\U00010000", max_size=100))

@@ -29,7 +29,11 @@ _AMBIGUOUS_ALIAS = Refusal(
     candidates=("bd-k86gaq", "bd-k86gm2"),
 )
 _PATH = (
-    Refusal("unknown_aggregate_type", "The spec declares no aggregate type 'ordr'.", "type"),
+    Refusal(
+        "unknown_aggregate_type",
+        "The spec declares no aggregate type 'ordr' (did you mean `order`?).",
+        "type",
+    ),
     Refusal("invalid_identifier", '"order-1" is no declared singleton; use a UUID.', "key"),
     _UNKNOWN_ALIAS,
     _AMBIGUOUS_ALIAS,
@@ -64,7 +68,7 @@ _OUTCOME = (
     _NOT_COMMITTED,
     Refusal("outcome_unknown", "The event may or may not be there."),
 )
-_UNKNOWN_EVENT = "The spec declares no event 'was_plced' for 'order'."
+_UNKNOWN_EVENT = "The spec declares no event 'was_plced' for 'order' (did you mean `was_placed`?)."
 _INVALID_PARAMETER = Refusal(
     "invalid_field", "The query parameter `limit` must be a whole number from 1 to 1000.", "limit"
 )
