@@ -46,7 +46,7 @@ _ROUND_A_FOLLOWER_OF_A_CROWD_S = 0.0009
 # hold other things.
 _TELLING_S = 0.002
 # What all channels together keep in memory: each as much as any other.
-_KEPT_BYTES = 64 * 1024 * 1024
+KEPT_BYTES = 64 * 1024 * 1024
 # What one write hands to a follower: one that is slow holds so much, or an event that is larger.
 _CHUNK_BYTES = 256 * 1024
 _EVENT_OVERHEAD_BYTES = 500
@@ -54,7 +54,7 @@ _MESSAGE_OVERHEAD_BYTES = 100
 # Appends that a tail takes over between two looks, and their bytes; with more, it reads them from Postgres
 # instead, a page at a time.
 _PENDING_MAX = 5000
-_PENDING_BYTES_MAX = 4 * 1024 * 1024
+PENDING_BYTES_MAX = 4 * 1024 * 1024
 _EVENTS_A_READ = 1000
 _AGAIN_S = 0.25
 
@@ -391,7 +391,7 @@ class Live:
 
     def _keep_bytes(self) -> int:
         channels = sum(len(tail.channels) for tail in self._tails.values())
-        return _KEPT_BYTES // max(channels, 1)
+        return KEPT_BYTES // max(channels, 1)
 
     def _share_anew(self) -> None:
         """With one channel more."""
@@ -471,7 +471,7 @@ class _Tail:
         self._commits += 1
         self._appends += len(placed)
         self._pending_bytes += sum([event_bytes(event) for each in placed for event in each.events])
-        if len(self._pending) < _PENDING_MAX and self._pending_bytes < _PENDING_BYTES_MAX:
+        if len(self._pending) < _PENDING_MAX and self._pending_bytes < PENDING_BYTES_MAX:
             self._pending.extend(placed)
         else:
             self._pending.clear()

@@ -189,9 +189,9 @@ async def test_followers_see_every_event_once_and_in_order(
     """Also where a channel keeps next to nothing, so that all fall behind it again and again, or a tail takes
     over nothing."""
     if pending is not None:
-        monkeypatch.setattr(live, "_PENDING_BYTES_MAX", pending)
+        monkeypatch.setattr(live, "PENDING_BYTES_MAX", pending)
     if kept is not None:
-        monkeypatch.setattr(live, "_KEPT_BYTES", kept)
+        monkeypatch.setattr(live, "KEPT_BYTES", kept)
     writers, rounds = 8, 12
 
     async def follow(after_s: float, query: str, count: int) -> list[Any]:

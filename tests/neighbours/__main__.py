@@ -12,10 +12,15 @@ import argparse
 import asyncio
 import sys
 
+from gateway.bounded_memory import parts, total
+from gateway.config import Config
+from tests.conftest import PARTITIONS
 from tests.neighbours.attacks import ATTACKS
 from tests.neighbours.bounds import BOUNDS
-from tests.neighbours.campaign import campaign
+from tests.neighbours.campaign import MIB, campaign
 from tests.neighbours.stand import stands
+
+URLS = {"SLUICE_REDIS_URL": "redis://localhost", "SLUICE_POSTGRES_URL": "postgresql://localhost/sluice"}
 
 
 async def _run(seconds: float, names: list[str], settings: dict[str, str]) -> int:
@@ -24,6 +29,8 @@ async def _run(seconds: float, names: list[str], settings: dict[str, str]) -> in
         async for each in campaign(start, seconds, names):
             print(each, flush=True)
             broken += each.broken(BOUNDS[each.attack])
+    if (told := total(parts(Config.from_environ({**URLS, **settings}, str), PARTITIONS))) is not None:
+        print(f"the limits of a gateway's memory add up to {told // MIB} MiB over an idle one")
     print("\n".join(broken or ["no neighbour noticed more than the bounds allow"]))
     return bool(broken)
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from gateway.config import Config
-from tests.neighbours.bounds import BOUNDS, bounded_memory
+from gateway.bounded_memory import parts, total
+from gateway.config import SETTINGS, Config
+from tests.conftest import PARTITIONS
+from tests.neighbours.bounds import BOUNDS
 from tests.neighbours.campaign import MIB, Measured, campaign
 from tests.neighbours.stand import Felt, stands
 
@@ -13,6 +18,8 @@ HELD = (
     "fold", "schema", "pages", "unread", "filters", "unknown-keys", "openapi", "half-bodies", "connections"
 )  # fmt: skip
 ATTACK_S = 1.5
+DEFAULTS = Config(redis_url="", postgres_url="")
+SIZING = (Path(__file__).parents[2] / "docs" / "sizing.md").read_text()
 
 
 @pytest.mark.slow
@@ -22,7 +29,7 @@ async def test_no_attack_is_noticed_by_a_neighbour() -> None:
         async for each in campaign(start, ATTACK_S, HELD):
             print(each)
             broken += each.broken(BOUNDS[each.attack])
-            assert each.grown_bytes <= sum(bounded_memory(Config(redis_url="", postgres_url="")).values())
+            assert each.grown_bytes <= (total(parts(DEFAULTS, PARTITIONS)) or 0)
     assert broken == []
 
 
@@ -39,3 +46,25 @@ async def test_no_attack_is_noticed_by_a_neighbour() -> None:
 def test_what_a_neighbour_notices_breaks_a_bound(felt: Felt, grown: int, why: str) -> None:
     found = Measured("pages", felt, 1, 0, grown).broken(BOUNDS["pages"])
     assert any(why in each for each in found), found
+
+
+def test_the_page_on_sizes_has_each_part_and_the_sum() -> None:
+    listed = parts(DEFAULTS, DEFAULTS.partitions)
+    told = total(listed)
+    assert told is not None and f"{told // MIB:,} MiB together" in SIZING
+    for each in listed:
+        assert each.bytes_max is not None
+        of = f" (`SLUICE_{each.setting.upper()}`)" if each.setting else ""
+        assert f"| {each.name}{of} | {round(each.bytes_max / MIB)} MiB |" in SIZING
+
+
+def test_each_setting_of_the_sum_is_one_and_no_limit_is_no_sum() -> None:
+    names = {each.field for each in SETTINGS}
+    assert {each.setting for each in parts(DEFAULTS, 1)} - {None} <= names
+    for field in ("bodies_bytes_max", "requests_max", "connections_max"):
+        assert total(parts(replace(DEFAULTS, **{field: 0}), 1)) is None
+
+
+def test_more_partitions_wait_for_more() -> None:
+    one, two = (total(parts(DEFAULTS, partitions)) or 0 for partitions in (1, 2))
+    assert two > one
