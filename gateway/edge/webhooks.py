@@ -1,7 +1,8 @@
 """/_/webhooks/{tenant}/{source}: how a webhook is read, and how what became of it is told over HTTP.
 
 No key opens this path: the source's signature does. Owns the body's cap and the answers; everything between
-is the intake's. Which tenants and sources there are is known from memory, so no stranger reaches a database.
+is the intake's. Which tenants and sources there are is known from memory, so no stranger reaches a
+database; where that is stale, one look at Postgres serves all deliveries that wait.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Webhooks:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method: str = scope["method"]
-        place = self._place(scope["raw_path"])
+        place = await self._current(scope["raw_path"])
         if method not in _METHODS:
             await respond.allowed_only(send, method, _allowed(place))
             return
@@ -95,6 +96,7 @@ class Webhooks:
         finally:
             received.end()
         path, _, _ = scope["raw_path"].partition(b"?")
+        place = await self._current(path)  # a body may come slowly, and another spec be deployed meanwhile
         asked = b"GET" if method == "HEAD" else method.encode()  # whose answer's body is left out on its way
         request = Request(asked, path, scope["query_string"], tuple(scope["headers"]), body)
         if method == "POST":
@@ -108,6 +110,8 @@ class Webhooks:
 
     def take(self, target: bytes, headers: dict[bytes, bytes], body: bytes, reply: Reply) -> bool:
         """As the express does (express.py): a delivery that waits for nothing but its append, or False."""
+        if not self._catalog.fresh:
+            return False
         path, _, query = target.partition(b"?")
         if len(body) > self._bytes_max or b"content-encoding" in headers:
             return False
@@ -123,6 +127,14 @@ class Webhooks:
         status, body, more = _told(result, echo)
         self._responses["POST", status] += 1
         reply(status, respond.head_lines(body, more), body)
+
+    async def _current(self, raw_path: bytes) -> Place:
+        """As `_place`, by a spec that is young enough: a gateway that stood still, or is cut off from
+        Postgres, can't know that a secret was replaced. Raises CatalogUnavailable too."""
+        if not self._catalog.fresh:
+            await self._catalog.refresh()  # one try serves all that wait for it
+        path = raw_path.partition(b"?")[0]
+        return self._known(path) or self._place(path)
 
     def _known(self, path: bytes) -> Place | None:
         """As `_place` found it for a request before, if nothing was deployed since."""

@@ -14,12 +14,16 @@ import asyncpg
 import httpx
 import pytest
 
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import CatalogUnavailable
+from gateway.edge import webhooks
 from gateway.edge.webhooks import Webhooks
 from gateway.intake import intake
 from gateway.intake.recorder import Recorder
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.sequencer import Sequencer
+from tests.edge.calls import refused
 from tests.edge.serving import Served
 from tests.edge.webhooks import SOURCES, Hooks, declared, kept, open_hooks
 
@@ -283,3 +287,54 @@ async def test_a_quarantine_that_can_not_be_written_is_a_503_and_one_after_it_is
     alike(answers)
     assert (answers[0].status_code, answers[0].json()["code"]) == (503, "not_committed")
     assert (await hooks.taken("github", {"n": 2}, "d1"))["quarantined"] is True
+
+
+async def test_a_stale_gateway_judges_no_delivery_by_the_spec_it_has(
+    hooks: Hooks, taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a pause of the process: meanwhile others may have deployed other secrets and sources."""
+    for answer in await both(hooks, "stripe", {"id": "evt_1"}, "a", "b"):
+        assert answer.status_code == 202, answer.text
+
+    async def unavailable(_: Catalog) -> None:
+        raise CatalogUnavailable("Postgres gave no answer")
+
+    async def removed(catalog: Catalog) -> None:
+        patched.setattr(catalog, "_serving", {})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Catalog, "fresh", property(lambda _: False))
+        patched.setattr(Catalog, "refresh", unavailable)
+        for answer in await both(hooks, "stripe", {"id": "evt_2"}, "a", "b"):
+            refused(answer, 503, "not_committed")
+        patched.setattr(Catalog, "refresh", removed)
+        for answer in await both(hooks, "stripe", {"id": "evt_3"}, "a", "b"):
+            refused(answer, 404, "not_found")
+    assert taken.said[-2:] == [False, False]
+    (event,) = await hooks.events()
+    assert event["data"]["delivery_id"] == "evt_1"
+
+
+async def test_a_spec_that_is_deployed_while_a_body_comes_judges_the_delivery(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, deployed = asyncio.Event(), asyncio.Event()
+    read = webhooks.read_body
+
+    async def slowly(*args: Any) -> bytes:
+        begun.set()
+        await deployed.wait()
+        return await read(*args)
+
+    monkeypatch.setattr(webhooks, "read_body", slowly)
+    body = b'{"id": "evt_1"}'
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield body
+
+    signed = hooks.signed("stripe", body)
+    sending = asyncio.ensure_future(hooks.client.post(hooks.path("stripe"), content=chunks(), headers=signed))
+    await asyncio.wait_for(begun.wait(), 10)
+    monkeypatch.setattr(Catalog, "deployed", lambda *_: None)
+    deployed.set()
+    refused(await sending, 404, "not_found")
