@@ -81,8 +81,7 @@ class Recorder:
                 await self._write_all()
                 if time.monotonic() >= expire_at:
                     expire_at = time.monotonic() + EXPIRE_EVERY_S
-                    now_ms = time.time_ns() // 1_000_000
-                    await store.expire(self._pool, now_ms, self._keep_s, EXPIRE_ROWS_MAX)
+                    await store.expire(self._pool, self._keep_s, EXPIRE_ROWS_MAX)
             except PostgresTrouble as trouble:
                 logger.warning("webhook_copies_wait", extra={"why": str(trouble)})
                 await asyncio.sleep(AGAIN_S)

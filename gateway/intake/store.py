@@ -261,10 +261,9 @@ async def settle(
     await _fetch(pool, "settle", UUID(tenant), UUID(delivery), verdict, code, error, event)
 
 
-async def expire(pool: asyncpg.Pool, now_ms: int, keep_s: float, rows_max: int) -> None:
-    """Ends at most so many of what is older. Raises PostgresTrouble."""
-    first_ms = max(now_ms - int(keep_s * 1000), 0)
-    await _fetch(pool, "expire", UUID(first_ms.to_bytes(6, "big") + bytes(10)), rows_max)
+async def expire(pool: asyncpg.Pool, keep_s: float, rows_max: int) -> None:
+    """Ends at most so many of what is older, by Postgres' clock. Raises PostgresTrouble."""
+    await _fetch(pool, "expire", keep_s, rows_max)
 
 
 def _shown(row: Any) -> dict[str, Any]:

@@ -99,14 +99,13 @@ async def test_what_is_old_ends_but_for_quarantine_and_the_request_of_a_batch_wi
     item = replace(row("item", "accepted", 32, None), request_id=other.id)
     rows = [row("old", days_old=31), row("held", "quarantined", 31), row("young", days_old=29)]
     await store.keep(pool, [whole, held, other, item, *rows])
-    now_ms = time.time_ns() // 1_000_000
-    await store.expire(pool, now_ms, 30 * DAY_S, rows_max=2)
+    await store.expire(pool, 30 * DAY_S, rows_max=2)
     assert len(await names(pool)) == 5, "a bounded number at a time"
-    await store.expire(pool, now_ms, 30 * DAY_S, rows_max=2)
+    await store.expire(pool, 30 * DAY_S, rows_max=2)
     assert sorted(await names(pool)) == ["", "held", "held item", "young"]
     await store.settle(pool, TENANT, held.id, "replayed", None, uuid7().bytes)
     await store.settle(pool, TENANT, rows[1].id, "replayed", None, uuid7().bytes)
-    await store.expire(pool, now_ms, 30 * DAY_S, rows_max=9)
+    await store.expire(pool, 30 * DAY_S, rows_max=9)
     assert await names(pool) == ["young"]
 
 
@@ -159,3 +158,21 @@ async def test_copies_beyond_what_memory_they_may_take_are_left_out_and_said_so(
     await recorder.flush()
     assert await names(pool) == ["a", "b", "d"]
     assert caplog.messages.count("webhook_copy_dropped") == 1
+
+
+async def test_a_gateway_whose_clock_is_ahead_ends_nothing_that_is_young(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.keep(pool, [row("old", days_old=31), row("young", days_old=1)])
+    expire, expired, time_ns = store.expire, asyncio.Event(), time.time_ns
+
+    async def told(*args: object) -> None:
+        await expire(*args)  # type: ignore[arg-type]
+        expired.set()
+
+    monkeypatch.setattr(store, "expire", told)
+    monkeypatch.setattr(recorders, "EXPIRE_EVERY_S", 0.0)
+    monkeypatch.setattr(time, "time_ns", lambda: time_ns() + 40 * DAY_S * 10**9)
+    async with recorders.recording(pool, 30 * DAY_S):
+        await asyncio.wait_for(expired.wait(), 10)
+    assert await names(pool) == ["young"]
