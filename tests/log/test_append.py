@@ -285,8 +285,10 @@ async def test_no_call_without_appends_goes_before_the_next_append_of_who_was_ju
 
 
 async def test_a_call_that_asks_postgres_first_takes_along_what_each_turn_of_the_loop_brings(
-    log: Log,
+    log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sequencer, "_WATERMARK_LAG_S", 60.0)  # no call without appends goes before it
+    monkeypatch.setattr(sequencer, "_BUSY_WATERMARK_LAG_S", 60.0)
     stream = new_stream()
     await opened(log, stream)
     await appended(log, append(stream))
