@@ -132,7 +132,9 @@ async def gateway(
                 log = Log(
                     redis, pool, config.postgres_url, instance, limits_of(config), Telemetry(metrics, tracing)
                 )
-                outbox = Outbox(postgres.Postgres(outbox_pool, config.read_deadline_s), instance.partitions)
+                outbox = Outbox(
+                    postgres.Postgres(outbox_pool, config.read_deadline_s), instance.partitions, log.stands
+                )
                 live = Live(outbox, log.followers, log.announcements, stopping)
                 metrics.read_at_scrape(lambda: [Reading("sluice_feed_followers", live.count)])
                 catalog = Catalog(catalog_pool, Secrets(os.environ).of, key_pool=key_pool)

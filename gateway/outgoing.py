@@ -27,6 +27,7 @@ from gateway.log.announcements import Announcements
 from gateway.log.cluster import open_redis
 from gateway.log.log import Log
 from gateway.log.partition import PARTITION_RULE
+from gateway.log.settling import settling_without_log
 from gateway.pools import CannotStart, close_pool, open_postgres, ops_listener
 from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull
@@ -111,15 +112,17 @@ async def _serve_relay(config: Config) -> None:
         if instance.rule != PARTITION_RULE:
             raise CannotStart(f"this release can't spread tenants by the rule {instance.rule!r}")
         reach = postgres.Postgres(outbox_pool, config.read_deadline_s)
-        outbox = Outbox(reach, instance.partitions)
         health = Health(lambda: _in_the_way(reach), "Nothing could be delivered now")
         operators = Ops(health, MetricsPage(metrics, None))
         with logs.counted(metrics.logged):
             async with (
+                settling_without_log(config.postgres_url, reach, config.read_deadline_s) as settling,
                 health.looking(),
                 ops_listening(operators, ops_listener(config)),
                 _announced(config, instance) as listen,
-                outgoing(config, outbox, metrics, listen, relayed=True),
+                outgoing(
+                    config, Outbox(reach, instance.partitions, settling.stands), metrics, listen, relayed=True
+                ),
             ):
                 told = {"version": __version__, "instance": str(instance.id)}
                 logger.info("relay_started", extra=told)

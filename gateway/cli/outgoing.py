@@ -55,14 +55,15 @@ async def opened(url: str) -> AsyncIterator[tuple[Subscriptions, Any]]:
     from gateway.catalog.secrets import Secrets
     from gateway.cli.database import prepared
     from gateway.log.postgres import Postgres, open_pool
+    from gateway.log.settling import settling_without_log
     from gateway.relay.outbox import Outbox
     from gateway.relay.subscriptions import Subscriptions
 
     async with prepared(url):
         pool = await open_pool(url, 2, _STATEMENT_S)
-    async with pool:
-        postgres = Postgres(pool, _STATEMENT_S)
-        outbox = Outbox(postgres, (await postgres.instance()).partitions)
+    postgres = Postgres(pool, _STATEMENT_S)
+    async with pool, settling_without_log(url, postgres, _STATEMENT_S) as settling:
+        outbox = Outbox(postgres, (await postgres.instance()).partitions, settling.stands)
         allow_private = bool(one("allow_private_targets", os.environ, read_file))
         yield Subscriptions(pool, outbox, Secrets(os.environ).of, allow_private=allow_private), pool
 

@@ -198,6 +198,11 @@ class Log:
         self._metrics.told(outcome)
         return outcome
 
+    async def stands(self, p: int, epoch: int, seq: int, event_id: bytes) -> None:
+        """Returns once it is settled that this event, which was read in this epoch, stands there. Raises
+        PostgresTrouble."""
+        await self._settling.stands(p, epoch, seq, event_id)
+
     async def page(self, wanted: Range, *, strong: bool = False) -> Page:
         """Committed events and the stream's committed length; `strong`: as Postgres has them, whatever Redis
         says. Raises PostgresTrouble."""

@@ -9,7 +9,8 @@ read, no watermark, no memory of a gateway.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 from gateway.log.committing import CommitConnection
@@ -41,8 +42,16 @@ class _Asked(NamedTuple):
     told: asyncio.Future[Standing]
 
 
+class _Seen(NamedTuple):
+    """How far a partition was settled, by a connection's session."""
+
+    session: int
+    epoch: int
+    seq: int
+
+
 class Settling:
-    """One for each gateway. All who ask while a write is under way share the next one."""
+    """One for each process. All who ask while a write is under way share the next one."""
 
     def __init__(
         self,
@@ -51,12 +60,14 @@ class Settling:
         partitions: Mapping[int, Partition],
         deadline_s: float,
     ) -> None:
-        """`deadline_s`: how long one who asks waits for the standby."""
+        """`partitions`: which are to learn how far they are settled; none in a process without a log.
+        `deadline_s`: how long one who asks waits for the standby."""
         self._connection = connection
         self._postgres = postgres
         self._partitions = partitions
         self._deadline_s = deadline_s
         self._asked: list[_Asked] = []
+        self._seen: dict[int, _Seen] = {}
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -69,10 +80,22 @@ class Settling:
         if there is None or event_id not in (None, there):
             raise PostgresTrouble(f"partition {partition.number}: what was read at seq {seq} is not there")
 
+    async def stands(self, p: int, epoch: int, seq: int, event_id: bytes) -> None:
+        """The same of an event that was read while the partition was in this epoch."""
+        partition, seen = self._partitions.get(p), self._seen.get(p)
+        if partition is not None and partition.epoch == epoch and seq <= partition.committed_seq:
+            return
+        if seen is not None and seen[:2] == (self._connection.session, epoch) and seq <= seen.seq:
+            return
+        if (await self._answered(self._ask(p, seq))).event_id != event_id:
+            raise PostgresTrouble(f"partition {p}: what was read at seq {seq} is not there")
+
     async def settle(self, partition: Partition, seq: int = 0) -> Standing:
         """Afterwards all that had been committed when this was called is settled, and the partition knows how
         far that is, if it is in the same epoch. Raises PostgresTrouble."""
-        told = self.soon(partition, seq)
+        return await self._answered(self.soon(partition, seq))
+
+    async def _answered(self, told: asyncio.Future[Standing]) -> Standing:
         try:
             async with asyncio.timeout(self._deadline_s):
                 return await asyncio.shield(told)
@@ -82,9 +105,12 @@ class Settling:
 
     def soon(self, partition: Partition, seq: int = 0) -> asyncio.Future[Standing]:
         """The same, for one who need not wait for it."""
+        return self._ask(partition.number, seq)
+
+    def _ask(self, p: int, seq: int) -> asyncio.Future[Standing]:
         told: asyncio.Future[Standing] = self._loop.create_future()
         told.add_done_callback(_retrieved)
-        self._asked.append(_Asked(Place(partition.number, seq), told))
+        self._asked.append(_Asked(Place(p, seq), told))
         if self._task is None:
             self._task = self._loop.create_task(self._run())
         return told
@@ -117,13 +143,14 @@ class Settling:
                 _fail(each.told, PostgresTrouble("this gateway ends"))
 
     async def _settle(self, places: Sequence[Place]) -> list[Standing]:
-        partitions = {p: self._partitions[p] for p, _ in places}
+        partitions = {p: self._partitions[p] for p, _ in places if p in self._partitions}
         before = {p: (each.epoch, each.committed_seq) for p, each in partitions.items()}
         rows = await self._written(places)
         if len(rows) != len(places):
             raise PostgresTrouble("settle: a partition has no row")
         standings = [_standing(row) for row in rows]
         for place, standing in zip(places, standings, strict=True):
+            self._seen[place.p] = _Seen(self._connection.session, standing.row.epoch, standing.row.seq)
             partition = partitions.pop(place.p, None)
             if partition is not None:
                 await self._learn(partition, standing.row, *before[place.p])
@@ -168,6 +195,16 @@ class Settling:
                 return
             partition.settled_in = session
             partition.known(row.seq, row.chain)
+
+
+@asynccontextmanager
+async def settling_without_log(url: str, postgres: Postgres, deadline_s: float) -> AsyncIterator[Settling]:
+    """For a process that reads what others commit. Connects at first use."""
+    settling = Settling(CommitConnection(url, deadline_s), postgres, {}, deadline_s)
+    try:
+        yield settling
+    finally:
+        await settling.close()
 
 
 def _standing(row: Any) -> Standing:

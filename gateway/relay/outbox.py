@@ -1,14 +1,14 @@
 """The outbox, read in (p, seq) order up to what is committed: pages without gaps, filtered if asked.
 
 Owns: what a reader may ask for, and how far one page goes. Every page is one snapshot of Postgres, in which
-all that was committed stands without a hole, so a page never skips what commits later. Must not know: HTTP,
-subscriptions.
+all that was committed stands without a hole, so a page never skips what commits later. Nothing is handed on
+before it is settled (log/settling.py), no event and no place. Must not know: HTTP, subscriptions.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,11 @@ STRETCH = 20_000
 PAGE_BYTES = 4 * 1024 * 1024
 # For how long one page looks for events that pass its filter before it answers with those it has.
 SEARCH_S = 2.0
+
+
+Settled = Callable[[int, int, int, bytes], Awaitable[None]]
+"""Returns once it is settled that an event stands there: p, the epoch it was read in, seq, its id. Raises
+PostgresTrouble."""
 
 
 class LostPlace(Exception):
@@ -82,10 +87,12 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """Every read raises PostgresTrouble when Postgres can't answer, LostPlace where nobody can stand."""
+    """Every read raises PostgresTrouble when Postgres, or its standby, can't answer, LostPlace where nobody
+    can stand."""
 
-    def __init__(self, postgres: Postgres, partitions: int) -> None:
+    def __init__(self, postgres: Postgres, partitions: int, settled: Settled) -> None:
         self._postgres = postgres
+        self._settled = settled
         self._partitions = partitions
 
     def partition(self, tenant: bytes) -> int:
@@ -118,7 +125,7 @@ class Outbox:
             "outbox_page", p, after.seq, STRETCH, [UUID(wanted.tenant)], types, event_types, limit, bytes_max,
             False,
         )  # fmt: skip
-        return _stretch(rows, after, limit, bytes_max)
+        return await self._stretch(p, rows, after, limit, bytes_max)
 
     async def stretch_of(self, p: int, tenants: Iterable[bytes], after: Place, limit: int) -> Stretch:
         """The same for all events of several tenants of the partition, the system's own among them."""
@@ -126,7 +133,7 @@ class Outbox:
             "outbox_page", p, after.seq, STRETCH, [UUID(each) for each in tenants], None, None, limit,
             PAGE_BYTES, True,
         )  # fmt: skip
-        return _stretch(rows, after, limit, PAGE_BYTES)
+        return await self._stretch(p, rows, after, limit, PAGE_BYTES)
 
     async def end(self, tenant: bytes) -> Position:
         """Behind all that is committed now."""
@@ -136,7 +143,20 @@ class Outbox:
     async def end_of(self, p: int) -> Place:
         """Behind all that is committed now to a partition."""
         head = (await self._postgres.fetch("outbox_end", p))[0]
+        if head["id"] is not None:
+            await self._settled(p, head["epoch"], head["seq"], head["id"].bytes)
         return Place(head["seq"], head["mark"] or BEGINNING.mark)
+
+    async def _stretch(
+        self, p: int, rows: Sequence[Any], after: Place, limit: int, bytes_max: int
+    ) -> Stretch:
+        """What a statement found, once it is settled. Raises LostPlace."""
+        stretch, last = _stretch(rows, after, limit, bytes_max), rows[-1]
+        seq = stretch.reached.seq
+        if seq > after.seq:
+            event_id = last["id"] if last["seq"] == seq else last["id_reached"]
+            await self._settled(p, last["epoch"], seq, event_id.bytes)
+        return stretch
 
 
 def _stretch(rows: Sequence[Any], after: Place, limit: int, bytes_max: int) -> Stretch:

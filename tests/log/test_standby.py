@@ -6,14 +6,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from gateway.events import Appended, Conflict, Mismatch, NotCommitted, Stream
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
+from gateway.log.postgres import Postgres, PostgresTrouble, open_pool
 from gateway.log.reader import Range
+from gateway.log.settling import settling_without_log
+from gateway.relay.outbox import Filter, Outbox
+from gateway.relay.position import START
 from tests.log.conftest import _DATABASE, OpenLog, _prepare
 from tests.log.drive import (
     Place,
@@ -132,6 +136,61 @@ async def test_a_read_waits_for_the_standby(
 
     page = await told_once_it_is_settled(pair, place, open_log, read)
     assert page.length == 2
+
+
+@asynccontextmanager
+async def outbox_of(log: Log, place: Place, *, relay: bool) -> AsyncIterator[Outbox]:
+    """As a gateway's feed reads, or a relay that is a process of its own."""
+    pool = await open_pool(place.postgres_url, 2, 10.0)
+    async with pool:
+        postgres = Postgres(pool, 10.0)
+        async with settling_without_log(place.postgres_url, postgres, 10.0) as settling:
+            settled = settling.stands if relay else log.stands
+            yield Outbox(postgres, log.instance.partitions, settled)
+
+
+@pytest.mark.parametrize("relay", [False, True], ids=["a gateway's", "a relay's"])
+async def test_a_page_of_the_outbox_waits_for_the_standby(
+    pair: Pair, place: Place, open_log: OpenLog, *, relay: bool
+) -> None:
+    async def read(log: Log, stream: Stream) -> tuple[int, bool]:
+        async with outbox_of(log, place, relay=relay) as outbox:
+            page = await outbox.page(Filter(stream.tenant), START, 10)
+            return len(page.entries), page.caught_up
+
+    assert await told_once_it_is_settled(pair, place, open_log, read) == (2, True)
+
+
+@pytest.mark.parametrize("relay", [False, True], ids=["a gateway's", "a relay's"])
+async def test_a_position_waits_for_the_standby(
+    pair: Pair, place: Place, open_log: OpenLog, *, relay: bool
+) -> None:
+    """At the end, or behind what a filter passed over."""
+
+    async def read(log: Log, stream: Stream) -> bool:
+        async with outbox_of(log, place, relay=relay) as outbox:
+            nothing = Filter(stream.tenant, event_types=frozenset({"no such"}))
+            passed_over = (await outbox.page(nothing, START, 10)).position
+            return passed_over == await outbox.end(stream.tenant)
+
+    assert await told_once_it_is_settled(pair, place, open_log, read)
+
+
+async def test_a_page_of_the_outbox_that_is_settled_needs_no_standby(
+    pair: Pair, place: Place, open_log: OpenLog
+) -> None:
+    one = await open_log()
+    stream = new_stream()
+    await all_open(one)
+    await appended(one, append(stream), append(stream))
+    await until(pair.replicates)
+    async with outbox_of(one, place, relay=True) as outbox:
+        first = await outbox.page(Filter(stream.tenant), START, 1)
+        await pair.require_standby("*")
+        await pair.cut_off()
+        second = await outbox.page(Filter(stream.tenant), first.position, 1)
+        assert [len(first.entries), len(second.entries)] == [1, 1]
+        assert (await outbox.page(Filter(stream.tenant), second.position, 1)).entries == ()
 
 
 async def test_a_read_says_so_when_the_standby_stays_away(

@@ -22,6 +22,7 @@ from gateway.catalog.secrets import Secrets
 from gateway.config import Config
 from gateway.log.partition import partition_of
 from gateway.log.postgres import Postgres, open_pool
+from gateway.log.settling import settling_without_log
 from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull
 from gateway.relay.relay import Relay, Terms
@@ -159,10 +160,14 @@ async def relaying(bench: Bench, **more: Any) -> AsyncIterator[Relay]:
 
 
 @pytest.fixture
-async def bench(pool: asyncpg.Pool, client: httpx.AsyncClient, tenant: Account) -> Bench:
-    outbox = Outbox(Postgres(pool), PARTITIONS)
-    subscriptions = Subscriptions(pool, outbox, Secrets({}).of, allow_private=True)
-    return Bench(pool, client, uuid.UUID(tenant.id), outbox, subscriptions, Pull(pool, outbox, subscriptions))
+async def bench(
+    config: Config, pool: asyncpg.Pool, client: httpx.AsyncClient, tenant: Account
+) -> AsyncIterator[Bench]:
+    async with settling_without_log(config.postgres_url, Postgres(pool), 5.0) as settling:
+        outbox = Outbox(Postgres(pool), PARTITIONS, settling.stands)
+        subscriptions = Subscriptions(pool, outbox, Secrets({}).of, allow_private=True)
+        pull = Pull(pool, outbox, subscriptions)
+        yield Bench(pool, client, uuid.UUID(tenant.id), outbox, subscriptions, pull)
 
 
 async def until(holds: Callable[[], bool | Awaitable[bool]], deadline_s: float = 40.0) -> None:

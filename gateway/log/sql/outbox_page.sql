@@ -4,15 +4,17 @@
 -- but the system's own, $6 event types or NULL for all, $7 most events, $8 bytes after which no further event is
 -- begun, $9 whether all means the system's own too
 -- Returns a row an event, or a single one without; in each of them where the partition stands (`head`) and the
--- marks at the start of the stretch (NULL: no such event) and at the last position of it (`reached`).
+-- marks at the start of the stretch (NULL: no such event) and at the last position of it (`reached`), with the id of
+-- the event there.
 SELECT bounds.*, e.*
 FROM (
     -- Not to be merged into the rest: its look-ups are done once, not for each event.
-    SELECT head.seq AS head, least(head.seq, $2::bigint + $3::bigint) AS reached,
+    SELECT head.epoch, head.seq AS head, least(head.seq, $2::bigint + $3::bigint) AS reached,
         (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $2) AS mark_before,
-        (SELECT substr(digest, 1, 4) FROM outbox
-            WHERE p = $1 AND seq = least(head.seq, $2::bigint + $3::bigint)) AS mark_reached
-    FROM partition_log head WHERE head.p = $1 OFFSET 0
+        substr(last.digest, 1, 4) AS mark_reached, last.id AS id_reached
+    FROM partition_log head LEFT JOIN outbox last
+        ON last.p = head.p AND last.seq = least(head.seq, $2::bigint + $3::bigint)
+    WHERE head.p = $1 OFFSET 0
 ) bounds LEFT JOIN LATERAL (
     SELECT seq, mark, version, id, tenant, aggregate_type, aggregate_id, type, actor_type, actor_id,
         target_type, target_id, correlation_id, causation_id, spec_rev, recorded_at_ms, extra, payload,
