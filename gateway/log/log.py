@@ -109,7 +109,7 @@ class Log:
             limits.identity_window,
             self._changes,
         )
-        self.storage = Storage(self._postgres, instance.partitions, limits.tenant_bytes_max)
+        self.storage = Storage(self._postgres, limits.tenant_bytes_max)
         self._help_connection = CommitConnection(
             postgres_url, limits.commit_timeout_s, postgres=self._postgres
         )

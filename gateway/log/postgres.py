@@ -83,6 +83,7 @@ SQL: Final = {
         "roll",
         "seal",
         "settle",
+        "storage_behind",
         "storage_count",
         "storage_marks",
         "storage_totals",

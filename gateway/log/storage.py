@@ -8,12 +8,15 @@ bound is still accepted.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from typing import Final
 
 from gateway.errors import Refusal
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.telemetry.metrics import Reading
+
+logger = logging.getLogger("sluice.log")
 
 ROW_BYTES: Final = 700
 """What a row of the outbox takes with its indexes beside data, extra and aggregate id."""
@@ -33,9 +36,8 @@ _SHOWN: Final = 20
 class Storage:
     """One a gateway. `bytes_max`: of one tenant; 0: no bound."""
 
-    def __init__(self, postgres: Postgres, partitions: int, bytes_max: int) -> None:
+    def __init__(self, postgres: Postgres, bytes_max: int) -> None:
         self._postgres = postgres
-        self._partitions = partitions
         self._bytes_max = bytes_max
         self._full: frozenset[bytes] = frozenset()
         self._most: list[tuple[str, int]] = []
@@ -58,19 +60,19 @@ class Storage:
                     await self._postgres.fetch("storage_marks")
                     marked = True
                 await self.run_once()
-            except PostgresTrouble:
-                pass  # the watch tells of it; what was known still counts
+            except PostgresTrouble as trouble:  # what was known still counts
+                logger.warning("storage_not_counted", extra={"why": str(trouble)})
             await asyncio.sleep(EVERY_S)
 
     async def run_once(self) -> None:
         """Counts what is there by now, and reads the totals. Raises PostgresTrouble."""
         await self._read()
-        for p in range(self._partitions):
-            while counted := await self._postgres.fetch("storage_count", p, _STEP_ROWS, ROW_BYTES):
+        for behind in await self._postgres.fetch("storage_behind"):
+            while counted := await self._postgres.fetch("storage_count", behind["p"], _STEP_ROWS, ROW_BYTES):
+                await self._read()
                 if counted[0]["rows"] < _STEP_ROWS:
                     break
                 await asyncio.sleep(_PAUSE_S)
-        await self._read()
 
     async def _read(self) -> None:
         rows = await self._postgres.fetch("storage_totals", self._bytes_max, _SHOWN)

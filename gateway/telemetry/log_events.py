@@ -230,6 +230,16 @@ _ROWS: Final = (
         lines_max=1,
     ),
     LogEvent(
+        "storage_not_counted",
+        "warning",
+        ("why",),
+        "What tenants store could not be counted; SLUICE_TENANT_BYTES_MAX is held by the figures that were "
+        "known before.",
+        "Where `why` names a denied permission, run deploy/postgres-grants.sql again after "
+        "`sluice migrate`. Else look at Postgres.",
+        lines_max=1,
+    ),
+    LogEvent(
         "live_unread",
         "info",
         ("partition", "why"),

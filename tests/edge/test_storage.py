@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -11,7 +12,8 @@ import httpx
 import pytest
 
 from gateway.config import KIB, Config
-from gateway.log.storage import ROW_BYTES
+from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.log.storage import ROW_BYTES, Storage
 from tests.edge.accounts import Account, open_account
 from tests.edge.calls import append, envelope, new_client, new_id, refused, until
 from tests.edge.serving import Served, serving
@@ -110,3 +112,35 @@ async def test_each_event_is_counted_once_with_its_row(
         )
         assert events == 3
         assert (await scrape(operator))("sluice_tenant_bytes", handle=handle) == size
+
+
+async def test_where_nothing_is_appended_no_row_is_locked(
+    served: Served, own_tenant: Account, own_outbox: asyncpg.Pool
+) -> None:
+    """A lock on a row is a write of Postgres: one a second and partition, for as long as a gateway idles."""
+    async with new_client(served.url, own_tenant.write) as client:
+        assert (await append(client, "order", new_id(), "was_noted")).status_code == 201
+
+    async def counted() -> bool:
+        return await own_outbox.fetchval("SELECT coalesce(sum(events), 0) FROM tenant_storage") > 0
+
+    await until(counted)
+    locked = "SELECT p FROM storage_mark WHERE xmax::text <> '0' AND seq = 0"
+    storage = Storage(Postgres(own_outbox), 0)
+    await storage.run_once()
+    assert await own_outbox.fetch(locked) == []
+
+
+async def test_what_keeps_tenants_from_being_counted_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Denied:
+        async def fetch(self, name: str, *_: object) -> list[object]:
+            raise PostgresTrouble("permission denied for table storage_mark")
+
+    async def logged() -> bool:
+        return "storage_not_counted" in caplog.messages
+
+    counting = asyncio.create_task(Storage(Denied(), 0).run())  # type: ignore[arg-type]
+    await until(logged)
+    counting.cancel()
+    await asyncio.wait([counting])
+    assert caplog.records[0].why == "permission denied for table storage_mark"  # type: ignore[attr-defined]

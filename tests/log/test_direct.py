@@ -7,10 +7,12 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import asyncpg
 import pytest
 
 from gateway.events import AT_LEAST_ONE, Appended, Conflict, Mismatch
 from gateway.log.log import Log
+from gateway.log.postgres import Postgres
 from gateway.log.reader import Range
 from gateway.log.witness import contains
 from tests.log.conftest import OpenLog
@@ -407,3 +409,21 @@ async def test_a_conflict_is_never_told_of_a_redis_that_appends_have_left(
     gate.open()
     assert await asking == Conflict(1)
     assert partition.direct, "it was told in the epoch that it was decided in"
+
+
+async def test_a_gateway_that_was_seen_in_the_future_keeps_nobody_from_redis(place: Place, log: Log) -> None:
+    """Postgres failed over to a server whose clock is behind: a gateway that ended before is gone."""
+    partitions, sides = [0, 1], {"ended": "1 hour", "lives": "-1 second"}
+    for gateway, ahead in sides.items():
+        await place.execute(
+            "INSERT INTO redis_unreachable (gateway, partitions, seen) "
+            "VALUES ($1, $2, clock_timestamp() + $3::text::interval)",
+            gateway, partitions, ahead,
+        )  # fmt: skip
+    pool = await asyncpg.create_pool(place.postgres_url, min_size=1, max_size=1)
+    try:
+        rows = await Postgres(pool).fetch("reach", "mine", [], 5.0)
+    finally:
+        await pool.close()
+        await place.execute("DELETE FROM redis_unreachable")
+    assert [row["gateway"] for row in rows] == ["lives"]

@@ -1,10 +1,9 @@
 -- Counts the next rows of partition $1 behind its mark, $2 at most, and moves the mark past them. Returns how many
 -- they were; nothing where there are none, or where another gateway counts just now. $3 bytes are added for each row.
-WITH mark AS MATERIALIZED (
-    SELECT seq FROM storage_mark WHERE p = $1 FOR UPDATE SKIP LOCKED
-), part AS MATERIALIZED (
+WITH part AS MATERIALIZED (
     SELECT mark.seq AS after, least(log.seq, mark.seq + $2::bigint) AS upto
-    FROM mark, partition_log log WHERE log.p = $1 AND log.seq > mark.seq
+    FROM storage_mark mark JOIN partition_log log USING (p)
+    WHERE p = $1 AND log.seq > mark.seq FOR UPDATE OF mark SKIP LOCKED
 ), counted AS (
     INSERT INTO tenant_storage AS stored (tenant, p, events, bytes)
     SELECT o.tenant, $1, count(*), sum($3::bigint + coalesce(octet_length(o.payload), 0)
