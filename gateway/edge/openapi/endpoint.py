@@ -9,6 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -56,7 +57,8 @@ class OpenApi:
     def __init__(self, catalog: Catalog, aside: Aside, config: Config) -> None:
         self._catalog = catalog
         self._aside = aside
-        self._making: dict[UUID, asyncio.Lock] = {}  # one of each tenant
+        # One of each tenant, as long as a request of it has or waits for it.
+        self._making: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
         self._config = config
         self._made: OrderedDict[UUID, _Made] = OrderedDict()
         self._bytes = 0
@@ -71,7 +73,8 @@ class OpenApi:
         made = self._known(tenant, deployed)
         if made is None:
             # A large spec takes a good part of a second. Those who ask meanwhile wait for the same.
-            async with self._making.setdefault(tenant, asyncio.Lock()):
+            turn = self._making.setdefault(tenant, asyncio.Lock())
+            async with turn:
                 made = self._known(tenant, deployed)
                 if made is None:
                     made = await self._made_aside(tenant, deployed)
