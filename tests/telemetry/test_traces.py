@@ -243,7 +243,7 @@ async def test_without_the_sdk_a_gateway_that_was_told_to_trace_says_what_to_ins
 ) -> None:
     monkeypatch.setitem(sys.modules, "gateway.telemetry.tracing", None)
     monkeypatch.delattr("gateway.telemetry.tracing")
-    with pytest.raises(CannotStart, match=r"sluice\[otel\]"):
+    with pytest.raises(CannotStart, match=r"sluice-gateway\[otel\]"):
         async with serving(replace(config, otel=True)):
             pytest.fail("it started")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
