@@ -37,7 +37,6 @@ def test_every_promise_holds_over_a_cluster_whose_slots_and_masters_move() -> No
     assert "lost 0  doubled 0  reordered 0  phantom 0  stuck 0" in ended.stdout
 
 
-
 @pytest.mark.parametrize("name", QUICKLY_CAUGHT)
 def test_a_gateway_without_a_safeguard_is_caught(name: str) -> None:
     ended = rig("--minutes", "3", "--bad", name)
