@@ -229,11 +229,15 @@ class Appends:
         await _send(send, call, told, self._log.rewound(tenant.bytes))
 
     async def _readable_body(self, head: Head, receive: Receive) -> bytes | None:
+        """None for one that no request was accepted with. Raises Refused where it is not known what comes:
+        it is too slow, or more than may be under way."""
         if check_json_body(head, self._body_bytes_max) is not None:
             return None
         try:
             return await read_body(receive, self._body_bytes_max, self._body_timeout_s)
-        except Refused:
+        except Refused as why:
+            if why.refusal.code != "too_large":
+                raise
             return None
 
 

@@ -263,10 +263,13 @@ def test_connections_are_no_more_than_the_process_has_descriptors_for(config: Co
 # -- bodies that are being received
 
 
-async def half_a_body(port: int, key: str, size: int, held: AsyncExitStack) -> raw.Connection:
+async def half_a_body(
+    port: int, key: str, size: int, held: AsyncExitStack, path: str | None = None
+) -> raw.Connection:
     connection = await held.enter_async_context(raw.connected(port))
+    path = path or f"/order/{new_id()}/was_noted"
     head = (
-        f"POST /order/{new_id()}/was_noted HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
         f"Authorization: Bearer {key}\r\nContent-Length: {size + 1}\r\n\r\n"
     )
     await connection.send(head.encode() + b" " * size)
@@ -307,6 +310,24 @@ async def test_bodies_that_are_being_received_are_bounded_by_key(config: Config,
             return (await scrape(operator))("sluice_bodies_bytes") == 0
 
         await until(none)
+
+
+@pytest.mark.parametrize("path", ["/unheard/global/was_noted", "/unheard", "/order/global/unheard"])
+async def test_a_request_that_its_path_refuses_hears_of_a_body_that_is_not_received(
+    config: Config, tenant: Account, path: str
+) -> None:
+    """It may repeat one that an earlier spec accepted: without its body there is no telling."""
+    few = replace(config, key_bodies_bytes_max=64 * KIB, body_timeout_s=0.5)
+    async with serving(few) as served, AsyncExitStack() as held:
+        refused_for_size = await half_a_body(served.port, tenant.write, 512 * KIB, held, path)
+        answer = await refused_for_size.answer()
+        assert answer is not None
+        assert (answer.status, answer.code) == (429, "rate_limited")
+        assert answer.headers["retry-after"] == "1"
+        too_slow = await half_a_body(served.port, tenant.write, 1 * KIB, held, path)
+        answer = await too_slow.answer()
+        assert answer is not None
+        assert (answer.status, answer.code) == (408, "bad_request")
 
 
 async def test_bodies_of_webhooks_count_by_their_address(config: Config, tenant: Account) -> None:
