@@ -303,11 +303,11 @@ class StrictProtocol(Connection):
             super().on_message_complete()
 
     def _begin_held(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """The request goes the usual way, with what came of its body so far."""
-        self._held = None
+        """The request goes the usual way, with what came of its body so far: that is kept once."""
+        body, self._held, self._held_found, self._held_body = self._held_body, None, {}, b""
         self._begin(headers, keep_alive=True)
-        if self._held_body:
-            super().on_body(self._held_body)
+        if body:
+            super().on_body(body)
 
     def _hold_no_longer(self) -> None:
         """The body has not come at once."""
