@@ -147,9 +147,12 @@ async def gateway(
                     outgoing(config, outbox, metrics, heard(log), relayed=config.relay) as going_out,
                 ):
                     answer_s, work_max = config.webhook_answer_s, config.schema_work_max
-                    intake = Intake(log, pool, recorder, amazon, aside, metrics, answer_s, work_max)
+                    resolver = Resolver(log, store)
+                    intake = Intake(
+                        log, resolver.key_of, pool, recorder, amazon, aside, metrics, answer_s, work_max
+                    )
                     reads = Reads(log, catalog)
-                    aliases = Aliases(log, reads, store, Resolver(log, store), assigner)
+                    aliases = Aliases(log, reads, store, resolver, assigner)
                     application = _application(
                         config=config,
                         log=log,

@@ -55,7 +55,7 @@ _HMAC_KEYS = frozenset(
         "timestamp_unit",
     }
 )
-_TO_KEYS = frozenset({"type", "id", "source_id", "event"})
+_TO_KEYS = frozenset({"type", "id", "source_id", "event", "must_exist"})
 _PARTY_KEYS = frozenset({"type", "id"})
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _TOLERANCE_MAX_S = 10**9  # 31 years: deliveries that were recorded once can be sent again
@@ -307,7 +307,17 @@ class _Check:
         source_id = None
         if "source_id" in to:
             source_id = read_path(to["source_id"], below(self._pointer, "to", "source_id"), self._report)
-        return Target(str(to.get("type")), self._key(to), source_id, self._event(to, declared))
+        event = self._event(to, declared)
+        return Target(str(to.get("type")), self._key(to), source_id, event, self._must_exist(to))
+
+    def _must_exist(self, to: dict[str, Any]) -> bool:
+        value = to.get("must_exist", False)
+        if not isinstance(value, bool):
+            self._fault("wrong_type", "`must_exist` is true or false.", "to", "must_exist")
+        elif value and "source_id" in to:
+            why = "`source_id` makes an aggregate at its first sight; `must_exist` is for `id`."
+            self._fault("invalid_value", why, "to", "must_exist")
+        return value is True
 
     def _aggregate_type(self, to: dict[str, Any]) -> AggregateType | None:
         name = to.get("type")

@@ -123,12 +123,14 @@ Template = Path | Shape | Row | Fixed
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where a source's events go. Exactly one of `key` and `source_id` is set; a text is canonical and
-    declared, a path is looked up in each delivery."""
+    declared, a path is looked up in each delivery. `must_exist`: no delivery makes a new aggregate; a
+    singleton always exists."""
 
     aggregate_type: str
     key: str | Path | None
     source_id: Path | None
     event: str | Path
+    must_exist: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,6 +241,8 @@ async def _replayed(
     config: Config, tenant: str, source: str | None, named: list[str], again: bool
 ) -> list[dict[str, Any]]:
     from gateway.intake.alone import Replayer, alone
+    from gateway.registry.resolver import Resolver
+    from gateway.registry.store import Store
 
     async with _owner(config.postgres_url, tenant) as (pool, owner):
         if named:
@@ -248,7 +250,7 @@ async def _replayed(
         else:
             ids = await _quarantined(pool, owner, source)
         document = await _document_of(pool, owner)
-        async with alone(config, pool) as intake:
+        async with alone(config, pool, lambda log: Resolver(log, Store(pool)).key_of) as intake:
             replayer = Replayer(intake, pool, owner, *document)
             done = []
             with watched("replaying") as progress:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from gateway.catalog.model import CatalogError, Deployed, Tenant
 from gateway.config import Config
 from gateway.intake import store
 from gateway.intake.amazon import Amazon
-from gateway.intake.intake import Intake
+from gateway.intake.intake import Intake, KeyOf
 from gateway.intake.receipts import place_of
 from gateway.intake.recorder import Recorder
 from gateway.intake.results import Told, Undecided
@@ -33,8 +33,9 @@ _REDIS_CONNECTIONS_MAX: Final = 8
 
 
 @asynccontextmanager
-async def alone(config: Config, pool: asyncpg.Pool) -> AsyncIterator[Intake]:
-    """Its log is a gateway's like any other: it opens partitions as appends need them."""
+async def alone(config: Config, pool: asyncpg.Pool, key_of: Callable[[Log], KeyOf]) -> AsyncIterator[Intake]:
+    """Its log is a gateway's like any other: it opens partitions as appends need them. `key_of` finds aliases
+    beside that log."""
     redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     metrics = Metrics(CollectorRegistry())
     instance = await Postgres(pool).instance()
@@ -45,7 +46,8 @@ async def alone(config: Config, pool: asyncpg.Pool) -> AsyncIterator[Intake]:
     try:
         recorder = Recorder(pool, 0)
         work_max = config.schema_work_max
-        yield Intake(log, pool, recorder, amazon, aside, metrics, config.append_deadline_s, work_max)
+        answer_s = config.append_deadline_s
+        yield Intake(log, key_of(log), pool, recorder, amazon, aside, metrics, answer_s, work_max)
     finally:
         aside.close()
         await log.stop(config.shutdown_s)

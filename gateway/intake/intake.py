@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -32,7 +32,7 @@ from gateway.intake.amazon import Amazon
 from gateway.intake.deliveries import Delivery, Unreadable, deliveries, header_fault, is_batch
 from gateway.intake.foreign import led
 from gateway.intake.handshakes import Answered, Confirming, handshake
-from gateway.intake.normalize import Foreign, Held
+from gateway.intake.normalize import Foreign, Held, Named
 from gateway.intake.receipts import Item, Place, Receipt, batch_row, item_of, row_of, rows_of
 from gateway.intake.recorder import Recorder
 from gateway.intake.request import Request
@@ -54,13 +54,18 @@ from gateway.intake.store import Stored
 from gateway.intake.verdicts import Rejected, Uncertified, Verified
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
+from gateway.names.aliases import Alias
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.tallies import WebhookCounts
+from spec.errors import shown
 from spec.webhooks import Source
 
 logger = logging.getLogger("sluice.intake")
 
 Tell = Callable[[Taken | Undecided], None]
+KeyOf = Callable[[bytes, Alias, str], Awaitable[str | None]]
+"""(tenant, alias, aggregate type) to the key of the aggregate that has this alias; None where none has it.
+Raises PostgresTrouble."""
 
 
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
@@ -76,6 +81,7 @@ class Intake:
     def __init__(
         self,
         log: Log,
+        key_of: KeyOf,
         pool: asyncpg.Pool,
         recorder: Recorder,
         amazon: Amazon,
@@ -84,7 +90,7 @@ class Intake:
         answer_s: float,
         schema_work_max: int,
     ) -> None:
-        self._log, self._pool, self._recorder = log, pool, recorder
+        self._log, self._key_of, self._pool, self._recorder = log, key_of, pool, recorder
         self._aside, self._schema_work_max = aside, schema_work_max
         self._amazon, self._metrics, self._answer_s = amazon, metrics, answer_s
         self._under_way: dict[_Waiting, None] = {}  # the oldest first
@@ -307,11 +313,14 @@ class Intake:
         now_ms = time.time_ns() // 1_000_000
         places = [normalize.place(place.plan, delivery, headers) for delivery in found]
         foreign = await led(self._pool, place.tenant, {each for each in places if isinstance(each, Foreign)})
+        named = await self._named(place.tenant_id, {each for each in places if isinstance(each, Named)})
         newest = foreign.newest
 
         def composed() -> list[Append | Held]:
             appends: list[Append | Held] = []
             for delivery, where in zip(found, places, strict=True):
+                if isinstance(where, Named):
+                    where = named[where]
                 key = foreign.keys[where] if isinstance(where, Foreign) else where
                 if isinstance(key, Held):
                     appends.append(key)
@@ -329,6 +338,15 @@ class Intake:
         if normalize.are_light(place.plan, [delivery.raw for delivery in found]):
             return composed()
         return await self._aside.run(place.tenant_id, composed)
+
+    async def _named(self, tenant: bytes, wanted: Iterable[Named]) -> dict[Named, str | Held]:
+        """The keys that aliases name, each asked for once. Raises PostgresTrouble."""
+        keys: dict[Named, str | Held] = {}
+        for each in wanted:
+            key = await self._key_of(tenant, each.alias, each.aggregate_type)
+            why = f"There is no {each.aggregate_type} with the alias {shown(each.alias.text)}."
+            keys[each] = Held("unknown_alias", why) if key is None else key
+        return keys
 
     def _composed(
         self,

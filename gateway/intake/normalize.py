@@ -15,12 +15,13 @@ from typing import Final
 import msgspec
 
 from gateway.admit.append import Minting, too_much_work
-from gateway.events import ANY_LENGTH, Append, Event, Stream, make_append
+from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Event, Stream, make_append
 from gateway.intake.deliveries import Delivery
 from gateway.intake.request import as_text, lookup
+from gateway.names.aliases import SIGIL, Alias, Malformed, parse_alias
 from gateway.names.content import ALGORITHM, Identity, context_of, grade
 from spec.errors import nearest, shown
-from spec.identifiers import canonicalize
+from spec.identifiers import GLOBAL, canonicalize
 from spec.model import EventType, Spec
 from spec.violations import AT_ONCE_WORK_MAX, WEIGHT_MIN, is_light, values_in
 from spec.webhooks import Fixed, Path, Row, Shape, Source, Template
@@ -46,6 +47,14 @@ class Foreign:
     source: str
     aggregate_type: str
     source_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The key is that of the aggregate of this type that has this alias."""
+
+    aggregate_type: str
+    alias: Alias
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -97,7 +106,7 @@ def are_light(plan: Plan, texts: Sequence[bytes]) -> bool:
     return sum(map(values_in, texts)) * weight <= AT_ONCE_WORK_MAX
 
 
-def place(plan: Plan, delivery: Delivery, headers: dict[str, str]) -> str | Foreign | Held:
+def place(plan: Plan, delivery: Delivery, headers: dict[str, str]) -> str | Foreign | Named | Held:
     """Whose stream it goes to: a canonical key, or what leads to one."""
     if plan.key is not None:
         return plan.key
@@ -113,8 +122,25 @@ def place(plan: Plan, delivery: Delivery, headers: dict[str, str]) -> str | Fore
     assert isinstance(target.key, Path)
     key = as_text(_at(target.key, source, delivery, headers))
     if key is None:
-        return Held("invalid_identifier", "What `to.id` names is no text here.")
-    return _canonical(plan.spec, key)
+        return Held("invalid_identifier", "`to.id` did not resolve to a string.")
+    return _aliased(plan.spec, target.aggregate_type, key) or _canonical(plan.spec, key)
+
+
+def _aliased(spec: Spec, aggregate_type: str, text: str) -> Named | Held | None:
+    """What an alias names: with its sigil any that is one; without, one that aggregates of this type have. No
+    text is that and one of the four kinds."""
+    alias = parse_alias(text.removeprefix(SIGIL))
+    if text.startswith(SIGIL):
+        if isinstance(alias, Malformed):
+            return Held("invalid_identifier", alias.reason)
+        return Named(aggregate_type, alias)
+    if isinstance(alias, Malformed) or alias.prefix is None:
+        return None
+    public, hashed = spec.public_ids, spec.hash_ids
+    prefixes = [public.key] if public is not None and aggregate_type in public.types else []
+    if hashed is not None and aggregate_type in hashed.types:
+        prefixes.append(hashed.prefix)
+    return Named(aggregate_type, alias) if alias.prefix in prefixes else None
 
 
 def _canonical(spec: Spec, key: str | None) -> str | Held:
@@ -166,7 +192,9 @@ def compose(
     )
     stream = Stream(minting.tenant, source.target.aggregate_type, key)
     known = delivery if claimed is None else msgspec.structs.replace(delivery, id=claimed)
-    return make_append(stream, (event,), ANY_LENGTH, known.retry(minting.tenant, source.name))
+    must_exist = source.target.must_exist and key not in plan.spec.singletons and key != GLOBAL
+    expected = AT_LEAST_ONE if must_exist else ANY_LENGTH
+    return make_append(stream, (event,), expected, known.retry(minting.tenant, source.name))
 
 
 class _Said(msgspec.Struct, frozen=True, gc=False, kw_only=True):

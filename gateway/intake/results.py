@@ -16,6 +16,8 @@ OTHER_BYTES: Final = Held(
     "idempotency_mismatch", "A delivery of this id came before with other bytes; its event stands."
 )
 
+NOT_THERE: Final = Held("not_found", "There is no such aggregate yet, and `to.must_exist` asks for one.")
+
 
 class Told(msgspec.Struct, frozen=True, gc=False):
     """What became of one delivery. Without an event it is in quarantine."""
@@ -64,6 +66,6 @@ def judged(outcome: Outcome) -> Appended | Held | Undecided:
         case OutcomeUnknown():
             return Undecided("its outcome is not known yet", unknown=True)
         case Conflict():
-            raise AssertionError("no delivery asks for a length")
+            return NOT_THERE
         case _:
             assert_never(outcome)

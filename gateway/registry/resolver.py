@@ -65,6 +65,11 @@ class Resolver:
             return known if aggregate_type in (None, known.aggregate_type) else None
         return await self.look(tenant, alias, aggregate_type, exact=exact)
 
+    async def key_of(self, tenant: bytes, alias: Alias, aggregate_type: str) -> str | None:
+        """The key of the aggregate of this type that an exact alias names. Raises PostgresTrouble."""
+        found = await self.resolve(tenant, alias, aggregate_type, exact=True)
+        return found.key if isinstance(found, Found) else None
+
     async def look(
         self, tenant: bytes, alias: Alias, aggregate_type: str | None = None, *, exact: bool = False
     ) -> Found | Ambiguous | None:

@@ -108,6 +108,30 @@ async def test_what_is_in_quarantine_is_appended_by_one_call_once_the_spec_is_me
     assert "no deliver" not in (await sluice("replay", "--quarantined")).out
 
 
+async def test_a_replay_finds_the_aggregate_of_an_alias(
+    hooks: Hooks, sluice: Beside, outbox: asyncpg.Pool
+) -> None:
+    numbered = {"public_ids": {"key": "REP", "types": ["repository"]}}
+    source = {
+        **SOURCES["stripe"],
+        "to": {"type": "repository", "id": "$.body.order", "event": "was_notified", "must_exist": True},
+    }
+    assert (await hooks.deploy(declared(stripe=source) | numbered)).status_code == 200
+    assert (await hooks.taken("stripe", {"id": "evt_1", "order": "REP-1"}))["quarantined"]
+    (early,) = json.loads((await sluice("replay", "evt_1", "--json")).out)
+    assert early["reason"] == "unknown_alias"
+    key = "e0000000-0000-4000-a000-000000000001"
+    response = await hooks.client.post(
+        f"/repository/{key}/was_pushed",
+        json={"data": {}, "metadata": {"actor": {"type": "user", "id": key}}},
+        headers={"authorization": f"Bearer {hooks.account.admin}", "prefer": "wait"},
+    )
+    assert response.json()["aliases"] == ["REP-1"]
+    (done,) = (await sluice("replay", "evt_1", "--json")).json
+    events = await hooks.events("repository", key)
+    assert [each["id"] for each in events[1:]] == [done["event_id"]]
+
+
 async def test_a_replay_of_an_event_is_that_event_unless_another_one_is_asked_for(
     hooks: Hooks, sluice: Beside, outbox: asyncpg.Pool
 ) -> None:

@@ -547,3 +547,86 @@ async def test_what_is_counted_for_a_source(
     assert found("sluice_webhook_verified_total", **of, secret="1") == 3
     assert found("sluice_webhook_answer_seconds_count", **of) == 3
     assert "whsec_one" not in caplog.text
+
+
+PAYMENTS = {
+    "provider": "stripe",
+    "secrets": ["s"],
+    "to": {"type": "repository", "id": "$.body.order", "event": "was_notified", "must_exist": True},
+}
+
+
+async def open_named(outbox: asyncpg.Pool, client: httpx.AsyncClient, source: dict[str, object]) -> Hooks:
+    """A tenant whose repositories are numbered, with one source."""
+    hooks = await open_hooks(outbox, client, {"paid": source})
+    spec = declared(paid=source) | {"public_ids": {"key": "REP", "types": ["repository"]}}
+    assert (await hooks.deploy(spec)).status_code == 200
+    return hooks
+
+
+async def written(hooks: Hooks) -> tuple[str, str]:
+    """The key and the alias of a new repository."""
+    key = str(uuid.uuid4())
+    response = await hooks.client.post(
+        f"/repository/{key}/was_pushed",
+        json={"data": {}, "metadata": {"actor": {"type": "user", "id": str(uuid.uuid4())}}},
+        headers={"authorization": f"Bearer {hooks.account.admin}", "prefer": "wait"},
+    )
+    assert response.status_code == 201, response.text
+    (alias,) = response.json()["aliases"]
+    return key, alias
+
+
+async def test_a_delivery_for_an_aggregate_that_must_exist_makes_none_and_is_replayed_once_it_is_there(
+    gateway: Served, outbox: asyncpg.Pool, stranger: httpx.AsyncClient
+) -> None:
+    hooks = await open_hooks(outbox, stranger, {"paid": PAYMENTS})
+    key = str(uuid.uuid4())
+    for _ in range(2):
+        told = await hooks.taken("paid", {"id": "evt_1", "order": key})
+        assert told == {"ok": True, "quarantined": True, "event_id": None}
+    assert await hooks.events("repository", key) == []
+    (row,) = await kept(outbox, hooks, 1)
+    assert (row["verdict"], row["reason"]) == ("quarantined", "not_found")
+    event = {"data": {}, "metadata": {"actor": {"type": "user", "id": key}}}
+    admin = {"authorization": f"Bearer {hooks.account.admin}"}
+    assert (await stranger.post(f"/repository/{key}/was_pushed", json=event, headers=admin)).is_success
+    told = await hooks.taken("paid", {"id": "evt_1", "order": key})
+    assert [each["id"] for each in await hooks.events("repository", key)][1:] == [told["event_id"]]
+
+
+async def test_a_singleton_exists_before_its_first_event(
+    gateway: Served, outbox: asyncpg.Pool, stranger: httpx.AsyncClient
+) -> None:
+    source = {**PAYMENTS, "to": to() | {"must_exist": True}}
+    hooks = await open_hooks(outbox, stranger, {"paid": source})
+    assert (await hooks.taken("paid", {"id": "evt_1"}))["duplicate"] is False
+
+
+async def test_what_to_id_finds_may_be_an_alias_of_the_type(
+    gateway: Served, outbox: asyncpg.Pool, stranger: httpx.AsyncClient
+) -> None:
+    hooks = await open_named(outbox, stranger, PAYMENTS)
+    key, alias = await written(hooks)
+    assert alias == "REP-1"
+    told = [
+        await hooks.taken("paid", {"id": f"evt_{n}", "order": text})
+        for n, text in enumerate(("REP-1", "@REP-1", "rep-1", key))
+    ]
+    events = await hooks.events("repository", key)
+    assert [each["event_id"] for each in told] == [each["id"] for each in events[1:]]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("REP-7", "unknown_alias"), ("@VNO-7", "unknown_alias"), ("VNO-7", "invalid_identifier"),
+     ("@", "invalid_identifier"), ("@REP-0", "invalid_identifier"), ("", "invalid_identifier")],
+)  # fmt: skip
+async def test_an_alias_that_names_nothing_is_quarantined(
+    gateway: Served, outbox: asyncpg.Pool, stranger: httpx.AsyncClient, text: str, reason: str
+) -> None:
+    hooks = await open_named(outbox, stranger, PAYMENTS)
+    await written(hooks)
+    assert (await hooks.taken("paid", {"id": "evt_1", "order": text}))["quarantined"]
+    (row,) = await kept(outbox, hooks, 1)
+    assert (row["verdict"], row["reason"]) == ("quarantined", reason)
