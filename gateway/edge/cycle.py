@@ -126,14 +126,12 @@ class Cycle(RequestResponseCycle):
             self.transport.close()
 
     async def _send_part(self, body: bytes) -> None:
-        """As uvicorn does, but without a copy: what the feed sends goes to many. Returns once the client has
-        taken it: the next part is not made before."""
+        """As uvicorn does, but without a copy: what the feed sends goes to many. Waits for the client to take
+        the parts before, not this one: an empty part is the wait for that (follow.taken)."""
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
         if body and not self.disconnected:
             self._write_part(body)
-            if self.flow.write_paused:
-                await self.flow.drain()
 
     def _send_at_once(self, body: bytes) -> bool:
         if self.flow.write_paused or self.transport.is_closing() or not self.chunked_encoding:

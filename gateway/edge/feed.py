@@ -25,6 +25,7 @@ from gateway.edge.follow import (
     more,
     start_stream,
     stream_head,
+    taken,
     until_gone,
     wanted_stream,
 )
@@ -189,6 +190,7 @@ class Feed:
         """What lies behind the position and then whatever is committed, until one side goes or the key
         ends."""
         page = await self._stream_page(asked.wanted, asked.after, _UNBOUNDED)
+        p, place = page.p, page.position.at(page.p)
         with (
             self._bounds.follower_of(asked.holder, asked.live),
             self._live.following(asked.live, _message, asked.known) as following,
@@ -197,14 +199,18 @@ class Feed:
             gone = asyncio.get_running_loop().create_task(until_gone(receive, following.wake))
             try:
                 await start_stream(send, SSE, coding.headers)
-                await self._follow(asked.wanted, page, following, gone, key, coding(), send)
+                coded = coding()
+                await more(send, coded.head + await coded.alone(_messages(page)))
+                del page
+                await self._follow(asked.wanted, p, place, following, gone, key, coded, send)
             finally:
                 gone.cancel()
 
     async def _follow(
         self,
         wanted: Filter,
-        page: Page,
+        p: int,
+        place: Place,
         following: Following[bytes],
         gone: asyncio.Task[None],
         key: Watched,
@@ -213,8 +219,7 @@ class Feed:
     ) -> None:
         """Pages from Postgres while behind, then what the live channel has."""
         loop, send_now = asyncio.get_running_loop(), await at_once(send)
-        p, place, sent_at = page.p, page.position.at(page.p), loop.time()
-        body = coded.head + await coded.alone(_messages(page))
+        body, sent_at = b"", loop.time()
 
         def hand(chunk: Chunk[bytes]) -> bool:
             nonlocal sent_at
@@ -228,18 +233,22 @@ class Feed:
             if body:
                 await more(send, body)
                 body, sent_at = b"", loop.time()
-            taken = following.take(place)
-            if taken is None:
+            await taken(send)
+            found = following.take(place)
+            if found is None:
                 try:
                     page = await self._stream_page(wanted, START.moved(p, place), _UNBOUNDED)
                 except Refused:
                     break  # the client resumes where it was, or is told then what is in the way
                 body, place = await coded.alone(_messages(page)), page.position.at(p)
-                if page.caught_up and not body:
+                uncovered = page.caught_up and not body
+                del page
+                if uncovered:
                     await following.wait(_UNCOVERED_S)
                 continue
-            chunks, place = _a_page_of(*taken)
+            chunks, place = _a_page_of(*found)
             body = await coded.several(chunks)
+            del chunks, found
             if not body:
                 place = await following.handed(place, hand, max(sent_at + _HEARTBEAT_S - loop.time(), 0))
                 if loop.time() >= sent_at + _HEARTBEAT_S:
@@ -266,6 +275,8 @@ class Feed:
                         await more(send, body)
                     if ahead is None:
                         break
+                    del page, body
+                    await taken(send)
                     page = await ahead
                     if key.ended:
                         raise Refused(UNAUTHORIZED)

@@ -97,6 +97,8 @@ class Follow:
                 rest = _rest(wanted, page)
                 if rest is None:
                     break
+                del page
+                await taken(send)
                 wanted, page = rest, await self._page(rest, strong)
                 if key.ended:
                     raise Refused(UNAUTHORIZED)
@@ -130,40 +132,49 @@ class Follow:
             return
         with self._bounds.follower(holder), self._log.followers.follow(subject.stream) as follower:
             await start_stream(send, SSE)
+            if page.events:
+                await more(send, _sse_events(page))
+                following = page.events[-1].version + 1
+            behind = following <= page.length
+            del page
             gone = asyncio.get_running_loop().create_task(until_gone(receive, follower.wake))
             try:
                 with self._keys.watching(head, follower.wake) as key:
-                    await self._live(subject, page, following, follower.wait, gone, key, send)
+                    await self._live(subject, following, behind, follower.wait, gone, key, send)
             finally:
                 gone.cancel()
 
     async def _live(
         self,
         subject: Subject,
-        page: Page,
         following: int,
+        behind: bool,
         wait: Callable[[float], Awaitable[None]],
         gone: asyncio.Task[None],
         key: Watched,
         send: Send,
     ) -> None:
+        """From version `following`; `behind` says that the stream is known to have it."""
         loop = asyncio.get_running_loop()
         quiet_since = loop.time()
         while not (gone.done() or key.ended or self._stopping.is_set()):
-            if page.events:
-                await more(send, b"".join([_sse_event(each) for each in page.events]))
-                following = page.events[-1].version + 1
-                quiet_since = loop.time()
-            elif loop.time() - quiet_since > _HEARTBEAT_S:
-                await more(send, b": still here\n\n")
-                quiet_since = loop.time()
-            if not page.events or following > page.length:
+            await taken(send)
+            if not behind:
                 await wait(FOLLOW_POLL_S)
             try:
                 page = await self._page(Range(subject.stream, following))
             except Refused:
                 # Neither Redis nor Postgres answers: end here; the client resumes where it was.
                 break
+            if page.events:
+                await more(send, _sse_events(page))
+                following = page.events[-1].version + 1
+                quiet_since = loop.time()
+            elif loop.time() - quiet_since > _HEARTBEAT_S:
+                await more(send, b": still here\n\n")
+                quiet_since = loop.time()
+            behind = bool(page.events) and following <= page.length
+            del page
         await send({"type": "http.response.body", "body": b""})
 
     async def _page(self, wanted: Range, strong: bool = False) -> Page:
@@ -191,6 +202,10 @@ def one_line(recorded: Recorded) -> bytes:
 
 def in_one_line(event: bytes) -> bytes:
     return event.translate(_ONE_LINE) if _LF in event or _CR in event else event
+
+
+def _sse_events(page: Page) -> bytes:
+    return b"".join([_sse_event(each) for each in page.events])
 
 
 def _sse_event(recorded: Recorded) -> bytes:
@@ -225,7 +240,14 @@ async def stream_head(send: Send, media_type: bytes, vary: Headers = (respond.BY
 
 
 async def more(send: Send, body: bytes) -> None:
+    """Writes it behind what the client has taken. The next part is to be made behind `taken`."""
     await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def taken(send: Send) -> None:
+    """Returns once the client has taken most of what was written. Whoever waits holds none of it: what a
+    client does not read is in its write buffer, which is counted (unread.py), and not a second time here."""
+    await more(send, b"")
 
 
 async def at_once(send: Send) -> Callable[[bytes], bool]:

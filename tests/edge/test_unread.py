@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -12,9 +13,11 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gateway.app import gateway
 from gateway.config import MIB, Config
 from gateway.edge.bounds import Limited
-from gateway.edge.unread import Unread
+from gateway.edge.request import Message
+from gateway.edge.unread import LARGE_BYTES, Unread
 from gateway.telemetry.metrics import Metrics
 from tests.edge.accounts import Account
 from tests.edge.calls import append, appended, new_client, new_id, refused, until
@@ -97,6 +100,43 @@ async def test_a_client_that_reads_slowly_is_not_ended(
             assert answer is not None and answer.status in (200, 429)
             connection.read_no_more()
     assert await limited(impatient, "write_timeout") == before
+
+
+@pytest.mark.parametrize("path", ["/order/{key}/events", "/_/feed"])
+@pytest.mark.parametrize("accept", ["application/x-ndjson", "text/event-stream"])
+async def test_what_a_slow_client_has_not_taken_is_in_its_write_buffer_only(
+    config: Config, client: httpx.AsyncClient, tenant: Account, path: str, accept: str
+) -> None:
+    """Against the application itself: `send` is a connection whose client has stopped to read."""
+    key, waits = await large(client), asyncio.Event()
+    written: list[bytes] = []
+    held: list[int] = []
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body" and not waits.is_set():
+            if message["body"]:
+                written.append(message["body"])
+            else:
+                held.append(sys.getrefcount(written[-1]))
+                waits.set()
+                await asyncio.Event().wait()
+
+    async def receive() -> Message:
+        return await asyncio.Event().wait() or {}
+
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "GET", "path": path.format(key=key),
+        "raw_path": path.format(key=key).encode(), "query_string": b"", "client": ("127.0.0.1", 1),
+        "headers": [(b"authorization", f"Bearer {tenant.read}".encode()), (b"accept", accept.encode())],
+    }  # fmt: skip
+    async with gateway(config, asyncio.Event()) as application:
+        asking_for = asyncio.ensure_future(application(scope, receive, send))
+        async with asyncio.timeout(10):
+            await waits.wait()
+        asking_for.cancel()
+        await asyncio.wait({asking_for})
+    assert len(written[-1]) > LARGE_BYTES
+    assert held == [2], "by this list, and by the question itself"
 
 
 async def test_memory_stays_within_what_settings_say_and_others_notice_nothing(

@@ -426,4 +426,4 @@ async def test_a_gateway_that_was_seen_in_the_future_keeps_nobody_from_redis(pla
     finally:
         await pool.close()
         await place.execute("DELETE FROM redis_unreachable")
-    assert [row["gateway"] for row in rows] == ["lives"]
+    assert sides.keys() & {row["gateway"] for row in rows} == {"lives"}
