@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 from gateway.config import Config
 from gateway.edge.addresses import Addresses, subscriber
@@ -146,29 +146,77 @@ class Received:
             self._bytes = 0
 
 
+class Held(Protocol):
+    """A connection that is counted."""
+
+    def has_proven_a_key(self) -> bool:
+        """Whether the request at work on it, or its last one, brings a key that is valid."""
+
+    def give_way(self) -> None:
+        """Ends at once, and is counted no more."""
+
+
 class Connections:
     """Connections by the address that they come from. A trusted proxy's are its clients', and count for the
-    gateway alone."""
+    gateway alone.
+
+    Where there are as many as there may be, the oldest that has proven no key gives way to a new one: those
+    who send keys that nobody knows, or none, keep out none of the honest clients of their address. A proxy's
+    never gives way: it carries requests of many.
+    """
 
     def __init__(self, config: Config, addresses: Addresses, limited: Limited) -> None:
         each_max, total_max = config.address_connections_max or None, config.connections_max or None
         self._addresses = addresses
+        self._limited = limited
         self._bounded = Bounded("connections", "connections", each_max, total_max, limited, "One address")
         self._ending = UnderWay(None, _ENDING_MAX)
+        # That have not proven a key yet, as far as was looked: all of them and those of each holder, oldest
+        # first. Looked at where one has to give way, so that requests pay nothing for it.
+        self._unproven: dict[Held, str] = {}
+        self._unproven_of: dict[str, dict[Held, None]] = {}
 
     @property
     def total(self) -> int:
         return self._bounded.total
 
-    def begin(self, peer: tuple[str, int] | None) -> str:
+    def begin(self, connection: Held, peer: tuple[str, int] | None) -> str:
         """The holder to `end` it with. Raises Refused (429)."""
         address, port = peer or ("", 0)
-        holder = f"{address} {port}" if self._addresses.is_trusted(address) else subscriber(address)
-        self._bounded.begin(holder or "")
-        return holder or ""
+        trusted = self._addresses.is_trusted(address)
+        holder = (f"{address} {port}" if trusted else subscriber(address)) or ""
+        bound = self._bounded.bound(holder)
+        if bound is not None:
+            self._make_room(bound, holder)
+            self._bounded.begin(holder)
+        if not trusted:
+            self._unproven[connection] = holder
+            self._unproven_of.setdefault(holder, {})[connection] = None
+        return holder
 
-    def end(self, holder: str) -> None:
+    def end(self, connection: Held, holder: str) -> None:
         self._bounded.end(holder)
+        self._forget(connection)
+
+    def _make_room(self, bound: Bound, holder: str) -> None:
+        """Ends the oldest connection that has proven no key, if there is one."""
+        of = self._unproven if bound is Bound.TOTAL else self._unproven_of.get(holder, {})
+        while of:
+            oldest = next(iter(of))
+            if not oldest.has_proven_a_key():
+                self._limited.count("connections", self._unproven[oldest])
+                oldest.give_way()
+                return
+            self._forget(oldest)
+
+    def _forget(self, connection: Held) -> None:
+        holder = self._unproven.pop(connection, None)
+        if holder is None:
+            return
+        its = self._unproven_of[holder]
+        del its[connection]
+        if not its:
+            del self._unproven_of[holder]
 
     def begin_end(self) -> bool:
         """Whether one that is refused may be told so: that takes seconds of a descriptor."""

@@ -54,7 +54,7 @@ class Connection(HttpToolsProtocol):
         self.flow = _Flow(transport, self.pipeline)
         if self._connections is not None:
             try:
-                self._counted_as = self._connections.begin(self.client)
+                self._counted_as = self._connections.begin(self, self.client)
             except Refused as refused:
                 self._turn_away(refused.refusal.error, self._connections)
 
@@ -73,7 +73,7 @@ class Connection(HttpToolsProtocol):
             self._unread.end(self)
         if self._connections is not None:
             if self._counted_as is not None:
-                self._connections.end(self._counted_as)
+                self._connections.end(self, self._counted_as)
             elif not self._let_in:
                 self._connections.ended()
         running = self._running
@@ -84,6 +84,15 @@ class Connection(HttpToolsProtocol):
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
+
+    def has_proven_a_key(self) -> bool:
+        return self._unread is not None and self._holder(self._unread) != ""
+
+    def give_way(self) -> None:
+        if self._connections is not None and self._counted_as is not None:
+            self._connections.end(self, self._counted_as)
+            self._counted_as = None
+        self.transport.abort()
 
     # ---- what the client does not read ----
 

@@ -6,8 +6,9 @@ import asyncio
 import json
 import logging
 import resource
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from ipaddress import ip_network
 from typing import Any
@@ -20,6 +21,7 @@ from gateway import app
 from gateway.config import KIB, Config
 from gateway.edge.bounds import Bounded, Limited, Received
 from gateway.edge.request import Refused
+from gateway.names import tokens
 from gateway.telemetry.metrics import Metrics
 from tests.edge import raw
 from tests.edge.accounts import Account
@@ -192,13 +194,22 @@ async def _turned_away(port: int) -> bytes:
         writer.close()
 
 
+async def proven(port: int, key: str, held: AsyncExitStack) -> raw.Connection:
+    """A connection on which a valid key has asked for something."""
+    connection = await held.enter_async_context(raw.connected(port))
+    answer = await connection.ask(raw.request("GET", "/order/global", key))
+    assert answer is not None
+    assert answer.status == 200
+    return connection
+
+
 async def test_one_address_has_so_many_connections_and_the_next_is_told_so_at_once(
     config: Config, tenant: Account
 ) -> None:
     async with serving(replace(config, address_connections_max=3, metrics_token=TOKEN)) as served:
         async with AsyncExitStack() as held:
             for _ in range(3):
-                await held.enter_async_context(raw.connected(served.port))
+                await proven(served.port, tenant.read, held)
 
             async def is_full() -> bool:
                 try:
@@ -232,6 +243,30 @@ async def test_one_address_has_so_many_connections_and_the_next_is_told_so_at_on
             now = await scrape(operator)
             assert now("sluice_limited_total", limit="connections") >= 3
             assert now("sluice_connections") >= 1
+
+
+@pytest.mark.parametrize("bound", ["address_connections_max", "connections_max"])
+@pytest.mark.parametrize("with_keys", [False, True])
+async def test_a_connection_that_has_proven_no_key_gives_way_to_a_new_one(
+    config: Config, tenant: Account, with_keys: bool, bound: str
+) -> None:
+    """Those of strangers, be they idle or wait for what becomes of an unknown key."""
+    few = replace(config, unknown_keys_per_min=1, **{bound: 4})
+    async with serving(few) as served, AsyncExitStack() as held:
+        follower = await held.enter_async_context(new_client(served.url, tenant.write))
+        await held.enter_async_context(following(follower))
+        strangers = []
+        for _ in range(20):
+            strangers.append(await held.enter_async_context(raw.connected(served.port)))
+            key = tokens.mint("a" * tokens.HANDLE_CHARS, secrets.token_bytes) if with_keys else None
+            asking = raw.request("GET", "/order/global", key)
+            await strangers[-1].send(asking if with_keys else asking[:-2])
+        newcomer = await held.enter_async_context(new_client(served.url, tenant.read))
+        assert await passes(newcomer)
+        assert (await append(follower, "order", new_id(), "was_noted")).status_code == 201
+        for stranger in strangers[:-3]:
+            with suppress(ConnectionError):
+                await stranger.rest()
 
 
 async def test_connections_of_a_trusted_proxy_count_for_the_gateway_alone(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
+from gateway.config import Config
 from gateway.names import tokens
 from tests.edge.accounts import SPEC, Account, open_account
 from tests.edge.calls import ACTOR
@@ -31,6 +32,7 @@ SCHEMA_CONSTS, SCHEMA_ITEMS = 1_000, 15_000
 PAGE_EVENTS, PAGE_EVENT_BYTES = 100, 250_000
 FILTERS, FILTERED_EVENTS, FILTERED_BYTES = 1_000, 400, 2_000
 UNKNOWN_CONNECTIONS, UNKNOWN_S = 4_000, 4.0
+TOO_MANY_CONNECTIONS = Config.address_connections_max + 200
 KEY = "a0000000-0000-4000-a000-000000000002"
 SPEC_TYPES = 4_000
 BODIES, BODY_BYTES = 300, 900_000
@@ -45,6 +47,8 @@ class Attack:
     name: str
     does: str
     prepare: Callable[[Stand], contextlib.AbstractAsyncContextManager[Attacking]]
+    beside_the_victim: bool = False
+    """Whether it comes from the victim's address."""
 
 
 # -- how requests are sent: raw, so that a client costs little of the machine that it shares
@@ -185,28 +189,33 @@ async def filters(stand: Stand) -> AsyncIterator[Attacking]:
         yield attack
 
 
-@asynccontextmanager
-async def unknown_keys(stand: Stand) -> AsyncIterator[Attacking]:
-    async def one(until: float) -> None:
-        async with connected(stand) as (reader, writer):
-            while time.monotonic() < until:
-                text = tokens.mint("a" * tokens.HANDLE_CHARS, secrets.token_bytes)
-                writer.write(head("GET", f"/order/{KEY}", text))
-                told = await reader.readuntil(b"\r\n\r\n")
-                length = next(
-                    each for each in told.lower().split(b"\r\n") if each.startswith(b"content-length:")
-                )
-                await reader.readexactly(int(length[15:]))
+def _trying_keys(count: int) -> Callable[[Stand], contextlib.AbstractAsyncContextManager[Attacking]]:
+    """On so many connections."""
 
-    async def passed_over(until: float) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            await one(until)
+    @asynccontextmanager
+    async def unknown_keys(stand: Stand) -> AsyncIterator[Attacking]:
+        async def one(until: float) -> None:
+            async with connected(stand) as (reader, writer):
+                while time.monotonic() < until:
+                    text = tokens.mint("a" * tokens.HANDLE_CHARS, secrets.token_bytes)
+                    writer.write(head("GET", f"/order/{KEY}", text))
+                    told = await reader.readuntil(b"\r\n\r\n")
+                    length = next(
+                        each for each in told.lower().split(b"\r\n") if each.startswith(b"content-length:")
+                    )
+                    await reader.readexactly(int(length[15:]))
 
-    async def attack() -> None:
-        until = time.monotonic() + UNKNOWN_S
-        await asyncio.gather(*(passed_over(until) for _ in range(UNKNOWN_CONNECTIONS)))
+        async def passed_over(until: float) -> None:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                await one(until)
 
-    yield attack
+        async def attack() -> None:
+            until = time.monotonic() + UNKNOWN_S
+            await asyncio.gather(*(passed_over(until) for _ in range(count)))
+
+        yield attack
+
+    return unknown_keys
 
 
 @asynccontextmanager
@@ -276,7 +285,17 @@ ATTACKS: Final = (
     Attack("pages", "four requests at once for all events of 25 MB", pages),
     Attack("unread", "eight such requests a second whose answers nobody reads", unread),
     Attack("filters", f"{FILTERS} followers with different filters, and bulk requests", filters),
-    Attack("unknown-keys", f"{UNKNOWN_CONNECTIONS} connections that try unknown keys", unknown_keys),
+    Attack(
+        "unknown-keys",
+        f"{UNKNOWN_CONNECTIONS} connections that try unknown keys",
+        _trying_keys(UNKNOWN_CONNECTIONS),
+    ),
+    Attack(
+        "nat",
+        f"{TOO_MANY_CONNECTIONS} such connections from the victim's own address",
+        _trying_keys(TOO_MANY_CONNECTIONS),
+        beside_the_victim=True,
+    ),
     Attack("openapi", f"a spec of {SPEC_TYPES} types, its document again and again", openapi),
     Attack("half-bodies", f"{BODIES} bodies of {BODY_BYTES} bytes that never end", half_bodies),
     Attack("connections", f"{IDLE} connections with half a header", connections),

@@ -18,5 +18,5 @@ BOUNDS: Final = {
     for each in ATTACKS
 } | {
     name: Bounds(p99_s=0.5, longest_s=TRIED_AGAIN_S, grown_bytes=96 * MIB)
-    for name in ("unknown-keys", "connections")
+    for name in ("unknown-keys", "nat", "connections")
 }

@@ -9,7 +9,17 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from tests.neighbours.attacks import ATTACKS, Attack
-from tests.neighbours.stand import Felt, Stand, StartStand, forget_peak, peak_bytes, rss_bytes, victim
+from tests.neighbours.stand import (
+    ANOTHER,
+    ATTACKERS,
+    Felt,
+    Stand,
+    StartStand,
+    forget_peak,
+    peak_bytes,
+    rss_bytes,
+    victim,
+)
 
 ROUND_S = 30.0
 """A round that takes longer is cut off: what it does to the victim is seen by then."""
@@ -67,7 +77,10 @@ class Measured:
 async def measured(stand: Stand, attack: Attack, seconds: float) -> Measured:
     """One attack, again and again for so long."""
     pid = stand.child.process.pid
-    async with attack.prepare(stand) as round_of, victim(stand) as felt:
+    async with (
+        attack.prepare(stand) as round_of,
+        victim(stand, ATTACKERS if attack.beside_the_victim else ANOTHER) as felt,
+    ):
         forget_peak(pid)
         before, rounds, until = rss_bytes(pid), 0, time.monotonic() + seconds
         while time.monotonic() < until:

@@ -25,6 +25,8 @@ from tests.servers import open_folder, servers_in
 ROOT = Path(__file__).parents[2]
 LIMIT_BYTES = 64 * 1024 * 1024
 VICTIM_S = 120.0
+ATTACKERS, ANOTHER = "127.0.0.1", "127.0.0.2"
+"""The address that attacks come from, and one of which a gateway counts nothing else."""
 USUAL_FILES = 1024
 """That a process may open unless more is set: a gateway asks for what it needs itself."""
 
@@ -101,9 +103,9 @@ class Felt:
 
 
 @asynccontextmanager
-async def victim(stand: Stand) -> AsyncIterator[Felt]:
-    """Works as long as this lasts; complete afterwards."""
-    argv = [sys.executable, "-m", "tests.neighbours.victim", str(stand.port), stand.victim.admin]
+async def victim(stand: Stand, address: str) -> AsyncIterator[Felt]:
+    """Works from this address as long as this lasts; complete afterwards."""
+    argv = [sys.executable, "-m", "tests.neighbours.victim", str(stand.port), stand.victim.admin, address]
     pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
     process = await asyncio.create_subprocess_exec(*argv, cwd=ROOT, limit=LIMIT_BYTES, **pipes)
     assert process.stdout is not None and process.stdin is not None

@@ -1,6 +1,6 @@
 """A tenant that notices: reads of a small state and appends by turns, each timed, in a process of its own.
 
-    python -m tests.neighbours.victim PORT KEY
+    python -m tests.neighbours.victim PORT KEY ADDRESS
 
 Prints `ready` after the first answers; then works until its standard input ends, and prints what it measured
 as one JSON document: `seconds`, of each request that was answered 200 or 201, and `refused`, a sentence for
@@ -20,16 +20,14 @@ from uuid import uuid4
 TIMEOUT_S = 60.0
 PAUSE_S = 0.005
 """Between two requests: a victim that fills a core would measure itself."""
-ADDRESS = "127.0.0.2"
-"""Another than the attackers': what a gateway counts by address is not the victim's."""
 ROUNDS_EACH = 20
 """Over one connection: a gateway that takes no new ones is noticed too."""
 EVENT = {"data": {"name": "n"}, "metadata": {"actor": {"type": "user", "id": str(uuid4())}}}
 
 
 class Victim:
-    def __init__(self, port: int, key: str) -> None:
-        self._port = port
+    def __init__(self, port: int, key: str, address: str) -> None:
+        self._port, self._address = port, address
         self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
         self._connection = self._connected()
         self._path = f"/order/{uuid4()}"
@@ -39,7 +37,7 @@ class Victim:
 
     def _connected(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(
-            "127.0.0.1", self._port, timeout=TIMEOUT_S, source_address=(ADDRESS, 0)
+            "127.0.0.1", self._port, timeout=TIMEOUT_S, source_address=(self._address, 0)
         )
 
     def round(self) -> None:
@@ -68,7 +66,7 @@ class Victim:
 
 
 def main() -> None:
-    victim = Victim(int(sys.argv[1]), sys.argv[2])
+    victim = Victim(int(sys.argv[1]), *sys.argv[2:])
     victim.round()
     assert not victim.refused, victim.refused
     print("ready", flush=True)
