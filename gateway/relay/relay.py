@@ -29,7 +29,7 @@ from gateway.relay.cursor import Overtaken
 from gateway.relay.database import Subscribed, fetch, subscribed
 from gateway.relay.outbox import Outbox
 from gateway.relay.redis_stream import RedisStreamTarget
-from gateway.relay.standing import Standing, standing
+from gateway.relay.standing import OfKind, standing_by_kind
 from gateway.relay.subscriptions import Subscriptions, usable
 from gateway.relay.targets import Target
 from gateway.relay.webhook import WebhookTarget
@@ -45,6 +45,7 @@ HEADS_EVERY_S: Final = 0.25  # for commits that nobody told of
 HEADS_PAUSE_S: Final = 0.005  # commits that come closer together are looked at together
 ACQUIRE_MAX: Final = 50
 READ_EVERY_S: Final = 5.0
+READ_SHARE: Final = 0.02  # of a core of Postgres, at most: a reading that takes longer comes less often
 FORGET_EVERY_S: Final = 60.0
 FORGET_MAX: Final = 10_000
 STOP_S: Final = 5.0
@@ -92,7 +93,8 @@ class Relay:
         self._loop = asyncio.get_running_loop()
         self._couriers: dict[Courier, asyncio.Task[None]] = {}
         self._unusable: set[int] = set()
-        self._standings: list[Standing] = []
+        self._standings: list[OfKind] = []
+        self._read_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._away = False
         self._woken = asyncio.Event()
@@ -230,24 +232,26 @@ class Relay:
         await fetch(self._pool, "forget_attempts", self._terms.attempts_keep_s, FORGET_MAX)
 
     async def _read(self) -> None:
-        self._standings = await standing(self._pool)
+        if self._loop.time() < self._read_at:
+            return
+        began = self._loop.time()
+        try:
+            self._standings = await standing_by_kind(self._pool)
+        finally:
+            ended = self._loop.time()
+            self._read_at = ended + (ended - began) / READ_SHARE
 
     def readings(self) -> Iterator[Reading]:
         """How all subscriptions of the instance stand, whoever delivers them, as of some seconds ago."""
         yield Reading("sluice_relay_subscriptions", len(self._couriers))
+        standings = {each.kind: each for each in self._standings}
         for kind in KINDS:
-            of_kind = [each for each in self._standings if each.kind == kind]
-            active = [each for each in of_kind if each.state == "active"]
-            yield Reading(
-                "sluice_relay_lag_events", max((each.lag_events for each in active), default=0), (kind,)
-            )
-            yield Reading(
-                "sluice_relay_lag_seconds", max((each.lag_s for each in active), default=0), (kind,)
-            )
-            yield Reading("sluice_relay_retrying", sum(each.retrying for each in of_kind), (kind,))
-            yield Reading("sluice_relay_parked", sum(each.parked for each in of_kind), (kind,))
-            disabled = sum(each.state == "disabled" for each in of_kind)
-            yield Reading("sluice_relay_disabled", disabled, (kind,))
+            of_kind = standings.get(kind, OfKind(kind))
+            yield Reading("sluice_relay_lag_events", of_kind.lag_events, (kind,))
+            yield Reading("sluice_relay_lag_seconds", of_kind.lag_s, (kind,))
+            yield Reading("sluice_relay_retrying", of_kind.retrying, (kind,))
+            yield Reading("sluice_relay_parked", of_kind.parked, (kind,))
+            yield Reading("sluice_relay_disabled", of_kind.disabled, (kind,))
 
 
 async def _ended(tasks: list[asyncio.Task[None]]) -> None:

@@ -340,13 +340,14 @@ def _filtered(wanted: _Wanted) -> Iterator[list[str] | None]:
 
 
 async def _every(conn: Any, tenant: UUID, name: str | None) -> list[dict[str, Any]]:
-    rows = await conn.fetch(statement("every"), tenant)
-    standings = {each.name: each for each in await standings_of(conn, tenant)}
-    return [
-        _shown(each, standings[each.name])
-        for each in map(subscribed, rows)
-        if each.name in standings and name in (None, each.name)
-    ]
+    """All of a tenant, or one: then nothing is read of the others."""
+    rows = await (
+        conn.fetch(statement("every"), tenant)
+        if name is None
+        else conn.fetch(statement("find"), tenant, name)
+    )
+    standings = {each.name: each for each in await standings_of(conn, tenant, name)}
+    return [_shown(each, standings[each.name]) for each in map(subscribed, rows) if each.name in standings]
 
 
 async def _locked(conn: Any, tenant: UUID, name: str) -> Subscribed | None:

@@ -1,0 +1,76 @@
+"""What the lag of subscriptions costs, however many of them are behind."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from gateway.relay import standing
+from gateway.telemetry.metrics import Reading
+from tests.edge.calls import new_id
+from tests.relay.conftest import Bench, until
+
+BEHIND = 20
+EVENTS = 500
+
+
+async def _behind(bench: Bench) -> None:
+    """So many subscriptions that nobody pulls, each behind by so many events."""
+    await bench.append([new_id() for _ in range(10)], EVENTS // 10)
+    for n in range(BEHIND):
+        await bench.put(f"behind-{n}", {"type": "pull"})
+
+
+async def test_subscriptions_of_a_list_share_what_is_looked_at_for_their_lag(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _behind(bench)
+    monkeypatch.setattr(standing, "LOOKED_AT_IN_ALL", BEHIND * 100)
+    listed = (await bench.client.get("/_/subscriptions")).json()["subscriptions"]
+    assert [each["lag_events"] for each in listed] == [100] * BEHIND
+    assert all(each["lag_s"] > 0 for each in listed)
+
+
+async def test_a_subscription_asked_for_by_name_is_counted_as_if_it_had_no_others_beside_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _behind(bench)
+    monkeypatch.setattr(standing, "LOOKED_AT_IN_ALL", BEHIND * 100)
+    asked = (await bench.client.get("/_/subscriptions/behind-7")).json()
+    assert asked["lag_events"] == EVENTS
+    changed = await bench.client.put("/_/subscriptions/behind-8", json={"target": {"type": "pull"}})
+    assert changed.json()["lag_events"] == EVENTS
+
+
+async def test_gauges_look_at_so_many_events_of_all_subscriptions_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _behind(bench)
+    monkeypatch.setattr(standing, "GAUGED_LOOKED_AT", BEHIND * 10)
+    (pulled,) = await standing.standing_by_kind(bench.pool)
+    assert (pulled.kind, pulled.lag_events) == ("pull", 10)
+    monkeypatch.setattr(standing, "GAUGED_MAX", 1)
+    (pulled,) = await standing.standing_by_kind(bench.pool)
+    assert (pulled.kind, pulled.lag_events) == ("pull", BEHIND * 10)
+    assert pulled.lag_s > 0
+
+
+async def test_a_reading_for_gauges_that_takes_long_comes_less_often(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.relay.relay.READ_EVERY_S", 0.01)
+    monkeypatch.setattr("gateway.relay.relay.READ_SHARE", 1e-9)
+    readings = []
+
+    async def read(_pool: object) -> list[standing.OfKind]:
+        readings.append(time.monotonic())
+        return [standing.OfKind("pull", lag_events=7)]
+
+    monkeypatch.setattr("gateway.relay.relay.standing_by_kind", read)
+    async with bench.relaying() as relay:
+        told = Reading("sluice_relay_lag_events", 7, ("pull",))
+        await until(lambda: told in list(relay.readings()))
+        for _ in range(3):
+            await relay._read()
+    assert len(readings) == 1
