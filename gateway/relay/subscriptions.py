@@ -26,11 +26,21 @@ from spec.errors import Fault, Faults, Report, below
 from spec.model import Spec
 from spec.parse import parse
 from spec.subscriptions import Kind, Reachable, Subscription, kind_of, read_subscription
+from spec.webhooks import Unseen
 
 logger = logging.getLogger("sluice.relay")
 
 SUBSCRIPTIONS_MAX: Final = 200
 """Of a tenant: each holds a cursor, a lease and connections."""
+
+SPECS_AT_ONCE: Final = 100
+"""Specs whose subscriptions are declared at a call: each is parsed."""
+
+UNREADABLE_MAX: Final = 10_000
+"""Revisions that are remembered as such that can't be read; beyond it, all are read and told of again."""
+
+NO_TENANT: Final = UUID(int=0)
+_UNSEEN: Final = Reachable(Unseen())
 
 NO_POSITION: Final = 'Send "beginning", "now", or a position that the feed gave.'
 
@@ -77,6 +87,8 @@ class Subscriptions:
         self._pool = pool
         self._outbox = outbox
         self._secrets_of, self._allow_private = secrets_of, allow_private
+        self._declared_after = NO_TENANT
+        self._unreadable: set[tuple[str, int]] = set()
 
     async def put(
         self, tenant: UUID, name: str, document: dict[str, Any]
@@ -223,15 +235,33 @@ class Subscriptions:
             return str(lost)
 
     async def declare(self, tenant: UUID | None = None) -> None:
-        """Brings what deployed specs declare into the table, of all tenants or of one."""
-        for row in await fetch(self._pool, "undeclared_specs", tenant):
-            spec = await asyncio.to_thread(parse, row["document"], Reachable(self._secrets_of(row["name"])))
+        """Brings what deployed specs declare into the table, of all tenants or of one. Secrets are not asked
+        for: who delivers a subscription says which of its own are not there. Of all tenants, so many at a
+        call, and the next ones at the next: specs that can't be read here keep no others waiting."""
+        after = self._declared_after if tenant is None else NO_TENANT
+        rows = await fetch(self._pool, "undeclared_specs", tenant, after, SPECS_AT_ONCE)
+        if tenant is None:
+            self._declared_after = rows[-1]["tenant"] if len(rows) == SPECS_AT_ONCE else NO_TENANT
+        for row in rows:
+            if (str(row["tenant"]), row["revision"]) in self._unreadable:
+                continue
+            spec = await asyncio.to_thread(parse, row["document"], _UNSEEN)
             if isinstance(spec, Faults):
-                continue  # the catalog says so; a gateway where its secrets are set does it
+                self._note_unreadable(row, spec[0])
+                continue
             document = msgspec.json.decode(row["document"])
             declared = document.get("spec", document).get("subscriptions", {})
             wanted = [_Wanted(name, True, each, declared[name]) for name, each in spec.subscriptions.items()]
             await self._declare(UUID(bytes=row["tenant"].bytes), row["revision"], wanted)
+
+    def _note_unreadable(self, row: Any, fault: Fault) -> None:
+        """Mostly, a newer release deployed it: this one does not read it again."""
+        if len(self._unreadable) >= UNREADABLE_MAX:
+            self._unreadable.clear()
+        tenant, revision = str(row["tenant"]), row["revision"]
+        self._unreadable.add((tenant, revision))
+        why = f"Revision {revision} of the spec can't be read here: {fault.pointer}: {fault.error}"
+        logger.error("subscription_unusable", extra={"tenant": tenant, "subscription": "*", "why": why})
 
     async def _declare(self, tenant: UUID, revision: int, wanted: Sequence[_Wanted]) -> None:
         names = [each.name for each in wanted]

@@ -463,7 +463,8 @@ _ROWS: Final = (
         "error",
         ("tenant", "subscription", "why"),
         "This relay can't deliver a subscription as it is written: mostly, a secret that it names is not set "
-        "here. With an exception it is a bug.",
+        "here. `*`: none that a tenant's spec declares, since a newer release deployed it. With an exception "
+        "it is a bug.",
         "Set the secret that `why` names, for every relay; report a bug with the line.",
     ),
     LogEvent(

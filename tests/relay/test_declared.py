@@ -1,0 +1,82 @@
+"""Subscriptions that specs declare, where not all that the specs name is there."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+
+from gateway.catalog import specs, tenants
+from gateway.relay import subscriptions
+from tests.edge.accounts import SPEC
+from tests.edge.calls import new_id
+from tests.relay.conftest import Bench, until
+from tests.relay.receivers import SECRET, WebReceiver
+
+SOURCE = {
+    "provider": "stripe",
+    "secrets": ["env:SLUICE_SECRET_NOT_HERE"],
+    "to": {"type": "order", "id": "stripe_webhook", "event": "was_noted"},
+}
+
+
+async def _deploy(bench: Bench, tenant: uuid.UUID, spec: dict[str, Any]) -> None:
+    """By a gateway that has the secrets that the spec names, unlike the relay of the test."""
+    environ = {"SLUICE_SECRET_NOT_HERE": SECRET, "SLUICE_ALLOW_PRIVATE_TARGETS": "on"}
+    accepted = await specs.deploy(bench.pool, tenant, json.dumps(spec).encode(), environ)
+    assert isinstance(accepted, specs.Accepted), accepted
+
+
+async def test_a_relay_without_the_secret_of_a_webhook_source_delivers_what_the_spec_declares(
+    bench: Bench, receiver: WebReceiver
+) -> None:
+    target = {"type": "webhook", "url": receiver.url, "secret": SECRET}
+    declared = {"all": {"start": "beginning", "target": target}}
+    await _deploy(bench, bench.tenant, {**SPEC, "webhooks": {"stripe": SOURCE}, "subscriptions": declared})
+    await bench.append([new_id()])
+    async with bench.relaying():
+        await until(lambda: len(receiver.deliveries) == 1)
+
+
+async def test_a_declared_subscription_whose_secret_is_nowhere_says_so(
+    bench: Bench, receiver: WebReceiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = {"type": "webhook", "url": receiver.url, "secret": "env:SLUICE_SECRET_NOT_HERE"}
+    await _deploy(bench, bench.tenant, {**SPEC, "subscriptions": {"all": {"target": target}}})
+
+    async def told() -> bool:
+        return "SLUICE_SECRET_NOT_HERE" in ((await bench.stands("all"))["why"] or "")
+
+    async with bench.relaying(lease_s=0.2) as relay:
+        await until(told)
+        for _ in range(3):
+            await relay.look()
+    assert caplog.messages.count("subscription_unusable") == 1
+
+
+async def test_specs_that_can_not_be_read_keep_no_other_tenant_from_its_subscriptions(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(subscriptions, "SPECS_AT_ONCE", 5)
+    for n in range(20):
+        other = await tenants.create(bench.pool, f"unread-{n}-{uuid.uuid4().hex[:8]}")
+        await _deploy(bench, other.id, SPEC)
+        await bench.pool.execute(
+            "UPDATE spec_revision SET document = '{\"newer\": 1}' WHERE tenant = $1", other.id
+        )
+    declaring = await tenants.create(bench.pool, f"declaring-{uuid.uuid4().hex[:8]}")
+    await _deploy(bench, declaring.id, {**SPEC, "subscriptions": {"all": {"target": {"type": "pull"}}}})
+    await bench.pool.execute("DELETE FROM subscribed_spec")
+
+    async def stands() -> bool:
+        await bench.subscriptions.declare()
+        found = await bench.pool.fetchval("SELECT count(*) FROM subscription WHERE tenant = $1", declaring.id)
+        return bool(found == 1)
+
+    await until(stands)
+    for _ in range(20):
+        await bench.subscriptions.declare()
+    told = [each for each in caplog.records if each.message == "subscription_unusable"]
+    assert len({each.tenant for each in told}) == len(told) <= 20  # type: ignore[attr-defined]
