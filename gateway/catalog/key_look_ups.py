@@ -20,6 +20,8 @@ BATCH_MAX: Final = 64
 ANSWER_S: Final = 2.0
 """Look-ups by index; two tries fit within the time for which a gateway honours keys without Postgres."""
 
+_BROKEN_OFF: Final = "the look-up was broken off"
+
 
 class KeyLookUps:
     """`pool` should be its own."""
@@ -34,9 +36,9 @@ class KeyLookUps:
         Raises CatalogUnavailable."""
         found = self._waiting.get(digest)
         if found is None:
-            found = self._waiting[digest] = asyncio.get_running_loop().create_future()
-            if self._asking is None:
+            if self._asking is None:  # first: a key that waits is asked for
                 self._asking = asyncio.create_task(self._ask())
+            found = self._waiting[digest] = asyncio.get_running_loop().create_future()
         return await asyncio.shield(found)
 
     async def _ask(self) -> None:
@@ -44,22 +46,24 @@ class KeyLookUps:
             while self._waiting:
                 digests = list(self._waiting)[:BATCH_MAX]
                 await self._answer({digest: self._waiting.pop(digest) for digest in digests})
-        finally:
+        finally:  # also after a bug: those that still wait would wait for whoever asks for another key
             self._asking = None
+            waiting, self._waiting = self._waiting, {}
+            self._fail(waiting, CatalogUnavailable(_BROKEN_OFF))
 
     async def _answer(self, asked: dict[bytes, asyncio.Future[Any]]) -> None:
         try:
             async with asyncio.timeout(ANSWER_S), self._pool.acquire(timeout=ANSWER_S) as conn:
                 rows = await conn.fetch(statement("find_keys"), list(asked))
+            found = {row["digest"]: row for row in rows}
         except TimeoutError:
             self._fail(asked, CatalogUnavailable(f"Postgres gave no answer within {ANSWER_S:g} s"))
         except UNANSWERED as error:
             self._fail(asked, CatalogUnavailable(f"Postgres does not answer: {reason(error)}"))
         except BaseException:
-            self._fail(asked, CatalogUnavailable("the look-up was broken off"))
+            self._fail(asked, CatalogUnavailable(_BROKEN_OFF))
             raise
         else:
-            found = {row["digest"]: row for row in rows}
             for digest, future in asked.items():
                 future.set_result(found.get(digest))
 

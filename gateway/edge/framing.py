@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import httptools
@@ -14,6 +15,11 @@ SLASH: Final = ord("/")
 HASH: Final = ord("#")
 
 
+_REG_NAME: Final = rb"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
+_IP_LITERAL: Final = rb"\[[A-Za-z0-9._~!$&'()*+,;=:-]+\]"
+_HOST: Final = re.compile(rb"(?:%b|%b)(?::[0-9]*)?" % (_REG_NAME, _IP_LITERAL))
+
+
 class Untrusted(Exception):
     """Stops the parser. `status` and `sentence` are what the client is told."""
 
@@ -21,6 +27,13 @@ class Untrusted(Exception):
         super().__init__(sentence)
         self.status = status
         self.sentence = sentence
+
+
+def check_host(value: bytes) -> None:
+    """Of `Host`: a name or an address, and a port (RFC 9110 section 7.2); empty where the target has none.
+    Raises Untrusted."""
+    if not _HOST.fullmatch(value):
+        raise Untrusted(400, "The Host header is no host and port.")
 
 
 def origin_form(method: bytes, target: bytes) -> bytes:

@@ -5,10 +5,11 @@ Must not know: routes, keys, JSON bodies.
 
 llhttp, left strict, refuses two lengths, a length beside a coding, folded lines, bare CR or LF, control
 characters and malformed names. What remains for this class: how much header there may be (nobody else has a
-limit), `Host`, codings other than `chunked`, versions other than 1.0 and 1.1, fragments, targets in absolute
-form; trailers (uvicorn adds them to the headers of the request under way); `Upgrade` (llhttp stops reading at
-one, and the body behind it would be taken for the next request); and that a refusal waits for the answers
-before it. Source: RFC 9112. tests/edge/test_protocol.py pins each over a socket.
+limit), `Host`, protocols other than HTTP, codings other than `chunked`, versions other than 1.0 and 1.1,
+fragments, targets in absolute form; trailers (uvicorn adds them to the headers of the request under way);
+`Upgrade` (llhttp stops reading at one, and the body behind it would be taken for the next request); and that
+a refusal waits for the answers before it. Source: RFC 9112.
+tests/edge/test_protocol.py pins each over a socket.
 
 An ordinary request pays one comparison for each of these; what is out of the ordinary is looked at twice.
 """
@@ -25,7 +26,16 @@ import httptools
 from gateway.edge.connection import Connection
 from gateway.edge.cycle import Cycle, Ride
 from gateway.edge.express import Express
-from gateway.edge.framing import BAD_SIGNATURE, HASH, SLASH, WEBHOOKS, Untrusted, blame, origin_form
+from gateway.edge.framing import (
+    BAD_SIGNATURE,
+    HASH,
+    SLASH,
+    WEBHOOKS,
+    Untrusted,
+    blame,
+    check_host,
+    origin_form,
+)
 
 logger = logging.getLogger("sluice.edge")
 
@@ -78,6 +88,10 @@ class StrictProtocol(Connection):
         super().__init__(*args, **kwargs)
         self._trailers = _Nowhere()  # is `self.headers` except while a header is being read
         self.headers = self._trailers
+        self._chunk = b""  # what is being parsed
+        self._chunk_at = 0  # before it no request of the chunk begins that is still to come
+        self._line_here = False  # whether the newest request began in this chunk
+        self._host: bytes | None = None  # of the newest request: looked at where another one comes
         self._bytes_most = 0  # upper bound of the header's bytes: all chunks since the one it began in
         self._bytes_least = 0  # lower bound: the chunks that held nothing else
         self._mid_body = False  # the last chunk but those of whole requests ended within a body
@@ -99,6 +113,7 @@ class StrictProtocol(Connection):
             return
         self._unset_keepalive_if_required()
         headers, cycle, held_before = self.headers, self.cycle, self._held
+        self._chunk, self._chunk_at = data, 0
         self._bytes_most = len(data) if headers is self._trailers else self._bytes_most + len(data)
         held = len(cycle.body) if self._mid_body and isinstance(cycle, Cycle) else 0
         upgrade_at = None
@@ -145,6 +160,7 @@ class StrictProtocol(Connection):
         return True
 
     def _amid_header(self, chunk_bytes: int, *, began_before: bool) -> None:
+        self._line_here = False
         self._bytes_least = self._bytes_least + chunk_bytes if began_before else 0
         if self._bytes_least > self.header_bytes_max:
             self._refuse(431, f"Request line and headers exceed {self.header_bytes_max} bytes.")
@@ -198,7 +214,10 @@ class StrictProtocol(Connection):
                 header = self._header_without_upgrade()
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+                chunk = self._chunk
+                self._chunk, self._chunk_at = header, 0
                 self.parser.feed_data(header)
+                self._chunk, self._chunk_at = chunk, len(chunk) - len(rest)
                 try:
                     self.parser.feed_data(rest)
                     return True
@@ -229,6 +248,7 @@ class StrictProtocol(Connection):
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
+        self._line_here = True
         self._http_version = "1.1"
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -238,6 +258,7 @@ class StrictProtocol(Connection):
     def on_headers_complete(self) -> None:
         """In place of uvicorn's, which parses more than an origin form needs: that pays for the checks."""
         headers, parser = self.headers, self.parser
+        method = parser.get_method()
         found = dict(headers)
         each_once = len(found) == len(headers)
         keep_alive = parser.should_keep_alive()  # where no `Connection` is sent, true of 1.1 alone
@@ -245,7 +266,9 @@ class StrictProtocol(Connection):
             not keep_alive
             or parser.should_upgrade()
             or not each_once
-            or b"host" not in found
+            or self._host is None
+            or found.get(b"host") != self._host
+            or not self._chunk.startswith(b" HTTP/", self._chunk_at + len(method) + 1 + len(self.url))
             or not _UNUSUAL.isdisjoint(found)
             or self._bytes_most > self.header_bytes_max
             or len(headers) > self.headers_max
@@ -266,7 +289,7 @@ class StrictProtocol(Connection):
             and not self.expect_100_continue
             and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
-            and parser.get_method() in _EXPRESS
+            and method in _EXPRESS
         ):
             self._held, self._held_found, self._held_body = headers, found, b""
         else:
@@ -320,6 +343,7 @@ class StrictProtocol(Connection):
         """All that can be wrong with a header. Raises Untrusted; brings the target into origin form."""
         method, version = self.parser.get_method(), self.parser.get_http_version()
         self._within_limits(method, headers)
+        self._is_http(method)
         if version not in ("1.0", "1.1"):
             raise Untrusted(400, f"HTTP/{version} is not spoken here; send HTTP/1.1.")
         self._http_version = version
@@ -327,6 +351,9 @@ class StrictProtocol(Connection):
         hosts = 1 if once else [name for name, _ in headers].count(b"host")
         if hosts > 1 or (hosts == 0 and version == "1.1"):
             raise Untrusted(400, f"A request has exactly one Host header; this one has {hosts}.")
+        self._host = found.get(b"host")
+        if self._host is not None:
+            check_host(self._host)
         if b"transfer-encoding" in found:
             codings = {_token(value) for name, value in headers if name == b"transfer-encoding"}
             if version == "1.0" or codings != {b"chunked"}:
@@ -334,6 +361,16 @@ class StrictProtocol(Connection):
         if b"expect" in found and version == "1.1":
             self.expect_100_continue = _token(found[b"expect"]) == b"100-continue"
         self.url = origin_form(method, self.url)
+
+    def _is_http(self, method: bytes) -> None:
+        """llhttp takes RTSP and ICE too, and tells nobody. Raises Untrusted where the request line names
+        another protocol; one that came in pieces is not looked at."""
+        if self._line_here:
+            line = method + b" " + self.url + b" HTTP/"
+            at = self._chunk.find(line, self._chunk_at)
+            if at < 0:
+                raise Untrusted(400, "The request line must end in ` HTTP/1.1`.")
+            self._chunk_at = at + len(line)
 
     def _within_limits(self, method: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         if len(headers) > self.headers_max:

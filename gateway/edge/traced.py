@@ -41,11 +41,11 @@ class Traced:
         span = self._tracing.begin_request(scope["method"], route(raw_path), headers)
 
         def watching(message: Message) -> Awaitable[None]:
-            if message["type"] == "http.response.start":
-                found = dict(message["headers"]).get(b"x-correlation-id")
-                span.answered(message["status"], None if found is None else found.decode())
+            if "status" in message:  # the start of an answer, or one that is whole
+                span.answered(message["status"], _correlation_id(message))
             return send(message)
 
+        watching.knows_whole_answers = getattr(send, "knows_whole_answers", False)  # type: ignore[attr-defined]
         failure: BaseException | None = None
         try:
             await self._application(scope, receive, watching)
@@ -54,6 +54,15 @@ class Traced:
             raise
         finally:
             span.end(failure)
+
+
+def _correlation_id(message: Message) -> str | None:
+    """Of an answer, in either form that one has."""
+    headers: list[tuple[bytes, bytes]] = message.get("headers") or [
+        line.partition(b": ")[::2] for line in message.get("head", b"").split(b"\r\n")
+    ]
+    found = dict(headers).get(b"x-correlation-id")
+    return None if found is None else found.decode()
 
 
 def route(raw_path: bytes) -> str:

@@ -277,6 +277,20 @@ REFUSED = {
     "no colon": get(b"/", b"Abc"),
     "a name with brackets": get(b"/", b"(a): b"),
     "a name beyond ASCII": get(b"/", b"\xc3\xa9: b"),
+    "RTSP": b"GET / RTSP/1.0\r\n" + HOST + b"\r\n",
+    "RTSP that lasts": b"GET / RTSP/1.1\r\n" + HOST + b"\r\n",
+    "a POST by RTSP": b"POST / RTSP/1.1\r\n" + HOST + b"Content-Length: 5\r\n\r\nhello",
+    "ICE": b"SOURCE / ICE/1.0\r\n" + HOST + b"\r\n",
+    "a Host with a blank": b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+    "a Host with a path": b"GET / HTTP/1.1\r\nHost: a/../\r\n\r\n",
+    "a Host with a user": b"GET / HTTP/1.1\r\nHost: b@a\r\n\r\n",
+    "two Hosts in one": b"GET / HTTP/1.1\r\nHost: a, b@\r\n\r\n",
+    "a Host with half a bracket": b"GET / HTTP/1.1\r\nHost: [::1\r\n\r\n",
+    "a Host with a port in letters": b"GET / HTTP/1.1\r\nHost: a:http\r\n\r\n",
+    "a Host with two ports": b"GET / HTTP/1.1\r\nHost: a:1:2\r\n\r\n",
+    "a Host beyond ASCII": b"GET / HTTP/1.1\r\nHost: \xc3\xa9\r\n\r\n",
+    "a Host with half an escape": b"GET / HTTP/1.1\r\nHost: %4\r\n\r\n",
+    "a bad Host in HTTP/1.0": b"GET / HTTP/1.0\r\nHost: a b\r\n\r\n",
     "no Host": b"GET / HTTP/1.1\r\n\r\n",
     "two Hosts": get(b"/", b"Host: sluice.test"),
     "two Hosts in HTTP/1.0": b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n",
@@ -354,6 +368,15 @@ def test_a_refusal_says_what_is_wrong(server: Server) -> None:
     assert "invalid url" in check_refused(server.ask(REFUSED["no host in the target"]))
 
 
+def test_what_was_trusted_of_one_request_is_not_believed_of_the_next(server: Server) -> None:
+    for bad in (REFUSED["a Host with a blank"], REFUSED["no Host"], REFUSED["RTSP that lasts"]):
+        client = server.connect()
+        assert client.ask(get(b"/1")).status == 200
+        assert client.ask(get(b"/2")).status == 200
+        check_refused(client.ask(bad))
+        assert client.ended()
+
+
 def test_a_refusal_of_head_has_no_body(server: Server) -> None:
     client = server.connect()
     client.send(b"HEAD / HTTP/1.1\r\n\r\n")
@@ -382,6 +405,8 @@ ACCEPTED: dict[str, tuple[bytes, dict[str, Any]]] = {
         {"body": "0123456789"},
     ),
     "chunk extensions": (post_chunked(b"/", b'5;a=b;c="d"\r\nhello\r\n0;e\r\n\r\n'), {"body": "hello"}),
+    "a Host with a port": (b"GET / HTTP/1.1\r\nHost: a.b-c_d:8017\r\n\r\n", {"raw_path": "/"}),
+    "a Host in IPv6": (b"GET / HTTP/1.1\r\nHost: [2001:db8::1]:8017\r\n\r\n", {"raw_path": "/"}),
     "an empty Host": (b"GET / HTTP/1.1\r\nHost:\r\n\r\n", {"raw_path": "/"}),
     "blank lines before": (b"\r\n\r\n" + get(b"/a"), {"raw_path": "/a"}),
     "a body of GET": (get(b"/", b"Content-Length: 5") + b"hello", {"method": "GET", "body": "hello"}),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,10 +23,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from gateway.app import CannotStart
-from gateway.config import Config
+from gateway.config import MIB, Config
 from gateway.edge.traced import Traced, route
 from gateway.telemetry import tracing
 from gateway.telemetry.tracing import OtelTracing
+from tests.edge import raw
 from tests.edge.accounts import Account
 from tests.edge.calls import bulk, bulk_line, envelope, new_client, new_id
 from tests.edge.serving import child_serving, serving
@@ -100,6 +102,34 @@ async def test_a_post_is_a_span_that_continues_its_callers_trace(
         "http.response.status_code": 201,
         "sluice.correlation_id": response.headers["x-correlation-id"],
     }
+
+
+async def test_answers_that_are_not_read_are_bounded_with_traces_too(
+    spans: Spans, config: Config, client: httpx.AsyncClient, account: Account
+) -> None:
+    key = new_id()
+    for _ in range(6):
+        large = envelope() | {"data": {"text": "x" * 200_000}}
+        response = await client.post(f"/order/{key}/was_noted", json=large)
+        assert response.status_code == 201, response.text
+    asking = raw.request("GET", f"/order/{key}/events", account.read)
+    few = replace(config, otel=True, key_unread_bytes_max=MIB)
+    async with (
+        serving(few) as served,
+        new_client(served.url, account.read) as reader,
+        AsyncExitStack() as held,
+    ):
+
+        async def is_refused() -> bool:
+            connection = await held.enter_async_context(raw.connected(served.port, receive_bytes=4096))
+            connection.read_no_more()
+            await connection.send(asking * 8)
+            response = await reader.get(f"/order/{key}/events")
+            return response.status_code == 429
+
+        async with asyncio.timeout(20):
+            while not await is_refused():
+                pass
 
 
 async def test_its_script_call_and_its_commit_are_traces_of_their_own_with_a_link_to_it(
