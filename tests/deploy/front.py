@@ -45,11 +45,28 @@ def localized(folder: Path, port: int, gateways: tuple[int, ...], **changed: str
     return text
 
 
-def with_flood_limits(text: str) -> str:
-    """With the lines in force that stop a flood: one request a minute and two at once beyond it."""
+@dataclass(frozen=True, slots=True)
+class FloodLimits:
+    """Smaller values of those that the file shows."""
+
+    requests: str = "rate=1000r/s"
+    burst: int = 2000
+    connections: int = 1000
+
+
+def with_flood_limits(text: str, limits: FloodLimits) -> str:
+    """With the lines in force that stop a flood."""
     text, count = re.subn(r"(?m)^( *)#(limit_)", r"\1\2", text)
     assert count == 4, "limit_req, limit_conn and their zones"
-    return text.replace("rate=1000r/s", "rate=1r/m").replace("burst=2000", "burst=2")
+    changed = {
+        "rate=1000r/s": limits.requests,
+        "burst=2000": f"burst={limits.burst}",
+        "limit_conn connections 1000;": f"limit_conn connections {limits.connections};",
+    }
+    for shown, wanted in changed.items():
+        assert text.count(shown) == 1, shown
+        text = text.replace(shown, wanted)
+    return text
 
 
 @dataclass(frozen=True, slots=True)

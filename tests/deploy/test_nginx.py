@@ -22,7 +22,7 @@ import pytest
 from gateway.config import Config
 from gateway.names import tokens
 from tests.certificates import certificate
-from tests.deploy.front import Nginx, localized, with_flood_limits
+from tests.deploy.front import FloodLimits, Nginx, localized, with_flood_limits
 from tests.deploy.shipped import Shipped, free_port, server_of
 from tests.edge.accounts import Account, open_account
 from tests.edge.calls import (
@@ -58,11 +58,11 @@ async def start_nginx(folder: Path) -> AsyncIterator[StartNginx]:
     """Starts one for these gateways' ports."""
     with contextlib.ExitStack() as ending:
 
-        async def start(*gateways: int, flood_limits: bool = False, **changed: str) -> Nginx:
+        async def start(*gateways: int, flood_limits: FloodLimits | None = None, **changed: str) -> Nginx:
             port = free_port()
             conf = folder / "nginx.conf"
             text = localized(folder, port, gateways, **changed)
-            conf.write_text(with_flood_limits(text) if flood_limits else text)
+            conf.write_text(text if flood_limits is None else with_flood_limits(text, flood_limits))
             nginx = Nginx(conf, port, folder / "nginx.log")
             server = server_of(nginx)
             ending.callback(server.stop)
@@ -466,12 +466,34 @@ async def test_a_flood_from_one_address_is_stopped_in_front_in_the_gateways_word
     pair: tuple[Served, Served], tenant: Account, start_nginx: StartNginx, folder: Path
 ) -> None:
     """By the lines that the file has for it, with a small rate."""
-    nginx = await start_nginx(pair[0].port, flood_limits=True)
+    nginx = await start_nginx(pair[0].port, flood_limits=FloodLimits("rate=1r/m", burst=2))
     async with new_client(nginx.url, tenant.admin) as client:
         answers = [await client.get("/order/global") for _ in range(5)]
     assert [each.status_code for each in answers] == [200, 200, 200, 429, 429]
     told = answers[-1]
     assert (told.json()["code"], told.headers["retry-after"]) == ("rate_limited", "1")
+
+
+async def test_connections_of_one_address_are_bounded_in_front_in_the_gateways_words(
+    pair: tuple[Served, Served], tenant: Account, start_nginx: StartNginx
+) -> None:
+    """Those with a request under way, followers among them; by the lines that the file has for it."""
+    nginx = await start_nginx(pair[0].port, flood_limits=FloodLimits(connections=2))
+    feed, sse = "/_/feed?after=now", {"accept": "text/event-stream"}
+    async with new_client(nginx.url, tenant.read) as client:
+        async with contextlib.AsyncExitStack() as following:
+            for _ in range(2):
+                stream = client.stream("GET", feed, headers=sse)
+                response = await following.enter_async_context(stream)
+                assert response.status_code == 200
+            told = await client.get("/order/global")
+            assert told.status_code == 429
+            assert (told.json()["code"], told.headers["retry-after"]) == ("rate_limited", "1")
+
+        async def passes() -> bool:
+            return (await client.get("/order/global")).status_code == 200
+
+        await until(passes)
 
 
 SMUGGLED = b"GET /order/smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
