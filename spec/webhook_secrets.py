@@ -11,7 +11,7 @@ import binascii
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from spec.errors import Report, below, proposal, shown
@@ -285,6 +285,34 @@ def restored(document: object, earlier: object) -> object:
         return value
 
     return _with_secrets(document, restore)
+
+
+def masks(document: object) -> frozenset[str]:
+    """The pointers at which a spec's value (bare or wrapped) has a secret as it is shown: `***` or `?***`."""
+    mark = object()
+
+    def marked(_: Place, value: object) -> object:
+        return mark if value == MASK or str(value).endswith(QUERY_MASK) else value
+
+    def pointers(pointer: str, value: object) -> Iterator[str]:
+        if value is mark:
+            yield pointer
+        elif isinstance(value, dict):
+            for name, each in value.items():
+                yield from pointers(below(pointer, name), each)
+        elif isinstance(value, list):
+            for index, each in enumerate(value):
+                yield from pointers(below(pointer, index), each)
+
+    if isinstance(document, dict):  # its other parts have none, and may be long
+        inner = document.get("spec")
+        parts = {"spec": _secret_parts(inner)} if isinstance(inner, dict) else _secret_parts(document)
+        return frozenset(pointers("", _with_secrets(parts, marked)))
+    return frozenset()
+
+
+def _secret_parts(spec: dict[str, object]) -> dict[str, object]:
+    return {part: spec[part] for part in ("webhooks", "subscriptions") if part in spec}
 
 
 def _with_secrets(document: object, change: object) -> object:

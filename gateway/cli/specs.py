@@ -44,18 +44,23 @@ def check(
     tenant: Annotated[str, typer.Option(help="Whose secrets of the environment are looked for.")] = "main",
     as_json: JsonOption = False,
 ) -> None:
-    """Print every fault of a spec; exit 1 where there is one. Secrets that it names are looked for here."""
+    """Print every fault of a spec; exit 1 where there is one. Secrets that it names are looked for here; a
+    `***` is taken for the secret that is deployed there."""
     from gateway.catalog.secrets import Secrets
     from spec.errors import Faults
     from spec.parse import parse
 
-    parsed = parse(read_input(file), Secrets(os.environ).of(tenant))
-    faults = parsed if isinstance(parsed, Faults) else ()
+    document = read_input(file)
+    parsed = parse(document, Secrets(os.environ).of(tenant))
+    masked = _masks(document) if isinstance(parsed, Faults) else frozenset()
+    faults = [each for each in parsed if each.pointer not in masked] if isinstance(parsed, Faults) else []
     if as_json:
         print_json({"ok": not faults, "faults": _faults(faults)})
     else:
         for line in _fault_lines(_faults(faults)):
             say(line)
+        for pointer in sorted(masked):
+            say(f"{pointer}  is taken for the secret that is deployed there", err=True)
         say(f"{file}: {_counted(len(faults), 'fault')}", err=bool(faults))
     if faults:
         raise typer.Exit(1)
@@ -213,6 +218,18 @@ def _json_object(text: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _masks(document: bytes) -> frozenset[str]:
+    """Where secrets read `***`; `deploy` puts those in their places that are deployed."""
+    import msgspec
+
+    from spec.webhook_secrets import masks
+
+    try:
+        return masks(msgspec.json.decode(document))
+    except (ValueError, RecursionError):  # which is a fault by itself
+        return frozenset()
 
 
 def _refusal(code: str, error: str, **more: Any) -> dict[str, Any]:

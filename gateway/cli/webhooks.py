@@ -20,7 +20,9 @@ from gateway.cli.output import JsonOption, cell, print_json, print_table, say, s
 from gateway.cli.servers import RedisOption, watched
 from gateway.config import Config
 
-app = typer.Typer(help="Webhooks in: deliveries, quarantine, replay, test requests.", no_args_is_help=True)
+app = typer.Typer(
+    help="Webhooks in: deliveries, quarantine, replay, discard, test requests.", no_args_is_help=True
+)
 
 TenantOption = Annotated[str, typer.Option(help="Whose webhooks.")]
 SourceOption = Annotated[str | None, typer.Option(help="Of this source alone.")]
@@ -125,6 +127,48 @@ def replay(
         raise typer.Exit(1)
 
 
+@app.command()
+def discard(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]…", help="Of deliveries, or the provider's own.")
+    ] = None,
+    tenant: TenantOption = "main",
+    source: SourceOption = None,
+    reason: Annotated[str | None, typer.Option(help="All that is in quarantine for this reason.")] = None,
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """End deliveries that are in quarantine, and their requests as they came. They can't be replayed after
+    that; events stay. Without an ID: all of --source, for --reason, or both."""
+    if ids and reason is not None:
+        raise typer.BadParameter("name deliveries, or a reason, not both", param_hint="--reason")
+    if not ids and source is None and reason is None:
+        raise typer.BadParameter("name deliveries, or give --source or --reason")
+    gone = asyncio.run(_discarded(postgres_url(postgres), tenant, source, reason, ids or []))
+    if as_json:
+        print_json(gone)
+        return
+    for each in gone:
+        say(f"{each['source']} {each['delivery_id']}: discarded")
+    if not gone:
+        say("nothing in quarantine matches")
+
+
+async def _discarded(
+    url: str, tenant: str, source: str | None, reason: str | None, named: list[str]
+) -> list[dict[str, str]]:
+    from gateway.intake import store
+
+    async with _owner(url, tenant) as (pool, owner):
+        ids = await _ids(pool, owner, source, named, quarantined=True)
+        if not named:
+            ids = await _quarantined(pool, owner, source, reason)
+        gone = []
+        for at in range(0, len(ids), _PAGE):
+            gone += await store.discard(pool, owner.id.bytes, ids[at : at + _PAGE])
+        return gone
+
+
 def _became(replayed: dict[str, Any]) -> str:
     if replayed["event_id"] is None:
         return f"{replayed['reason']}: {replayed['error']}"
@@ -212,26 +256,34 @@ async def _shown(url: str, tenant: str, source: str | None, delivery: str) -> di
     return {**stored.shown, "request": request}
 
 
-async def _ids(pool: Any, owner: Tenant, source: str | None, named: list[str]) -> list[bytes]:
-    """The rows that are meant: by their own id, or the newest of a provider's. Raises CatalogError."""
+async def _ids(
+    pool: Any, owner: Tenant, source: str | None, named: list[str], *, quarantined: bool = False
+) -> list[bytes]:
+    """The rows that are meant: by their own id, or the newest of a provider's; with `quarantined` all of that
+    id that are in quarantine, and no others. Raises CatalogError."""
     from gateway.intake import store
 
     found = []
     for name in named:
-        rows = await store.listed(
-            pool, owner.id.bytes, store.Wanted(source=source, delivery_id=name, limit=_PAGE)
-        )
+        verdict = "quarantined" if quarantined else None
+        wanted = store.Wanted(source=source, verdict=verdict, delivery_id=name, limit=_PAGE)
+        rows = await store.listed(pool, owner.id.bytes, wanted)
         sources = sorted({row["source"] for row in rows})
         if len(sources) > 1:
             raise CatalogError(f"{name!r} came from {', '.join(sources)}: say which by --source")
         if rows:
-            found.append(UUID(rows[0]["id"]).bytes)
+            found += [UUID(row["id"]).bytes for row in (rows if quarantined else rows[:1])]
             continue
         try:
             row_id = UUID(name).bytes
         except ValueError:
             row_id = b""
-        if not row_id or await store.stored(pool, owner.id.bytes, row_id) is None:
+        stored = await store.stored(pool, owner.id.bytes, row_id) if row_id else None
+        if quarantined and (stored is None or stored.verdict != "quarantined"):
+            raise CatalogError(
+                f"no delivery {name!r} is in quarantine: `sluice webhooks quarantine` lists them"
+            )
+        if stored is None:
             raise CatalogError(f"there is no delivery {name!r}: `sluice webhooks list` shows them")
         found.append(row_id)
     return found
@@ -261,18 +313,21 @@ async def _replayed(
             return done
 
 
-async def _quarantined(pool: Any, owner: Tenant, source: str | None) -> list[bytes]:
-    """The ids of all that is in quarantine, the oldest first."""
+async def _quarantined(
+    pool: Any, owner: Tenant, source: str | None, reason: str | None = None
+) -> list[bytes]:
+    """The ids of all that is in quarantine, for this reason where one is given, the oldest first."""
     from gateway.intake import store
 
     found: list[bytes] = []
+    before = store.LAST_ID
     while True:
-        before = found[-1] if found else store.LAST_ID
         wanted = store.Wanted(source=source, verdict="quarantined", before=before, limit=_PAGE)
         rows = await store.listed(pool, owner.id.bytes, wanted)
-        found += [UUID(row["id"]).bytes for row in rows]
+        found += [UUID(row["id"]).bytes for row in rows if reason in (None, row["reason"])]
         if len(rows) < _PAGE:
             return found[::-1]
+        before = UUID(rows[-1]["id"]).bytes
 
 
 async def _document_of(pool: Any, owner: Tenant) -> tuple[int, bytes]:

@@ -261,6 +261,15 @@ async def settle(
     await _fetch(pool, "settle", UUID(tenant), UUID(delivery), verdict, code, error, event)
 
 
+async def discard(pool: asyncpg.Pool, tenant: bytes, ids: Sequence[bytes]) -> list[dict[str, str]]:
+    """Ends those of these deliveries that are in quarantine, with their requests; which they were. Raises
+    PostgresTrouble."""
+    rows = await _fetch(pool, "discard", UUID(tenant), [UUID(each) for each in ids])
+    return [
+        {"id": str(row["id"]), "source": row["source"], "delivery_id": row["delivery_id"]} for row in rows
+    ]
+
+
 async def expire(pool: asyncpg.Pool, keep_s: float, rows_max: int) -> None:
     """Ends at most so many of what is older, by Postgres' clock. Raises PostgresTrouble."""
     await _fetch(pool, "expire", keep_s, rows_max)

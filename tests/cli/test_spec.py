@@ -38,6 +38,32 @@ def test_a_good_spec_is_checked_without_any_server(unset: Sluice, orders: str) -
     assert unset("spec", "check", "-", "--json", stdin=ORDERS).json == {"ok": True, "faults": []}
 
 
+def test_what_was_shown_is_checked_with_its_secrets_as_they_are_shown(unset: Sluice) -> None:
+    shown = json.loads(ORDERS)
+    shown = shown.get("spec", shown)
+    shown["agent_types"] = ["user", "webhook"]
+    shown["singletons"] = ["github_webhook"]
+    kind, declared = next(iter(shown["aggregate_types"].items()))
+    to = {"type": kind, "id": "github_webhook", "event": next(iter(declared["events"]))}
+    secrets = ["***", {"secret": "***", "until": 5}]
+    shown["webhooks"] = {"github": {"provider": "github", "secrets": secrets, "to": to}}
+    target = {"type": "webhook", "url": "https://hooks.example.com/x?***", "secret": "***"}
+    stream = {"type": "redis_stream", "url": "***", "stream": "orders"}
+    shown["subscriptions"] = {"warehouse": {"target": target}, "orders": {"target": stream}}
+    ran = unset("spec", "check", "-", stdin=json.dumps({"spec": shown}).encode())
+    assert (ran.code, ran.out) == (0, "-: no faults\n")
+    assert [line.split("  ")[0] for line in ran.err.splitlines()] == [
+        "/spec/subscriptions/orders/target/url",
+        "/spec/subscriptions/warehouse/target/secret",
+        "/spec/subscriptions/warehouse/target/url",
+        "/spec/webhooks/github/secrets/0",
+        "/spec/webhooks/github/secrets/1/secret",
+    ]
+    shown["webhooks"]["github"]["tolerance_s"] = "***"
+    ran = unset("spec", "check", "-", stdin=json.dumps(shown).encode())
+    assert (ran.code, ran.out.split("  ")[0]) == (1, "/webhooks/github/tolerance_s")
+
+
 def test_every_fault_is_printed_with_its_code_pointer_and_sentence(unset: Sluice, tmp_path: Path) -> None:
     path = tmp_path / "faulty.json"
     path.write_bytes(FAULTY)

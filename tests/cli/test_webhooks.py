@@ -132,6 +132,57 @@ async def test_a_replay_finds_the_aggregate_of_an_alias(
     assert [each["id"] for each in events[1:]] == [done["event_id"]]
 
 
+async def test_what_never_will_be_an_event_is_discarded_with_its_request(
+    hooks: Hooks, sluice: Beside, outbox: asyncpg.Pool
+) -> None:
+    first = await hooks.taken("stripe", {"id": "evt_1"})
+    for amount in (1, 2):
+        assert (await hooks.taken("stripe", {"id": "evt_1", "amount": amount}))["quarantined"]
+    for name in ("d1", "d2", "d3"):
+        assert (await hooks.taken("typed", {"n": name}, name))["quarantined"]
+    await kept(outbox, hooks, 6)
+    gone = (await sluice("discard", "evt_1", "--json")).json
+    assert [(each["source"], each["delivery_id"]) for each in gone] == [("stripe", "evt_1")] * 2
+    assert [row["delivery_id"] for row in (await sluice("list", "--json", "--source", "stripe")).json] == [
+        "evt_1"
+    ]
+    assert [each["id"] for each in await hooks.events()] == [first["event_id"]]
+    row_id = (await sluice("quarantine", "--json")).json[0]["id"]
+    assert (await sluice("discard", row_id)).out == "typed d3: discarded\n"
+    assert (await sluice("discard", "--reason", "unknown_alias")).out == "nothing in quarantine matches\n"
+    gone = (await sluice("discard", "--source", "typed", "--reason", "schema_violation", "--json")).json
+    assert [each["delivery_id"] for each in gone] == ["d1", "d2"]
+    await kept(outbox, hooks, 1)
+
+
+async def test_only_what_is_in_quarantine_is_discarded(
+    hooks: Hooks, sluice: Beside, outbox: asyncpg.Pool
+) -> None:
+    await hooks.taken("stripe", {"id": "evt_1"})
+    (row,) = await kept(outbox, hooks, 1)
+    for words in (("evt_1",), (str(row["id"]),), ("nobody",)):
+        ran = await sluice("discard", *words)
+        assert (ran.code, ran.out) == (1, "")
+        assert "is in quarantine: `sluice webhooks quarantine` lists them" in ran.err
+    for words in ((), ("evt_1", "--reason", "not_found")):
+        assert (await sluice("discard", *words)).code == 2
+    await kept(outbox, hooks, 1)
+
+
+async def test_a_batch_keeps_its_request_until_the_last_of_its_items_is_discarded(
+    hooks: Hooks, sluice: Beside, outbox: asyncpg.Pool
+) -> None:
+    source = {**SOURCES["gocardless"], "to": to("was_typed")}
+    assert (await hooks.deploy(declared(gocardless=source))).status_code == 200
+    told = await hooks.taken("gocardless", {"events": [{"id": "EV1"}, {"id": "EV2"}]})
+    assert [each["quarantined"] for each in told["events"]] == [True, True]
+    await kept(outbox, hooks, 3)
+    await sluice("discard", "EV1")
+    assert {row["verdict"] for row in await kept(outbox, hooks, 2)} == {"batch", "quarantined"}
+    await sluice("discard", "EV2")
+    await kept(outbox, hooks, 0)
+
+
 async def test_a_replay_of_an_event_is_that_event_unless_another_one_is_asked_for(
     hooks: Hooks, sluice: Beside, outbox: asyncpg.Pool
 ) -> None:

@@ -14,7 +14,7 @@ from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
 from spec.presets import PRESETS
-from spec.webhook_secrets import masked, restored, strict_base64
+from spec.webhook_secrets import masked, masks, restored, strict_base64
 from spec.webhooks import Key, Path, Secret, Unseen
 
 NAMES = (
@@ -253,3 +253,11 @@ def test_a_source_knows_what_handshakes_sign_by_its_secrets() -> None:
         "other": False,
     }
     assert [sources["main"].reserves(text) for text in (b"", b"{}", b"a" * 201)] == [False] * 3
+
+
+def test_masks_are_found_where_secrets_are_and_nowhere_else() -> None:
+    shown = document(secrets=["***", "a", {"secret": "***"}], verify_token="***", tolerance_s="***")
+    found = {"/webhooks/main/secrets/0", "/webhooks/main/secrets/2/secret", "/webhooks/main/verify_token"}
+    assert masks(shown) == found
+    assert masks({"spec": shown}) == {f"/spec{each}" for each in found}
+    assert masks([]) == masks(5) == masks({"spec": {}}) == frozenset()
