@@ -8,10 +8,10 @@ Source: the append protocol (docs/guarantees.md); docs/decisions/0003 (digests w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha1, sha256
 from operator import attrgetter
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -224,7 +224,11 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """An identity of this append belongs to another request."""
+    """An identity of this append belongs to another request: which one, and what that request was answered.
+    Both are None where the log can't tell any more. Mismatches are equal whatever they tell."""
+
+    by: Literal["idempotency_key", "event_id"] | None = field(default=None, compare=False)
+    original: Appended | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,8 +126,8 @@ def known(outcome: Known, *, batch: bool) -> Answer:
     match outcome:
         case Appended():
             return appended(outcome, batch=batch)
-        case Mismatch():
-            return refused(_MISMATCH)
+        case Mismatch(by, original):
+            return _mismatched(by, original)
         case NotCommitted(reason, retry_after_s):
             refusal = Refusal("not_committed", f"The event will never appear: {reason}.")
             return refused(refusal, retry_after_s)
@@ -138,6 +138,17 @@ def known(outcome: Known, *, batch: bool) -> Answer:
             return refused(_UNKNOWN, 1, event_id=render.uuid_text(event_id))
         case _:
             assert_never(outcome)
+
+
+def _mismatched(by: str | None, original: Appended | None) -> Answer:
+    """With the receipt of the request that holds the identity: of a batch as of a batch."""
+    if by is None or original is None:
+        return refused(_MISMATCH)
+    what = "Idempotency-Key" if by == "idempotency_key" else "event_id"
+    why = f"This {what} belongs to another request (path, body or version differ), which `receipt` answered. "
+    receipt = appended(original, batch=len(original.event_ids) > 1).body
+    refusal = Refusal("idempotency_mismatch", f"{why}Use a new one for a new request.")
+    return refused(refusal, by=by, receipt=render.raw(receipt))
 
 
 def to_look_up(fault: Fault) -> Retry | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from gateway.events import Append, Appended, Retry
+from gateway.events import Append, Appended, Mismatch, Retry
 from gateway.log.entries import uuids
 from gateway.log.postgres import Postgres
 
@@ -19,6 +19,10 @@ class Claim:
     seq: int
     count: int
     digest: bytes
+
+    @property
+    def last(self) -> int:
+        return self.seq + self.count - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,23 @@ class Claims:
             or first.digest != retry.request_digest
         ):
             return ClaimedByAnother(max(claim.seq for claim in found))
-        return Original(first.p, first.seq, first.seq + first.count - 1)
+        return Original(first.p, first.seq, first.last)
+
+    def holder(self, retry: Retry) -> tuple[Literal["idempotency_key", "event_id"], Original] | None:
+        """Which of the identities that the client chose is held, the key before event ids, and by what; None
+        where none is."""
+        key = retry.chosen[-1] if len(retry.chosen) > len(retry.chosen_events) else None  # it is the last
+        for identity in reversed(retry.chosen):
+            claim = self.identities.get((retry.tenant, identity))
+            if claim is not None:
+                return "idempotency_key" if identity == key else "event_id", Original(
+                    claim.p, claim.seq, claim.last
+                )
+        for event_id in retry.chosen_events:
+            place = self.events.get((retry.tenant, event_id))
+            if place is not None:  # minted by the gateway
+                return "event_id", Original(place[0], place[1], place[1])
+        return None
 
 
 async def look_up(
@@ -114,3 +134,12 @@ async def receipt(postgres: Postgres, original: Original, *, replayed: bool) -> 
     rows = await postgres.fetch("receipt", original.p, original.first_seq, original.last_seq)
     ids = tuple(row["id"].bytes for row in rows)
     return Appended(rows[0]["aggregate_id"], rows[0]["version"], ids, replayed)
+
+
+async def mismatch(postgres: Postgres, claims: Claims, retry: Retry) -> Mismatch:
+    """What a request is told whose identity belongs to another one. Raises PostgresTrouble."""
+    held = claims.holder(retry)
+    if held is None:
+        return Mismatch()
+    by, original = held
+    return Mismatch(by, await receipt(postgres, original, replayed=True))

@@ -24,7 +24,7 @@ from gateway.log.committer import Committer
 from gateway.log.committing import CommitConnection
 from gateway.log.evictor import Evictor
 from gateway.log.followers import Followers
-from gateway.log.identities import ClaimedByAnother, Original, look_up, receipt
+from gateway.log.identities import ClaimedByAnother, Original, look_up, mismatch, receipt
 from gateway.log.journal import Journal
 from gateway.log.limits import Limits
 from gateway.log.notices import EpochChanges, Outage
@@ -191,7 +191,7 @@ class Log:
                 return None
             case ClaimedByAnother() as other:
                 await self._settling.found(lane.partition, other.seq)
-                outcome = Mismatch()
+                outcome = await mismatch(self._postgres, claims, retry)
             case Original() as original:
                 outcome = await receipt(self._postgres, original, replayed=True)
                 await self._settling.found(lane.partition, original.last_seq, outcome.event_ids[-1])

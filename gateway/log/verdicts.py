@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine, Iterable
 
 import msgspec
 
-from gateway.events import Conflict, Mismatch
-from gateway.log.identities import ClaimedByAnother, Original, receipt
+from gateway.events import Conflict
+from gateway.log.identities import ClaimedByAnother, Original, look_up, mismatch, receipt
 from gateway.log.partition import Partition
 from gateway.log.pending import Pending
 from gateway.log.postgres import Postgres, PostgresTrouble
@@ -94,7 +94,9 @@ class Verdicts:
                 pending.resolve(verdict)
             case ClaimedByAnother():
                 await self._settling.found(partition, verdict.seq)
-                pending.resolve(Mismatch())
+                retry = pending.append.retry
+                claims = await look_up(self._postgres, partition.number, (retry,))
+                pending.resolve(await mismatch(self._postgres, claims, retry))
             case Original():
                 found = await receipt(self._postgres, verdict, replayed=True)
                 await self._settling.found(partition, verdict.last_seq, found.event_ids[-1])

@@ -135,11 +135,15 @@ def refused(
     return dict(told)
 
 
+_MORE = {"idempotency_mismatch": ("by", "receipt")}
+
+
 def is_refusal(told: dict[str, Any], code: str, path: str | None = None, more: Sequence[str] = ()) -> None:
     assert (told["ok"], told["code"], told.get("path")) == (False, code, path), told
     assert isinstance(told["error"], str)
     assert told["error"].endswith((".", "?", "…")) or " " in told["error"]
     places = {"path"} if path is not None else set()
+    more = more or _MORE.get(code, ())
     assert set(told) == {"ok", "code", "error", *places, *more}, told
 
 

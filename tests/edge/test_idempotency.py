@@ -113,6 +113,39 @@ async def test_another_request_under_the_same_key_is_refused(client: httpx.Async
     assert await length_of(client, key) == 1
 
 
+async def test_a_mismatch_tells_what_is_taken_and_the_receipt_of_the_original(
+    client: httpx.AsyncClient,
+) -> None:
+    key, event_id = new_id(), new_event_id()
+    first = await append(client, "order", key, "was_noted", 1, {"idempotency-key": "one"})
+    chosen = await append(client, "order", key, "was_noted", 2, event_id=event_id)
+    several = {"idempotency-key": "several"}
+    both = await client.post(f"/order/{key}", json=batch(("was_noted", 3), ("was_noted", 4)), headers=several)
+    minted = first.json()["event_id"]
+    one: dict[str, str] = {"idempotency-key": "one"}
+    for headers, more, by, original in (
+        (one, {"previous_length": 4}, "idempotency_key", first),
+        (several, {}, "idempotency_key", both),
+        ({}, {"event_id": event_id}, "event_id", chosen),
+        ({}, {"event_id": minted}, "event_id", first),
+        ({"idempotency-key": "new"}, {"event_id": event_id}, "event_id", chosen),
+        (one, {"event_id": event_id}, "idempotency_key", first),
+    ):
+        other = await append(client, "order", key, "was_noted", 9, headers, **more)
+        told = refused(other, 422, "idempotency_mismatch")
+        assert (told["by"], told["receipt"]) == (by, original.json())
+    assert await length_of(client, key) == 4
+
+
+async def test_a_bulk_line_tells_the_receipt_of_the_original_too(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    first, other = await bulk(
+        client, bulk_line(key, 1, idempotency_key="line"), bulk_line(key, 2, idempotency_key="line")
+    )
+    assert (other["code"], other["by"]) == ("idempotency_mismatch", "idempotency_key")
+    assert other["receipt"] == {name: first[name] for name in other["receipt"]}
+
+
 async def test_the_key_is_checked_before_the_version(client: httpx.AsyncClient) -> None:
     key = new_id()
     first = await append(client, "order", key, "was_noted", 1, KEYED, previous_length=0)

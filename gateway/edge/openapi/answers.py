@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.edge.openapi.operations import NDJSON, SSE, answer, lines, not_modified
-from gateway.edge.openapi.parameters import EXAMPLE_EVENT_ID, EXAMPLE_ID
+from gateway.edge.openapi.parameters import RECEIPT
 from gateway.edge.openapi.schemas import LENGTH, OK, Schema, object_of, ref
 
 _OF_APPENDS = ("ETag", "Location", "X-Correlation-Id", "Idempotency-Replayed", "Content-Location")
@@ -12,7 +12,7 @@ _OF_READS = ("Cache-Control", "Content-Location")
 
 def shared_answers() -> dict[str, Schema]:
     return {
-        "appended": answer("Committed.", ref("Receipt"), _OF_APPENDS, _RECEIPT),
+        "appended": answer("Committed.", ref("Receipt"), _OF_APPENDS, RECEIPT),
         "appended-several": answer("Committed.", ref("BatchReceipt"), _OF_APPENDS),
         "state": answer("As it is, or as it was.", ref("State"), ("ETag", *_OF_READS)),
         "unchanged": not_modified(*_OF_READS),
@@ -21,15 +21,6 @@ def shared_answers() -> dict[str, Schema]:
         "events": _events(),
         "event": answer("The event.", object_of({"ok": OK, "event": ref("Event")}), _OF_READS),
     }
-
-
-_RECEIPT = {
-    "ok": True,
-    "key": EXAMPLE_ID,
-    "event_id": EXAMPLE_EVENT_ID,
-    "stream_id": "6-0",
-    "length": 6,
-}
 
 
 def _length() -> Schema:

@@ -16,6 +16,13 @@ from spec.subscriptions import NAME_GRAMMAR as SUBSCRIPTION_NAME
 
 EXAMPLE_ID = "a0000000-0000-4000-a000-000000000001"
 EXAMPLE_EVENT_ID = "01a1feb3-0000-7000-8000-000000000001"
+RECEIPT = {
+    "ok": True,
+    "key": EXAMPLE_ID,
+    "event_id": EXAMPLE_EVENT_ID,
+    "stream_id": "6-0",
+    "length": 6,
+}
 
 _ETAG_OF_LENGTH = r'^("(0|[1-9][0-9]{0,17})(\.r[0-9]{1,10})?(\.e[1-9][0-9]{0,18})?"|\*)$'
 _ETAG_OF_REVISION = r'^("(0|[1-9][0-9]{0,8})"|\*)$'

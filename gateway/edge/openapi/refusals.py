@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from gateway.edge.openapi.parameters import EXAMPLE_EVENT_ID, header_refs
+from gateway.edge.openapi.parameters import EXAMPLE_EVENT_ID, RECEIPT, header_refs
 from gateway.edge.openapi.schemas import LENGTH, Schema, list_of, object_of, or_null, ref
 from gateway.errors import REFUSALS, Known, Refusal
 from gateway.names.hash_ids import CANDIDATES_MAX
@@ -182,6 +182,19 @@ _MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
     "ambiguous_alias": (
         {"candidates": list_of({"type": "string"}, minItems=2, maxItems=CANDIDATES_MAX)},
         {"candidates": ["bd-k86gaq", "bd-k86gm2"]},
+    ),
+    "idempotency_mismatch": (
+        {
+            "by": {
+                "enum": ["idempotency_key", "event_id"],
+                "description": "What belongs to another request.",
+            },
+            "receipt": {
+                "anyOf": [ref("Receipt"), ref("BatchReceipt")],
+                "description": "What that request was answered: of several events as a batch is.",
+            },
+        },
+        {"by": "idempotency_key", "receipt": RECEIPT},
     ),
     "outcome_unknown": ({"event_id": ref("EventId")}, {"event_id": EXAMPLE_EVENT_ID}),
     "invalid_spec": (
