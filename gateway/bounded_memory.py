@@ -18,6 +18,8 @@ from gateway.log.limits import limits_of
 from gateway.registry.resolver import KEPT_MAX
 from gateway.relay.live import KEPT_BYTES, PENDING_BYTES_MAX
 
+IDLE_BYTES: Final = 90 * 1024 * KIB
+"""A gateway that has nothing to do."""
 REQUEST_BYTES: Final = 20 * KIB
 """A request under way: its task, its scope, its headers."""
 CONNECTION_BYTES: Final = 10 * KIB
@@ -66,3 +68,9 @@ def total(of: tuple[Part, ...]) -> int | None:
     """Their sum; None where a part has no limit."""
     known = [each.bytes_max for each in of if each.bytes_max is not None]
     return sum(known) if len(known) == len(of) else None
+
+
+def most(config: Config, partitions: int) -> int | None:
+    """What a gateway takes at most, all in all; None where a part has no limit."""
+    beyond = total(parts(config, partitions))
+    return None if beyond is None else IDLE_BYTES + beyond

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,7 @@ import typer
 from gateway.cli.database import PostgresOption, read_file
 from gateway.cli.output import JsonOption, print_json, print_table, say
 from gateway.cli.servers import PartitionOption, RedisOption, at_place, watched
-from gateway.config import one
+from gateway.config import Config, one
 
 if TYPE_CHECKING:
     from gateway.operations.findings import Diagnosis
@@ -74,12 +75,13 @@ def _print_report(report: Report) -> None:
 def doctor(postgres: PostgresOption = None, redis: RedisOption = None, as_json: JsonOption = False) -> None:
     """Check the settings that durability rests on, and say what is promised with them. Run it with the
     settings of a gateway."""
-    journal_keep_s = float(one("journal_keep_s", os.environ, read_file))
+    config = _numbers()
 
     async def work(place: Place) -> Diagnosis:
+        from gateway.bounded_memory import most
         from gateway.operations.doctor import diagnose
 
-        return await diagnose(place, journal_keep_s)
+        return await diagnose(place, config.journal_keep_s, most(config, place.instance.partitions))
 
     diagnosis = at_place(postgres, redis, work)
     if as_json:
@@ -88,6 +90,14 @@ def doctor(postgres: PostgresOption = None, redis: RedisOption = None, as_json: 
         _print_diagnosis(diagnosis)
     if not diagnosis.ok:
         raise typer.Exit(1)
+
+
+def _numbers() -> Config:
+    """A gateway's settings as far as they are numbers: a doctor reads no secret that it doesn't need. Raises
+    ConfigError."""
+    numbers = [each.name for each in fields(Config) if isinstance(each.default, int | float)]
+    values = {name: one(name, os.environ, read_file) for name in numbers}
+    return Config(redis_url="", postgres_url="", **values)
 
 
 def _print_diagnosis(diagnosis: Diagnosis) -> None:

@@ -1,6 +1,7 @@
 """`sluice doctor`: looks at the settings that the promises rest on, and says what is promised with them.
 
-Owns: the looks. What they mean is judged in postgres_findings, redis_findings and direct_findings.
+Owns: the looks. What they mean is judged in postgres_findings, redis_findings, direct_findings and
+memory_findings.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from gateway.log.log import REACH_KEPT_S
 from gateway.log.partition import PARTITION_RULE
 from gateway.log.scripts import RedisTrouble
 from gateway.log.servers import Server
-from gateway.operations import direct_findings, postgres_findings, redis_findings
+from gateway.operations import direct_findings, memory_findings, postgres_findings, redis_findings
 from gateway.operations.findings import Diagnosis, Finding, Verdict
 from gateway.operations.place import Place
 from gateway.telemetry.redact import reason
 
 
-async def diagnose(place: Place, journal_keep_s: float) -> Diagnosis:
-    """Raises PostgresTrouble; a Redis that does not answer is a finding."""
+async def diagnose(place: Place, journal_keep_s: float, memory_bytes_max: int | None) -> Diagnosis:
+    """`memory_bytes_max`: what a gateway of this instance takes at most, None without a limit. Raises
+    PostgresTrouble; a Redis that does not answer is a finding."""
     server, apart_s = await _server(place)
     standbys = await _standbys(place)
     findings = postgres_findings.judge_server(server, standbys)
@@ -36,6 +38,7 @@ async def diagnose(place: Place, journal_keep_s: float) -> Diagnosis:
     findings += of_redis
     without_redis = await place.fetch("without_redis", REACH_KEPT_S)
     findings += direct_findings.judge(contents["partitions"], contents["direct"], without_redis)
+    findings.append(memory_findings.judge(memory_bytes_max, memory_findings.memory_bytes()))
     promises = postgres_findings.promises(server, standbys)
     return Diagnosis(findings, promises + redis_findings.promises(infos, journal_keep_s))
 

@@ -287,12 +287,12 @@ async def test_a_node_that_may_drop_keys_keeps_a_gateway_from_starting(
 
 async def test_a_doctor_looks_at_every_node(nodes: RedisNodes, place: Place) -> None:
     async with open_place(place.postgres_url, nodes.url, 2) as there:
-        told = await diagnose(there, 600)
+        told = await diagnose(there, 600, 1)
         of_redis = [each for each in told.findings if each.server.startswith("redis ")]
         assert {each.server for each in of_redis} == {f"redis 127.0.0.1:{node.port}" for node in nodes.nodes}
         assert not [each for each in of_redis if each.verdict is Verdict.FAULT]
     async with open_place(place.postgres_url, f"redis://127.0.0.1:{nodes.nodes[0].port}", 2) as there:
-        told = await diagnose(there, 600)
+        told = await diagnose(there, 600, 1)
         (found,) = (each for each in told.findings if each.name == "cluster")
         assert (found.found, found.verdict) == ("a node of one", Verdict.FAULT)
         assert "redis+cluster://" in found.means

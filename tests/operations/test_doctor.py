@@ -79,7 +79,7 @@ async def durable() -> AsyncIterator[Servers]:
 
 async def examined(servers: Servers, url: str | None = None, redis_url: str | None = None) -> Diagnosis:
     async with open_place(url or servers.postgres_url, redis_url or servers.redis_url, 2.0) as place:
-        return await diagnose(place, 600.0)
+        return await diagnose(place, 600.0, 1)
 
 
 async def test_embedded_servers_keep_what_can_be_kept_on_one_machine(durable: Servers) -> None:
@@ -105,7 +105,7 @@ async def test_embedded_servers_keep_what_can_be_kept_on_one_machine(durable: Se
 
 
 async def test_a_postgres_without_fsync_breaks_a_promise(place: Place) -> None:
-    diagnosis = await diagnose(place, 600.0)
+    diagnosis = await diagnose(place, 600.0, 1)
     assert not diagnosis.ok
     assert [each.name for each in diagnosis.findings if each.verdict is Verdict.FAULT] == ["fsync"]
     assert not diagnosis.promises[0].kept
@@ -124,7 +124,7 @@ async def test_what_waits_for_a_person_is_a_fault(home: drive.Place, place: Plac
     await home.execute("UPDATE partition_log SET alarm = 'lost' WHERE p < 2")
     await home.execute("DELETE FROM partition_log WHERE p = 5")
     await home.execute("ALTER TABLE outbox DROP CONSTRAINT outbox_p_seq_key")
-    diagnosis = await diagnose(place, 600.0)
+    diagnosis = await diagnose(place, 600.0, 1)
     found = {each.name: each.found for each in diagnosis.findings if each.verdict is Verdict.FAULT}
     assert found["halted partitions"] == "2"
     assert found["partitions"] == "15 of 16"
@@ -196,7 +196,7 @@ async def test_gateways_that_miss_redis_are_named_with_what_they_keep_in_direct_
     home: drive.Place, place: Place
 ) -> None:
     async def told() -> dict[str, str]:
-        found = (await diagnose(place, 600.0)).findings
+        found = (await diagnose(place, 600.0, 1)).findings
         return {each.name: f"{each.verdict} {each.server}: {each.found}" for each in found}
 
     well = await drive.open_gateway(home)
