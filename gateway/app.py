@@ -143,7 +143,9 @@ async def gateway(
                 assigner = Assigner(log, catalog, store, writer)
                 async with (
                     _running(config, log, catalog, assigner, metrics) as operators,
-                    recording(pool, config.webhook_keep_days * 86_400) as recorder,
+                    recording(
+                        pool, config.webhook_keep_days * 86_400, config.webhook_quarantine_keep_days * 86_400
+                    ) as recorder,
                     outgoing(config, outbox, metrics, heard(log), relayed=config.relay) as going_out,
                 ):
                     answer_s, work_max = config.webhook_answer_s, config.schema_work_max

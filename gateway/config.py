@@ -74,6 +74,7 @@ class Config:
     webhook_bytes_max: int = MIB
     webhook_answer_s: float = 2.5
     webhook_keep_days: int = 30
+    webhook_quarantine_keep_days: int = 365
     feed_gzip: bool = True
     relay: bool = True
     relay_inflight: int = 16
@@ -351,6 +352,11 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "webhook_keep_days",
         _integer(1, 36_500),
         "Raw deliveries, to look into and to replay; what is in quarantine stays longer.",
+    ),
+    (
+        "webhook_quarantine_keep_days",
+        _integer(1, 36_500),
+        "What is in quarantine and not replayed by then is ended, and logged; never sooner than others.",
     ),
     (
         "feed_gzip",

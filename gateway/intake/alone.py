@@ -44,7 +44,7 @@ async def alone(config: Config, pool: asyncpg.Pool, key_of: Callable[[Log], KeyO
     aside = Aside(config.heavy_waiting_max, config.heavy_wait_s)
     await log.start()
     try:
-        recorder = Recorder(pool, 0)
+        recorder = Recorder(pool, 0, 0)
         work_max = config.schema_work_max
         answer_s = config.append_deadline_s
         yield Intake(log, key_of(log), pool, recorder, amazon, aside, metrics, answer_s, work_max)

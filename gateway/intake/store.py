@@ -28,6 +28,10 @@ _statement: Final = partial(statement_of, "gateway.intake")
 Verdict = Literal["accepted", "duplicate", "quarantined", "replayed", "batch"]
 
 LAST_ID: Final = b"\xff" * 16
+_FIRST_ID: Final = UUID(bytes(16))
+LISTED_PAGE: Final = 100_000
+"""Rows that a statement looks at for a list, some 100 ms."""
+
 HIDDEN: Final = frozenset(
     (b"authorization", b"proxy-authorization", b"cookie", b"x-gitlab-token", b"x-adobesign-clientid")
 )
@@ -209,9 +213,24 @@ class Wanted:
 
 
 async def listed(pool: asyncpg.Pool, tenant: bytes, wanted: Wanted) -> list[dict[str, Any]]:
-    """As JSON shows them. Raises PostgresTrouble."""
-    args = (wanted.source, wanted.verdict, wanted.delivery_id, UUID(wanted.before), wanted.limit)
-    return [_shown(row) for row in await _fetch(pool, "list", UUID(tenant), *args)]
+    """As JSON shows them. Each statement looks at LISTED_PAGE rows, so that none runs into a deadline however
+    few of them are wanted. Raises PostgresTrouble."""
+    before, source, delivery_id = UUID(wanted.before), wanted.source, wanted.delivery_id
+    if wanted.verdict == "quarantined":
+        args = (UUID(tenant), source, delivery_id, before, wanted.limit)
+        return [_shown(row) for row in await _fetch(pool, "list_quarantined", *args)]
+    found: list[dict[str, Any]] = []
+    while True:
+        ends = await _fetch(pool, "page_start", UUID(tenant), before, LISTED_PAGE)
+        first = ends[0]["id"] if ends else _FIRST_ID
+        rows = await _fetch(
+            pool, "list", UUID(tenant), source, wanted.verdict, delivery_id, before,
+            wanted.limit - len(found), first,
+        )  # fmt: skip
+        found += [_shown(row) for row in rows]
+        if not ends or len(found) >= wanted.limit:
+            return found
+        before = first
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +289,24 @@ async def discard(pool: asyncpg.Pool, tenant: bytes, ids: Sequence[bytes]) -> li
     ]
 
 
-async def expire(pool: asyncpg.Pool, keep_s: float, rows_max: int) -> None:
-    """Ends at most so many of what is older, by Postgres' clock. Raises PostgresTrouble."""
-    await _fetch(pool, "expire", keep_s, rows_max)
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What a call of `expire` did: how many rows it looked at, the last of them (None: there was none), and
+    how many it ended that were in quarantine."""
+
+    looked_at: int
+    last: bytes | None
+    quarantined: int
+
+
+async def expire(
+    pool: asyncpg.Pool, keep_s: float, quarantine_keep_s: float, after: bytes, rows_max: int
+) -> Expired:
+    """Looks at the next rows behind the id `after`, at most so many, and ends what is older, by Postgres'
+    clock. Raises PostgresTrouble."""
+    (row,) = await _fetch(pool, "expire", keep_s, quarantine_keep_s, UUID(after), rows_max)
+    last = row["last"]
+    return Expired(row["looked_at"], None if last is None else last.bytes, row["quarantined"])
 
 
 def _shown(row: Any) -> dict[str, Any]:

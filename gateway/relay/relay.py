@@ -48,6 +48,7 @@ READ_EVERY_S: Final = 5.0
 READ_SHARE: Final = 0.02  # of a core of Postgres, at most: a reading that takes longer comes less often
 FORGET_EVERY_S: Final = 60.0
 FORGET_MAX: Final = 10_000
+FORGET_PAUSE_S: Final = 0.2  # between two of these: Postgres has other work
 STOP_S: Final = 5.0
 
 
@@ -229,7 +230,13 @@ class Relay:
         self._away = True
 
     async def _forget(self) -> None:
-        await fetch(self._pool, "forget_attempts", self._terms.attempts_keep_s, FORGET_MAX)
+        """Ends what was kept long enough, so many at a time, until a time ends fewer."""
+        while True:
+            keep_s = self._terms.attempts_keep_s
+            (ended,) = await fetch(self._pool, "forget_attempts", keep_s, FORGET_MAX)
+            if ended["count"] < FORGET_MAX:
+                return
+            await asyncio.sleep(FORGET_PAUSE_S)
 
     async def _read(self) -> None:
         if self._loop.time() < self._read_at:

@@ -389,6 +389,14 @@ _ROWS: Final = (
         "No hurry. Compare the two with `sluice webhooks show`; tell the provider, or rotate the secret.",
     ),
     LogEvent(
+        "webhook_quarantine_ended",
+        "error",
+        ("count",),
+        "So many deliveries were in quarantine for SLUICE_WEBHOOK_QUARANTINE_KEEP_DAYS, not replayed, and "
+        "are ended: their senders were told that they are kept.",
+        "Replay what is in quarantine sooner, or keep it longer; `sluice webhooks quarantine` lists it.",
+    ),
+    LogEvent(
         "webhook_quarantined",
         "warning",
         ("tenant", "source", "delivery", "why"),

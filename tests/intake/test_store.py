@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -99,13 +103,15 @@ async def test_what_is_old_ends_but_for_quarantine_and_the_request_of_a_batch_wi
     item = replace(row("item", "accepted", 32, None), request_id=other.id)
     rows = [row("old", days_old=31), row("held", "quarantined", 31), row("young", days_old=29)]
     await store.keep(pool, [whole, held, other, item, *rows])
-    await store.expire(pool, 30 * DAY_S, rows_max=2)
-    assert len(await names(pool)) == 5, "a bounded number at a time"
-    await store.expire(pool, 30 * DAY_S, rows_max=2)
+    first = await store.expire(pool, 30 * DAY_S, 365 * DAY_S, bytes(16), rows_max=2)
+    assert (first.looked_at, first.quarantined) == (2, 0)
+    assert len(await names(pool)) >= 5, "a bounded number at a time"
+    assert first.last is not None
+    await store.expire(pool, 30 * DAY_S, 365 * DAY_S, first.last, rows_max=9)
     assert sorted(await names(pool)) == ["", "held", "held item", "young"]
     await store.settle(pool, TENANT, held.id, "replayed", None, uuid7().bytes)
     await store.settle(pool, TENANT, rows[1].id, "replayed", None, uuid7().bytes)
-    await store.expire(pool, 30 * DAY_S, rows_max=9)
+    await store.expire(pool, 30 * DAY_S, 365 * DAY_S, bytes(16), rows_max=9)
     assert await names(pool) == ["young"]
 
 
@@ -122,7 +128,7 @@ async def test_copies_wait_while_postgres_is_away_and_are_written_after(
 
     monkeypatch.setattr(store, "keep_soon", keep)
     monkeypatch.setattr(recorders, "AGAIN_S", 0.01)
-    async with recorders.recording(pool, DAY_S) as recorder:
+    async with recorders.recording(pool, DAY_S, DAY_S) as recorder:
         recorder.keep(row("a"))
         await asyncio.wait_for(tried.wait(), 10)
         recorder.keep(row("b"))
@@ -135,7 +141,7 @@ async def test_copies_wait_while_postgres_is_away_and_are_written_after(
 async def test_a_copy_that_postgres_does_not_take_holds_up_no_other(
     pool: asyncpg.Pool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorder = Recorder(pool, DAY_S)
+    recorder = Recorder(pool, DAY_S, DAY_S)
     bad = (row("a\0b"), replace(row("verdict"), verdict="none"))  # type: ignore[arg-type]
     for each in (row("a"), bad[0], row("b"), bad[1], row("c")):
         recorder.keep(each)
@@ -150,7 +156,7 @@ async def test_copies_beyond_what_memory_they_may_take_are_left_out_and_said_so(
     pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recorders, "BYTES_MAX", 2 * len(copied(row("a"))))
-    recorder = Recorder(pool, DAY_S)
+    recorder = Recorder(pool, DAY_S, DAY_S)
     for name in ("a", "b", "c"):
         recorder.keep(row(name))
     await recorder.flush()
@@ -166,13 +172,89 @@ async def test_a_gateway_whose_clock_is_ahead_ends_nothing_that_is_young(
     await store.keep(pool, [row("old", days_old=31), row("young", days_old=1)])
     expire, expired, time_ns = store.expire, asyncio.Event(), time.time_ns
 
-    async def told(*args: object) -> None:
-        await expire(*args)  # type: ignore[arg-type]
+    async def told(*args: object) -> store.Expired:
+        done = await expire(*args)  # type: ignore[arg-type]
         expired.set()
+        return done
 
     monkeypatch.setattr(store, "expire", told)
     monkeypatch.setattr(recorders, "EXPIRE_EVERY_S", 0.0)
     monkeypatch.setattr(time, "time_ns", lambda: time_ns() + 40 * DAY_S * 10**9)
-    async with recorders.recording(pool, 30 * DAY_S):
+    async with recorders.recording(pool, 30 * DAY_S, 365 * DAY_S):
         await asyncio.wait_for(expired.wait(), 10)
     assert await names(pool) == ["young"]
+
+
+async def test_old_deliveries_end_as_fast_as_they_come_whatever_is_in_quarantine(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _fill(pool, "accepted", 500, 40)
+    await _fill(pool, "quarantined", 300, 41)
+    expire, ended = store.expire, asyncio.Event()
+
+    async def told(*args: object) -> store.Expired:
+        done = await expire(*args)  # type: ignore[arg-type]
+        monkeypatch.setattr(recorders, "EXPIRE_EVERY_S", 3600.0)  # all of it is of one turn
+        if done.looked_at < 100:
+            ended.set()
+        return done
+
+    monkeypatch.setattr(store, "expire", told)
+    monkeypatch.setattr(recorders, "EXPIRE_ROWS_MAX", 100)
+    monkeypatch.setattr(recorders, "GATHER_S", 0.001)
+    monkeypatch.setattr(recorders, "EXPIRE_EVERY_S", 0.0)
+    async with recorders.recording(pool, 30 * DAY_S, 365 * DAY_S):
+        await asyncio.wait_for(ended.wait(), 20)
+    assert len(await names(pool)) == 300
+
+
+async def test_what_is_in_quarantine_ends_after_a_time_of_its_own_and_that_is_logged(
+    pool: asyncpg.Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    await store.keep(pool, [row("held", "quarantined", 99), row("ended", "quarantined", 101)])
+    recorder = Recorder(pool, 30 * DAY_S, 100 * DAY_S)
+    await recorder._expire()
+    assert await names(pool) == ["held"]
+    assert caplog.messages == ["webhook_quarantine_ended"]
+    await store.expire(pool, 120 * DAY_S, 1, bytes(16), 9)
+    assert await names(pool) == ["held"], "what is in quarantine stays no shorter than others"
+
+
+async def test_the_end_of_a_page_looks_at_its_own_rows_and_each_of_their_requests_once(
+    pool: asyncpg.Pool,
+) -> None:
+    await _fill(pool, "quarantined", 3000, 40)
+    await _fill(pool, "accepted", 200, 39)
+    await pool.execute("ANALYZE webhook_delivery")
+    statement = (Path(store.__file__).parent / "sql" / "expire.sql").read_text()
+    args = (float(30 * DAY_S), float(365 * DAY_S), UUID(int=0), 500)
+    plan = await pool.fetchval("EXPLAIN (ANALYZE, FORMAT JSON) " + statement, *args)
+    assert max(_read(json.loads(plan)[0]["Plan"])) <= 500
+
+
+def _read(plan: dict[str, Any]) -> list[float]:
+    """How many rows each node read for one of its runs, what it left out among them."""
+    left_out = plan.get("Rows Removed by Filter", 0) / plan["Actual Loops"] if plan["Actual Loops"] else 0
+    return [plan["Actual Rows"] + left_out, *(n for each in plan.get("Plans", ()) for n in _read(each))]
+
+
+async def _fill(pool: asyncpg.Pool, verdict: Verdict, count: int, days_old: int) -> None:
+    await store.keep(pool, [row(f"{verdict} {n}", verdict, days_old) for n in range(count)])
+
+
+async def test_a_list_looks_through_all_pages_for_what_is_wanted(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LISTED_PAGE", 7)
+    await store.keep(
+        pool, [row("one", days_old=9), row("two", "quarantined", 8), *(row(f"n{n}") for n in range(40))]
+    )
+    assert [
+        each["delivery_id"] for each in await store.listed(pool, TENANT, store.Wanted(delivery_id="one"))
+    ] == ["one"]
+    assert [
+        each["delivery_id"] for each in await store.listed(pool, TENANT, store.Wanted(verdict="quarantined"))
+    ] == ["two"]
+    assert len(await store.listed(pool, TENANT, store.Wanted(limit=20))) == 20
+    assert len(await store.listed(pool, TENANT, store.Wanted())) == 42
+    assert await store.listed(pool, TENANT, store.Wanted(source="other")) == []

@@ -74,3 +74,20 @@ async def test_a_reading_for_gauges_that_takes_long_comes_less_often(
         for _ in range(3):
             await relay._read()
     assert len(readings) == 1
+
+
+async def test_old_attempts_end_until_none_is_left_in_one_turn(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.put("all", {"type": "pull"})
+    await bench.pool.execute(
+        """INSERT INTO delivery_attempt (subscription, event, attempt, at, took_ms, outcome, response)
+        SELECT s.id, gen_random_uuid(), 1, now() - make_interval(days => days), 1, 'failed', ''
+        FROM subscription s, (SELECT 30 AS days FROM generate_series(1, 500) UNION ALL SELECT 1) old
+        WHERE s.name = 'all'"""
+    )
+    monkeypatch.setattr("gateway.relay.relay.FORGET_MAX", 60)
+    monkeypatch.setattr("gateway.relay.relay.FORGET_PAUSE_S", 0.0)
+    async with bench.relaying() as relay:
+        await relay._forget()
+        assert await bench.pool.fetchval("SELECT count(*) FROM delivery_attempt") == 1
