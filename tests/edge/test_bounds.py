@@ -13,6 +13,7 @@ from dataclasses import replace
 from ipaddress import ip_network
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
@@ -24,9 +25,10 @@ from gateway.edge.request import Refused
 from gateway.names import tokens
 from gateway.telemetry.metrics import Metrics
 from tests.edge import raw
-from tests.edge.accounts import Account
+from tests.edge.accounts import Account, open_account
 from tests.edge.calls import append, new_client, new_id, refused, until
 from tests.edge.serving import Served, serving
+from tests.edge.webhooks import declared
 from tests.telemetry.scrape import scrape
 
 TOKEN = "for-the-tests"
@@ -383,6 +385,39 @@ async def test_bodies_of_webhooks_count_by_their_address(config: Config, tenant:
     one.end()
     other.end()
     assert bodies.total == 0
+
+
+async def test_bodies_of_webhooks_behind_a_proxy_count_by_the_client_that_it_names(
+    config: Config, outbox: asyncpg.Pool
+) -> None:
+    size, proxies = 256 * KIB, (ip_network("127.0.0.0/8"),)
+    hooked = await open_account(outbox, declared(github={"provider": "github", "secrets": ["s"]}))
+    few = replace(config, key_bodies_bytes_max=2 * size, trusted_proxies=proxies, metrics_token=TOKEN)
+    async with serving(few) as served, new_client(served.url, TOKEN) as operator, AsyncExitStack() as held:
+
+        async def delivered(address: str) -> raw.Connection:
+            """Half of it."""
+            connection = await held.enter_async_context(raw.connected(served.port))
+            headers = [(b"X-Forwarded-For", address.encode()), (b"Content-Length", b"%d" % (size + 1))]
+            head = raw.request("POST", f"/_/webhooks/{hooked.name}/github", headers=headers)
+            await connection.send(head + b" " * size)
+            return connection
+
+        async def received(count: int) -> None:
+            async def there() -> bool:
+                return (await scrape(operator))("sluice_bodies_bytes") >= count * size
+
+            await until(there)
+
+        for count in (1, 2):
+            await delivered("192.0.2.1")
+            await received(count)
+        refused_one = await delivered("192.0.2.1")
+        answer = await refused_one.answer()
+        assert answer is not None
+        assert (answer.status, answer.code) == (429, "rate_limited")
+        await delivered("192.0.2.2")
+        await received(3)
 
 
 # -- what is told of it
