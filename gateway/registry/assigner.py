@@ -31,6 +31,9 @@ LOOK_EVERY_S: Final = 0.25
 """Between looks whether anything was committed, for aggregates that nobody waits with."""
 AGGREGATES_MAX: Final = 2000
 """Named in one append: a few hundred kilobytes, so that it is no long wait for others."""
+PASSED_OVER_MAX: Final = 10_000
+"""Positions of a partition that a look which found nothing may read again. Past them, it is noted how far it
+came: each note is a write, and to read so many positions takes some ms."""
 _AT_ONCE: Final = 4
 """Tenants looked after at a time: each needs a connection of the pool that reads share."""
 _RETRY_S: Final = 0.5
@@ -196,7 +199,10 @@ class _Round:
         )
         self.complete = len(created) < AGGREGATES_MAX
         self.reached = scan.head if self.complete else created[-1][0]
-        self.moved = bool(created) or scan.declared != self.declared
+        # Also where none is of its types, though not for every few events: the next look begins behind them.
+        self.moved = (
+            bool(created) or scan.declared != self.declared or self.reached - scan.seq >= PASSED_OVER_MAX
+        )
         changes: list[Change] = []
         for namer in self._namers:
             types, wants = namer.types, namer.wants

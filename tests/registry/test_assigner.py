@@ -67,6 +67,24 @@ async def test_more_aggregates_than_go_into_one_append_are_all_numbered(
     assert await numbers(busy, tenant) == list(range(1, 31))
 
 
+async def test_a_look_that_finds_none_of_its_types_is_not_made_again_from_the_same_place(
+    open_one: OpenRegistry, tenant: UUID, database: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.registry.assigner.PASSED_OVER_MAX", 20)
+    registry = await open_one()
+    named = await registry.create(tenant)
+    assert await registry.names_of(named) == ["VNO-1"]
+    for _ in range(30):
+        await registry.create(tenant, "note")
+
+    async def moved_on() -> bool:
+        seq = await database.fetchval("SELECT seq FROM alias_scan WHERE tenant = $1", tenant)
+        return bool(seq >= 20)
+
+    await until(moved_on)
+    assert await registry.names_of(await registry.create(tenant)) == ["VNO-2"]
+
+
 async def test_those_of_before_are_numbered_when_the_spec_begins_to(
     open_one: OpenRegistry, tenant: UUID, database: asyncpg.Pool
 ) -> None:
