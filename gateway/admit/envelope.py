@@ -23,6 +23,7 @@ from gateway.admit.strict_json import (
     DEPTH_MAX,
     FAST_FAILURES,
     Malformed,
+    crowded,
     decode_exactly,
     is_shallow,
     is_strict,
@@ -149,6 +150,8 @@ _encode = msgspec.json.Encoder().encode
 
 def _prove_single(body: bytes) -> tuple[_Single, object] | None:
     """The body and its decoded data."""
+    if crowded(body):
+        return None
     try:
         sent = _decode_single(body)
         data = _decode(sent.data)
@@ -190,6 +193,8 @@ def single_of(data: object, data_raw: bytes, shared: Shared) -> Envelope:
 
 def _prove_batch(body: bytes, parent_allowed: bool) -> tuple[_Batch, list[bytes], list[object]] | None:
     """The body and the data of its events, as sent and decoded."""
+    if crowded(body):
+        return None
     try:
         sent = _decode_batch(body)
         if sent.parent is not UNSET and not parent_allowed:

@@ -21,7 +21,7 @@ from gateway.admit.append import (
 from gateway.admit.envelope import Shared, prove_metadata, single_of
 from gateway.admit.envelope_shape import Form, shape_fault
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
-from gateway.admit.strict_json import DEPTH_MAX, FAST_FAILURES, Malformed, decode, is_strict
+from gateway.admit.strict_json import DEPTH_MAX, FAST_FAILURES, Malformed, crowded, decode, is_strict
 from gateway.errors import Refusal
 from gateway.events import Append, Retry
 from spec.model import Spec
@@ -71,6 +71,8 @@ def is_light(spec: Spec | None, line: bytes) -> bool:
 
 def _append(spec: Spec | None, line: bytes, minting: Minting, known: dict[bytes, Shared]) -> Append | None:
     """Of a line with nothing wrong; of any other, nothing is said about it."""
+    if crowded(line):
+        return None
     try:
         sent = _decode_line(line)
         data = _decode(sent.data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 from starlette.requests import Request
@@ -20,6 +21,7 @@ from gateway.errors import Refusal
 from spec.identifiers import HUMANE_RANDOM_BYTES, Identifier, identify, mint_humane
 
 IDS_MAX = 1000
+_AT_A_TIME = 50
 
 
 class Ids:
@@ -45,7 +47,10 @@ class Ids:
         body = await decoded(self._aside, principal, text)
         deployed = self._catalog.deployed(principal.tenant.id)
         singletons = frozenset[str]() if deployed is None else deployed.spec.singletons
-        checked = [_checked(text, singletons) for text in _ids(body)]
+        ids, checked = _ids(body), []
+        for first in range(0, len(ids), _AT_A_TIME):
+            checked += [_checked(text, singletons) for text in ids[first : first + _AT_A_TIME]]
+            await asyncio.sleep(0)
         return json_response(200, encode({"ok": True, "ids": checked}))
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.admit.strict_json import DEPTH_MAX, Malformed, decode, is_strict
+from gateway.admit.strict_json import CROWDED, DEPTH_MAX, Malformed, crowded, decode, is_strict
 from gateway.events import ANY_LENGTH, Retry, identity, request_digest
 from gateway.intake import jwt
 from gateway.intake.request import (
@@ -109,6 +109,8 @@ def deliveries(source: Source, request: Request) -> tuple[Delivery, ...] | Unrea
 
 def _decoded(body: bytes) -> tuple[object | Malformed, bytes | None]:
     """Its value and, where one reading tells both, as nearly always, the spelling that its content is of."""
+    if crowded(body):
+        return CROWDED, None
     read = read_once(body)
     if read is not None and is_strict(body, read[1].count(b":"), read[0], DEPTH_MAX):
         return read

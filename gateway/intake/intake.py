@@ -58,6 +58,7 @@ from gateway.names.aliases import Alias
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.tallies import WebhookCounts
 from spec.errors import shown
+from spec.violations import WEIGHT_MIN, is_light
 from spec.webhooks import Source
 
 logger = logging.getLogger("sluice.intake")
@@ -66,6 +67,8 @@ Tell = Callable[[Taken | Undecided], None]
 KeyOf = Callable[[bytes, Alias, str], Awaitable[str | None]]
 """(tenant, alias, aggregate type) to the key of the aggregate that has this alias; None where none has it.
 Raises PostgresTrouble."""
+
+_UNVERIFIED = b" unverified"
 
 
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
@@ -102,11 +105,15 @@ class Intake:
         verified."""
         begun, now_ms = time.perf_counter(), time.time_ns() // 1_000_000
         counts = self._metrics.webhooks(place.tenant.name, place.source.name)
-        asked = None if place.source.handshake is None else handshake(place.source, request, now_ms)
+        try:
+            asked, told = await self._told(place, request, now_ms)
+        except Busy as busy:
+            counts.deliveries["undecided"] += 1
+            return Undecided(busy.why.rstrip("."), unknown=False)
         if isinstance(asked, Answered):
             counts.deliveries["handshake"] += 1
             return asked
-        verdict = await self._certified(place, request, now_ms)
+        verdict = await self._certified(place, request, now_ms, told)
         if isinstance(verdict, Rejected):
             counts.refused[verdict.reason] += 1
             return verdict
@@ -223,9 +230,27 @@ class Intake:
         self._metrics.webhooks(place.tenant.name, place.source.name).deliveries["handshake"] += 1
         return answered
 
-    async def _certified(self, place: Place, request: Request, now_ms: int) -> int | Rejected | Undecided:
-        """As `_verdict`, with the certificate that it takes, if it takes one."""
-        verdict = self._verdict(place.source, request, now_ms)
+    async def _told(
+        self, place: Place, request: Request, now_ms: int
+    ) -> tuple[Answered | Confirming | None, int | Rejected | Uncertified]:
+        """Which handshake it is, and its verdict. Both may read the body. A large one waits its turn among
+        those of the tenant that are not verified either: they keep none of its own requests waiting. Raises
+        Busy."""
+        source = place.source
+
+        def told() -> tuple[Answered | Confirming | None, int | Rejected | Uncertified]:
+            asked = None if source.handshake is None else handshake(source, request, now_ms)
+            answered = isinstance(asked, Answered)
+            return asked, 0 if answered else self._verdict(source, request, now_ms)
+
+        if is_light(request.body, WEIGHT_MIN):
+            return told()
+        return await self._aside.run(place.tenant_id + _UNVERIFIED, told)
+
+    async def _certified(
+        self, place: Place, request: Request, now_ms: int, verdict: int | Rejected | Uncertified
+    ) -> int | Rejected | Undecided:
+        """The verdict once the certificate that it takes is there, if it takes one."""
         if not isinstance(verdict, Uncertified):
             return verdict
         failed = await self._amazon.certify(verdict.url, _named(place))
