@@ -219,7 +219,8 @@ class Postgres:
         rows = await self.fetch("seal", p, epoch, owner, mode, beyond)
         if not rows:
             return None
-        return PartitionRow(rows[0]["epoch"], rows[0]["seq"], rows[0]["chain"], mode, owner)
+        row = rows[0]
+        return PartitionRow(row["epoch"], row["seq"], row["chain"], mode, owner, row["rewound"])
 
     async def keep_alarm(self, p: int, who: str, epoch: int, seq: int, chain: str, why: str) -> None:
         """Keeps what somebody saw committed and Postgres does not have, if Postgres lets us: it may be

@@ -619,6 +619,19 @@ async def test_an_alarm_comes_too_late_for_what_was_repaired_or_given_up(log: Lo
         assert (await place.postgres.partition(p)).alarm == "in time"
 
 
+async def test_an_epoch_that_begins_after_a_rewind_keeps_the_mark_of_it(log: Log, home: drive.Place) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, 3))
+    p = drive.partition_number(log, stream)
+    async with at(home) as place:
+        await home.execute("UPDATE partition_log SET rewound = epoch WHERE p = $1", p)
+        row = await place.postgres.partition(p)
+        sealed = await place.postgres.seal(p, row.epoch, "another gateway", row.mode)
+        assert sealed is not None
+        assert sealed == await place.postgres.partition(p)
+        assert sealed.rewound == row.epoch > 0
+
+
 # -- what a gateway remembers
 
 

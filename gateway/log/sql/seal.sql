@@ -5,8 +5,8 @@
 -- epoch, or nothing when another gateway was faster.
 WITH sealed AS (
     UPDATE partition_log SET epoch = greatest(epoch, $5) + 1, mode = $4, owner = $3 WHERE p = $1 AND epoch = $2
-    RETURNING p, epoch, seq, chain
+    RETURNING p, epoch, seq, chain, rewound
 ), marked AS (
     INSERT INTO partition_mark (p, seq, chain) SELECT p, seq, chain FROM sealed WHERE seq > 0 ON CONFLICT DO NOTHING
 )
-SELECT epoch, seq, chain FROM sealed
+SELECT epoch, seq, chain, rewound FROM sealed
