@@ -14,7 +14,6 @@ from gateway.edge.openapi import endpoint
 from gateway.edge.reads import FIRST_PAGES_BYTES_MAX
 from gateway.edge.states import KEPT_BYTES_MAX
 from gateway.intake import recorder
-from gateway.log.limits import limits_of
 from gateway.registry.resolver import KEPT_MAX
 from gateway.relay.live import KEPT_BYTES, PENDING_BYTES_MAX
 
@@ -44,7 +43,6 @@ def parts(config: Config, partitions: int) -> tuple[Part, ...]:
         name = {"requests_max": "requests under way", "connections_max": "connections"}[field]
         return Part(name, getattr(config, field) * each or None, field)
 
-    queues = limits_of(config).queue_bytes_max * partitions
     headers = config.connections_max * config.header_bytes_max or None
     return (
         Part("bodies that are being received", config.bodies_bytes_max or None, "bodies_bytes_max"),
@@ -52,7 +50,7 @@ def parts(config: Config, partitions: int) -> tuple[Part, ...]:
         counted("requests_max", REQUEST_BYTES),
         counted("connections_max", CONNECTION_BYTES),
         Part("headers that are being received", headers, "header_bytes_max"),
-        Part("appends that wait for Redis", queues, "partitions"),
+        Part("appends that wait for Redis", config.queue_bytes_max, "queue_bytes_max"),
         Part("what live tails take over", PENDING_BYTES_MAX * partitions, "partitions"),
         Part("messages to live followers", KEPT_BYTES),
         Part("states that are kept", KEPT_BYTES_MAX),

@@ -90,6 +90,7 @@ class Config:
     requests_max: int = 16_384
     key_bodies_bytes_max: int = 128 * MIB
     bodies_bytes_max: int = 256 * MIB
+    queue_bytes_max: int = 256 * MIB
     address_connections_max: int = 4096
     connections_max: int = 16_384
     tenant_bytes_max: int | None = None
@@ -420,6 +421,11 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "bodies_bytes_max",
         _integer(0, 10**12),
         "Bodies being received, of all keys: memory that slow clients hold; 0: no limit.",
+    ),
+    (
+        "queue_bytes_max",
+        _integer(MIB, 10**12),
+        "Appends that wait to be sequenced, with 3 KiB for each one's objects; of one partition a quarter.",
     ),
     (
         "address_connections_max",

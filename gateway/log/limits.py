@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from gateway.config import Config
-
-_QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ def limits_of(config: Config) -> Limits:
         sequence_bytes_max=config.sequence_bytes_max,
         commit_rows_max=config.commit_rows_max,
         inflight_events_max=config.inflight_events_max,
-        queue_bytes_max=_QUEUE_BYTES_MAX,
+        queue_bytes_max=config.queue_bytes_max,
         read_deadline_s=config.read_deadline_s,
         append_deadline_s=config.append_deadline_s,
         commit_timeout_s=config.append_deadline_s / 2,

@@ -30,7 +30,7 @@ from gateway.log.limits import Limits
 from gateway.log.notices import EpochChanges, Outage
 from gateway.log.pacing import Crowd
 from gateway.log.partition import Partition, partition_of
-from gateway.log.pending import Waiter
+from gateway.log.pending import Backlog, Waiter
 from gateway.log.postgres import DIRECT, REDIS, Instance, Postgres, PostgresTrouble, Reads
 from gateway.log.reach import Reach
 from gateway.log.reader import Range, Reader
@@ -115,6 +115,7 @@ class Log:
         )
         self._journal = Journal(self._scripts, self._postgres, self._settling, self._help_connection)
         self._crowd = Crowd()
+        self._backlog = Backlog()
         self._lanes = [self._lane(partition, postgres_url) for partition in self._partitions]
         partitions = [(lane.partition, lane.sequencer) for lane in self._lanes]
         self._sweeper = Sweeper(
@@ -163,7 +164,7 @@ class Log:
         )
         sequencer = Sequencer(
             partition, self._scripts, self._postgres, self._settling, self._verifier, committer, limits,
-            self._crowd, self._telemetry,
+            self._crowd, self._backlog, self._telemetry,
         )  # fmt: skip
         reader = Reader(
             partition, self._scripts, self._reads, self._settling, self._metrics, limits.stream_tail
@@ -424,7 +425,7 @@ class Log:
             now = self._loop.time()
             self._metrics.loop_lag_s.observe(max(now - due, 0))
             for lane in self._lanes:
-                lane.sequencer.outstanding.expire(now)
+                lane.sequencer.expire(now)
 
     async def _tell(self) -> None:
         while True:

@@ -51,6 +51,11 @@ class LookUps:
         if not self._work.is_set():
             self._work.set()
 
+    def let_go(self) -> None:
+        """Keeps none at the head that has its outcome."""
+        while self._waiting and self._waiting[0].done:
+            self._waiting.popleft()
+
     def ask_anew(self, queue: Iterable[Pending]) -> None:
         """Of all that wait in it: the partition was verified, and what was looked up before tells nothing."""
         self._verified += 1

@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from gateway.events import Append, NotCommitted, Outcome, OutcomeUnknown
 from gateway.log.limits import Limits
 from gateway.telemetry.steps import Link
+
+APPEND_BYTES: Final = 3 * 1024
+"""What an append that waits takes beside its packed bytes: its objects, and those of its events."""
+
+PARTITION_SHARE: Final = 4
+"""Of what a gateway's queues may hold, one partition's may hold a quarter: one that can't commit leaves the
+others their room."""
 
 # A gateway that stops looks that often whether every append has its outcome.
 _DRAINED_EVERY_S = 0.01
@@ -117,14 +124,43 @@ class Outstanding(deque[Pending]):
             await asyncio.sleep(_DRAINED_EVERY_S)
 
 
-class Queue(deque[Pending]):
-    """Appends that wait to be sequenced, in the order of admission, and how many bytes they are."""
+class Backlog:
+    """The memory that all queues of a gateway hold, in bytes."""
 
     size_bytes = 0
 
+
+class Queue(deque[Pending]):
+    """Appends that wait to be sequenced, in the order of admission, and the bytes that they hold."""
+
+    size_bytes = 0
+
+    def __init__(self, backlog: Backlog) -> None:
+        super().__init__()
+        self._backlog = backlog
+
+    def full(self, bytes_max: int) -> bool:
+        """Whether no more may be put here, where all queues of the gateway may hold `bytes_max`."""
+        return self._backlog.size_bytes >= bytes_max or self.size_bytes * PARTITION_SHARE >= bytes_max
+
     def put(self, pending: Pending) -> None:
         self.append(pending)
-        self.size_bytes += pending.append.size_bytes
+        size = pending.append.size_bytes + APPEND_BYTES
+        self.size_bytes += size
+        self._backlog.size_bytes += size
+
+    def let_go(self) -> bool:
+        """Keeps none at the head that has its outcome; whether there was one. All have the same time to wait,
+        so what was expired is there."""
+        before = len(self)
+        while self and self[0].done:
+            self._took(self.popleft())
+        return len(self) < before
+
+    def _took(self, pending: Pending) -> None:
+        size = pending.append.size_bytes + APPEND_BYTES
+        self.size_bytes -= size
+        self._backlog.size_bytes -= size
 
     def put_back(self, back: list[Pending]) -> None:
         """Where they were before they were taken."""
@@ -135,6 +171,7 @@ class Queue(deque[Pending]):
 
     def empty(self) -> None:
         self.clear()
+        self._backlog.size_bytes -= self.size_bytes
         self.size_bytes = 0
 
     def drop(self, settled: set[Pending]) -> None:
@@ -160,7 +197,7 @@ class Queue(deque[Pending]):
             ):
                 break
             pending = self.popleft()
-            self.size_bytes -= append.size_bytes
+            self._took(pending)
             if not pending.done:
                 batch.append(pending)
                 size += append.size_bytes

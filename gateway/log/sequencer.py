@@ -24,7 +24,7 @@ from gateway.log.limits import Limits
 from gateway.log.look_ups import Claimed, LookUps
 from gateway.log.pacing import Crowd, Pace
 from gateway.log.partition import Partition
-from gateway.log.pending import Outstanding, Pending, Queue, Waiter
+from gateway.log.pending import Backlog, Outstanding, Pending, Queue, Waiter
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.log.scripts import NotRun, RedisTrouble, Refused, Scripts
 from gateway.log.sequenced import Commits, Sequenced
@@ -57,6 +57,7 @@ class Sequencer:
         commits: Commits,
         limits: Limits,
         crowd: Crowd,
+        backlog: Backlog,
         telemetry: Telemetry,
     ) -> None:
         self._partition = partition
@@ -69,7 +70,7 @@ class Sequencer:
         self._tracing = telemetry.tracing
         self._told = telemetry.metrics.told
         self._loop = asyncio.get_running_loop()
-        self._queue = Queue()
+        self._queue = Queue(backlog)
         self.outstanding = Outstanding()
         self._numbers = itertools.count()
         self._calls = itertools.count(1)
@@ -102,7 +103,7 @@ class Sequencer:
         if self._partition.halted is not None:
             pending.resolve(NotCommitted(self._partition.halted, retry_after_s=30))
             return
-        if self._queue.size_bytes >= self._limits.queue_bytes_max:
+        if self._queue.full(self._limits.queue_bytes_max):
             pending.resolve(NotCommitted("too many appends are waiting on this gateway"))
             return
         if self._tracing is not None:
@@ -126,8 +127,16 @@ class Sequencer:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """Appends in the queue, and their bytes."""
+        """Appends in the queue, and the bytes that they hold."""
         return len(self._queue), self._queue.size_bytes
+
+    def expire(self, now: float) -> None:
+        """Answers what has waited too long, and holds it no more, although commits may stand still. Called a
+        few times a second."""
+        self.outstanding.expire(now)
+        self.look_ups.let_go()
+        if self._queue.let_go():  # others may have waited behind it to be looked up
+            self._work.set()
 
     def wake(self) -> None:
         """There may be something to do other than appends: a partition to open, a watermark to move."""

@@ -129,7 +129,8 @@ _ROWS: Final = (
         "sluice_queue_bytes",
         "gauge",
         (),
-        "Their bytes; 64 MiB a partition and further appends are refused.",
+        "What they hold of memory. Beyond SLUICE_QUEUE_BYTES_MAX, or a quarter of it in one partition, "
+        "appends are refused.",
         "As above.",
     ),
     MetricRow(

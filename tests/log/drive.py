@@ -45,7 +45,7 @@ LIMITS = {
     "sequence_bytes_max": 1 << 20,
     "commit_rows_max": 500,
     "inflight_events_max": 10_000,
-    "queue_bytes_max": 64 << 20,
+    "queue_bytes_max": 256 << 20,
     "read_deadline_s": 5.0,
     "append_deadline_s": 10.0,
     "commit_timeout_s": 5.0,

@@ -365,12 +365,24 @@ async def test_one_gateway_keeps_the_order_in_which_appends_to_a_stream_were_han
 async def test_a_queue_that_is_full_refuses_and_says_that_nothing_was_written(
     open_log: OpenLog, place: Place
 ) -> None:
-    log = await open_log(queue_bytes_max=1000)
+    log = await open_log(queue_bytes_max=100_000)
     stream = new_stream()
     outcomes = await asyncio.gather(*(log.append(append(stream)) for _ in range(50)))
     refused = sum(isinstance(each, NotCommitted) for each in outcomes)
     assert 0 < refused < 50
     assert await log.length(stream) == 50 - refused
+    await check_invariants(place)
+
+
+async def test_queues_of_all_partitions_share_one_bound_and_leave_nothing_counted(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log(queue_bytes_max=200_000)
+    streams = [new_stream() for _ in range(40)]
+    outcomes = await asyncio.gather(*(log.append(append(stream)) for stream in streams for _ in range(10)))
+    accepted = sum(isinstance(each, Appended) for each in outcomes)
+    assert 200_000 // (8 * 1024) < accepted <= 200_000 // (3 * 1024) + 1
+    assert log._backlog.size_bytes == 0
     await check_invariants(place)
 
 

@@ -231,3 +231,24 @@ async def test_what_was_sequenced_in_an_ended_epoch_too_late_to_be_sequenced_ane
     assert outcome.first_version == 1
     assert await place.committed() == 1
     await check_invariants(place)
+
+
+async def test_what_was_answered_in_time_is_not_held_while_commits_stand_still(
+    open_log: OpenLog, place: Place
+) -> None:
+    log = await open_log()
+    gate = hold_script(log, "inspect")
+    stream = new_stream()
+    late = [log.append(append(stream, key=key)) for key in (None, b"k", None)]
+    await gate.arrived()
+    sequencer = lane(log, stream).sequencer
+    assert sequencer.waiting[0] == 3
+    time_is_up(log, stream)
+    outcomes = await asyncio.gather(*late)
+    assert all(isinstance(each, NotCommitted) for each in outcomes)
+    await until(lambda: sequencer.waiting == (0, 0) and not sequencer.look_ups._waiting)
+    assert log._backlog.size_bytes == 0 and not sequencer.outstanding
+    gate.open()
+    (outcome,) = await appended(log, append(stream))
+    assert outcome.first_version == 1
+    await check_invariants(place)
