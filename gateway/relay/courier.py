@@ -22,13 +22,13 @@ from asyncpg.pgproto.pgproto import UUID
 
 from gateway.event_json import fed_json, uuid_text
 from gateway.log.postgres import PostgresTrouble
-from gateway.relay import database
+from gateway.relay import database, subscriptions
 from gateway.relay.cursor import Aggregate, Changed, Cursor
 from gateway.relay.database import Attempt, Straggler, Subscribed
 from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
 from gateway.relay.position import encode_alone
 from gateway.relay.schedule import FAILING_S_MAX, delay_s
-from gateway.relay.subscriptions import tell_disabled
+from gateway.relay.subscriptions import tell_disabled, too_many_parked
 from gateway.relay.targets import (
     SEND_TIMEOUT_S,
     Confirmed,
@@ -46,7 +46,7 @@ logger = logging.getLogger("sluice.relay")
 
 WINDOW_EVENTS: Final = 1000  # read ahead of the cursor; bounds memory, and what is sent again after a crash
 WINDOW_BYTES: Final = 4 * 1024 * 1024
-STRAGGLERS_MAX: Final = 10_000  # then nothing new is begun until some have caught up
+STRAGGLERS_MAX: Final = 10_000  # tried again: then nothing new is begun until some have caught up
 STRAGGLER_EVENTS: Final = 10  # read at a time of an aggregate that catches up
 SLOW_S: Final = 1.0  # a delivery that takes longer holds neither the cursor nor a place for another
 SLOW_SHARE: Final = 4  # of deliveries and of stragglers at work there are so many times as many at most
@@ -109,6 +109,7 @@ class Courier:
         self._stragglers = {each.aggregate: each for each in waiting}
         self._due = [(each.due_at, each.aggregate) for each in waiting if each.state == "retrying"]
         heapq.heapify(self._due)
+        self._parked = sum(each.state == "parked" for each in waiting)
         self._failures = 0
         self._probe_at = 0.0
 
@@ -214,7 +215,7 @@ class Courier:
         if (
             self._caught_up
             or self._cursor.open_events > WINDOW_EVENTS // 2
-            or len(self._stragglers) >= STRAGGLERS_MAX
+            or len(self._stragglers) - self._parked >= STRAGGLERS_MAX
             or self._held_bytes() >= WINDOW_BYTES // 2
         ):
             return
@@ -372,9 +373,12 @@ class Courier:
                 self._straggle(aggregate, entry, state, flight.number, now + (wait_s or 0.0), why)
                 del self._lanes[aggregate]
                 if wait_s is None:
+                    self._parked += 1
                     told = {"subscription": self.of.name, "tenant": str(UUID(self.of.tenant))}
                     event_id = uuid_text(entry.recorded.event.id)
                     logger.warning("delivery_parked", extra={**told, "event_id": event_id, "why": why})
+                    if self._parked >= subscriptions.PARKED_MAX:
+                        self._disable(too_many_parked())
                 if now - self._cursor.failing_since >= FAILING_S_MAX:
                     self._disable("Every delivery has failed for 5 days.")
             case Gone(why):

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 import asyncpg
 
 from gateway.event_json import fed_json
-from gateway.relay import database
+from gateway.relay import database, subscriptions
 from gateway.relay.database import Straggler, Subscribed, connection, statement, subscribed
 from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
 from gateway.relay.position import Place, encode_alone
@@ -25,7 +25,7 @@ from spec.subscriptions import Pull as Declared
 CLAIM_EVENTS_MAX: Final = 1000
 CLAIM_BYTES_MAX: Final = 4 * 1024 * 1024
 OUT_MAX: Final = 10_000
-"""Aggregates that may be out at once, or parked: then nothing new is handed out."""
+"""Aggregates that may be out at once: then nothing new is handed out. Parked ones are not out."""
 
 STRETCHES_MAX: Final = 10
 """Looks at the outbox that one claim takes. Where all is filtered out, or somebody else's, the next claim
@@ -96,6 +96,8 @@ class Pull:
             await database.note_stragglers(conn, of.id, list(handing.noted.values()))
             if place != of.place or handing.noted or handing.ended:
                 await conn.execute(statement("advance"), of.id, place.seq, place.mark)
+            if handing.parked and len(_parked({**waiting, **handing.noted})) >= subscriptions.PARKED_MAX:
+                await _disable(conn, replace(of, place=place), subscriptions.too_many_parked())
             events = tuple(_json(of, entry) for entry in handing.entries)
             return Claim(handing.claim if events else None, events, lasting)
 
@@ -104,8 +106,9 @@ class Pull:
     ) -> Place:
         """Hands out what lies ahead of the cursor, and returns how far that leads. Raises LostPlace."""
         place = of.place
+        out = sum(each.state != "parked" for each in waiting.values())
         for wanted in (handing.left, *(STRETCH_EVENTS for _ in range(STRETCHES_MAX - 1))):
-            if handing.full or len(waiting) + len(handing.noted) >= OUT_MAX:
+            if handing.full or out + len(handing.noted) >= OUT_MAX:
                 break
             stretch = await self._outbox.stretch(of.p, of.filter, place, wanted, CLAIM_BYTES_MAX)
             done = handing.new(stretch.entries, waiting)
@@ -189,6 +192,7 @@ class _Handing:
         self.entries: list[Entry] = []
         self.noted: dict[Aggregate, Straggler] = {}
         self.ended: list[Aggregate] = []
+        self.parked = False  # an aggregate, by this claim
 
     @property
     def full(self) -> bool:
@@ -205,6 +209,7 @@ class _Handing:
             if straggler.attempts >= self._attempts_max:
                 why = f"It was claimed {straggler.attempts} times and never acked."
                 self._note(replace(straggler, state="parked", error=why, claim=None, claimed_to=None))
+                self.parked = True
                 continue
             entries = await self._behind(straggler)
             if entries:
@@ -269,6 +274,10 @@ class _Handing:
 async def _now(conn: Any) -> float:
     """Unix seconds; not those at which the transaction began, since it has waited for a lock."""
     return float(await conn.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8"))
+
+
+def _parked(waiting: Mapping[Aggregate, Straggler]) -> list[Aggregate]:
+    return [aggregate for aggregate, straggler in waiting.items() if straggler.state == "parked"]
 
 
 async def _disable(conn: Any, of: Subscribed, why: str) -> None:

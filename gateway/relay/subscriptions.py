@@ -41,6 +41,9 @@ UNREADABLE_MAX: Final = 10_000
 
 NO_TENANT: Final = UUID(int=0)
 _UNSEEN: Final = Reachable(Unseen())
+PARKED_MAX: Final = 20_000
+"""Aggregates of a subscription that are parked: a relay holds each, some 0.7 KB. With so many it is disabled,
+and says so: a receiver that refuses thousands is not one bad event."""
 
 NO_POSITION: Final = 'Send "beginning", "now", or a position that the feed gave.'
 
@@ -383,6 +386,10 @@ async def _every(conn: Any, tenant: UUID, name: str | None) -> list[dict[str, An
 async def _locked(conn: Any, tenant: UUID, name: str) -> Subscribed | None:
     row = await conn.fetchrow(statement("find") + " FOR UPDATE", tenant, name)
     return None if row is None else subscribed(row)
+
+
+def too_many_parked() -> str:
+    return f"{PARKED_MAX} aggregates are parked: replay or skip them, then resume."
 
 
 def tell_disabled(of: Subscribed, why: str) -> None:

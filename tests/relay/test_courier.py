@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from gateway.relay import database
+from gateway.relay import courier, database, pull, subscriptions
 from gateway.relay.courier import WINDOW_BYTES
 from gateway.relay.targets import SEND_TIMEOUT_S, WHY_CHARS_MAX, Failed
 from gateway.relay.webhook import WebhookTarget
@@ -665,3 +665,57 @@ async def test_a_postgres_that_fails_now_and_then_ends_no_retry(
         await until(lambda: len(receiver.accepted) == 3)
         await holds(bench, "all", retrying=0, lag_events=0)
     assert {version for _, version in failed} == {1, 2}
+
+
+# ---- many that are parked ----
+
+
+async def test_aggregates_that_are_parked_stop_no_other_however_many(
+    bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(courier, "STRAGGLERS_MAX", 3)
+    bad = {new_id() for _ in range(4)}
+    receiver.answer = lambda each: Answer(500) if each.aggregate[1] in bad else Answer()
+    await bench.put("all", to(receiver, retry_s=[]))
+    async with bench.relaying():
+        await bench.append([*bad])
+        await holds(bench, "all", parked=4)
+        await bench.append([new_id() for _ in range(3)])
+        await until(lambda: len(receiver.accepted) == 3)
+        await holds(bench, "all", state="active", parked=4, lag_events=0)
+
+
+async def test_a_subscription_with_too_many_parked_is_disabled_and_says_what_to_do(
+    bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "PARKED_MAX", 3)
+    receiver.answer = lambda _: Answer(500)
+    await bench.put("all", to(receiver, retry_s=[]))
+    async with bench.relaying():
+        await bench.append([new_id() for _ in range(3)])
+        await holds(bench, "all", state="disabled", parked=3)
+    assert (await bench.stands("all"))["why"] == "3 aggregates are parked: replay or skip them, then resume."
+
+
+async def test_what_is_parked_of_a_pulled_one_keeps_no_other_from_being_claimed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "OUT_MAX", 3)
+    monkeypatch.setattr(subscriptions, "PARKED_MAX", 5)
+    await bench.put("all", {"type": "pull", "lease_s": 0.01, "attempts_max": 1})
+
+    async def all_parked(parked: int) -> bool:
+        await bench.pull.claim(bench.tenant, "all", 10)
+        return bool((await bench.stands("all"))["parked"] == parked)
+
+    await bench.append([new_id() for _ in range(3)])
+    await until(lambda: all_parked(3))
+    await bench.append([new_id()])
+    claimed = await bench.pull.claim(bench.tenant, "all", 10)
+    assert isinstance(claimed, pull.Claim) and len(claimed.events) == 1
+    await until(lambda: all_parked(4))
+    assert (await bench.stands("all"))["state"] == "active"
+    await bench.append([new_id()])
+    await until(lambda: all_parked(5))
+    stands = await bench.stands("all")
+    assert stands["state"] == "disabled" and stands["why"].startswith("5 aggregates are parked")
