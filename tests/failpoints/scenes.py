@@ -89,6 +89,14 @@ async def a_retry(stage: Stage) -> None:
 
 
 @_scene
+async def a_key_that_another_request_has(stage: Stage) -> None:
+    made = await stage.at_b(stage.operation())
+    await _go(stage)
+    stage.send(stage.stolen(made))
+    await stage.answered()
+
+
+@_scene
 async def a_conflict(stage: Stage) -> None:
     stream = await _written(stage)
     await _go(stage)
@@ -107,6 +115,19 @@ async def a_retry_of_what_is_not_committed(stage: Stage) -> None:
         first = await _sent_to_b(stage, made)
         await stage.until(lambda: _uncommitted(stage))
         stage.send(made)
+        await stage.commits_wait(2)
+    await stage.answered()
+    await first
+
+
+@_scene
+async def a_key_that_a_request_has_that_is_not_committed(stage: Stage) -> None:
+    await _go(stage)
+    made = stage.operation()
+    async with stage.row_locked():
+        first = await _sent_to_b(stage, made)
+        await stage.until(lambda: _uncommitted(stage))
+        stage.send(stage.stolen(made))
         await stage.commits_wait(2)
     await stage.answered()
     await first

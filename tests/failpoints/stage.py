@@ -153,6 +153,12 @@ class Stage:
         more |= {"identity": Identity.KEY, "idempotency_key": f"k{self._numbers}"}
         return self.client.operation("scene", *stream, events=events, batch=events > 1, **more)
 
+    def stolen(self, made: Operation) -> Operation:
+        """Another one under its key: it has to be refused."""
+        stream = StreamName(made.tenant, made.aggregate_type, made.key)
+        identity = {"identity": Identity.KEY, "idempotency_key": made.idempotency_key}
+        return self.client.operation("scene", *stream, stolen=True, **identity)
+
     def plain(self, stream: StreamName | None = None, **more: Any) -> Operation:
         """Without a key: it is tried once."""
         return self.client.operation("scene", *(stream or self.stream()), **more)

@@ -24,6 +24,7 @@ from tests.edge.accounts import Account
 from tests.edge.calls import batch, new_client, new_id
 from tests.edge.serving import serving
 from tests.edge.test_feed_gzip import of_events
+from tests.log import drive
 
 FOLLOWERS_MAX = 40
 CODINGS = ("gzip", "x-gzip", "*", "identity", "br", "deflate", "GZIP", "")
@@ -80,9 +81,7 @@ def _wrong(follower: Follower, positions: list[str]) -> str | None:
         return f"{told}: not {expected}"
     try:
         if follower.leaves:
-            inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
-            plain = inflate.decompress(bytes(follower.came)) if expected else bytes(follower.came)
-            plain = plain[: plain.rfind(b"\n\n") + 2]
+            plain = _so_far(follower)
         else:
             plain = gzip.decompress(follower.came) if expected else bytes(follower.came)
     except (OSError, EOFError, zlib.error) as fault:
@@ -94,6 +93,19 @@ def _wrong(follower: Follower, positions: list[str]) -> str | None:
     if not follower.leaves and start + len(seen) != len(positions):
         return f"{told}: ends before the last event"
     return None
+
+
+def _so_far(follower: Follower) -> bytes:
+    """The whole messages of a stream that goes on."""
+    inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    plain = inflate.decompress(bytes(follower.came)) if follower.coding else bytes(follower.came)
+    return plain[: plain.rfind(b"\n\n") + 2]
+
+
+def _came_up_to(follower: Follower, last: str) -> bool:
+    """Or it began after that event."""
+    seen = of_events(_so_far(follower))
+    return last in seen or (follower.after == "now" and not seen)
 
 
 def _start(follower: Follower, seen: list[str], positions: list[str]) -> int | None:
@@ -126,6 +138,9 @@ async def fuzzed(config: Config, account: Account, seconds: float, seed: int) ->
                 positions = await _appended(client, numbers, positions)
             for _ in range(2):  # the last are sent, and seen by the feed
                 positions = await _appended(client, numbers, positions)
+            # A gateway that stops ends its streams, wherever they are.
+            staying = [each for each in followers if not each.leaves]
+            await drive.until(lambda: all(_came_up_to(each, positions[-1]) for each in staying))
         await asyncio.gather(*following)
     return [sentence for each in followers if (sentence := _wrong(each, positions)) is not None]
 
