@@ -24,60 +24,60 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from gateway import __version__
+from gateway.aliases.assigner import Assigner
+from gateway.aliases.children import Children
+from gateway.aliases.resolver import Resolver
+from gateway.aliases.store import Store
+from gateway.aliases.writer import Writer
 from gateway.aside import SWITCH_S, Aside
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import CatalogUnavailable
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
-from gateway.edge.addresses import Addresses
-from gateway.edge.aliases import Aliases
-from gateway.edge.appends import Appends
-from gateway.edge.bounds import Connections, Limited, bodies_of, requests_of
-from gateway.edge.bulk import Bulk
-from gateway.edge.callers import Callers
-from gateway.edge.express import Express
-from gateway.edge.express_reads import ExpressReads
-from gateway.edge.feed import Feed
-from gateway.edge.follow import Follow
-from gateway.edge.gate import Gate
-from gateway.edge.health import Health
-from gateway.edge.ids import Ids
-from gateway.edge.key_watch import KeyWatch
-from gateway.edge.live_bounds import LiveBounds
-from gateway.edge.metrics import Counted, MetricsPage
-from gateway.edge.openapi.endpoint import OpenApi
-from gateway.edge.ops import MetricsHere, Ops, ops_listening
-from gateway.edge.outcomes import Outcomes
-from gateway.edge.parents import Parents
-from gateway.edge.protocol import make_protocol
-from gateway.edge.rate_limits import RateLimits
-from gateway.edge.reads import Reads
-from gateway.edge.request import Application
-from gateway.edge.specs import Specs
-from gateway.edge.states import States
-from gateway.edge.subscriptions import SubscriptionPaths
-from gateway.edge.system import System
-from gateway.edge.traced import Traced
-from gateway.edge.unread import Unread
-from gateway.edge.uvicorn_config import uvicorn_config
-from gateway.edge.webhooks import Webhooks
-from gateway.intake.amazon import Amazon
-from gateway.intake.intake import Intake
-from gateway.intake.recorder import recording
+from gateway.http.addresses import Addresses
+from gateway.http.api.aliases import Aliases
+from gateway.http.api.appends import Appends
+from gateway.http.api.bulk import Bulk
+from gateway.http.api.feed import Feed
+from gateway.http.api.follow import Follow
+from gateway.http.api.health import Health
+from gateway.http.api.ids import Ids
+from gateway.http.api.live_bounds import LiveBounds
+from gateway.http.api.parents import Parents
+from gateway.http.api.reads import Reads
+from gateway.http.api.router import Gate
+from gateway.http.api.specs import Specs
+from gateway.http.api.states import States
+from gateway.http.api.subscriptions import SubscriptionPaths
+from gateway.http.api.system import System
+from gateway.http.api.webhooks import Webhooks
+from gateway.http.authentication import Callers
+from gateway.http.bounds import Connections, Limited, bodies_of, requests_of
+from gateway.http.fast_path.appends import Express
+from gateway.http.fast_path.reads import ExpressReads
+from gateway.http.key_watch import KeyWatch
+from gateway.http.metrics import Counted, MetricsPage
+from gateway.http.openapi.endpoint import OpenApi
+from gateway.http.ops import MetricsHere, Ops, ops_listening
+from gateway.http.outcomes import Outcomes
+from gateway.http.rate_limits import RateLimits
+from gateway.http.request import Application
+from gateway.http.server.config import uvicorn_config
+from gateway.http.server.protocol import make_protocol
+from gateway.http.tracing import Traced
+from gateway.http.unread import Unread
+from gateway.inbound.intake import Intake
+from gateway.inbound.recorder import recording
+from gateway.inbound.verify.amazon import Amazon
 from gateway.log import postgres
-from gateway.log.cluster import open_redis
+from gateway.log.epoch.partition import PARTITION_RULE
 from gateway.log.limits import limits_of
 from gateway.log.log import Log
-from gateway.log.partition import PARTITION_RULE
+from gateway.log.redis.cluster import open_redis
 from gateway.network import GuardedNetwork
 from gateway.operations.audit_loop import AuditLoop
-from gateway.outgoing import Outgoing, heard, outgoing
+from gateway.outbound import Outgoing, heard, outgoing
 from gateway.pools import CannotStart, check_redis, close_pool, open_postgres, ops_listener
-from gateway.registry.assigner import Assigner
-from gateway.registry.children import Children
-from gateway.registry.resolver import Resolver
-from gateway.registry.store import Store
-from gateway.registry.writer import Writer
 from gateway.relay.live import Live
 from gateway.relay.outbox import Outbox
 from gateway.telemetry import logs

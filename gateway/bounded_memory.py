@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.aliases.resolver import KEPT_MAX
 from gateway.catalog.catalog import KEYS_MAX, UNKNOWN_MAX
 from gateway.config import KIB, Config
-from gateway.edge.openapi import endpoint
-from gateway.edge.reads import FIRST_PAGES_BYTES_MAX
-from gateway.edge.states import KEPT_BYTES_MAX
-from gateway.intake import recorder
-from gateway.registry.resolver import KEPT_MAX
+from gateway.http.api.reads import FIRST_PAGES_BYTES_MAX
+from gateway.http.api.states import KEPT_BYTES_MAX
+from gateway.http.openapi import endpoint
+from gateway.inbound import recorder
 from gateway.relay.live import KEPT_BYTES, PENDING_BYTES_MAX
 
 IDLE_BYTES: Final = 90 * 1024 * KIB

@@ -15,10 +15,10 @@ from redis.exceptions import RedisError
 from gateway.catalog.migrate import require_prepared
 from gateway.catalog.model import CatalogError
 from gateway.config import Config, redacted
-from gateway.edge.ops import bind_ops
+from gateway.http.ops import bind_ops
 from gateway.log import postgres
-from gateway.log.cluster import Cluster, servers_of
-from gateway.log.servers import Server
+from gateway.log.redis.cluster import Cluster, servers_of
+from gateway.log.redis.servers import Server
 from gateway.telemetry.redact import reason
 
 logger = logging.getLogger("sluice")

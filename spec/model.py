@@ -12,7 +12,7 @@ from spec.names import HashIds, PublicIds
 from spec.subschemas import Schema
 from spec.subscriptions import NONE, Subscription
 from spec.violations import WEIGHT_MIN, CompiledSchema, SchemaViolation, is_light
-from spec.webhooks import Source
+from spec.webhooks.sources import Source
 
 __all__ = [
     "DEFAULT_HANDLER",

@@ -9,7 +9,7 @@ from spec.errors import Report
 from spec.model import Spec
 from spec.names_check import check_hash_ids, check_public_ids
 from spec.subscriptions import check_subscriptions
-from spec.webhook_check import check_webhooks
+from spec.webhooks.check import check_webhooks
 
 CheckPart = Callable[[object, str, Mapping[str, str], Spec, Report], object]
 """The part's value, the pointer to it, the environment, what the spec declares beside its parts, and where

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from spec.errors import Report, below, proposal, shown
 from spec.tables import complete
-from spec.webhooks import QUERY_MASK, UNSEEN
+from spec.webhooks.sources import QUERY_MASK, UNSEEN
 
 NAME_GRAMMAR: Final = "[a-z][a-z0-9_-]{0,63}"
 """A subscription's name; it stands in a path."""

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import pytest
 
-from tests.servers import Servers, open_folder, servers_in
+from tests.support.servers import Servers, open_folder, servers_in
 
 TEMPLATE = "template_migrated"
 PARTITIONS = 16

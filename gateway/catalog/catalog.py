@@ -36,7 +36,7 @@ from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
 from spec.subscriptions import Reachable
-from spec.webhooks import Unseen
+from spec.webhooks.sources import Unseen
 
 logger = logging.getLogger("sluice.catalog")
 

@@ -11,9 +11,9 @@ import asyncpg
 
 from gateway.catalog.model import CatalogError
 from gateway.config import redacted
-from gateway.statements import statement_of
+from gateway.postgres.statements import statement_of
 
-statement: Final = partial(statement_of, "gateway.catalog")
+statement: Final = partial(statement_of, "catalog")
 
 CONNECT_TIMEOUT_S = 10.0  # a person waits at the other end; a sleeping serverless Postgres wakes within it
 

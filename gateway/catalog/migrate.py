@@ -78,7 +78,7 @@ def released() -> tuple[Migration, ...]:
     """Every migration of this release, in order."""
     found = [
         Migration(int(match[1]), match[0].removesuffix(".sql"), file.read_text(encoding="utf-8"))
-        for file in (files("gateway") / "log" / "migrations").iterdir()
+        for file in (files("gateway.postgres") / "migrations").iterdir()
         if (match := _FILE.fullmatch(file.name))
     ]
     found.sort(key=lambda migration: migration.version)

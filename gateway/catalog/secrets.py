@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from spec.webhook_secrets import ENV_PREFIX, FILE
+from spec.webhooks.secrets import ENV_PREFIX, FILE
 
 FOLDER: Final = "SLUICE_SECRETS_DIR"
 OWNER: Final = "SLUICE_SECRETS_TENANT"

@@ -28,8 +28,8 @@ from spec.document import read
 from spec.errors import Faults, Report, TooManyFaults
 from spec.model import Spec
 from spec.parse import parse
-from spec.webhook_secrets import masked, restored
-from spec.webhooks import MASK, Unseen
+from spec.webhooks.secrets import masked, restored
+from spec.webhooks.sources import MASK, Unseen
 
 INVALID = "The spec has faults."
 CONFLICT = "The spec would refuse or reinterpret what is already stored."

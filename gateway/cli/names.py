@@ -18,11 +18,11 @@ from gateway.cli.servers import RedisOption, at_database, at_place, watched
 if TYPE_CHECKING:
     import asyncpg
 
+    from gateway.aliases.public_to_hash import Migration
+    from gateway.aliases.store import Found, Rebuilt
     from gateway.config import Config
     from gateway.operations.names import Imported
     from gateway.operations.place import Place
-    from gateway.registry.public_to_hash import Migration
-    from gateway.registry.store import Found, Rebuilt
 
 app = typer.Typer(help="Aliases: public ids, hash ids, and whom they name.", no_args_is_help=True)
 
@@ -106,8 +106,8 @@ def export(
     """Write every name of a tenant, one JSON object a line, for `sluice names import`."""
 
     async def work(pool: asyncpg.Pool) -> int:
+        from gateway.aliases.transfer import exported
         from gateway.operations import names
-        from gateway.registry.transfer import exported
 
         count = 0
         owner = await names.tenant_of(pool, tenant)
@@ -136,8 +136,8 @@ def import_(
     config = _config(postgres, redis)
 
     async def work(place: Place) -> Imported | str:
+        from gateway.aliases.transfer import CannotImport
         from gateway.operations import names
-        from gateway.registry.transfer import CannotImport
 
         owner = await names.tenant_of(place.pool, tenant)
         with watched("import") as watcher:

@@ -54,8 +54,8 @@ async def opened(url: str) -> AsyncIterator[tuple[Subscriptions, Any]]:
     """The subscriptions of a prepared database, and the pool they are reached by. Raises CatalogError."""
     from gateway.catalog.secrets import Secrets
     from gateway.cli.database import prepared
+    from gateway.log.epoch.settling import settling_without_log
     from gateway.log.postgres import Postgres, open_pool
-    from gateway.log.settling import settling_without_log
     from gateway.relay.outbox import Outbox
     from gateway.relay.subscriptions import Subscriptions
 

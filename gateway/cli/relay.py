@@ -40,7 +40,7 @@ def relay(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     config = Config.from_environ(os.environ, read_file)
-    from gateway.outgoing import serve_relay
+    from gateway.outbound import serve_relay
 
     serve_relay(config)
 

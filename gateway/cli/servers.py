@@ -57,7 +57,7 @@ def _run(work: Coroutine[Any, Any, _T]) -> _T:
     import asyncpg
 
     from gateway.log.postgres import PostgresTrouble
-    from gateway.log.scripts import RedisTrouble
+    from gateway.log.redis.scripts import RedisTrouble
     from gateway.operations.place import OperationFailed
 
     try:

@@ -13,11 +13,11 @@ import msgspec
 from gateway.catalog.model import CatalogError
 from gateway.catalog.secrets import Secrets
 from gateway.cli.output import escaped
-from gateway.intake.request import Request
-from gateway.intake.signing import JSON, sample, sign
+from gateway.inbound.request import Request
+from gateway.inbound.signing import JSON, sample, sign
 from spec.errors import Faults
 from spec.parse import parse
-from spec.webhooks import Source
+from spec.webhooks.sources import Source
 
 _WITH_SECRETS_OF_THEIR_OWN = ("webhooks", "subscriptions")
 

@@ -224,7 +224,7 @@ def _masks(document: bytes) -> frozenset[str]:
     """Where secrets read `***`; `deploy` puts those in their places that are deployed."""
     import msgspec
 
-    from spec.webhook_secrets import masks
+    from spec.webhooks.secrets import masks
 
     try:
         return masks(msgspec.json.decode(document))

@@ -157,7 +157,7 @@ def discard(
 async def _discarded(
     url: str, tenant: str, source: str | None, reason: str | None, named: list[str]
 ) -> list[dict[str, str]]:
-    from gateway.intake import store
+    from gateway.inbound import store
 
     async with _owner(url, tenant) as (pool, owner):
         ids = await _ids(pool, owner, source, named, quarantined=True)
@@ -232,7 +232,7 @@ async def _owner(url: str, tenant: str) -> AsyncIterator[tuple[Any, Tenant]]:
 async def _listed(
     url: str, tenant: str, source: str | None, verdict: str | None, limit: int
 ) -> list[dict[str, Any]]:
-    from gateway.intake import store
+    from gateway.inbound import store
 
     async with _owner(url, tenant) as (pool, owner):
         wanted = store.Wanted(source=source, verdict=verdict, limit=limit)
@@ -240,7 +240,7 @@ async def _listed(
 
 
 async def _shown(url: str, tenant: str, source: str | None, delivery: str) -> dict[str, Any]:
-    from gateway.intake import store
+    from gateway.inbound import store
 
     async with _owner(url, tenant) as (pool, owner):
         (row_id, *_) = await _ids(pool, owner, source, [delivery])
@@ -261,7 +261,7 @@ async def _ids(
 ) -> list[bytes]:
     """The rows that are meant: by their own id, or the newest of a provider's; with `quarantined` all of that
     id that are in quarantine, and no others. Raises CatalogError."""
-    from gateway.intake import store
+    from gateway.inbound import store
 
     found = []
     for name in named:
@@ -292,9 +292,9 @@ async def _ids(
 async def _replayed(
     config: Config, tenant: str, source: str | None, named: list[str], again: bool
 ) -> list[dict[str, Any]]:
-    from gateway.intake.alone import Replayer, alone
-    from gateway.registry.resolver import Resolver
-    from gateway.registry.store import Store
+    from gateway.aliases.resolver import Resolver
+    from gateway.aliases.store import Store
+    from gateway.inbound.alone import Replayer, alone
 
     async with _owner(config.postgres_url, tenant) as (pool, owner):
         if named:
@@ -317,7 +317,7 @@ async def _quarantined(
     pool: Any, owner: Tenant, source: str | None, reason: str | None = None
 ) -> list[bytes]:
     """The ids of all that is in quarantine, for this reason where one is given, the oldest first."""
-    from gateway.intake import store
+    from gateway.inbound import store
 
     found: list[bytes] = []
     before = store.LAST_ID

@@ -18,29 +18,29 @@ import asyncpg
 from redis.asyncio import Redis
 
 from gateway.events import Append, Appended, Mismatch, Outcome, Page, Recorded, Retry, Stream
-from gateway.log.announcements import Announcements
-from gateway.log.cluster import Cluster
-from gateway.log.committer import Committer
-from gateway.log.committing import CommitConnection
-from gateway.log.evictor import Evictor
-from gateway.log.followers import Followers
-from gateway.log.identities import ClaimedByAnother, Original, look_up, mismatch, receipt
-from gateway.log.journal import Journal
+from gateway.log.append.committer import Committer
+from gateway.log.append.identities import ClaimedByAnother, Original, look_up, mismatch, receipt
+from gateway.log.append.journal import Journal
+from gateway.log.append.pacing import Crowd
+from gateway.log.append.pending import Backlog, Waiter
+from gateway.log.append.sequencer import Sequencer
+from gateway.log.append.sweeper import Sweeper
+from gateway.log.commit_connection import CommitConnection
+from gateway.log.epoch.notices import EpochChanges, Outage
+from gateway.log.epoch.partition import Partition, partition_of
+from gateway.log.epoch.reach import Reach
+from gateway.log.epoch.settling import Settling
+from gateway.log.epoch.verify import Verifier
+from gateway.log.epoch.witness import MARK_EVERY
 from gateway.log.limits import Limits
-from gateway.log.notices import EpochChanges, Outage
-from gateway.log.pacing import Crowd
-from gateway.log.partition import Partition, partition_of
-from gateway.log.pending import Backlog, Waiter
 from gateway.log.postgres import DIRECT, REDIS, Instance, Postgres, PostgresTrouble, Reads
-from gateway.log.reach import Reach
-from gateway.log.reader import Range, Reader
-from gateway.log.scripts import RedisTrouble, Scripts
-from gateway.log.sequencer import Sequencer
-from gateway.log.settling import Settling
+from gateway.log.read.evictor import Evictor
+from gateway.log.read.followers import Followers
+from gateway.log.read.reader import Range, Reader
+from gateway.log.redis.announcements import Announcements
+from gateway.log.redis.cluster import Cluster
+from gateway.log.redis.scripts import RedisTrouble, Scripts
 from gateway.log.storage import Storage
-from gateway.log.sweeper import Sweeper
-from gateway.log.verify import Verifier
-from gateway.log.witness import MARK_EVERY
 from gateway.telemetry.metrics import Reading
 from gateway.telemetry.steps import Telemetry, unwatched
 

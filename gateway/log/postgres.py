@@ -13,7 +13,7 @@ from uuid import UUID
 
 import asyncpg
 
-from gateway.statements import statement_of
+from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
 
 # Every statement of the gateway is an index look-up on tables that only grow; a plan that was made while a
@@ -55,7 +55,7 @@ class PostgresTrouble(Exception):
     """Postgres did not answer, or can't take writes now."""
 
 
-_load: Final = partial(statement_of, "gateway.log")
+_load: Final = partial(statement_of, "log")
 
 SQL: Final = {
     name: _load(name)

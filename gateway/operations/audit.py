@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from gateway.events import Stream
 from gateway.log.postgres import PostgresTrouble
-from gateway.log.scripts import RedisTrouble
+from gateway.log.redis.scripts import RedisTrouble
 from gateway.operations import postgres_check, redis_check
 from gateway.operations.place import OperationFailed, Place
 from gateway.operations.redis_check import Looked

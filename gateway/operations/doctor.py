@@ -13,11 +13,11 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from gateway.log.cluster import Cluster
+from gateway.log.epoch.partition import PARTITION_RULE
 from gateway.log.log import REACH_KEPT_S
-from gateway.log.partition import PARTITION_RULE
-from gateway.log.scripts import RedisTrouble
-from gateway.log.servers import Server
+from gateway.log.redis.cluster import Cluster
+from gateway.log.redis.scripts import RedisTrouble
+from gateway.log.redis.servers import Server
 from gateway.operations import direct_findings, memory_findings, postgres_findings, redis_findings
 from gateway.operations.findings import Diagnosis, Finding, Verdict
 from gateway.operations.place import Place

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.log.entries import Placed, placed_from_journal
-from gateway.log.keys import PartitionKeys
-from gateway.log.scripts import Scripts
+from gateway.log.redis.keys import PartitionKeys
+from gateway.log.redis.scripts import Scripts
 
 # An append is at most a request's body, 1 MiB by default: a page stays within a few dozen.
 PAGE_ENTRIES: Final = 50

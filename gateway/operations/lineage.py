@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.log.entries import placed_from_journal
+from gateway.log.epoch.verify import Inspection
 from gateway.log.postgres import PartitionRow
-from gateway.log.verify import Inspection
 from gateway.operations.entries import Journaled, journaled, read
 from gateway.operations.place import Place
 

@@ -12,24 +12,24 @@ from uuid import UUID
 
 import asyncpg
 
+from gateway.aliases import transfer
+from gateway.aliases.public_to_hash import CanNotMigrate, Migration
+from gateway.aliases.resolver import look_up
+from gateway.aliases.store import Found, Rebuilt, Snapshot, Store
+from gateway.aliases.writer import ASSIGNING, IMPORTING, NotWritten, Plan, Writer, Written
 from gateway.catalog import specs, tenants
 from gateway.config import Config
-from gateway.log.cluster import open_redis
 from gateway.log.limits import limits_of
 from gateway.log.log import Log
+from gateway.log.redis.cluster import open_redis
 from gateway.names.aliases import SIGIL, Alias, Malformed, parse_alias
 from gateway.names.changes import Change, Retire, named
 from gateway.operations.audit import Watcher
 from gateway.operations.place import OperationFailed, Place
-from gateway.registry import transfer
-from gateway.registry.public_to_hash import CanNotMigrate, Migration
-from gateway.registry.resolver import look_up
-from gateway.registry.store import Found, Rebuilt, Snapshot, Store
-from gateway.registry.writer import ASSIGNING, IMPORTING, NotWritten, Plan, Writer, Written
 from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
-from spec.webhooks import Unseen
+from spec.webhooks.sources import Unseen
 
 _REDIS_CONNECTIONS_MAX = 64
 _STOP_S = 5.0

@@ -14,14 +14,15 @@ from redis.asyncio import Redis
 from gateway.catalog.migrate import require_prepared
 from gateway.catalog.model import CatalogError
 from gateway.config import redacted
-from gateway.log import postgres, scripts
-from gateway.log.cluster import Cluster, open_redis
-from gateway.log.keys import PartitionKeys, partition_keys
+from gateway.log import postgres
 from gateway.log.postgres import CONNECTION_ERRORS, Instance, Postgres, PostgresTrouble
-from gateway.statements import statement_of
+from gateway.log.redis import scripts
+from gateway.log.redis.cluster import Cluster, open_redis
+from gateway.log.redis.keys import PartitionKeys, partition_keys
+from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
 
-statement: Final = partial(statement_of, "gateway.operations")
+statement: Final = partial(statement_of, "operations")
 
 # A page of an audit reads a few hundred rows, and a loss may be hidden behind a long roll of them.
 _STATEMENT_S: Final = 60.0
@@ -47,7 +48,7 @@ class Place:
         return Postgres(self.pool, _STATEMENT_S)
 
     async def fetch(self, name: str, *args: object) -> list[Any]:
-        """Rows of `sql/<name>.sql`. Raises PostgresTrouble."""
+        """Rows of the statement `name`. Raises PostgresTrouble."""
         return await fetch(self.pool, name, *args)
 
     def keys(self, p: int, epoch: int) -> PartitionKeys:
@@ -55,7 +56,7 @@ class Place:
 
 
 async def fetch(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
-    """Rows of `sql/<name>.sql`. Raises PostgresTrouble, also where the role may not do it."""
+    """Rows of the statement `name`. Raises PostgresTrouble, also where the role may not do it."""
     try:
         async with pool.acquire(timeout=10) as connection:
             return list(await connection.fetch(statement(name), *args))

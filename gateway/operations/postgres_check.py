@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
-from gateway.log.partition import partition_of
+from gateway.log.epoch.partition import partition_of
 from gateway.operations.place import Place, fetch
 from gateway.operations.report import Report
 from gateway.operations.rows import PAGE_ROWS, RowWalk

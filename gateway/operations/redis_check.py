@@ -15,9 +15,9 @@ from redis.exceptions import RedisError
 
 from gateway.events import Stream, pack_event
 from gateway.log.entries import event_of, placed_from_journal, stream_entry
-from gateway.log.keys import PartitionKeys
-from gateway.log.scripts import RedisTrouble
-from gateway.log.witness import Witness
+from gateway.log.epoch.witness import Witness
+from gateway.log.redis.keys import PartitionKeys
+from gateway.log.redis.scripts import RedisTrouble
 from gateway.operations.entries import PAGE_ENTRIES, Journaled, Meta, journaled, meta, read
 from gateway.operations.place import Place
 from gateway.operations.report import Report

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.log.committing import ChainBroken, CommitConnection, RefusedByPostgres
+from gateway.log.commit_connection import ChainBroken, CommitConnection, RefusedByPostgres
 from gateway.log.entries import Placed, chain_over
+from gateway.log.epoch.witness import Witness, rolled
 from gateway.log.postgres import PostgresTrouble
-from gateway.log.witness import Witness, rolled
 from gateway.operations.alone import operator
 from gateway.operations.lineage import Segment, history, segments
 from gateway.operations.place import OperationFailed, Place

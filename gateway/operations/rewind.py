@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gateway.log.scripts import RedisTrouble
+from gateway.log.redis.scripts import RedisTrouble
 from gateway.operations.alone import operator
 from gateway.operations.lost_events import Found, LostEvents, search, spans, told_spans
 from gateway.operations.place import OperationFailed, Place

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from gateway.events import Stream, pack_event, row_digest
-from gateway.log.chain import ChainWalk
 from gateway.log.entries import event_of, stream_of
-from gateway.log.partition import partition_of
+from gateway.log.epoch.chain import ChainWalk
+from gateway.log.epoch.partition import partition_of
 from gateway.operations.report import Report
 
 PAGE_ROWS: Final = 250

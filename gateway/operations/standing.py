@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gateway.log.epoch.verify import Inspection
+from gateway.log.epoch.witness import Witness, contains
 from gateway.log.postgres import PartitionRow
-from gateway.log.verify import Inspection
-from gateway.log.witness import Witness, contains
 from gateway.operations.place import OperationFailed, Place
 
 

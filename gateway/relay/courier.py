@@ -29,7 +29,7 @@ from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
 from gateway.relay.position import encode_alone
 from gateway.relay.schedule import FAILING_S_MAX, delay_s
 from gateway.relay.subscriptions import tell_disabled, too_many_parked
-from gateway.relay.targets import (
+from gateway.relay.targets.contract import (
     SEND_TIMEOUT_S,
     Confirmed,
     Failed,

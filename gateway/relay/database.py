@@ -15,13 +15,13 @@ from asyncpg.pgproto.pgproto import UUID
 from gateway.events import Recorded, Stream
 from gateway.log.entries import event_of
 from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
+from gateway.postgres.statements import statement_of
 from gateway.relay.outbox import Entry, Filter
 from gateway.relay.position import Place
-from gateway.statements import statement_of
 from gateway.telemetry.redact import reason
 from spec.subscriptions import Kind
 
-statement: Final = partial(statement_of, "gateway.relay")
+statement: Final = partial(statement_of, "relay")
 
 ACQUIRE_S: Final = 5.0
 

@@ -11,7 +11,7 @@ import msgspec
 from gateway.config import redacted
 from spec.subscriptions import KINDS
 from spec.tables import complete
-from spec.webhook_secrets import without_query
+from spec.webhooks.secrets import without_query
 
 HIDDEN: Final = "***"
 

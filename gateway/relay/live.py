@@ -21,10 +21,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gateway.events import Recorded, event_bytes
-from gateway.log.announcements import Announcements
 from gateway.log.entries import Placed
-from gateway.log.followers import Follower, Followers
 from gateway.log.postgres import PostgresTrouble
+from gateway.log.read.followers import Follower, Followers
+from gateway.log.redis.announcements import Announcements
 from gateway.relay.gzipped import Part, Run
 from gateway.relay.outbox import Entry, Filter, LostPlace, Outbox, entry_bytes
 from gateway.relay.position import MARK_BYTES, Place

@@ -2,7 +2,7 @@
 
 Owns: what a reader may ask for, and how far one page goes. Every page is one snapshot of Postgres, in which
 all that was committed stands without a hole, so a page never skips what commits later. Nothing is handed on
-before it is settled (log/settling.py), no event and no place. Must not know: HTTP, subscriptions.
+before it is settled (log/epoch/settling.py), no event and no place. Must not know: HTTP, subscriptions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import Recorded, Stream, event_bytes
 from gateway.log.entries import event_of
-from gateway.log.partition import partition_of
+from gateway.log.epoch.partition import partition_of
 from gateway.log.postgres import Postgres
 from gateway.relay.position import BEGINNING, START, Place, Position
 

@@ -28,11 +28,11 @@ from gateway.relay.courier import Courier, Pace
 from gateway.relay.cursor import Overtaken
 from gateway.relay.database import Subscribed, fetch, subscribed
 from gateway.relay.outbox import Outbox
-from gateway.relay.redis_stream import RedisStreamTarget
 from gateway.relay.standing import OfKind, standing_by_kind
 from gateway.relay.subscriptions import Subscriptions, usable
-from gateway.relay.targets import Target
-from gateway.relay.webhook import WebhookTarget
+from gateway.relay.targets.contract import Target
+from gateway.relay.targets.redis_stream import RedisStreamTarget
+from gateway.relay.targets.webhook import WebhookTarget
 from gateway.telemetry.metrics import Metrics, Reading
 from gateway.telemetry.redact import reason
 from spec.subscriptions import KINDS, Pull, RedisStream, Webhook

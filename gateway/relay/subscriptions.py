@@ -26,7 +26,7 @@ from spec.errors import Fault, Faults, Report, below
 from spec.model import Spec
 from spec.parse import parse
 from spec.subscriptions import Kind, Reachable, Subscription, kind_of, read_subscription
-from spec.webhooks import Unseen
+from spec.webhooks.sources import Unseen
 
 logger = logging.getLogger("sluice.relay")
 

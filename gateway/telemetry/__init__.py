@@ -1,5 +1,5 @@
 """What a gateway says of itself: log lines, metrics, traces.
 
 `log_events` and `metrics` hold the two tables; docs/observability.md is made from them. Nothing here knows
-the log, the catalog or the edge: those are handed what they need by the composition root.
+the log, the catalog or `http`: those are handed what they need by the composition root.
 """

@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from gateway.edge.uvicorn_config import uvicorn_config
+from gateway.http.server.config import uvicorn_config
 
 _BODY = (
     b'{"ok":true,"key":"a0000000-0000-4000-a000-000000000001","event_id":"01900000-0000-7000-8000-000000000000"'

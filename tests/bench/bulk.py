@@ -23,7 +23,7 @@ from pathlib import Path
 
 import httpx
 
-from gateway.edge.bulk import LINES_MAX
+from gateway.http.api.bulk import LINES_MAX
 from tests.bench import orders
 from tests.bench.machine import describe
 from tests.bench.measured import Measured, quantiles_ms, shares_us

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers import quick_parent
+from tests.support.servers import quick_parent
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -24,12 +24,13 @@ from uuid_utils import uuid7
 
 from gateway.config import Config
 from gateway.events import ANY_LENGTH, Append, Event, Stream, make_append, make_retry, request_digest
-from gateway.log import postgres, scripts
-from gateway.log.calls import CallHead, sequence_call
+from gateway.log import postgres
+from gateway.log.append.calls import CallHead, sequence_call
 from gateway.log.entries import Placed, chain_over, commit_columns
-from gateway.log.keys import PartitionKeys, partition_keys
-from gateway.log.servers import connect
-from gateway.log.verify import Inspection
+from gateway.log.epoch.verify import Inspection
+from gateway.log.redis import scripts
+from gateway.log.redis.keys import PartitionKeys, partition_keys
+from gateway.log.redis.servers import connect
 from tests.bench import orders
 from tests.bench.http_load import post
 from tests.bench.measured import Measured, quantiles_ms, shares_us
@@ -71,7 +72,7 @@ async def _sequence(options: Options, stand: Stand) -> Measured:
 
 
 async def _install(runner: scripts.Scripts, keys: PartitionKeys) -> None:
-    """A partition whose first epoch begins empty, as gateway/log/verify.py makes one."""
+    """A partition whose first epoch begins empty, as gateway/log/epoch/verify.py makes one."""
     seen = Inspection.from_reply(
         await runner.run("inspect", (keys.meta, keys.journal, keys.heads), (EPOCH, 0))
     )

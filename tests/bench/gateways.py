@@ -39,7 +39,7 @@ import asyncpg
 
 from gateway.catalog.bootstrap import bootstrap
 from gateway.dev.prepare import bundled_spec
-from gateway.log.partition import partition_of
+from gateway.log.epoch.partition import partition_of
 from tests.bench import machine, orders
 from tests.bench.load import Traffic, drive
 from tests.bench.machine import CORES

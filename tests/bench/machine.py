@@ -14,7 +14,7 @@ import asyncpg
 from redis.asyncio import Redis
 
 from gateway import __version__
-from tests.servers import Servers
+from tests.support.servers import Servers
 
 LIBRARIES = ("uvicorn", "uvloop", "httptools", "redis", "hiredis", "asyncpg", "msgspec")
 CORES = frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))

@@ -27,7 +27,7 @@ from redis.asyncio import Redis
 from rich.console import Console
 from rich.table import Table
 
-from gateway.edge.bulk import LINES_MAX
+from gateway.http.api.bulk import LINES_MAX
 from tests.bench import bulk, orders
 from tests.bench.machine import describe
 from tests.bench.stand import Stand, open_stand
@@ -37,7 +37,7 @@ TUPLE_HEADER_BYTES = 24
 """23, aligned; the bitmap of what is NULL is beyond them."""
 LINE_POINTER_BYTES = 4
 KINDS = {"s": "streams", "j": "journal", "i0": "identities", "i1": "identities", "h": "heads"}
-"""By the part of a key's name after its epoch (gateway/log/keys.py)."""
+"""By the part of a key's name after its epoch (gateway/log/redis/keys.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from uuid import UUID
 from rich.console import Console
 from rich.table import Table
 
+from gateway.aliases import store
 from gateway.log import postgres
-from gateway.registry import store
 from tests.bench import orders, stored
 from tests.bench.stand import Stand
 

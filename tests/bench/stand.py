@@ -27,7 +27,7 @@ from gateway.dev.listen import listen
 from gateway.dev.prepare import bundled_spec
 from tests.bench.cpu import CpuMeter, family
 from tests.bench.machine import CORES, confine, gateway_cores
-from tests.servers import DISK, Servers, open_folder, servers_in
+from tests.support.servers import DISK, Servers, open_folder, servers_in
 
 TENANT = "bench"
 TEMPLATE = "bench_template"

@@ -8,7 +8,7 @@ import pytest
 from gateway.catalog import migrate as module
 from gateway.catalog.migrate import Migration, NotPrepared, migrate, released, require_prepared
 from gateway.catalog.model import CatalogError
-from gateway.log import partition
+from gateway.log.epoch import partition
 
 
 async def test_a_first_run_makes_the_instance_and_its_partitions(empty_postgres_url: str) -> None:

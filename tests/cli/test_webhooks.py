@@ -16,9 +16,9 @@ import pytest
 from gateway.config import Config
 from tests.cli.command import Ran, Sluice
 from tests.cli.test_output import HOSTILE, unsafe
-from tests.edge.calls import new_client
-from tests.edge.serving import serving
-from tests.edge.webhooks import SOURCES, Hooks, declared, kept, open_hooks, to
+from tests.http.webhooks import SOURCES, Hooks, declared, kept, open_hooks, to
+from tests.support.calls import new_client
+from tests.support.serving import serving
 
 
 @pytest.fixture

@@ -20,14 +20,14 @@ import uvicorn
 from redis.asyncio.connection import Connection, SSLConnection
 
 from gateway.network import GuardedNetwork, RefusedAddress
-from gateway.relay.addresses import (
+from gateway.relay.targets.addresses import (
     DevelopmentConnection,
     DevelopmentTlsConnection,
     GuardedConnection,
     GuardedTlsConnection,
 )
-from gateway.relay.redis_stream import RedisStreamTarget
-from gateway.relay.webhook import WebhookTarget
+from gateway.relay.targets.redis_stream import RedisStreamTarget
+from gateway.relay.targets.webhook import WebhookTarget
 from spec.subscriptions import RedisStream, Webhook
 
 HTTP = "uvicorn.protocols.http.httptools_impl"

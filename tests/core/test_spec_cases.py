@@ -13,7 +13,7 @@ import pytest
 from spec.errors import CODES, Faults
 from spec.model import Spec
 from spec.parse import parse
-from spec.webhooks import Unseen
+from spec.webhooks.sources import Unseen
 
 SPEC = files("spec")
 DOCUMENT_SCHEMA = json.loads((SPEC / "schema.json").read_bytes())

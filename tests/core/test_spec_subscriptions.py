@@ -24,8 +24,8 @@ from spec.subscriptions import (
     signing_key,
     unsafe,
 )
-from spec.webhook_secrets import masked, restored
-from spec.webhooks import Unseen
+from spec.webhooks.secrets import masked, restored
+from spec.webhooks.sources import Unseen
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 WEBHOOK = {"type": "webhook", "url": "https://hooks.example.com/in", "secret": SECRET}

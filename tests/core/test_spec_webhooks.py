@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
-from spec.presets import PRESETS
-from spec.webhook_secrets import masked, masks, restored, strict_base64
-from spec.webhooks import Key, Path, Secret, Unseen
+from spec.webhooks.presets import PRESETS
+from spec.webhooks.secrets import masked, masks, restored, strict_base64
+from spec.webhooks.sources import Key, Path, Secret, Unseen
 
 NAMES = (
     "standard_webhooks", "svix", "stripe", "github", "slack", "shopify", "twilio", "square", "paddle",

@@ -15,7 +15,7 @@ import pytest
 import gateway
 from gateway.events import Outcome
 from gateway.relay.relay import Relay
-from gateway.relay.targets import word_of
+from gateway.relay.targets.contract import word_of
 from gateway.state import operations as applied
 from gateway.state.predicates import Where
 from gateway.state.templates import value_of
@@ -43,7 +43,7 @@ def test_a_complete_table_is_read_only_and_an_incomplete_one_is_refused() -> Non
             complete(("a", "b"), rows)
 
 
-@pytest.mark.parametrize("module", ["gateway.relay.documents", "gateway.edge.openapi.outgoing"])
+@pytest.mark.parametrize("module", ["gateway.relay.documents", "gateway.http.openapi.outgoing"])
 def test_a_kind_of_target_that_a_table_forgets_keeps_its_module_from_being_imported(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +121,7 @@ def test_the_published_schema_and_the_database_know_each_kind() -> None:
     ]
     checks = [
         found
-        for path in sorted((SOURCES / "log" / "migrations").glob("*.sql"))
+        for path in sorted((SOURCES / "postgres" / "migrations").glob("*.sql"))
         for found in re.findall(r"kind IN \(('webhook'[^)]*)\)", path.read_text())
     ]
     assert checks[-1] == ", ".join(f"'{kind}'" for kind in subscriptions.KINDS)

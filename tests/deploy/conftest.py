@@ -11,7 +11,7 @@ from tests.conftest import PARTITIONS
 from tests.deploy.front import NGINX
 from tests.deploy.shipped import Shipped, postgres_by_conf, redis_by_conf, server_of
 from tests.deploy.tls import find_postgres_with_tls, find_redis_with_tls
-from tests.servers import open_folder
+from tests.support.servers import open_folder
 
 
 @pytest.fixture(scope="session")

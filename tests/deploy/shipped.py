@@ -12,19 +12,19 @@ import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gateway import app, outgoing
+from gateway import app, outbound
 from gateway.dev.binaries import find_redis
 from gateway.dev.keeper import Keeper
 from gateway.dev.place import postgres_place, socket_folder
 from gateway.dev.postgres_server import SOCKET_NAME, PostgresServer
 from gateway.dev.process import Command
-from tests.servers import Server
+from tests.support.servers import Server
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 REDIS_PASSWORD = "a redis password"
 BESIDE_PARTITIONS = 2 + sum(
-    (app._POOL_MAX, app._CATALOG_POOL_MAX, app._KEY_POOL_MAX, app._OUTBOX_POOL_MAX, outgoing._POOL_MAX)
+    (app._POOL_MAX, app._CATALOG_POOL_MAX, app._KEY_POOL_MAX, app._OUTBOX_POOL_MAX, outbound._POOL_MAX)
 )
 """Connections to Postgres of a gateway at most, beside the one for each partition."""
 ADMIN_LINE = "user admin on >admin ~* &* +@all\n"

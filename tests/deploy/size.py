@@ -15,8 +15,8 @@ from typing import Any
 from redis.asyncio import Redis
 
 from gateway.catalog.migrate import migrate
-from tests.log.drive import Place, append, appended, event, new_stream, new_tenant, open_gateway
-from tests.servers import DISK, Servers, open_folder, servers_in
+from tests.support.drive import Place, append, appended, event, new_stream, new_tenant, open_gateway
+from tests.support.servers import DISK, Servers, open_folder, servers_in
 
 EVENTS = 20_000
 PAYLOAD = b'{"sku":"%b"}' % (b"x" * 282)

@@ -25,8 +25,8 @@ from gateway.config import SETTINGS, Config
 from gateway.dev.binaries import find_redis
 from tests.deploy.nginx_conf import in_seconds, parse
 from tests.deploy.shipped import DEPLOY, ROOT, RedisByConf, Shipped, free_port, server_of
-from tests.edge.serving import serving
-from tests.servers import open_folder
+from tests.support.servers import open_folder
+from tests.support.serving import serving
 
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]

@@ -21,11 +21,10 @@ import pytest
 
 from gateway.config import Config
 from gateway.names import tokens
-from tests.certificates import certificate
 from tests.deploy.front import FloodLimits, Nginx, localized, with_flood_limits
 from tests.deploy.shipped import Shipped, free_port, server_of
-from tests.edge.accounts import Account, open_account
-from tests.edge.calls import (
+from tests.support.accounts import Account, open_account
+from tests.support.calls import (
     append,
     appended,
     bulk,
@@ -39,8 +38,9 @@ from tests.edge.calls import (
     refused,
     until,
 )
-from tests.edge.serving import Served, serving
-from tests.servers import open_folder
+from tests.support.certificates import certificate
+from tests.support.servers import open_folder
+from tests.support.serving import Served, serving
 
 DEADLINE_S = 40.0
 

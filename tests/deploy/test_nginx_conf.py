@@ -12,9 +12,9 @@ import pytest
 import uvicorn
 
 from gateway.config import Config
-from gateway.edge import follow
-from gateway.edge.protocol import HEADER_TIMEOUT_S
 from gateway.errors import REFUSALS
+from gateway.http.api import follow
+from gateway.http.server.protocol import HEADER_TIMEOUT_S
 from tests.deploy.front import NGINX, localized
 from tests.deploy.nginx_conf import Directive, faults, in_bytes, in_seconds, parse
 from tests.deploy.shipped import DEPLOY

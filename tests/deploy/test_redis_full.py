@@ -12,9 +12,9 @@ from redis.asyncio import Redis
 
 from gateway.config import Config
 from tests.deploy.shipped import Shipped
-from tests.edge.accounts import Account, open_account
-from tests.edge.calls import appended, length_of, new_client, new_id, until
-from tests.edge.serving import serving
+from tests.support.accounts import Account, open_account
+from tests.support.calls import appended, length_of, new_client, new_id, until
+from tests.support.serving import serving
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from redis.asyncio import Redis
 from gateway.app import gateway
 from gateway.config import Config
 from tests.deploy.shipped import ROOT, Shipped
-from tests.edge.accounts import Account, open_account
-from tests.edge.calls import append, appended, events_of, length_of, new_client, new_id, refused, until
-from tests.edge.serving import serving
+from tests.support.accounts import Account, open_account
+from tests.support.calls import append, appended, events_of, length_of, new_client, new_id, refused, until
+from tests.support.serving import serving
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import pytest
 
 from gateway.catalog.migrate import migrate
 from gateway.dev.keeper import Keeper
-from tests.certificates import certificate
 from tests.conftest import PARTITIONS
 from tests.deploy.shipped import ROOT
 from tests.deploy.tls import (
@@ -26,10 +25,11 @@ from tests.deploy.tls import (
     postgres_by_tls,
     redis_by_tls,
 )
-from tests.edge.accounts import open_account
-from tests.edge.calls import appended, length_of, new_client, new_id
-from tests.edge.serving import child_serving
-from tests.servers import Server, open_folder
+from tests.support.accounts import open_account
+from tests.support.calls import appended, length_of, new_client, new_id
+from tests.support.certificates import certificate
+from tests.support.servers import Server, open_folder
+from tests.support.serving import child_serving
 
 
 @dataclass(frozen=True, slots=True)

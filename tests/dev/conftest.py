@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.dev.process import arguments
-from tests.servers import open_folder
+from tests.support.servers import open_folder
 
 START = Path(__file__).with_name("start.py")
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ import redis.asyncio
 
 from gateway.dev.process import Command, find_titled, spawn
 from tests.dev.conftest import DEADLINE_S, gone
-from tests.servers import Servers, servers_in
+from tests.support.servers import Servers, servers_in
 
 StartServers = Callable[..., Awaitable[Servers]]
 

@@ -19,7 +19,7 @@ import redis.asyncio
 from gateway.dev.gateway_process import GatewayProcess
 from gateway.dev.process import arguments
 from tests.dev.conftest import DEADLINE_S, Dev, StartDev, eventually, gone
-from tests.servers import Servers
+from tests.support.servers import Servers
 
 NO_POSTGRES = {"postgres_url": "postgresql://nowhere.invalid/none"}
 """For tests where none is asked anything: the stand-ins don't, and it takes a second to make one."""

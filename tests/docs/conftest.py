@@ -14,9 +14,9 @@ import pytest
 from gateway.catalog.migrate import migrate
 from gateway.config import Config
 from tests.docs.pages import Example, call_of, check
-from tests.edge.accounts import open_account
-from tests.edge.serving import serving, until_ready
-from tests.servers import Servers
+from tests.support.accounts import open_account
+from tests.support.servers import Servers
+from tests.support.serving import serving, until_ready
 
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "spec/examples/orders.json"

@@ -19,7 +19,7 @@ from tests.failpoints import naming
 from tests.failpoints.cases import Run
 from tests.failpoints.points import all_points
 from tests.failpoints.stage import Stage
-from tests.servers import open_folder
+from tests.support.servers import open_folder
 
 
 async def _main(asked: argparse.Namespace) -> int:

@@ -22,15 +22,15 @@ from typing import Any, Self
 
 import asyncpg
 
+from gateway.aliases.store import Store
 from gateway.catalog import keys, specs, tenants
 from gateway.catalog.migrate import migrate
 from gateway.catalog.model import Scope
-from gateway.registry.store import Store
 from tests.failpoints.forked import Forked, Nursery
 from tests.failpoints.points import NAMING, Point, all_points
 from tests.faults.wire import Answer, Caller
-from tests.log import drive
-from tests.servers import Servers, servers_in
+from tests.support import drive
+from tests.support.servers import Servers, servers_in
 
 SPEC = {
     "aggregate_types": {"order": {"events": {"was_placed": {"schema": True}}}},

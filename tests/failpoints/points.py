@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("gateway/log", "gateway/edge", "gateway/registry")
+PACKAGES = ("gateway/log", "gateway/http", "gateway/aliases")
 ELSEWHERE = (
     "announcements", "cluster", "evictor", "follow", "bulk", "bulk_run", "reader", "followers", "openapi",
     "ops", "specs", "states", "system", "children", "public_to_hash", "resolver", "transfer", "key_watch",
 )  # fmt: skip
 """What no single append passes, or none over a single Redis, as scenes have it: the rig has clusters."""
-NAMING = "gateway.registry."
+NAMING = "gateway.aliases."
 """What comes behind the commit of an aggregate's first event: naming.py goes through it."""
 AWAIT, ENTER = "__failpoint__", "__failpoint_around__"
 

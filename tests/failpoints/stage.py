@@ -18,9 +18,9 @@ import asyncpg
 
 from gateway.dev.postgres_server import SOCKET_NAME as POSTGRES_SOCKET
 from gateway.events import Append, Event, Stream
-from gateway.log.calls import CallHead, sequence_call
-from gateway.log.keys import PartitionKeys, partition_keys
-from gateway.log.scripts import Scripts
+from gateway.log.append.calls import CallHead, sequence_call
+from gateway.log.redis.keys import PartitionKeys, partition_keys
+from gateway.log.redis.scripts import Scripts
 from tests.failpoints.forked import Forked, Nursery
 from tests.failpoints.points import all_points
 from tests.faults.checker import RECOVERY_S, check
@@ -31,7 +31,7 @@ from tests.faults.history import History, Identity, Operation, StreamName, Try, 
 from tests.faults.link import Link
 from tests.faults.spec import CONFIG, ORDER, SINGLETONS
 from tests.faults.wire import Answer, Caller
-from tests.log import drive
+from tests.support import drive
 
 PATIENCE_S = 12.0
 """Of a client, and for a scene to get where it wants."""

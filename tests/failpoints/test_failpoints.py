@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.daily import run_daily
+from tests.support.daily import run_daily
 
 SECONDS = 30
 NAMING_SECONDS = 10

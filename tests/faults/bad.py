@@ -39,7 +39,7 @@ def argv(name: str) -> tuple[str, ...]:
 
 
 def _acknowledge_before_commit() -> None:
-    from gateway.log.committer import Committer
+    from gateway.log.append.committer import Committer
 
     real = Committer.put
 
@@ -83,9 +83,9 @@ def _watermark_by_number() -> None:
 def _chain_over_requests() -> None:
     import gateway.admit.append
     import gateway.events
-    import gateway.log.journal
+    import gateway.log.append.journal
 
-    real_make, real_placed = gateway.events.make_append, gateway.log.journal.placed_from_journal
+    real_make, real_placed = gateway.events.make_append, gateway.log.append.journal.placed_from_journal
 
     def of_its_request(one: Any) -> Any:
         digest = one.request_digest or one.digests[:32]
@@ -99,7 +99,7 @@ def _chain_over_requests() -> None:
 
     assert gateway.admit.append.make_append is real_make
     gateway.admit.append.make_append = make_append
-    gateway.log.journal.placed_from_journal = placed_from_journal
+    gateway.log.append.journal.placed_from_journal = placed_from_journal
 
 
 def _validate_all_then_write() -> None:
@@ -156,7 +156,7 @@ def _fence_by_shard() -> None:
 def _silence_is_a_refusal() -> None:
     from redis.exceptions import RedisError, TryAgainError
 
-    from gateway.log.cluster import Cluster
+    from gateway.log.redis.cluster import Cluster
 
     real = Cluster.send_after
 
@@ -170,9 +170,9 @@ def _silence_is_a_refusal() -> None:
 
 
 def _loss_adopted() -> None:
-    import gateway.log.settling
-    import gateway.log.verify
-    from gateway.log.witness import Witness
+    import gateway.log.epoch.settling
+    import gateway.log.epoch.verify
+    from gateway.log.epoch.witness import Witness
 
     assert Witness.saw_more_than
     Witness.saw_more_than = lambda _self, _row: False  # type: ignore[method-assign]
@@ -180,11 +180,11 @@ def _loss_adopted() -> None:
     async def contains(*_: Any) -> bool:
         return True
 
-    gateway.log.settling.contains = gateway.log.verify.contains = contains
+    gateway.log.epoch.settling.contains = gateway.log.epoch.verify.contains = contains
 
 
 def _found_is_told() -> None:
-    from gateway.log.settling import Settling
+    from gateway.log.epoch.settling import Settling
 
     async def found(*_: Any) -> None:
         return
@@ -194,7 +194,7 @@ def _found_is_told() -> None:
 
 
 def _warnings_ignored() -> None:
-    from gateway.log.committing import CommitConnection
+    from gateway.log.commit_connection import CommitConnection
 
     assert CommitConnection._on_notice
     CommitConnection._on_notice = lambda *_: None  # type: ignore[method-assign]
@@ -209,7 +209,7 @@ def _edit(old: str, new: str, only: str | None = None) -> None:
     """In the text of one script, or in what all begin with."""
     from hashlib import sha1
 
-    from gateway.log.scripts import _Script
+    from gateway.log.redis.scripts import _Script
 
     real = _Script.__init__
 

@@ -33,13 +33,13 @@ from gateway.dev.postgres_server import SOCKET_NAME as POSTGRES_SOCKET
 from gateway.dev.process import Command
 from gateway.dev.redis_server import SOCKET_NAME as REDIS_SOCKET
 from gateway.dev.redis_server import RedisServer
-from gateway.log.partition import partition_of
+from gateway.log.epoch.partition import partition_of
 from tests.faults.link import Link
 from tests.faults.postgres_pair import SYNCHRONOUS, PostgresPair
 from tests.faults.spec import SPEC
 from tests.faults.wire import Answer, Caller
-from tests.redis_cluster import HOST, RedisNodes, nodes_in
-from tests.servers import Server, Servers, servers_in
+from tests.support.redis_cluster import HOST, RedisNodes, nodes_in
+from tests.support.servers import Server, Servers, servers_in
 
 ROOT = Path(__file__).parents[2]
 CLOCK = Path(__file__).with_name("clock")

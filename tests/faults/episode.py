@@ -23,7 +23,7 @@ from tests.faults.evidence import Evidence, gather, read_meta
 from tests.faults.history import History, Recovery, Sample, now
 from tests.faults.nemesis import Nemesis
 from tests.faults.workload import Workload
-from tests.servers import open_folder
+from tests.support.servers import open_folder
 
 SAMPLE_EVERY_S = 0.25
 REST_S = 15.0

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from gateway.events import Event, Stream, pack_event
 from gateway.log.entries import placed_from_journal, stream_entry
-from gateway.log.keys import partition_keys
+from gateway.log.redis.keys import partition_keys
 from tests.faults.cluster import Cluster
 from tests.faults.history import StreamName
 

@@ -17,8 +17,8 @@ import asyncpg
 from gateway.dev.keeper import Keeper
 from gateway.dev.postgres_server import PostgresServer
 from gateway.dev.process import find_titled
-from tests.servers import Server, Servers
-from tests.standby import base_backup, beside
+from tests.support.servers import Server, Servers
+from tests.support.standby import base_backup, beside
 
 SYNCHRONOUS, ASYNCHRONOUS = "synchronous", "asynchronous"
 IN_STEP_S = 20.0

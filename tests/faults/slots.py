@@ -13,9 +13,9 @@ from uuid import UUID
 
 from redis.crc import key_slot
 
-from gateway.log.keys import partition_keys
+from gateway.log.redis.keys import partition_keys
 from tests.faults.injections import INJECTIONS, LAG_S, Inject, Injection, Scene
-from tests.redis_cluster import NODE_TIMEOUT_MS, Node, RedisNodes, until
+from tests.support.redis_cluster import NODE_TIMEOUT_MS, Node, RedisNodes, until
 
 NODES = "nodes"
 """What such a fault is `of`."""

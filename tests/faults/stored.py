@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from gateway.events import row_digest
-from gateway.log.chain import ChainWalk
+from gateway.log.epoch.chain import ChainWalk
 from tests.faults.evidence import Copy, Evidence, Row
 from tests.faults.history import StreamName
 

@@ -18,9 +18,9 @@ import asyncpg
 from gateway.catalog.migrate import migrate
 from gateway.config import Config
 from tests.conftest import PARTITIONS
-from tests.edge.accounts import open_account
 from tests.fuzz import gzip_followers, signatures
-from tests.servers import open_folder, servers_in
+from tests.support.accounts import open_account
+from tests.support.servers import open_folder, servers_in
 
 ROUND_S = 5.0
 

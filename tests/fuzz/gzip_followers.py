@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 import httpx
 
 from gateway.config import Config
-from gateway.edge.coded import accepts_gzip
-from tests.edge.accounts import Account
-from tests.edge.calls import batch, new_client, new_id
-from tests.edge.serving import serving
-from tests.edge.test_feed_gzip import of_events
-from tests.log import drive
+from gateway.http.api.content_encoding import accepts_gzip
+from tests.http.test_feed_gzip import of_events
+from tests.support import drive
+from tests.support.accounts import Account
+from tests.support.calls import batch, new_client, new_id
+from tests.support.serving import serving
 
 FOLLOWERS_MAX = 40
 CODINGS = ("gzip", "x-gzip", "*", "identity", "br", "deflate", "GZIP", "")

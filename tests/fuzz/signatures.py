@@ -13,11 +13,11 @@ from functools import cache
 
 from msgspec.structs import replace as altered
 
-from gateway.intake.message_signatures import ALGORITHMS
-from gateway.intake.request import Request
-from gateway.intake.signature import verify
-from gateway.intake.verdicts import Rejected, Verified
-from tests.intake.senders import Sent, of_message
+from gateway.inbound.request import Request
+from gateway.inbound.verdicts import Rejected, Verified
+from gateway.inbound.verify.message_signatures import ALGORITHMS
+from gateway.inbound.verify.signature import verify
+from tests.inbound.senders import Sent, of_message
 
 NOW_MS = 1_750_000_000_000
 BODY = b'{"type":"order.paid","amount":100}'

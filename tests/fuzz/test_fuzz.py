@@ -8,11 +8,11 @@ import asyncpg
 import pytest
 
 from gateway.config import Config
-from gateway.intake import message_signatures
+from gateway.inbound.verify import message_signatures
 from gateway.relay import gzipped
-from tests.daily import DAY_S
-from tests.edge.accounts import open_account
 from tests.fuzz import gzip_followers, signatures
+from tests.support.accounts import open_account
+from tests.support.daily import DAY_S
 
 SEED = int(time.time()) // DAY_S * 1_000_000
 SIGNATURES = 10_000
@@ -39,7 +39,7 @@ def test_requests_that_nobody_changed_are_taken(name: str) -> None:
 def test_a_verification_that_leaves_something_out_is_caught(
     monkeypatch: pytest.MonkeyPatch, name: str, without: object
 ) -> None:
-    for module in (message_signatures, "gateway.intake.signature"):
+    for module in (message_signatures, "gateway.inbound.verify.signature"):
         target = f"{module}.{name}" if isinstance(module, str) else f"{module.__name__}.{name}"
         monkeypatch.setattr(target, without, raising=False)
     assert any(signatures.wrong(n) is not None for n in range(2_000))

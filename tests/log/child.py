@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from gateway.events import Appended
-from tests.log.drive import Place, append, new_stream, new_tenant, open_gateway
+from tests.support.drive import Place, append, new_stream, new_tenant, open_gateway
 
 
 async def main(place: Place) -> None:

@@ -17,9 +17,9 @@ from redis.asyncio import Redis
 
 from gateway.catalog.migrate import migrate
 from gateway.log.log import Log
-from gateway.log.servers import connect
-from tests.log.drive import Gateway, Place, open_gateway
-from tests.servers import Servers, open_folder, servers_in
+from gateway.log.redis.servers import connect
+from tests.support.drive import Gateway, Place, open_gateway
+from tests.support.servers import Servers, open_folder, servers_in
 
 OpenLog = Callable[..., Awaitable[Log]]
 

@@ -14,10 +14,10 @@ import asyncpg
 from redis.asyncio import Redis
 
 from gateway.events import Event, Stream, pack_event, row_digest
-from gateway.log.chain import roll
 from gateway.log.entries import Placed, placed_from_journal, stream_entry
-from gateway.log.keys import PartitionKeys, partition_keys
-from tests.log.drive import Place, until
+from gateway.log.epoch.chain import roll
+from gateway.log.redis.keys import PartitionKeys, partition_keys
+from tests.support.drive import Place, until
 
 _ROWS = """
 SELECT *, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 from gateway.events import Appended, Outcome, Stream
 from gateway.log.log import Log
-from gateway.log.reader import Range
-from tests.log.drive import append, ids, new_stream, new_tenant, until
+from gateway.log.read.reader import Range
+from tests.support.drive import append, ids, new_stream, new_tenant, until
 
 
 class Load:

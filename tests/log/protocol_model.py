@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from gateway.events import AT_LEAST_ONE, Append, Conflict, Stream, next_chain
-from gateway.log.identities import ClaimedByAnother, Original
+from gateway.log.append.identities import ClaimedByAnother, Original
 from gateway.log.postgres import REDIS
 
 Place = tuple[int, str]

@@ -10,9 +10,9 @@ from typing import Any
 from redis.asyncio import Redis
 
 from gateway.events import Append
-from gateway.log.calls import CallHead, sequence_call
-from gateway.log.keys import PartitionKeys, partition_keys
-from gateway.log.scripts import Scripts
+from gateway.log.append.calls import CallHead, sequence_call
+from gateway.log.redis.keys import PartitionKeys, partition_keys
+from gateway.log.redis.scripts import Scripts
 
 WINDOW = 10_000
 

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 
-from gateway.log.announcements import Announcements
-from gateway.log.keys import announcement_channel
 from gateway.log.log import _end
-from gateway.log.servers import connect
-from tests.log.drive import until
-from tests.servers import Servers
+from gateway.log.redis.announcements import Announcements
+from gateway.log.redis.keys import announcement_channel
+from gateway.log.redis.servers import connect
+from tests.support.drive import until
+from tests.support.servers import Servers
 
 INSTANCE = uuid.uuid4()
 

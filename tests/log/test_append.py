@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from gateway.events import AT_LEAST_ONE, Append, Appended, Conflict, NotCommitted, Outcome, Stream
-from gateway.log import pacing, sequencer
+from gateway.log.append import pacing, sequencer
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
-from gateway.log.reader import Range
+from gateway.log.read.reader import Range
 from tests.log.conftest import OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.support.drive import (
     Place,
     Proceed,
     append,
@@ -30,7 +31,6 @@ from tests.log.drive import (
     tally,
     until,
 )
-from tests.log.invariants import check_invariants
 
 WRITERS = 64
 OTHER_KEYS = 6

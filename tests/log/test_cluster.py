@@ -18,20 +18,23 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from gateway.config import Config
 from gateway.events import NotCommitted, OutcomeUnknown
-from gateway.log import servers as redis_servers
-from gateway.log.announcements import Announcements
-from gateway.log.cluster import Cluster, open_redis
-from gateway.log.keys import partition_keys
+from gateway.log.epoch.partition import Partition, partition_of
 from gateway.log.log import Log, _end
-from gateway.log.partition import Partition, partition_of
-from gateway.log.scripts import NotRun, Scripts
-from gateway.log.servers import pack
+from gateway.log.redis import servers as redis_servers
+from gateway.log.redis.announcements import Announcements
+from gateway.log.redis.cluster import Cluster, open_redis
+from gateway.log.redis.keys import partition_keys
+from gateway.log.redis.scripts import NotRun, Scripts
+from gateway.log.redis.servers import pack
 from gateway.operations.doctor import diagnose
 from gateway.operations.findings import Verdict
 from gateway.operations.place import open_place
 from gateway.pools import CannotStart, check_redis
 from tests.log.conftest import PARTITIONS, OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.log.load import Load
+from tests.operations.filled import audited
+from tests.support.drive import (
     WITHIN_S,
     Place,
     append,
@@ -43,12 +46,9 @@ from tests.log.drive import (
     tally,
     until,
 )
-from tests.log.invariants import check_invariants
-from tests.log.load import Load
-from tests.operations.filled import audited
-from tests.redis_cluster import Node, RedisNodes, nodes_in
-from tests.redis_cluster import until as eventually
-from tests.servers import Server, open_folder
+from tests.support.redis_cluster import Node, RedisNodes, nodes_in
+from tests.support.redis_cluster import until as eventually
+from tests.support.servers import Server, open_folder
 
 
 @pytest.fixture(scope="module")

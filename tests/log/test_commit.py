@@ -12,12 +12,13 @@ import pytest
 from uuid_utils import uuid7
 
 from gateway.events import Append, Appended, Outcome, Stream, next_chain
-from gateway.log.committing import ChainBroken, CommitConnection, Ready, RefusedByPostgres
+from gateway.log.commit_connection import ChainBroken, CommitConnection, Ready, RefusedByPostgres
 from gateway.log.entries import Placed, chain_over, commit_columns, event_of, stream_of
 from gateway.log.log import Log
 from gateway.log.postgres import REDIS, SQL, PostgresTrouble
 from tests.log.conftest import OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.support.drive import (
     ACTOR,
     Gate,
     Place,
@@ -33,7 +34,6 @@ from tests.log.drive import (
     opened,
     until,
 )
-from tests.log.invariants import check_invariants
 
 P, EPOCH = 3, 1
 
@@ -367,7 +367,7 @@ async def test_a_bug_in_making_rows_ready_is_logged_and_the_commit_makes_them(
     log = await open_log()
     stream = new_stream()
     gate, committing, sent = await held_commit(log, stream)
-    monkeypatch.setattr("gateway.log.committer.made_ready", broken)
+    monkeypatch.setattr("gateway.log.append.committer.made_ready", broken)
     behind = log.append(append(stream))
     await until(lambda: lane(log, stream).committer.appends == 2)
     gate.open()

@@ -11,9 +11,9 @@ import pytest
 
 from gateway.events import Appended, Outcome
 from tests.log.conftest import PARTITIONS, OpenLog
-from tests.log.drive import Place, append, lane, new_stream, until
 from tests.log.invariants import check_invariants
-from tests.servers import Servers
+from tests.support.drive import Place, append, lane, new_stream, until
+from tests.support.servers import Servers
 
 POOL = 4
 # A commit and its stand-in for each partition, and for what is helped and what is settled; one look that was

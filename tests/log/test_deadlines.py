@@ -7,9 +7,10 @@ from typing import Any
 
 from gateway.events import Appended, NotCommitted, OutcomeUnknown
 from gateway.log.log import Log
-from gateway.log.scripts import RedisTrouble
+from gateway.log.redis.scripts import RedisTrouble
 from tests.log.conftest import OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.support.drive import (
     Place,
     Proceed,
     append,
@@ -27,7 +28,6 @@ from tests.log.drive import (
     time_is_up,
     until,
 )
-from tests.log.invariants import check_invariants
 
 
 def sequenced(log: Log) -> list[None]:

@@ -11,12 +11,14 @@ import asyncpg
 import pytest
 
 from gateway.events import AT_LEAST_ONE, Appended, Conflict, Mismatch
+from gateway.log.epoch.witness import contains
 from gateway.log.log import Log
 from gateway.log.postgres import Postgres
-from gateway.log.reader import Range
-from gateway.log.witness import contains
+from gateway.log.read.reader import Range
 from tests.log.conftest import OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.log.load import Load
+from tests.support.drive import (
     Place,
     Proceed,
     append,
@@ -36,9 +38,7 @@ from tests.log.drive import (
     tally,
     until,
 )
-from tests.log.invariants import check_invariants
-from tests.log.load import Load
-from tests.servers import Servers
+from tests.support.servers import Servers
 
 
 @pytest.fixture

@@ -9,16 +9,18 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.events import Append, Appended, Stream, next_chain, pack_event
-from gateway.log import evictor as module
 from gateway.log.entries import stream_entry
-from gateway.log.evictor import BOUND_WITHOUT_MAXMEMORY, CommitTimes, Evictor, Look
-from gateway.log.keys import partition_keys
 from gateway.log.limits import Limits
 from gateway.log.log import Log
-from gateway.log.reader import Range
-from gateway.log.scripts import NotRun, Scripts
+from gateway.log.read import evictor as module
+from gateway.log.read.evictor import BOUND_WITHOUT_MAXMEMORY, CommitTimes, Evictor, Look
+from gateway.log.read.reader import Range
+from gateway.log.redis.keys import partition_keys
+from gateway.log.redis.scripts import NotRun, Scripts
 from tests.log.conftest import OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.log.scripted import Partition
+from tests.support.drive import (
     LIMITS,
     Gate,
     Place,
@@ -35,8 +37,6 @@ from tests.log.drive import (
     seal,
     until,
 )
-from tests.log.invariants import check_invariants
-from tests.log.scripted import Partition
 
 MEMORY = 12 << 20
 PAYLOAD = b'"%b"' % (b"x" * 4094)

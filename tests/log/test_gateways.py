@@ -13,11 +13,12 @@ import pytest
 from uuid_utils import uuid7
 
 from gateway.events import Appended, Conflict, Mismatch, OutcomeUnknown, Stream
-from gateway.log import pacing
+from gateway.log.append import pacing
+from gateway.log.epoch.partition import Partition
 from gateway.log.log import Log
-from gateway.log.partition import Partition
 from tests.log.conftest import OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.support.drive import (
     STALL_S,
     Gate,
     Place,
@@ -38,7 +39,6 @@ from tests.log.drive import (
     until,
     wipe_partition,
 )
-from tests.log.invariants import check_invariants
 
 
 async def test_what_a_gateway_sequenced_before_it_died_is_committed_by_another_within_a_second(

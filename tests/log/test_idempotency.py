@@ -12,7 +12,8 @@ from uuid_utils import uuid7
 from gateway.events import Append, Appended, Conflict, Mismatch, Outcome, Stream
 from gateway.log.log import Log
 from tests.log.conftest import OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.support.drive import (
     Place,
     append,
     appended,
@@ -26,7 +27,6 @@ from tests.log.drive import (
     seal,
     until,
 )
-from tests.log.invariants import check_invariants
 
 E1, E2, E3 = (uuid7().bytes for _ in range(3))
 

@@ -9,7 +9,8 @@ from gateway.events import Appended, NotCommitted, Outcome, Stream
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from tests.log.conftest import OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.support.drive import (
     Gate,
     Place,
     Proceed,
@@ -23,7 +24,6 @@ from tests.log.drive import (
     opened,
     until,
 )
-from tests.log.invariants import check_invariants
 
 LOOK_UP = "look_up_identities"
 

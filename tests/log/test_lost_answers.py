@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 from gateway.events import Appended
-from gateway.log.scripts import RedisTrouble
+from gateway.log.redis.scripts import RedisTrouble
 from tests.log.conftest import OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.support.drive import (
     Place,
     Proceed,
     append,
@@ -29,7 +30,6 @@ from tests.log.drive import (
     until,
     wipe_partition,
 )
-from tests.log.invariants import check_invariants
 
 
 async def test_an_unanswered_call_may_run_late_but_never_after_a_later_one(

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append
+from gateway.log.append.identities import Claim, Claims
+from gateway.log.append.placing import Placing
 from gateway.log.entries import Placed
-from gateway.log.identities import Claim, Claims
-from gateway.log.placing import Placing
-from tests.log.drive import append, event, new_stream, new_tenant
 from tests.log.protocol_model import Entry, PostgresModel, Swap
+from tests.support.drive import append, event, new_stream, new_tenant
 
 P = 3
 

@@ -11,13 +11,15 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from gateway.events import Append, Appended, NotCommitted, Outcome, OutcomeUnknown, Quarantined, Stream
-from gateway.log.chain import roll
-from gateway.log.journal import CannotHelp
+from gateway.log.append.journal import CannotHelp
+from gateway.log.epoch.chain import roll
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
-from gateway.log.reader import Range
+from gateway.log.read.reader import Range
 from tests.log.conftest import OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.log.load import Load
+from tests.support.drive import (
     Gate,
     Place,
     Proceed,
@@ -36,9 +38,7 @@ from tests.log.drive import (
     time_is_up,
     until,
 )
-from tests.log.invariants import check_invariants
-from tests.log.load import Load
-from tests.servers import Servers
+from tests.support.servers import Servers
 
 POISONS = {"a value out of range": {"spec_rev": 2**40}, "a character that text can't hold": {"type": "a\0b"}}
 

@@ -28,27 +28,28 @@ from hypothesis.stateful import (
 )
 
 from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Page, Stream
-from gateway.log import postgres, scripts
-from gateway.log.chain import roll
-from gateway.log.committing import CommitConnection, RefusedByPostgres
-from gateway.log.direct import Direct
+from gateway.log import postgres
+from gateway.log.append.direct import Direct
+from gateway.log.append.identities import ClaimedByAnother, Original, look_up, receipt
+from gateway.log.append.journal import CannotHelp, Journal
+from gateway.log.append.pending import Pending
+from gateway.log.commit_connection import CommitConnection, RefusedByPostgres
 from gateway.log.entries import Placed
-from gateway.log.identities import ClaimedByAnother, Original, look_up, receipt
-from gateway.log.journal import CannotHelp, Journal
-from gateway.log.keys import PartitionKeys
-from gateway.log.notices import EpochChanges
-from gateway.log.partition import Partition
-from gateway.log.pending import Pending
+from gateway.log.epoch.chain import roll
+from gateway.log.epoch.notices import EpochChanges
+from gateway.log.epoch.partition import Partition
+from gateway.log.epoch.reach import Reach
+from gateway.log.epoch.settling import Settling
+from gateway.log.epoch.verify import Verifier
 from gateway.log.postgres import DIRECT, REDIS
-from gateway.log.reach import Reach
-from gateway.log.reader import Range, Reader
-from gateway.log.servers import connect
-from gateway.log.settling import Settling
-from gateway.log.verify import Verifier
+from gateway.log.read.reader import Range, Reader
+from gateway.log.redis import scripts
+from gateway.log.redis.keys import PartitionKeys
+from gateway.log.redis.servers import connect
 from gateway.telemetry.steps import unwatched
 from tests.log import scripted
-from tests.log.drive import Place, append, new_stream, new_tenant
 from tests.log.protocol_model import Call, Entry, PostgresModel, RedisModel, Swap
+from tests.support.drive import Place, append, new_stream, new_tenant
 
 P = 3
 """The partition that tests/log/scripted.py calls scripts on."""

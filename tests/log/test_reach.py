@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.log.reach import Reach
+from gateway.log.epoch.reach import Reach
 
 
 def test_redis_is_lost_once_looks_have_failed_for_long_enough() -> None:

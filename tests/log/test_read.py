@@ -13,10 +13,11 @@ from uuid_utils import uuid7
 
 from gateway.events import Appended, Event, Page, Stream
 from gateway.log.log import Log
-from gateway.log.reader import VERSION_MAX, Range
-from gateway.log.scripts import RedisTrouble
+from gateway.log.read.reader import VERSION_MAX, Range
+from gateway.log.redis.scripts import RedisTrouble
 from tests.log.conftest import OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.support.drive import (
     Place,
     Proceed,
     append,
@@ -32,7 +33,6 @@ from tests.log.drive import (
     seal,
     until,
 )
-from tests.log.invariants import check_invariants
 
 FIRSTS, LASTS, LIMITS = (1, 2, 7, 8, 9, 12, 13, 20), (0, 1, 7, 8, 12, 40), (0, 1, 3, 1000)
 BOTH_WAYS = list(itertools.product(FIRSTS, LASTS, LIMITS, (False, True)))

@@ -11,9 +11,11 @@ from redis.asyncio import Redis
 
 from gateway.events import Appended, NotCommitted, Stream
 from gateway.log.log import Log
-from gateway.log.reader import Range
+from gateway.log.read.reader import Range
 from tests.log.conftest import OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.log.load import Load
+from tests.support.drive import (
     Gate,
     Place,
     Proceed,
@@ -32,8 +34,6 @@ from tests.log.drive import (
     time_is_up,
     until,
 )
-from tests.log.invariants import check_invariants
-from tests.log.load import Load
 
 
 @pytest.fixture

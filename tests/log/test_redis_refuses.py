@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 from gateway.events import NotCommitted
 from gateway.log.log import Log
 from tests.log.conftest import OpenLog
-from tests.log.drive import Place, append, appended, lane, new_stream, ready, until
 from tests.log.invariants import check_invariants
+from tests.support.drive import Place, append, appended, lane, new_stream, ready, until
 
 Change = Callable[[Redis], Awaitable[object]]
 

@@ -10,9 +10,11 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.events import Appended, NotCommitted
-from gateway.log.reader import Range
+from gateway.log.read.reader import Range
 from tests.log.conftest import OpenLog
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.log.load import Load
+from tests.support.drive import (
     Gate,
     Place,
     append,
@@ -29,9 +31,7 @@ from tests.log.drive import (
     time_is_up,
     until,
 )
-from tests.log.invariants import check_invariants
-from tests.log.load import Load
-from tests.servers import Servers
+from tests.support.servers import Servers
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from redis.exceptions import RedisError
 
 from gateway.events import AT_LEAST_ONE, next_chain, pack_event
 from gateway.log.entries import chain_over, placed_from_journal, stream_entry
-from gateway.log.scripts import ForeignReply, RedisTrouble, Scripts
-from gateway.log.servers import Server, connect, pack
-from tests.log.drive import Place, append, event, new_stream, new_tenant, until
-from tests.log.drive import ids as event_ids
+from gateway.log.redis.scripts import ForeignReply, RedisTrouble, Scripts
+from gateway.log.redis.servers import Server, connect, pack
 from tests.log.scripted import Partition
+from tests.support.drive import Place, append, event, new_stream, new_tenant, until
+from tests.support.drive import ids as event_ids
 
 FENCED = b"FENCED"
 NODE = 8  # of so many small events at most is a node of a stream: trimming frees whole ones

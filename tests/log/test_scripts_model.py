@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Stream, next_chain
-from gateway.log.scripts import Scripts
-from tests.log.drive import append, new_stream, new_tenant
+from gateway.log.redis.scripts import Scripts
 from tests.log.scripted import Partition
+from tests.support.drive import append, new_stream, new_tenant
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import pytest
 import uvloop
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from gateway.log.servers import Server, connect, pack
-from tests.log.drive import until
-from tests.servers import Servers
+from gateway.log.redis.servers import Server, connect, pack
+from tests.support.drive import until
+from tests.support.servers import Servers
 
 PING = pack(("PING",))
 

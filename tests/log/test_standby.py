@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from gateway.events import Appended, Conflict, Mismatch, NotCommitted, Stream
+from gateway.log.epoch.settling import settling_without_log
 from gateway.log.log import Log
 from gateway.log.postgres import Postgres, PostgresTrouble, open_pool
-from gateway.log.reader import Range
-from gateway.log.settling import settling_without_log
+from gateway.log.read.reader import Range
 from gateway.relay.outbox import Filter, Outbox
 from gateway.relay.position import START
 from tests.log.conftest import _DATABASE, OpenLog, _prepare
-from tests.log.drive import (
+from tests.log.invariants import check_invariants
+from tests.support.drive import (
     Place,
     append,
     appended,
@@ -29,9 +30,8 @@ from tests.log.drive import (
     new_stream,
     until,
 )
-from tests.log.invariants import check_invariants
-from tests.servers import open_folder, servers_in
-from tests.standby import Pair, open_pair
+from tests.support.servers import open_folder, servers_in
+from tests.support.standby import Pair, open_pair
 
 ALARM_S = 5.0
 

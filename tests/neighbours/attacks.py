@@ -19,9 +19,9 @@ from uuid import uuid4
 
 from gateway.config import Config
 from gateway.names import tokens
-from tests.edge.accounts import SPEC, Account, open_account
-from tests.edge.calls import ACTOR
 from tests.neighbours.stand import Stand
+from tests.support.accounts import SPEC, Account, open_account
+from tests.support.calls import ACTOR
 
 Attacking = Callable[[], Awaitable[None]]
 """One round; repeated until the time is over. A round that is cut off closes what it opened."""

@@ -18,9 +18,9 @@ import asyncpg
 
 from gateway.catalog.migrate import migrate
 from tests.conftest import PARTITIONS
-from tests.edge.accounts import SPEC, Account, open_account
-from tests.edge.serving import Child, child_serving
-from tests.servers import open_folder, servers_in
+from tests.support.accounts import SPEC, Account, open_account
+from tests.support.servers import open_folder, servers_in
+from tests.support.serving import Child, child_serving
 
 ROOT = Path(__file__).parents[2]
 LIMIT_BYTES = 64 * 1024 * 1024

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.log.log import Log
 from gateway.operations.place import Place, open_place
-from tests.log import drive
-from tests.log.drive import Gateway, open_gateway
+from tests.support import drive
+from tests.support.drive import Gateway, open_gateway
 
 OpenLog = Callable[..., Awaitable[Log]]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.events import Stream
+from gateway.log.epoch.partition import partition_of
 from gateway.log.log import Log
-from gateway.log.partition import partition_of
 from gateway.operations.audit import audit
 from gateway.operations.place import Place
 from gateway.operations.report import Report
-from tests.log.drive import append, appended, lane, new_stream, new_tenant, until
+from tests.support.drive import append, appended, lane, new_stream, new_tenant, until
 
 
 class Counting:

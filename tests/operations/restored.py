@@ -8,8 +8,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.log import drive
-from tests.servers import Servers
+from tests.support import drive
+from tests.support.servers import Servers
 
 
 @dataclass(slots=True)

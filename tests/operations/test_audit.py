@@ -12,10 +12,10 @@ from gateway.operations import rows
 from gateway.operations.audit import audit
 from gateway.operations.place import OperationFailed, Place
 from gateway.operations.report import INVARIANTS
-from tests.log import drive
-from tests.log.drive import append, appended, lane, new_stream, until
 from tests.operations.conftest import OpenLog
 from tests.operations.filled import Counting, audited, fill, p_of
+from tests.support import drive
+from tests.support.drive import append, appended, lane, new_stream, until
 
 NAMES = {each.name for each in INVARIANTS}
 

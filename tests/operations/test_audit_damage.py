@@ -11,10 +11,10 @@ from redis.asyncio import Redis
 from gateway.events import Stream
 from gateway.operations.place import Place
 from tests.conftest import _execute
-from tests.log import drive
-from tests.log.drive import open_gateway
 from tests.operations.filled import audited, fill, p_of
-from tests.servers import Servers
+from tests.support import drive
+from tests.support.drive import open_gateway
+from tests.support.servers import Servers
 
 _DATABASE = "audit_damage"
 _TABLES = ("outbox", "append_identity", "partition_log", "partition_trail", "tenant_storage")

@@ -15,11 +15,11 @@ from gateway.log.log import Log
 from gateway.operations.audit_loop import AuditLoop
 from gateway.operations.place import Place
 from gateway.telemetry.metrics import Metrics
-from tests.edge.calls import new_client
-from tests.edge.serving import serving
-from tests.log import drive
-from tests.log.drive import append, appended, new_stream, until
 from tests.operations.filled import p_of
+from tests.support import drive
+from tests.support.calls import new_client
+from tests.support.drive import append, appended, new_stream, until
+from tests.support.serving import serving
 from tests.telemetry.scrape import scraped_until
 
 

@@ -15,9 +15,9 @@ import pytest
 from gateway.log.log import Log
 from gateway.operations.place import Place
 from tests.cli.command import Sluice
-from tests.log import drive
-from tests.log.drive import append, appended, new_stream, until
 from tests.operations.filled import fill, p_of
+from tests.support import drive
+from tests.support.drive import append, appended, new_stream, until
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from gateway.operations.findings import Diagnosis, Verdict
 from gateway.operations.place import Place, open_place
 from gateway.operations.postgres_findings import judge_clock, judge_server, promises
 from tests.conftest import PARTITIONS
-from tests.log import drive
-from tests.servers import Servers, open_folder, servers_in
+from tests.support import drive
+from tests.support.servers import Servers, open_folder, servers_in
 
 GRANTS = Path(__file__).parents[2] / "deploy" / "postgres-grants.sql"
 ACL = (

@@ -18,7 +18,7 @@ from gateway.catalog.migrate import migrate
 from gateway.config import Config
 from gateway.events import Append, Appended, NotCommitted, OutcomeUnknown, Stream
 from gateway.log.log import Log
-from gateway.log.reader import Range
+from gateway.log.read.reader import Range
 from gateway.operations.alone import alone
 from gateway.operations.lost_events import LostEvents
 from gateway.operations.place import OperationFailed, Place, open_place
@@ -26,16 +26,15 @@ from gateway.operations.repair import Plan, plan_repair, repair
 from gateway.operations.rewind import Loss, rewind, weigh
 from gateway.operations.standing import stand
 from tests.conftest import _execute
-from tests.edge import calls
-from tests.edge.accounts import open_account
-from tests.edge.serving import serving
-from tests.log import drive
-from tests.log.drive import append, appended, ids, lane, new_stream, open_gateway, until
 from tests.log.invariants import check_invariants
 from tests.operations.conftest import OpenLog
 from tests.operations.filled import audited, p_of
 from tests.operations.restored import Restorable
-from tests.servers import Servers, open_folder, servers_in
+from tests.support import calls, drive
+from tests.support.accounts import open_account
+from tests.support.drive import append, appended, ids, lane, new_stream, open_gateway, until
+from tests.support.servers import Servers, open_folder, servers_in
+from tests.support.serving import serving
 
 WINDOW = 20_000
 PARTITIONS = 4

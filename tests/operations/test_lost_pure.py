@@ -14,13 +14,13 @@ from gateway.admit.append import Minting
 from gateway.admit.line import judge_line
 from gateway.dev.prepare import bundled_spec
 from gateway.events import Append, next_chain
-from gateway.log.chain import ChainWalk, roll
+from gateway.log.epoch.chain import ChainWalk, roll
+from gateway.log.epoch.witness import Witness
 from gateway.log.postgres import PartitionRow
-from gateway.log.witness import Witness
 from gateway.operations.lineage import Segment, joined
 from gateway.operations.lost_events import Here, bulk_line, spans, told_spans
 from spec.parse import parse
-from tests.log.drive import event, new_stream
+from tests.support.drive import event, new_stream
 
 # -- which part of each epoch's journal is history
 

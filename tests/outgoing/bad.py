@@ -46,7 +46,7 @@ def _hand_over_anything() -> None:
 
 
 def _position_past_the_page() -> None:
-    from gateway.edge import feed
+    from gateway.http.api import feed
 
     _edit(
         feed, "_page_of", "moved(before.p, entries[-1].place), False", "moved(before.p, chunks[-1].end), True"

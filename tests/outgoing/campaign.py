@@ -22,7 +22,7 @@ from tests.outgoing.checker import (
 from tests.outgoing.readers import Follower, Receiver, followers, receivers
 from tests.outgoing.stand import Killer, Stand, open_stand
 from tests.outgoing.writers import Writers
-from tests.servers import open_folder
+from tests.support.servers import open_folder
 
 QUIET_S = 10.0
 """Readers who are given nothing for so long, and have not all, never will."""

@@ -21,10 +21,10 @@ import asyncpg
 from gateway.catalog.migrate import migrate
 from gateway.dev.keeper import Keeper
 from gateway.dev.process import Command
-from tests.edge.accounts import Account, open_account
 from tests.faults.cluster import ROOT, GatewayAt
 from tests.outgoing.bad import argv
-from tests.servers import Server, Servers, servers_in
+from tests.support.accounts import Account, open_account
+from tests.support.servers import Server, Servers, servers_in
 
 GATEWAYS = RELAYS = 2
 LEASE_S = "1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.daily import run_daily
+from tests.support.daily import run_daily
 
 MINUTES = 0.1
 

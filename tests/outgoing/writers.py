@@ -9,9 +9,9 @@ import json
 import random
 
 from gateway.client import Actor, AsyncClient
-from tests.edge.calls import ACTOR
 from tests.faults.wire import Answer, Caller
 from tests.outgoing.stand import Stand
+from tests.support.calls import ACTOR
 
 WRITERS = 64
 NEIGHBOURS = 8

@@ -20,20 +20,20 @@ from prometheus_client import CollectorRegistry
 
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
-from gateway.log.partition import partition_of
+from gateway.log.epoch.partition import partition_of
+from gateway.log.epoch.settling import settling_without_log
 from gateway.log.postgres import Postgres, open_pool
-from gateway.log.settling import settling_without_log
 from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull
 from gateway.relay.relay import Relay, Terms
 from gateway.relay.subscriptions import Put, Subscriptions
 from gateway.telemetry.metrics import Metrics
-from tests.edge.accounts import Account, open_account
-from tests.edge.calls import bulk, bulk_line, new_client
-from tests.edge.serving import Served, serving
 from tests.relay import rebinding
 from tests.relay.receivers import WebReceiver, web_receiver
-from tests.servers import Servers
+from tests.support.accounts import Account, open_account
+from tests.support.calls import bulk, bulk_line, new_client
+from tests.support.servers import Servers
+from tests.support.serving import Served, serving
 
 HAS_NAMESPACE = rebinding.command() is not None
 collect_ignore = [] if HAS_NAMESPACE else ["test_rebinding.py"]

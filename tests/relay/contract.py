@@ -1,6 +1,6 @@
 """What every target must do. A further one gets a `Receiver` of its own and two classes in test_targets.py.
 
-The first suite holds the target alone to `gateway.relay.targets.Target`; the second holds what a user is
+The first suite holds the target to `gateway.relay.targets.contract.Target`; the second holds what a user is
 promised of any way out, the pulled one too: every event of the filter, each aggregate in order, the same id.
 """
 
@@ -11,9 +11,9 @@ import json
 import random
 from typing import Any, Protocol
 
-from gateway.relay.targets import SEND_TIMEOUT_S, Confirmed, Failed, Parcel, Target
-from tests.edge.calls import new_id
+from gateway.relay.targets.contract import SEND_TIMEOUT_S, Confirmed, Failed, Parcel, Target
 from tests.relay.conftest import Bench, until
+from tests.support.calls import new_id
 
 
 class Receiver(Protocol):

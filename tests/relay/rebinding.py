@@ -30,13 +30,13 @@ from typing import cast
 import httpcore
 
 from gateway import network
-from gateway.relay.addresses import GuardedConnection, GuardedTlsConnection
-from gateway.relay.redis_stream import RedisStreamTarget
-from gateway.relay.targets import Confirmed, Failed, Parcel, Target
-from gateway.relay.webhook import WebhookTarget
+from gateway.relay.targets.addresses import GuardedConnection, GuardedTlsConnection
+from gateway.relay.targets.contract import Confirmed, Failed, Parcel, Target
+from gateway.relay.targets.redis_stream import RedisStreamTarget
+from gateway.relay.targets.webhook import WebhookTarget
 from spec.subscriptions import RedisStream, Webhook
-from tests.certificates import certificate
 from tests.relay.receivers import SECRET, door, web_receiver
+from tests.support.certificates import certificate
 
 NAME = "rebinds.example.com"
 PUBLIC, PRIVATE = "93.184.216.34", "10.1.2.3"

@@ -12,8 +12,8 @@ import pytest
 
 from gateway import network
 from gateway.network import RefusedAddress, resolve
-from gateway.relay.targets import Failed, Parcel
-from gateway.relay.webhook import WebhookTarget
+from gateway.relay.targets.contract import Failed, Parcel
+from gateway.relay.targets.webhook import WebhookTarget
 from spec.subscriptions import Webhook, is_public, unsafe
 from tests.relay.conftest import until
 from tests.relay.receivers import SECRET, WebReceiver

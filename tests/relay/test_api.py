@@ -16,16 +16,16 @@ import pytest
 
 from gateway.catalog.model import Scope
 from gateway.config import Config
-from gateway.edge.key_watch import KeyWatch, Watched
-from gateway.edge.request import Head
+from gateway.http.key_watch import KeyWatch, Watched
+from gateway.http.request import Head
 from gateway.relay.pull import CLAIM_BYTES_MAX
 from gateway.relay.subscriptions import SUBSCRIPTIONS_MAX, Declared, Subscriptions
-from tests.edge import raw
-from tests.edge.accounts import SPEC, Account, open_account, revoked
-from tests.edge.calls import new_client, new_event_id, new_id, refused
-from tests.edge.serving import Served, serving
+from tests.http import raw
 from tests.relay.conftest import Bench, until
 from tests.relay.receivers import SECRET, Answer, WebReceiver
+from tests.support.accounts import SPEC, Account, open_account, revoked
+from tests.support.calls import new_client, new_event_id, new_id, refused
+from tests.support.serving import Served, serving
 
 URL = "https://hooks.example.com/in"
 WEBHOOK = {"type": "webhook", "url": URL, "secret": SECRET}

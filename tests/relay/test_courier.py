@@ -13,12 +13,12 @@ import pytest
 
 from gateway.relay import courier, database, pull, subscriptions
 from gateway.relay.courier import WINDOW_BYTES
-from gateway.relay.targets import SEND_TIMEOUT_S, WHY_CHARS_MAX, Failed
-from gateway.relay.webhook import WebhookTarget
-from tests.edge.accounts import SPEC
-from tests.edge.calls import appended, new_id
+from gateway.relay.targets.contract import SEND_TIMEOUT_S, WHY_CHARS_MAX, Failed
+from gateway.relay.targets.webhook import WebhookTarget
 from tests.relay.conftest import Bench, until
 from tests.relay.receivers import SECRET, Answer, WebReceiver, web_receiver
+from tests.support.accounts import SPEC
+from tests.support.calls import appended, new_id
 
 DAY_S = 86_400.0
 MACHINE_S = 10.0

@@ -10,10 +10,10 @@ import pytest
 
 from gateway.catalog import specs, tenants
 from gateway.relay import subscriptions
-from tests.edge.accounts import SPEC
-from tests.edge.calls import new_id
 from tests.relay.conftest import Bench, until
 from tests.relay.receivers import SECRET, WebReceiver
+from tests.support.accounts import SPEC
+from tests.support.calls import new_id
 
 SOURCE = {
     "provider": "stripe",

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from gateway.catalog.migrate import migrate
-from tests.edge.calls import new_client, until
-from tests.edge.serving import Child, child_relaying
-from tests.servers import Servers
+from tests.support.calls import new_client, until
+from tests.support.servers import Servers
+from tests.support.serving import Child, child_relaying
 from tests.telemetry.conftest import free_port
 
 PARTITIONS = 2

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.relay import standing
 from gateway.telemetry.metrics import Reading
-from tests.edge.calls import new_id
 from tests.relay.conftest import Bench, until
+from tests.support.calls import new_id
 
 BEHIND = 20
 EVENTS = 500

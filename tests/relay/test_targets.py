@@ -13,14 +13,14 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.relay.pull import Claim
-from gateway.relay.redis_stream import RedisStreamTarget
-from gateway.relay.targets import SEND_TIMEOUT_S, Target
-from gateway.relay.webhook import WebhookTarget
+from gateway.relay.targets.contract import SEND_TIMEOUT_S, Target
+from gateway.relay.targets.redis_stream import RedisStreamTarget
+from gateway.relay.targets.webhook import WebhookTarget
 from spec.subscriptions import RedisStream, Webhook
-from tests.edge.calls import new_id
 from tests.relay.conftest import Bench, until
 from tests.relay.contract import DeliveryContract, TargetContract, failing
 from tests.relay.receivers import SECRET, Answer, Door, WebReceiver, door, web_receiver
+from tests.support.calls import new_id
 
 RETRY_S = [0.05] * 50
 

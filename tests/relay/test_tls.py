@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.relay.redis_stream import RedisStreamTarget
-from gateway.relay.targets import Confirmed, Failed
-from gateway.relay.webhook import WebhookTarget
+from gateway.relay.targets.contract import Confirmed, Failed
+from gateway.relay.targets.redis_stream import RedisStreamTarget
+from gateway.relay.targets.webhook import WebhookTarget
 from spec.subscriptions import RedisStream, Webhook
-from tests.certificates import certificate
-from tests.edge.calls import new_id
 from tests.relay.contract import parcel
 from tests.relay.receivers import SECRET, door, web_receiver
+from tests.support.calls import new_id
+from tests.support.certificates import certificate
 
 Certified = Callable[[str], ssl.SSLContext]
 

@@ -7,12 +7,12 @@ import itertools
 
 from standardwebhooks import Webhook
 
-from gateway.relay.targets import Confirmed, Parcel
-from gateway.relay.webhook import WebhookTarget
+from gateway.relay.targets.contract import Confirmed, Parcel
+from gateway.relay.targets.webhook import WebhookTarget
 from spec.subscriptions import Webhook as Declared
-from tests.edge.calls import new_id
 from tests.relay.conftest import Bench, until
 from tests.relay.receivers import SECRET, Answer, Delivery, WebReceiver
+from tests.support.calls import new_id
 
 
 def target(receiver: WebReceiver, **more: object) -> dict[str, object]:

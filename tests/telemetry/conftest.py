@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from gateway.config import Config
-from tests.edge.accounts import Account, open_account
-from tests.edge.calls import new_client
-from tests.edge.serving import Served, serving
+from tests.support.accounts import Account, open_account
+from tests.support.calls import new_client
+from tests.support.serving import Served, serving
 
 
 @pytest.fixture

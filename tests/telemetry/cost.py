@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 
 from prometheus_client import CollectorRegistry
 
-from gateway.edge.metrics import Counted
-from gateway.edge.request import Message, Receive, Scope, Send
+from gateway.http.metrics import Counted
+from gateway.http.request import Message, Receive, Scope, Send
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.steps import Telemetry
 

@@ -12,10 +12,10 @@ import pytest
 
 from gateway.admit.line import judge_line
 from gateway.app import _tell_fault
-from gateway.edge.bulk import Bulk
+from gateway.http.api.bulk import Bulk
 from gateway.log.log import Log
 from gateway.telemetry.logs import JsonFormatter
-from tests.edge.calls import NDJSON, bulk_line, envelope, length_of, lines, new_id, told_in
+from tests.support.calls import NDJSON, bulk_line, envelope, length_of, lines, new_id, told_in
 from tests.telemetry.scrape import scrape
 
 CORRELATION_ID = "0190a000-0000-7000-8000-000000000000"
@@ -48,7 +48,7 @@ async def test_a_request_that_fails_is_told_with_its_place_and_the_correlation_i
     line = told(caplog, "request_failed")
     assert (line["level"], line["method"]) == ("error", "POST")
     assert line["correlation_id"] == response.headers["x-correlation-id"]
-    assert "edge/appends.py" in line["exception"] and line["exception"].endswith("ValueError")
+    assert "http/api/appends.py" in line["exception"] and line["exception"].endswith("ValueError")
     found = await scrape(operator)
     assert found("sluice_log_events_total", event="request_failed") == 1
     assert found("sluice_http_responses_total", method="POST", status="504") == 1
@@ -68,7 +68,7 @@ async def test_a_request_that_fails_on_the_fast_path_is_logged_and_counted(
     line = told(caplog, "fast_path_failed")
     assert (line["level"], line["method"]) == ("error", "POST")
     assert line["correlation_id"] == response.headers["x-correlation-id"]
-    assert "edge/express.py" in line["exception"] and line["exception"].endswith("ValueError")
+    assert "http/fast_path/appends.py" in line["exception"] and line["exception"].endswith("ValueError")
     found = await scrape(operator)
     assert found("sluice_log_events_total", event="fast_path_failed") == 1
     assert found("sluice_http_responses_total", method="POST", status="504") == 1
@@ -101,7 +101,7 @@ async def test_a_bulk_line_that_fails_is_told_alone_and_stops_its_aggregate_alon
             raise ValueError(SECRET)
         return judge_line(spec, line, *more)
 
-    monkeypatch.setattr("gateway.edge.bulk.judge_line", judged)
+    monkeypatch.setattr("gateway.http.api.bulk.judge_line", judged)
     key, other = new_id(), new_id()
     sent = (
         bulk_line(key, 1),

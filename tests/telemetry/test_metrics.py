@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from gateway.config import Config
-from tests.edge.accounts import SPEC, Account
-from tests.edge.calls import NDJSON, append, appended, bulk, bulk_line, envelope, new_client, new_id, noted
-from tests.edge.serving import Served, serving
+from tests.support.accounts import SPEC, Account
+from tests.support.calls import NDJSON, append, appended, bulk, bulk_line, envelope, new_client, new_id, noted
+from tests.support.serving import Served, serving
 from tests.telemetry.scrape import scrape, scraped_until
 
 
@@ -54,7 +54,7 @@ async def test_an_append_that_its_spec_would_refuse_by_now_is_counted_as_a_repla
 @pytest.fixture
 def unhelped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody commits in a gateway's stead what it takes its time for."""
-    monkeypatch.setattr("gateway.log.sweeper.SWEEP_EVERY_S", 3600)
+    monkeypatch.setattr("gateway.log.append.sweeper.SWEEP_EVERY_S", 3600)
 
 
 @pytest.mark.usefixtures("unhelped")

@@ -19,11 +19,11 @@ import pytest
 from gateway.catalog.migrate import migrate
 from gateway.telemetry.log_events import COMMON_FIELDS, LOG_EVENTS
 from tests.conftest import PARTITIONS
-from tests.edge.accounts import open_account
-from tests.edge.calls import envelope, new_client, new_id
-from tests.edge.serving import Child, child_serving
-from tests.log.drive import until
-from tests.servers import Servers
+from tests.support.accounts import open_account
+from tests.support.calls import envelope, new_client, new_id
+from tests.support.drive import until
+from tests.support.servers import Servers
+from tests.support.serving import Child, child_serving
 from tests.telemetry.conftest import free_port
 from tests.telemetry.scrape import scrape, scraped_until
 

@@ -24,14 +24,14 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from gateway.app import CannotStart
 from gateway.config import MIB, Config
-from gateway.edge.traced import Traced, route
+from gateway.http.tracing import Traced, route
 from gateway.telemetry import tracing
 from gateway.telemetry.tracing import OtelTracing
-from tests.edge import raw
-from tests.edge.accounts import Account
-from tests.edge.calls import bulk, bulk_line, envelope, new_client, new_id
-from tests.edge.serving import child_serving, serving
-from tests.log.drive import until
+from tests.http import raw
+from tests.support.accounts import Account
+from tests.support.calls import bulk, bulk_line, envelope, new_client, new_id
+from tests.support.drive import until
+from tests.support.serving import child_serving, serving
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"

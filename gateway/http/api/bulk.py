@@ -1,0 +1,287 @@
+"""POST /_/bulk: NDJSON in, NDJSON out, one independent append a line.
+
+Owns: reading and answering at the same time; and that other requests get their turn meanwhile. What is
+between the two, the order of the lines of one aggregate, and how much of all that is held: bulk_run.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from gateway.admit.append import Fault, Minting
+from gateway.admit.envelope import Shared
+from gateway.admit.line import is_light, judge_line
+from gateway.aside import Aside, Busy
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Principal
+from gateway.config import Config
+from gateway.errors import Refusal
+from gateway.events import NotCommitted, Stream
+from gateway.http import response
+from gateway.http.api.appends import correlation_id_of, mint
+from gateway.http.api.bulk_responses import PIECE_BYTES, Doubted, Missed, as_line
+from gateway.http.api.bulk_run import Broken, Line, Run
+from gateway.http.authentication import UNAUTHORIZED
+from gateway.http.key_watch import KeyWatch, Watched
+from gateway.http.outcomes import Answer, Outcomes, refused, unforeseen
+from gateway.http.request import ClientGone, Head, Receive, Refused, Scope, Send, check_json_body
+from gateway.log.log import Log
+from spec.identifiers import canonicalize
+from spec.model import Spec
+
+logger = logging.getLogger("sluice.edge")
+
+LINES_MAX = 100_000
+_AT_A_TIME = 32
+"""Lines that are judged in one go, about half a millisecond. Then whatever Redis, Postgres and other clients
+have sent has its turn: both servers would wait for a gateway that goes on reading."""
+_JUDGED_S = 0.004
+"""The same for lines that take longer than most."""
+NDJSON = b"application/x-ndjson"
+
+
+@dataclass(slots=True)
+class _Request:
+    principal: Principal
+    key: Watched
+    correlation_id: str
+    run: Run
+    line_failed: bool = False
+
+    def log_line_failed(self) -> None:
+        """A bug of ours, the first of the request: one that every line meets would fill the log."""
+        if not self.line_failed:
+            self.line_failed = True
+            self.log_failed()
+
+    def log_failed(self) -> None:
+        """Called where an exception is handled."""
+        told = {"method": "POST", "correlation_id": self.correlation_id}
+        logger.exception("request_failed", extra=told)
+
+
+class Bulk:
+    def __init__(
+        self,
+        log: Log,
+        catalog: Catalog,
+        keys: KeyWatch,
+        outcomes: Outcomes,
+        aside: Aside,
+        config: Config,
+    ) -> None:
+        self._log = log
+        self._aside = aside
+        self._catalog = catalog
+        self._keys = keys
+        self._outcomes = outcomes
+        self._bulk_bytes_max = config.bulk_bytes_max
+        self._line_bytes_max = config.body_bytes_max
+        self._event_bytes_max = config.event_bytes_max
+        self._schema_work_max = config.schema_work_max
+        too_large = f"The line is larger than {self._line_bytes_max} bytes."
+        self._too_large = Fault(Refusal("too_large", too_large), None)
+
+    async def bulk(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+        head = Head(scope)
+        correlation_id = correlation_id_of(head)
+        correlated = (b"x-correlation-id", correlation_id.encode())
+        refusal = check_json_body(head, self._bulk_bytes_max, NDJSON)
+        if refusal is not None:
+            await response.refuse(send, refusal, [correlated])
+            return
+        run = Run(partial(self._log.append_each, principal.tenant.id.bytes))
+        headers = [(b"content-type", NDJSON), correlated, response.API_VERSION, *response.PRIVATE]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        with self._keys.watching(head) as key:
+            request = _Request(principal, key, correlation_id, run)
+            reading = asyncio.get_running_loop().create_task(self._read(request, receive))
+            try:
+                await self._answer(request, send)
+            finally:
+                # Whoever hung up still gets what was handed over appended; nothing more is read for them.
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    # -- reading
+
+    async def _read(self, request: _Request, receive: Receive) -> None:
+        run, number = request.run, 0
+        try:
+            async for several in lines(receive, self._bulk_bytes_max, self._line_bytes_max):
+                at = 0
+                while at < len(several):
+                    await run.room()
+                    if request.key.ended:
+                        raise Refused(UNAUTHORIZED)
+                    part = several[at : at + min(_AT_A_TIME, LINES_MAX - number)]
+                    judged, count = self._judge(request, part, number + 1)
+                    if not count:
+                        judged, count = await self._judged_aside(request, part[0], number + 1), 1
+                    run.add(judged)
+                    number, at = number + count, at + count
+                    await asyncio.sleep(0)
+                    if number == LINES_MAX:
+                        if any(line is None or line.strip() for line in several[at:]):
+                            raise Refused(_TOO_MANY)
+                        break
+            run.end(None)
+        except Refused as stop:
+            run.end(Line(number + 1, Fault(stop.refusal, None)))
+        except ClientGone:
+            run.end(None)
+        except Exception:
+            run.end(Line(number + 1, NotCommitted("the gateway failed to read on")))
+            request.log_failed()
+
+    def _judge(
+        self, request: _Request, several: Sequence[bytes | None], number: int
+    ) -> tuple[list[Line], int]:
+        """By the spec and the clock of this moment, and how many it was: it ends after _JUDGED_S, and before
+        one that takes long by itself. `number` is that of the first; empty ones are none."""
+        spec, minting = self._minting(request)
+        judged = []
+        known: dict[bytes, Shared] = {}
+        ends = time.perf_counter() + _JUDGED_S
+        for n, line in enumerate(several, number):
+            if line is None:
+                judged.append(Line(n, self._too_large))
+            elif not is_light(spec, line):
+                return judged, n - number
+            elif line.strip():
+                judged.append(self._judged(request, spec, minting, line, known, n))
+            if time.perf_counter() > ends:
+                return judged, n - number + 1
+        return judged, len(several)
+
+    async def _judged_aside(self, request: _Request, line: bytes | None, number: int) -> list[Line]:
+        """The one line that takes long."""
+        assert line is not None
+        spec, minting = self._minting(request)
+        work = partial(self._judged, request, spec, minting, line, {}, number)
+        try:
+            return [await self._aside.run(request.principal.tenant.id.bytes, work)]
+        except Busy as busy:
+            return [Line(number, NotCommitted(busy.why.rstrip(".")))]
+
+    def _minting(self, request: _Request) -> tuple[Spec | None, Minting]:
+        deployed = self._catalog.deployed(request.principal.tenant.id)
+        minting = Minting(
+            tenant=request.principal.tenant.id.bytes,
+            spec_rev=0 if deployed is None else deployed.revision,
+            now_ms=time.time_ns() // 1_000_000,
+            correlation_id=bytes.fromhex(request.correlation_id.replace("-", "")),
+            mint=mint,
+            event_bytes_max=self._event_bytes_max,
+            schema_work_max=self._schema_work_max,
+            storage_full=self._log.storage.refusal(request.principal.tenant.id.bytes),
+        )
+        return None if deployed is None else deployed.spec, minting
+
+    def _judged(
+        self,
+        request: _Request,
+        spec: Spec | None,
+        minting: Minting,
+        line: bytes,
+        known: dict[bytes, Shared],
+        number: int,
+    ) -> Line:
+        try:
+            return Line(number, judge_line(spec, line, minting, known))
+        except Exception:
+            request.log_line_failed()
+            return Line(number, Broken(_aggregate_of(minting.tenant, spec, line)))
+
+    # -- answering
+
+    async def _answer(self, request: _Request, send: Send) -> None:
+        async for several in request.run.settled():
+            piece: list[bytes] = []
+            for told in several:
+                if isinstance(told, bytes):
+                    piece.append(told)
+                    continue
+                piece.append(await self._look_up(request, told))
+                if len(piece[-1]) >= PIECE_BYTES:
+                    await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
+                    piece.clear()
+            await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _look_up(self, request: _Request, told: Missed | Doubted) -> bytes:
+        answer: Answer
+        try:
+            if isinstance(told, Doubted):
+                answer = await self._outcomes.of_fault(told.fault)
+            else:
+                length = told.length
+                answer = await self._outcomes.of_conflict(told.stream, told.expected, length, minimal=False)
+        except Exception:
+            request.log_line_failed()
+            answer = refused(unforeseen("POST"))
+        return as_line(told.number, answer.status, answer.body, replayed=answer.replayed)
+
+
+class _Named(msgspec.Struct):
+    aggregate_type: str
+    key: str
+
+
+def _aggregate_of(tenant: bytes, spec: Spec | None, line: bytes) -> Stream | None:
+    """What a line that could not be judged would append to; None: nothing, whatever else is in it."""
+    try:
+        named = msgspec.json.decode(line, type=_Named)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    key = None if spec is None else canonicalize(named.key, spec.singletons)
+    return None if key is None else Stream(tenant, named.aggregate_type, key)
+
+
+_TOO_MANY = Refusal("too_large", f"At most {LINES_MAX} lines are read at a time.")
+
+
+async def lines(
+    receive: Receive, bytes_max: int, line_bytes_max: int
+) -> AsyncIterator[Sequence[bytes | None]]:
+    """The lines of a streamed body, as many at a time as a part of it ends; None for one that is larger than
+    `line_bytes_max`, which is not kept.
+
+    Raises Refused when the whole is larger than `bytes_max`, ClientGone when it breaks off.
+    """
+    rest, size, skipping, more = b"", 0, False, True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGone
+        more = message.get("more_body", False)
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > bytes_max:  # what is whole until there counts, however it was cut into packets
+            part = part[: bytes_max - size]
+        ended = part.split(b"\n")
+        following = ended.pop()
+        if ended:
+            ended[0] = rest + ended[0]
+            kept = [None if len(line) > line_bytes_max else line for line in ended]
+            if skipping:
+                kept[0] = None
+            yield kept
+            rest, skipping = following, False
+        elif not skipping:
+            rest += following
+        if size > bytes_max:
+            raise Refused(
+                Refusal("too_large", f"The body is larger than {bytes_max} bytes; send it in parts.")
+            )
+        if len(rest) > line_bytes_max:
+            rest, skipping = b"", True
+    if skipping or rest:
+        yield [None if skipping else rest]

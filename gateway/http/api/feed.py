@@ -1,0 +1,395 @@
+"""GET /_/feed: all committed events of a tenant in one order, from any position, filtered if asked.
+
+Owns: how a request says what it wants, and the forms of the answer. Sees pages of the outbox alone, so what
+it sends is committed, in order and without a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Principal
+from gateway.config import Config
+from gateway.errors import Refusal
+from gateway.http import render, response
+from gateway.http.api import cloud_events
+from gateway.http.api.content_encoding import Gzip, Plain, accepts_gzip
+from gateway.http.api.follow import (
+    NDJSON,
+    SSE,
+    STREAM_PAGE_BYTES,
+    at_once,
+    in_one_line,
+    more,
+    start_stream,
+    stream_head,
+    taken,
+    until_gone,
+    wanted_stream,
+)
+from gateway.http.api.live_bounds import LiveBounds
+from gateway.http.api.reads import PAGE_EVENTS_MAX
+from gateway.http.authentication import UNAUTHORIZED
+from gateway.http.key_watch import KeyWatch, Watched
+from gateway.http.parameters import Parameters
+from gateway.http.request import Head, Receive, Refused, Scope, Send
+from gateway.http.unread import LARGE_BYTES
+from gateway.log.postgres import PostgresTrouble
+from gateway.relay.live import Chunk, Following, Known, Live
+from gateway.relay.outbox import PAGE_BYTES, Entry, Filter, LostPlace, Outbox, Page
+from gateway.relay.position import START, Place, Position, decode, encode, encode_alone
+
+# Enough that a statement's fixed cost is small beside its rows; a page or two are held in memory.
+_EVENTS_A_PAGE = 500
+_EVENTS_AT_ONCE = 50
+_UNBOUNDED = 2**53
+_BOOLEAN = (b"false", b"true")
+_HEARTBEAT_S = 15.0
+# Between two looks at Postgres of a follower whose channel does not know yet where the partition ends.
+_UNCOVERED_S = 0.25
+WAIT_S_MAX = 60
+FROM_BEGINNING, FROM_NOW = "beginning", "now"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request wants of the feed; `limit` is None where it names none. `holder` is the handle of its
+    key. `live` passes what `wanted` does while all that is committed is `known`; None where they are one."""
+
+    holder: str
+    wanted: Filter
+    after: Position
+    limit: int | None
+    wait_s: int
+    live: Filter
+    known: Known | None
+
+
+class Feed:
+    def __init__(
+        self,
+        outbox: Outbox,
+        live: Live,
+        catalog: Catalog,
+        keys: KeyWatch,
+        bounds: LiveBounds,
+        config: Config,
+    ) -> None:
+        self._outbox = outbox
+        self._live = live
+        self._catalog = catalog
+        self._keys = keys
+        self._bounds = bounds
+        self._offers_gzip = config.feed_gzip
+
+    async def feed(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+        """In the form that `Accept` asks for. Raises Refused."""
+        head, head_only = Head(scope), scope["method"] == "HEAD"
+        form = wanted_stream(head.joined(b"accept"), (SSE, NDJSON, cloud_events.BATCH))
+        resumed = head.get(b"last-event-id") if form == SSE else None
+        asked = await self._asked(principal, Parameters(scope["query_string"]), resumed)
+        coding = self._coding(head)
+        if head_only and form is not None and form != cloud_events.BATCH:
+            await self._stream_page(asked.wanted, asked.after, 1)
+            await stream_head(send, form, coding.headers if form == SSE else (response.BY_KEY,))
+            return
+        if form == SSE:
+            await self._sse(asked, coding, head, receive, send)
+            return
+        if form == NDJSON:
+            await self._ndjson(asked, head, receive, send)
+            return
+        page = await self._page_or_wait(asked, 0 if head_only else asked.wait_s, head, receive)
+        if form == cloud_events.BATCH:
+            await _batch(page, send, head_only)
+        else:
+            await _answer(page, send, head_only)
+
+    async def _asked(self, principal: Principal, query: Parameters, resumed: bytes | None) -> Asked:
+        limit = query.integer("limit", 0, 1, PAGE_EVENTS_MAX) or None
+        wanted = Filter(principal.tenant.id.bytes, query.names("types"), query.names("event_types"))
+        wait_s = query.integer("wait", 0, 0, WAIT_S_MAX)
+        if resumed is not None:
+            after = _position(resumed.decode("latin-1"), "Last-Event-ID")
+        else:
+            after = await self._after(wanted.tenant, query.text("after"))
+        known = self._known(principal)
+        live = wanted if known is None else known.canonical(wanted)
+        return Asked(principal.handle, wanted, after, limit, wait_s, live, None if live == wanted else known)
+
+    def _known(self, principal: Principal) -> Known | None:
+        deployed = self._catalog.deployed(principal.tenant.id)
+        if deployed is None:
+            return None
+        types = deployed.spec.aggregate_types
+        events = frozenset([name for each in types.values() for name in each.events])
+        return Known(deployed.revision, frozenset(types), events)
+
+    async def _after(self, tenant: bytes, text: str | None) -> Position:
+        if text is None or text == FROM_BEGINNING:
+            return START
+        if text == FROM_NOW:
+            try:
+                return await self._outbox.end(tenant)
+            except PostgresTrouble as trouble:
+                raise Refused(_unavailable()) from trouble
+        return _position(text, "after")
+
+    async def _page(self, wanted: Filter, after: Position, limit: int, bytes_max: int) -> Page:
+        try:
+            return await self._outbox.page(wanted, after, limit, bytes_max)
+        except LostPlace as lost:
+            raise Refused(_invalid(str(lost))) from lost
+        except PostgresTrouble as trouble:
+            raise Refused(_unavailable()) from trouble
+
+    async def _page_or_wait(self, asked: Asked, wait_s: float, head: Head, receive: Receive) -> Page:
+        """The next page; where nothing is left to read, the first events that come within the time. Raises
+        Refused, also where the key ends meanwhile."""
+        limit = asked.limit or PAGE_EVENTS_MAX
+        page = await self._page(asked.wanted, asked.after, limit, PAGE_BYTES)
+        if page.entries or not page.caught_up or not wait_s:
+            return page
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_s
+        with (
+            self._bounds.follower_of(asked.holder, asked.live),
+            self._live.following(asked.live, _as_it_is, asked.known) as following,
+            self._keys.watching(head, following.wake) as key,
+        ):
+            gone = loop.create_task(until_gone(receive, following.wake))
+            try:
+                while not (gone.done() or self._live.stopping.is_set()):
+                    if key.ended:
+                        raise Refused(UNAUTHORIZED)
+                    taken = following.take(page.position.at(page.p))
+                    if taken is None:
+                        page = await self._page(asked.wanted, page.position, limit, PAGE_BYTES)
+                    elif taken[0]:
+                        return _page_of(taken[0], page, limit)
+                    else:
+                        page = Page(page.p, (), page.position.moved(page.p, taken[1]), True)
+                    left_s = until - loop.time()
+                    if page.entries or left_s <= 0:
+                        return page
+                    await following.wait(left_s if taken else min(left_s, _UNCOVERED_S))
+            finally:
+                gone.cancel()
+        return page
+
+    # -- forms
+
+    def _coding(self, head: Head) -> type[Plain]:
+        """Of server-sent events."""
+        gzip = self._offers_gzip and accepts_gzip(head.joined(b"accept-encoding"))
+        return Gzip if gzip else Plain
+
+    async def _sse(self, asked: Asked, coding: type[Plain], head: Head, receive: Receive, send: Send) -> None:
+        """What lies behind the position and then whatever is committed, until one side goes or the key
+        ends."""
+        page = await self._stream_page(asked.wanted, asked.after, _UNBOUNDED)
+        p, place = page.p, page.position.at(page.p)
+        with (
+            self._bounds.follower_of(asked.holder, asked.live),
+            self._live.following(asked.live, _message, asked.known) as following,
+            self._keys.watching(head, following.wake) as key,
+        ):
+            gone = asyncio.get_running_loop().create_task(until_gone(receive, following.wake))
+            try:
+                await start_stream(send, SSE, coding.headers)
+                coded = coding()
+                await more(send, coded.head + await coded.alone(_messages(page)))
+                del page
+                await self._follow(asked.wanted, p, place, following, gone, key, coded, send)
+            finally:
+                gone.cancel()
+
+    async def _follow(
+        self,
+        wanted: Filter,
+        p: int,
+        place: Place,
+        following: Following[bytes],
+        gone: asyncio.Task[None],
+        key: Watched,
+        coded: Plain,
+        send: Send,
+    ) -> None:
+        """Pages from Postgres while behind, then what the live channel has."""
+        loop, send_now = asyncio.get_running_loop(), await at_once(send)
+        body, sent_at = b"", loop.time()
+
+        def hand(chunk: Chunk[bytes]) -> bool:
+            nonlocal sent_at
+            sent = send_now(coded.one(chunk))
+            if sent:
+                coded.sent(chunk)
+                sent_at = loop.time()
+            return sent
+
+        while not (gone.done() or key.ended or self._live.stopping.is_set()):
+            if body:
+                await more(send, body)
+                body, sent_at = b"", loop.time()
+            await taken(send)
+            found = following.take(place)
+            if found is None:
+                try:
+                    page = await self._stream_page(wanted, START.moved(p, place), _UNBOUNDED)
+                except Refused:
+                    break  # the client resumes where it was, or is told then what is in the way
+                body, place = await coded.alone(_messages(page)), page.position.at(p)
+                uncovered = page.caught_up and not body
+                del page
+                if uncovered:
+                    await following.wait(_UNCOVERED_S)
+                continue
+            chunks, place = _a_page_of(*found)
+            body = await coded.several(chunks)
+            del chunks, found
+            if not body:
+                place = await following.handed(place, hand, max(sent_at + _HEARTBEAT_S - loop.time(), 0))
+                if loop.time() >= sent_at + _HEARTBEAT_S:
+                    body = await coded.alone(_still_here(p, place))
+        await send({"type": "http.response.body", "body": body + coded.end()})
+
+    async def _ndjson(self, asked: Asked, head: Head, receive: Receive, send: Send) -> None:
+        """An event a line, until all that is committed was sent, or `limit` of them; it breaks off where the
+        key ends. Postgres is asked for the next page while one is sent."""
+        left = asked.limit or _UNBOUNDED
+        page = await self._stream_page(asked.wanted, asked.after, left)
+        await start_stream(send, NDJSON)
+        loop = asyncio.get_running_loop()
+        gone = loop.create_task(until_gone(receive))
+        ahead: asyncio.Task[Page] | None = None
+        try:
+            with self._keys.watching(head) as key:
+                while not gone.done():
+                    left -= len(page.entries)
+                    ahead = None
+                    if left and not page.caught_up:
+                        ahead = loop.create_task(self._stream_page(asked.wanted, page.position, left))
+                    if body := await _lines(page):
+                        await more(send, body)
+                    if ahead is None:
+                        break
+                    del page, body
+                    await taken(send)
+                    page = await ahead
+                    if key.ended:
+                        raise Refused(UNAUTHORIZED)
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            gone.cancel()
+            if ahead is not None and not ahead.cancel() and not ahead.cancelled():
+                ahead.exception()  # nobody else looks at it
+
+    async def _stream_page(self, wanted: Filter, after: Position, most: int) -> Page:
+        return await self._page(wanted, after, min(most, _EVENTS_A_PAGE), STREAM_PAGE_BYTES)
+
+
+async def _answer(page: Page, send: Send, head_only: bool) -> None:
+    body = b'{"ok":true,"events":[%b],"position":"%b","caught_up":%b}' % (
+        b",".join(_events(page)),
+        encode(page.position).encode(),
+        _BOOLEAN[page.caught_up],
+    )
+    await response.answer_read(send, response.ReadAnswer(body), head_only)
+
+
+async def _batch(page: Page, send: Send, head_only: bool) -> None:
+    """CloudEvents; a batch has no room for what a page says of itself, so headers say it."""
+    events = []
+    for first in range(0, len(page.entries), _EVENTS_AT_ONCE):
+        few = page.entries[first : first + _EVENTS_AT_ONCE]
+        events += [cloud_events.cloud_event(each.recorded, encode_alone(page.p, each.place)) for each in few]
+        await asyncio.sleep(0)
+    body = b"[%b]" % b",".join(events)
+    if len(body) > LARGE_BYTES and not head_only:
+        await response.require_room(send, len(body))
+    headers = [
+        (b"content-type", cloud_events.BATCH),
+        (b"content-length", b"%d" % len(body)),
+        *response.PRIVATE,
+        (b"sluice-position", encode(page.position).encode()),
+        (b"sluice-caught-up", _BOOLEAN[page.caught_up]),
+        response.API_VERSION,
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if head_only else body})
+
+
+async def _lines(page: Page) -> bytes:
+    """Made a few at a time: whoever appends meanwhile does not wait for all of them."""
+    parts = []
+    for first in range(0, len(page.entries), _EVENTS_AT_ONCE):
+        few = page.entries[first : first + _EVENTS_AT_ONCE]
+        parts += [in_one_line(_event(page.p, each)) + b"\n" for each in few]
+        await asyncio.sleep(0)
+    return b"".join(parts)
+
+
+def _events(page: Page) -> list[bytes]:
+    return [_event(page.p, each) for each in page.entries]
+
+
+def _event(p: int, entry: Entry) -> bytes:
+    return render.fed_json(entry.recorded, encode_alone(p, entry.place))
+
+
+def _messages(page: Page) -> bytes:
+    return b"".join([_message(page.p, each) for each in page.entries])
+
+
+def _message(p: int, entry: Entry) -> bytes:
+    """As a server-sent event, `id:` being the position."""
+    position = encode_alone(p, entry.place)
+    event = in_one_line(render.fed_json(entry.recorded, position))
+    return b"id: %b\ndata: %b\n\n" % (position.encode(), event)
+
+
+def _a_page_of(chunks: Sequence[Chunk[bytes]], end: Place) -> tuple[Sequence[Chunk[bytes]], Place]:
+    """The first of them, a page at most or one, and where they lead."""
+    size = 0
+    for count, chunk in enumerate(chunks, 1):
+        size += chunk.size
+        if size >= STREAM_PAGE_BYTES and count < len(chunks):
+            return chunks[:count], chunk.end
+    return chunks, end
+
+
+def _as_it_is(_p: int, entry: Entry) -> Entry:
+    return entry
+
+
+def _still_here(p: int, place: Place) -> bytes:
+    """A comment that keeps proxies from closing a quiet stream, with an id and no data: no event to a client,
+    but it resumes behind what was filtered out meanwhile."""
+    return b": still here\nid: %b\n\n" % encode(START.moved(p, place)).encode()
+
+
+def _page_of(chunks: Sequence[Chunk[Entry]], before: Page, limit: int) -> Page:
+    """The page that follows one, of what was committed meanwhile."""
+    entries = tuple([entry for chunk in chunks for entry in chunk.items])
+    if len(entries) > limit:
+        entries = entries[:limit]
+        return Page(before.p, entries, before.position.moved(before.p, entries[-1].place), False)
+    return Page(before.p, entries, before.position.moved(before.p, chunks[-1].end), True)
+
+
+def _position(text: str, where: str) -> Position:
+    position = decode(text)
+    if position is None:
+        raise Refused(_invalid("Send one that the feed gave, as it was, or none.", where))
+    return position
+
+
+def _invalid(why: str, where: str = "after") -> Refusal:
+    return Refusal("invalid_position", f"`{where}` is no position in this feed. {why}", where)
+
+
+def _unavailable() -> Refusal:
+    return Refusal("unavailable", "Postgres does not answer, and this read needs it. Try again shortly.")

@@ -1,0 +1,248 @@
+"""GET /{type}/{id}: the state folded from the events.
+
+Owns: the folded states kept in memory, by aggregate and spec revision, so that a long stream is not folded
+from its start at each read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from gateway.admit.preconditions import etag, not_modified
+from gateway.aside import Aside, Busy
+from gateway.catalog.model import Deployed
+from gateway.config import Config
+from gateway.errors import Refusal
+from gateway.events import Page, Recorded, Stream
+from gateway.http.api.prefix_cache import Kept
+from gateway.http.api.reads import Subject, is_strong, never_written, unavailable, version_in, wait_for_length
+from gateway.http.parameters import Parameters
+from gateway.http.render import encode
+from gateway.http.request import Refused
+from gateway.http.response import ReadAnswer
+from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
+from gateway.log.read.reader import VERSION_MAX, Range
+from gateway.state import EMPTY, Folded, fold, is_light
+from spec.handlers import DEFAULT_HANDLER, Handler
+
+# Together with what their streams take in Redis, enough for the aggregates that are read again and again.
+KEPT_BYTES_MAX = 72 * 1024 * 1024  # also of states as long as can be, with their errors
+_PIECE_S = 0.5
+_EVENTS_A_PAGE = 1000
+
+
+_Place = tuple[Stream, int, int]
+"""The stream, the spec's revision, and how often the stream's history was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Handlers:
+    """How events of one type are folded, by one revision of the spec. What the spec no longer declares is
+    folded as if it had no handler."""
+
+    deployed: Deployed
+    aggregate_type: str
+
+    def __call__(self, event_type: str) -> Handler:
+        declared = self.deployed.spec.aggregate_types.get(self.aggregate_type)
+        found = declared.events.get(event_type) if declared is not None else None
+        return DEFAULT_HANDLER if found is None else found.handler
+
+
+class States:
+    def __init__(self, log: Log, aside: Aside, config: Config) -> None:
+        self._log = log
+        self._aside = aside
+        self._deadline_s = config.fold_deadline_s
+        self._kept = Kept(EMPTY, KEPT_BYTES_MAX)
+        self._first_folds: dict[_Place, asyncio.Event] = {}
+
+    async def state(self, subject: Subject, query: Parameters, if_none_match: bytes | None) -> ReadAnswer:
+        """As it is, or as it was at a length or a time."""
+        last, at_ms = _asked(query)
+        strong = is_strong(query)
+        fresh = query.boolean("synchronous") or strong
+        await wait_for_length(self._log, subject, query)
+        if at_ms is not None:
+            last = await self._version_at(subject, at_ms)
+        if fresh:
+            return await self._read_on(subject, EMPTY, last, if_none_match, strong=strong)
+        place = _place(subject)
+        if (first := self._first_folds.get(place)) is not None:
+            await first.wait()  # rather than read and fold the same events beside it
+        folded = self._kept.get(place)
+        if folded.length or place in self._first_folds:
+            return await self._read_on(
+                subject, folded if folded.length <= last else EMPTY, last, if_none_match
+            )
+        self._first_folds[place] = asyncio.Event()
+        try:
+            return await self._read_on(subject, EMPTY, last, if_none_match)
+        finally:
+            self._first_folds.pop(place).set()
+
+    def kept(self, subject: Subject) -> Folded:
+        """What is kept of its states, else the state of an empty stream."""
+        return self._kept.get(_place(subject))
+
+    async def _version_at(self, subject: Subject, at_ms: int) -> int:
+        try:
+            return await self._log.version_at(subject.stream, at_ms)
+        except PostgresTrouble as trouble:
+            raise Refused(unavailable()) from trouble
+
+    async def _read_on(
+        self,
+        subject: Subject,
+        folded: Folded,
+        last: int,
+        if_none_match: bytes | None,
+        *,
+        strong: bool = False,
+    ) -> ReadAnswer:
+        """The state after version `last`, or as it is where the stream is shorter, from a state that is not
+        longer."""
+        wanted = following(subject, folded, if_none_match, last)
+        until = time.monotonic() + self._deadline_s
+        while folded.length < last:
+            try:
+                page = await self._log.page(wanted, strong=strong)
+            except PostgresTrouble as trouble:
+                raise Refused(unavailable()) from trouble
+            read = self.seen(subject, folded, page, if_none_match, last)
+            if isinstance(read, ReadAnswer):
+                return read
+            if read is folded and page.events:
+                read = await self._folded_aside(subject, folded, page, until)
+                if read.length >= min(page.length, last):
+                    return _answer(subject, read, if_none_match)
+            folded = read
+            wanted = following(subject, folded, None, last)
+        return _answer(subject, folded, if_none_match)
+
+    async def _folded_aside(self, subject: Subject, folded: Folded, page: Page, until: float) -> Folded:
+        """What takes long, in pieces of _PIECE_S and an event: between them others of the tenant have their
+        turn, and what there is by then is kept. Raises Refused (503)."""
+        handlers = _Handlers(subject.deployed, subject.stream.aggregate_type)
+        first, last = folded.length, folded.length + len(page.events)
+        while folded.length < last:
+            if time.monotonic() > until:
+                raise Refused(_too_long(folded.length, page.length))
+            work = partial(_fold_for, _PIECE_S, folded, page.events[folded.length - first :], handlers)
+            try:
+                folded = await self._aside.run(subject.stream.tenant, work)
+            except Busy as busy:
+                raise Refused(Refusal("unavailable", busy.why)) from busy
+            self._kept.put(_place(subject), folded)
+        return folded
+
+    def seen(
+        self,
+        subject: Subject,
+        folded: Folded,
+        page: Page,
+        if_none_match: bytes | None,
+        last: int = VERSION_MAX,
+    ) -> ReadAnswer | Folded:
+        """The answer once `page`, which is what `following` asked for, is read; or how far it goes, where
+        there is more to read; or `folded` itself, where folding the page takes too long to be done here.
+        Raises Refused (404)."""
+        length = max(min(page.length, last), folded.length)
+        if length and not_modified(if_none_match, current := _etag(subject, length)):
+            return _unmodified(current)
+        if page.events:
+            handlers = _Handlers(subject.deployed, subject.stream.aggregate_type)
+            if not is_light(folded, page.events, handlers):
+                return folded
+            folded = fold(folded, page.events, handlers)
+            self._kept.put(_place(subject), folded)
+        return _answer(subject, folded, if_none_match) if folded.length >= length else folded
+
+
+def _fold_for(seconds: float, folded: Folded, events: Sequence[Recorded], handlers: _Handlers) -> Folded:
+    ends = time.monotonic() + seconds
+    return fold(folded, events, handlers, lambda: time.monotonic() < ends)
+
+
+def _too_long(folded: int, length: int) -> Refusal:
+    return Refusal(
+        "unavailable",
+        f"Folding takes long: {folded} of {length} events by now. Without `synchronous` and `consistency` "
+        "the next read goes on there.",
+    )
+
+
+def _asked(query: Parameters) -> tuple[int, int | None]:
+    """The last version to fold in, or the time that tells it. Raises Refused."""
+    at_ms = query.instant_ms("at")
+    if at_ms is None:
+        return version_in(query, "at_length", VERSION_MAX, 0), None
+    if query.given("at_length"):
+        raise Refused(
+            Refusal("invalid_field", "`at` and `at_length` were both given; send one.", "at_length")
+        )
+    return VERSION_MAX, at_ms
+
+
+def _place(subject: Subject) -> _Place:
+    return subject.stream, subject.deployed.revision, subject.rewinds
+
+
+def following(
+    subject: Subject, folded: Folded, if_none_match: bytes | None, last: int = VERSION_MAX
+) -> Range:
+    """What to read next for the state after `last`. Where the client may have a newer state than `folded`,
+    the length alone: it may tell that there is nothing to fold."""
+    length = folded.length
+    unseen = if_none_match is not None and not (
+        length and not_modified(if_none_match, _etag(subject, length))
+    )
+    return Range(subject.stream, length + 1, last, 0 if unseen else _EVENTS_A_PAGE, known=length)
+
+
+def _answer(subject: Subject, folded: Folded, if_none_match: bytes | None) -> ReadAnswer:
+    if folded.length == 0 and not subject.singleton:
+        raise Refused(never_written(subject))
+    current = _etag(subject, folded.length)
+    if not_modified(if_none_match, current):
+        return _unmodified(current)
+    return ReadAnswer(_body(subject.stream.key, folded), ((b"etag", current.encode()),))
+
+
+def _unmodified(current: str) -> ReadAnswer:
+    return ReadAnswer(b"", ((b"etag", current.encode()),), 304)
+
+
+def _etag(subject: Subject, length: int) -> str:
+    return etag(length, subject.rewound, subject.deployed.revision)
+
+
+def _body(key: str, folded: Folded) -> bytes:
+    return b'{"ok":true,"key":"%b","data":%b,"metadata":{"length":%d,"created_at":%b,"updated_at":%b%b}}' % (
+        key.encode(),
+        folded.data_json,
+        folded.length,
+        _unix(folded.created_at_ms),
+        _unix(folded.updated_at_ms),
+        _errors(folded),
+    )
+
+
+def _unix(ms: int | None) -> bytes:
+    return b"null" if ms is None else b"%d" % (ms // 1000)
+
+
+def _errors(folded: Folded) -> bytes:
+    """Only where there are any: what could not be applied, and to which event."""
+    if not folded.errors_total:
+        return b""
+    errors = [
+        {"version": each.version, "type": each.event_type, "operation": each.operation, "error": each.error}
+        for each in folded.errors
+    ]
+    return b',"handler_errors":' + encode(errors)

@@ -1,0 +1,344 @@
+"""/_/subscriptions: what goes out, and where to; and what is claimed by those who pull."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.aside import Aside
+from gateway.catalog.model import Principal
+from gateway.catalog.model import Scope as KeyScope
+from gateway.config import Config
+from gateway.errors import Refusal
+from gateway.http.authentication import UNAUTHORIZED
+from gateway.http.json_body import decoded
+from gateway.http.key_watch import KeyWatch
+from gateway.http.parameters import Parameters
+from gateway.http.render import encode
+from gateway.http.request import Head, Refused, check_json_body, content_length, read_body
+from gateway.http.response import json_response
+from gateway.log.postgres import PostgresTrouble
+from gateway.relay.pull import CLAIM_EVENTS_MAX, Claim, NotPulled, Pull
+from gateway.relay.subscriptions import (
+    SUBSCRIPTIONS_MAX,
+    Declared,
+    NoPosition,
+    Put,
+    Subscriptions,
+    TooMany,
+)
+from spec.errors import Fault, Faults
+from spec.subscriptions import LEASE_S_MAX, NAME_GRAMMAR, is_subscription_name
+
+logger = logging.getLogger("sluice.edge")
+
+LISTED_DEFAULT, LISTED_MAX = 100, 1000
+WAIT_S_MAX = 20.0
+ACKED_MAX = 1000
+_POLL_S = 0.25
+_STATES = ("retrying", "claimed", "parked")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Path(NamedTuple):
+    """Below /_/subscriptions."""
+
+    path: str
+    method: str
+    scope: KeyScope
+    endpoint: Endpoint
+
+
+class SubscriptionPaths:
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        pull: Pull,
+        keys: KeyWatch,
+        aside: Aside,
+        config: Config,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._subscriptions = subscriptions
+        self._pull = pull
+        self._keys = keys
+        self._aside = aside
+        self._stopping = stopping
+        self._body_bytes_max = config.body_bytes_max
+        self._body_timeout_s = config.body_timeout_s
+
+    def routes(self) -> Sequence[Path]:
+        admin, write = KeyScope.ADMIN, KeyScope.WRITE
+        return (
+            Path("", "GET", admin, _answered(self.every)),
+            Path("/{name}", "GET", admin, _answered(self.get)),
+            Path("/{name}", "PUT", admin, _answered(self.put)),
+            Path("/{name}", "DELETE", admin, _answered(self.delete)),
+            Path("/{name}/waiting", "GET", admin, _answered(self.waiting)),
+            Path("/{name}/attempts", "GET", admin, _answered(self.attempts)),
+            Path("/{name}/pause", "POST", admin, _answered(self.pause)),
+            Path("/{name}/resume", "POST", admin, _answered(self.resume)),
+            Path("/{name}/replay", "POST", admin, _answered(self.replay)),
+            Path("/{name}/skip", "POST", admin, _answered(self.skip)),
+            Path("/{name}/claim", "POST", write, _answered(self.claim)),
+            Path("/{name}/ack", "POST", write, _answered(self.ack)),
+        )
+
+    async def every(self, request: Request) -> Response:
+        """All of the tenant's, by name."""
+        return _done({"subscriptions": await self._subscriptions.every(_tenant(request))})
+
+    async def get(self, request: Request) -> Response:
+        """One, with how it stands; no secret is shown."""
+        name = _name(request)
+        shown = await self._subscriptions.shown(_tenant(request), name)
+        return _done(_there(shown, name))
+
+    async def put(self, request: Request) -> Response:
+        """Makes it, or changes it."""
+        name = request.path_params["name"]
+        if not is_subscription_name(name):
+            why = f"A subscription's name is {NAME_GRAMMAR}: a lower-case letter first."
+            raise Refused(Refusal("invalid_field", why, "name"))
+        document = await self._object(request, needed=True)
+        result = await self._subscriptions.put(_tenant(request), name, document)
+        if not isinstance(result, Put):
+            raise Refused(_refusal(result, name))
+        _tell(request, name, "put")
+        return _done(result.shown, 201 if result.created else 200)
+
+    async def delete(self, request: Request) -> Response:
+        """Ends it; what it has not sent stays in the feed."""
+        name = _name(request)
+        ended = await self._subscriptions.end(_tenant(request), name)
+        if isinstance(ended, Declared):
+            raise Refused(_refusal(ended, name))
+        _there(ended or None, name)
+        _tell(request, name, "delete")
+        return _done({})
+
+    async def waiting(self, request: Request) -> Response:
+        """What is tried again, claimed, or parked."""
+        name, query = _name(request), Parameters(request.scope["query_string"])
+        state = query.choice("state", _STATES, "") or None
+        limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
+        found = await self._subscriptions.waiting(_tenant(request), name, state, limit)
+        return _done({"waiting": _there(found, name)})
+
+    async def attempts(self, request: Request) -> Response:
+        """What was tried and answered, newest first."""
+        name, query = _name(request), Parameters(request.scope["query_string"])
+        text = query.text("event_id")
+        event_id = None if text is None else _uuid(text, "event_id")
+        limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
+        found = await self._subscriptions.attempts(_tenant(request), name, event_id, limit)
+        return _done({"attempts": _there(found, name)})
+
+    async def pause(self, request: Request) -> Response:
+        """Nothing more is sent until it is resumed."""
+        return await self._switched(request, self._subscriptions.pause, "pause")
+
+    async def resume(self, request: Request) -> Response:
+        """Goes on where it stopped, also after it was disabled."""
+        return await self._switched(request, self._subscriptions.resume, "resume")
+
+    async def _switched(
+        self, request: Request, switch: Callable[[UUID, str], Awaitable[bool]], change: str
+    ) -> Response:
+        name = _name(request)
+        _there(await switch(_tenant(request), name) or None, name)
+        _tell(request, name, change)
+        return _done(_there(await self._subscriptions.shown(_tenant(request), name), name))
+
+    async def replay(self, request: Request) -> Response:
+        """Parked events are tried again: all, or the one named."""
+        name, body = _name(request), _fields(await self._object(request), ("event_id",))
+        event_id = _uuid(body["event_id"], "event_id") if "event_id" in body else None
+        replayed = _there(await self._subscriptions.replay(_tenant(request), name, event_id), name)
+        _tell(request, name, "replay")
+        return _done({"replayed": replayed})
+
+    async def skip(self, request: Request) -> Response:
+        """A parked event is given up; what is behind it goes on."""
+        name, body = _name(request), _fields(await self._object(request, needed=True), ("event_id",))
+        if "event_id" not in body:
+            raise Refused(Refusal("missing_field", "Name the parked event as `event_id`.", "event_id"))
+        event_id = _uuid(body["event_id"], "event_id")
+        skipped = _there(await self._subscriptions.skip(_tenant(request), name, event_id), name)
+        if not skipped:
+            raise Refused(Refusal("not_found", f"No event {event_id} is parked there."))
+        _tell(request, name, "skip")
+        return _done({})
+
+    async def claim(self, request: Request) -> Response:
+        """Events for whoever pulls, until the lease is over; waits for some if asked, until who
+        asked hangs up."""
+        name, body = _name(request), _fields(await self._object(request), ("limit", "lease_s", "wait"))
+        limit = int(_number(body, "limit", 100, 1, CLAIM_EVENTS_MAX, whole=True))
+        lease_s = _number(body, "lease_s", 0, 0.001, LEASE_S_MAX) or None
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _number(body, "wait", 0, 0, WAIT_S_MAX)
+        gone = asyncio.ensure_future(request.receive())  # the body was read: nothing else can come
+        try:
+            with self._keys.watching(Head(request.scope)) as key:
+                while True:
+                    claim = await self._pull.claim(_tenant(request), name, limit, lease_s)
+                    if isinstance(claim, NotPulled):
+                        raise Refused(_not_pulled(claim))
+                    left = until - loop.time()
+                    if claim.events or left <= 0 or self._stopping.is_set():
+                        return _claimed(claim)
+                    await asyncio.wait((gone,), timeout=min(left, _POLL_S))
+                    if key.ended:
+                        raise Refused(UNAUTHORIZED)
+                    if gone.done():
+                        return _claimed(claim)
+        finally:
+            gone.cancel()
+
+    async def ack(self, request: Request) -> Response:
+        """What was claimed is done: a whole claim, or the events named."""
+        name, body = _name(request), _fields(await self._object(request, needed=True), ("claim", "ids"))
+        if not body:
+            raise Refused(Refusal("missing_field", "Name a `claim`, or events as `ids`.", "claim"))
+        claims = [_uuid(body["claim"], "claim")] if "claim" in body else []
+        result = await self._pull.ack(_tenant(request), name, claims, _uuids(body.get("ids", [])))
+        if isinstance(result, NotPulled):
+            raise Refused(_not_pulled(result))
+        return _done({"aggregates": result})
+
+    async def _object(self, request: Request, *, needed: bool = False) -> dict[str, Any]:
+        head = Head(request.scope)
+        empty = not content_length(head) and head.get(b"transfer-encoding") is None
+        refusal = None if empty and not needed else check_json_body(head, self._body_bytes_max)
+        if refusal is not None:
+            raise Refused(refusal)
+        text = await read_body(request.receive, self._body_bytes_max, self._body_timeout_s)
+        if empty and not needed:
+            return {}
+        body = await decoded(self._aside, request.scope["sluice.principal"], text)
+        if not isinstance(body, dict):
+            raise Refused(Refusal("invalid_field", "The body must be an object."))
+        return body
+
+
+def _answered(endpoint: Endpoint) -> Endpoint:
+    async def answered(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except PostgresTrouble as trouble:
+            why = "Postgres does not answer, and subscriptions are kept there. Try again shortly."
+            raise Refused(Refusal("unavailable", why)) from trouble
+
+    return answered
+
+
+def _tenant(request: Request) -> UUID:
+    principal: Principal = request.scope["sluice.principal"]
+    return principal.tenant.id
+
+
+def _name(request: Request) -> str:
+    name: str = request.path_params["name"]
+    if not is_subscription_name(name):
+        raise Refused(_unknown(name))
+    return name
+
+
+def _there(found: Any, name: str) -> Any:
+    if found is None:
+        raise Refused(_unknown(name))
+    return found
+
+
+def _unknown(name: str) -> Refusal:
+    return Refusal("not_found", f"There is no subscription {name[:64]!r}.")
+
+
+def _tell(request: Request, name: str, change: str) -> None:
+    principal: Principal = request.scope["sluice.principal"]
+    told = {"tenant": str(principal.tenant.id), "subscription": name, "key": principal.handle}
+    logger.info("subscription_changed", extra={**told, "change": change})
+
+
+def _done(body: dict[str, Any], status: int = 200) -> Response:
+    return json_response(status, encode({"ok": True, **body}))
+
+
+def _claimed(claim: Claim) -> Response:
+    """By hand: events are bytes already."""
+    text = b"null" if claim.id is None else b'"%b"' % str(claim.id).encode()
+    head = b'{"ok":true,"claim":%b,"lease_s":%b,"events":[' % (text, encode(claim.lease_s))
+    return json_response(200, head + b",".join(claim.events) + b"]}")
+
+
+def _refusal(result: Declared | TooMany | NoPosition | Faults, name: str) -> Refusal:
+    match result:
+        case Declared():
+            why = f"The spec declares {name!r}; deploy a spec that says otherwise."
+            return Refusal("declared_by_spec", why, "name")
+        case TooMany():
+            return Refusal(
+                "invalid_field", f"A tenant has at most {SUBSCRIPTIONS_MAX} subscriptions.", "name"
+            )
+        case NoPosition(why):
+            return Refusal("invalid_position", why, "start")
+        case faults:
+            return _fault(faults[0])
+
+
+def _fault(fault: Fault) -> Refusal:
+    path = re.sub(r"/([0-9]+)(?=/|$)", r"[\1]", fault.pointer).strip("/").replace("/", ".")
+    if fault.code == "missing_key":  # a fault points to what lacks it
+        missing = re.search("needs `([a-z_]+)`", fault.error)
+        return Refusal("missing_field", fault.error, ".".join(filter(None, (path, missing and missing[1]))))
+    if fault.code == "unknown_key":
+        return Refusal("unknown_field", fault.error, path)
+    return Refusal("invalid_field", fault.error, path or None)
+
+
+def _not_pulled(result: NotPulled) -> Refusal:
+    return Refusal("invalid_field", result.why, "name") if result.found else Refusal("not_found", result.why)
+
+
+def _fields(body: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    """Those that are given: null counts as absent."""
+    for field in body:
+        if field not in known:
+            raise Refused(Refusal("unknown_field", f"There is no field {field[:64]!r} here.", field[:64]))
+    return {field: value for field, value in body.items() if value is not None}
+
+
+def _number(
+    body: dict[str, Any], field: str, default: float, least: float, most: float, *, whole: bool = False
+) -> float:
+    if field not in body:
+        return default
+    value = body[field]
+    kinds = int if whole else int | float
+    if not isinstance(value, kinds) or isinstance(value, bool) or not least <= value <= most:
+        what = "whole number" if whole else "number"
+        why = f"`{field}` must be a {what} from {least:g} to {most:g}."
+        raise Refused(Refusal("invalid_field", why, field))
+    return value
+
+
+def _uuid(value: object, path: str) -> UUID:
+    if not isinstance(value, str) or not _UUID.fullmatch(value):
+        raise Refused(Refusal("invalid_field", "A UUID is needed here.", path))
+    return UUID(value)
+
+
+def _uuids(value: object) -> list[UUID]:
+    if not isinstance(value, list) or len(value) > ACKED_MAX:
+        raise Refused(Refusal("invalid_field", f"`ids` must be a list of at most {ACKED_MAX} ids.", "ids"))
+    return [_uuid(each, f"ids[{n}]") for n, each in enumerate(value)]

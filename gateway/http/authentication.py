@@ -1,0 +1,168 @@
+"""Who calls, whether the key reaches far enough, and whether it asks too often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Principal, Scope
+from gateway.errors import Refusal
+from gateway.http.addresses import Addresses
+from gateway.http.bounds import Bounded, Limited, Received, look_ups_of
+from gateway.http.rate_limits import RateLimits
+from gateway.http.request import Head, Receive, Refused
+
+UNAUTHORIZED = Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`.")
+
+HELD_BACK_S = 2.0
+"""How long an address that tried too many unknown keys waits for each further answer."""
+
+_SPEC_UNREAD = "this gateway can't read the spec that is deployed; its log says why."
+
+
+class Callers:
+    def __init__(
+        self,
+        catalog: Catalog,
+        addresses: Addresses,
+        limits: RateLimits,
+        requests: Bounded,
+        bodies: Bounded,
+        limited: Limited,
+    ) -> None:
+        self._catalog = catalog
+        self._addresses = addresses
+        self._limits = limits
+        self._requests = requests
+        self._bodies = bodies
+        self._look_ups, self._look_ups_of_ours = look_ups_of(limited), look_ups_of(limited)
+
+    async def principal(self, head: Head) -> Principal:
+        """Raises Refused: 401 for a missing or unknown key, 400 for two different ones, 429 where too many
+        keys from there were unknown."""
+        if head.repeated and len(set(head.all(b"authorization"))) > 1:
+            raise Refused(Refusal("bad_request", "Two different Authorization headers were sent; send one."))
+        token = bearer_of(head)
+        if token is None:
+            raise Refused(UNAUTHORIZED)
+        known = self._catalog.principal(token) or await self._look_up(token, head)
+        if known is None:
+            raise Refused(UNAUTHORIZED)
+        return known
+
+    def known(self, value: bytes | None) -> Principal | None:
+        """Whose key this one Authorization header brings, where memory tells; None: ask `principal`."""
+        if value is None or not value.startswith(b"Bearer "):
+            return None
+        return self._catalog.principal(value[7:].decode("latin-1"))
+
+    def handle(self, value: bytes | None) -> str:
+        """Of the key that an Authorization header brings, where memory tells; else ""."""
+        scheme, _, token = (value or b"").partition(b" ")
+        known = self._catalog.principal(token.strip().decode("latin-1")) if scheme else None
+        return "" if known is None else known.handle
+
+    async def _look_up(self, token: str, head: Head) -> Principal | None:
+        """A key that Postgres has to be asked for counts with its address. One that names a tenant of ours
+        counts apart from the address' others: a flood of made-up keys takes nothing from honest clients,
+        who may come through the same proxy."""
+        asked = self._catalog.would_ask(token)
+        if asked is None:
+            return await self._catalog.authenticate(token)
+        address = self._addresses.client(head)
+        ours = self._catalog.has_tenant(asked.handle)
+        asker = f"{address} {asked.handle}" if ours else str(address)
+        if address is not None:
+            try:
+                self._limits.unknown_key(asker, address)
+            except Refused:
+                # A program that tries keys asks again as soon as it is answered: thousands of connections of
+                # one would leave the event loop no time for anybody else.
+                await asyncio.sleep(HELD_BACK_S)
+                raise
+        with (self._look_ups_of_ours if ours else self._look_ups).held(asker):
+            known = await self._catalog.authenticate(token)
+        if known is not None and address is not None:
+            self._limits.known(asker)
+        return known
+
+    def begin(self, principal: Principal, scope: Scope, *, by_spec: bool = True) -> None:
+        """Counts a request of this key as under way, until `end`. Raises Refused: 403 where the key's scope
+        does not reach, 429 where it has or sent too many requests, and 503 where the request is judged
+        `by_spec` and this gateway could read none of the tenant's."""
+        require(principal, scope)
+        handle = principal.handle
+        self._requests.begin(handle)
+        try:
+            self._limits.request(handle)
+            if by_spec and self._catalog.unserved(principal.tenant.id):
+                raise Refused(spec_unread(scope))
+        except Refused:
+            self._requests.end(handle)
+            raise
+
+    def begin_at_once(self, principal: Principal, scope: Scope) -> bool:
+        """As `begin`, for a request that passes. False: nothing was counted, not even a refusal; the
+        application begins it, and says why."""
+        handle = principal.handle
+        if (
+            principal.scope < scope
+            or self._catalog.unserved(principal.tenant.id)
+            or self._requests.bound(handle)
+        ):
+            return False
+        if self._limits.may_request(handle):
+            return True
+        self._requests.end(handle)
+        return False
+
+    def end(self, principal: Principal) -> None:
+        """A request that was begun is answered."""
+        self._requests.end(principal.handle)
+
+    @contextmanager
+    def served(
+        self, principal: Principal, scope: Scope, receive: Receive, *, by_spec: bool = True
+    ) -> Iterator[Receive]:
+        """From `begin` to `end`. By what it gives, the request's body is received and counted: for those who
+        hold it whole. Raises Refused as `begin` does."""
+        self.begin(principal, scope, by_spec=by_spec)
+        received = Received(self._bodies, principal.handle, receive)
+        try:
+            yield received.receive
+        finally:
+            received.end()
+            self.end(principal)
+
+    def take_back(self, principal: Principal) -> None:
+        """Its request ends here, and will be begun once more."""
+        self._requests.end(principal.handle)
+        self._limits.uncount(principal.handle)
+
+
+def spec_unread(scope: Scope) -> Refusal:
+    if scope is Scope.WRITE:
+        return Refusal("not_committed", f"The event will never appear: {_SPEC_UNREAD}")
+    return Refusal("unavailable", _SPEC_UNREAD[0].upper() + _SPEC_UNREAD[1:])
+
+
+def bearer_of(head: Head) -> str | None:
+    """The key that a request brings; None without an `Authorization`, or where that is of another scheme."""
+    value = head.get(b"authorization")
+    if value is None:
+        return None
+    scheme, _, token = value.decode("latin-1").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def require(principal: Principal, scope: Scope) -> None:
+    """Raises Refused (403) where the key's scope does not reach."""
+    if principal.scope < scope:
+        raise Refused(
+            Refusal(
+                "forbidden",
+                f"This key has the scope {principal.scope.text}; the request needs {scope.text}.",
+            )
+        )

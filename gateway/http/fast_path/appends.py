@@ -1,0 +1,183 @@
+"""Appends that need no second look, webhooks among them: from the parser to the log and back without a task.
+
+Nine of ten requests of a busy gateway are single appends with a known key, a whole body and nothing wrong.
+Judging such a one is synchronous, and what it waits for is one future, so ASGI's machinery (a task, messages
+both ways, a dozen coroutines) is a cost beside the checks (docs/decisions/0017). What is not of this kind is
+left alone, untouched, for the application: it judges anew and finds the words.
+
+Owns: what counts as ordinary. Must not know: how an append is judged or answered (admit, appends, outcomes).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import Final
+
+from gateway.admit.append import Address, Fault, Minting, address, compose, is_light
+from gateway.admit.path import split
+from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Principal, Scope
+from gateway.config import Config
+from gateway.errors import Refusal
+from gateway.events import Append, Appended, Outcome, OutcomeUnknown
+from gateway.http import response
+from gateway.http.api.appends import correlation, lines_of, mint
+from gateway.http.api.webhooks import PREFIX as WEBHOOKS
+from gateway.http.api.webhooks import Reply, Webhooks
+from gateway.http.authentication import Callers
+from gateway.http.fast_path.reads import ExpressReads
+from gateway.http.outcomes import Answer, Outcomes, appended, refused, unforeseen
+from gateway.http.request import JSON
+from gateway.log.log import Log
+from gateway.telemetry.metrics import Metrics
+from spec.model import Spec
+
+logger = logging.getLogger("sluice.edge")
+
+ADDRESSES_MAX: Final = 10_000
+"""Paths of which it is remembered where they lead, some 600 bytes each: more than are busy at a time."""
+
+
+class Express:
+    def __init__(
+        self,
+        log: Log,
+        catalog: Catalog,
+        callers: Callers,
+        outcomes: Outcomes,
+        webhooks: Webhooks,
+        reads: ExpressReads,
+        config: Config,
+        metrics: Metrics,
+    ) -> None:
+        self.reads = reads
+        self._webhooks = webhooks
+        self._log = log
+        self._catalog = catalog
+        self._callers = callers
+        self._outcomes = outcomes
+        self._responses = metrics.responses
+        self._body_bytes_max = config.body_bytes_max
+        self._event_bytes_max = config.event_bytes_max
+        self._schema_work_max = config.schema_work_max
+        self._addresses: dict[bytes, tuple[Spec, Address]] = {}
+        self._telling: set[asyncio.Task[None]] = set()
+
+    def take(self, raw_path: bytes, headers: dict[bytes, bytes], body: bytes, reply: Reply) -> bool:
+        """Takes a POST, of which each header was sent once; `reply` is called when its outcome is known.
+        False: it is not ordinary, and nothing was done."""
+        principal = self._callers.known(headers.get(b"authorization"))
+        if principal is None:
+            return raw_path.startswith(WEBHOOKS) and self._webhooks.take(raw_path, headers, body, reply)
+        if (
+            principal.scope < Scope.WRITE
+            or headers.get(b"content-type") != JSON
+            or b"content-encoding" in headers
+            or len(body) > self._body_bytes_max
+        ):
+            return False
+        deployed = self._catalog.deployed(principal.tenant.id)
+        if deployed is None:
+            return False
+        place = self._address(deployed.spec, raw_path)
+        asked = NOTHING_ASKED if ASKING.isdisjoint(headers) else read_asked(headers.items())
+        if place is None or isinstance(asked, Refusal) or asked.wait or not is_light(place, body):
+            return False
+        correlation_id, correlation_bytes = correlation(asked)
+        minting = Minting(
+            principal.tenant.id.bytes,
+            deployed.revision,
+            time.time_ns() // 1_000_000,
+            correlation_bytes,
+            mint,
+            self._event_bytes_max,
+            self._schema_work_max,
+            self._log.rewound(principal.tenant.id.bytes),
+            self._log.storage.refusal(principal.tenant.id.bytes),
+        )
+        append = compose(deployed.spec, place, asked, body, minting)
+        if isinstance(append, Fault):
+            return False
+        if not self._callers.begin_at_once(principal, Scope.WRITE):
+            return False
+        told = partial(self._settled, principal, append, asked.minimal, correlation_id, reply)
+        try:
+            self._log.append(append).add_done_callback(told)
+        except Exception:  # the append may be queued: judged once more, it could be committed twice
+            self._fail(principal, append, correlation_id, reply)
+        return True
+
+    def _address(self, spec: Spec, raw_path: bytes) -> Address | None:
+        """Where the path leads by this spec; None: to no event of an aggregate."""
+        found = self._addresses.get(raw_path)
+        if found is not None and found[0] is spec:
+            return found[1]
+        segments = split(raw_path)
+        if segments is None or len(segments) != 3:
+            return None
+        aggregate_type, key, event_type = segments
+        if aggregate_type is None or key is None or event_type is None:
+            return None
+        place = address(spec, aggregate_type, key, event_type)
+        if isinstance(place, Refusal):
+            return None
+        if len(self._addresses) >= ADDRESSES_MAX:
+            self._addresses.clear()
+        self._addresses[raw_path] = spec, place
+        return place
+
+    def _settled(
+        self,
+        principal: Principal,
+        append: Append,
+        minimal: bool,
+        correlation_id: str,
+        reply: Reply,
+        settled: asyncio.Future[Outcome],
+    ) -> None:
+        outcome = OutcomeUnknown(append.append_id) if settled.cancelled() else settled.result()
+        if type(outcome) is Appended:
+            try:
+                answer = appended(outcome, batch=False)
+            except Exception:
+                self._fail(principal, append, correlation_id, reply)
+                return
+            self._reply(principal, append, correlation_id, reply, answer)
+        else:  # the words may have to be read first: what a conflict's caller missed
+            task = asyncio.create_task(self._tell(principal, append, outcome, minimal, correlation_id, reply))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell(
+        self,
+        principal: Principal,
+        append: Append,
+        outcome: Outcome,
+        minimal: bool,
+        correlation_id: str,
+        reply: Reply,
+    ) -> None:
+        try:
+            answer = await self._outcomes.of_append(append, outcome, minimal=minimal)
+        except Exception:
+            logger.exception("request_failed", extra={"method": "POST", "correlation_id": correlation_id})
+            answer = refused(unforeseen("POST"), 1)
+        self._reply(principal, append, correlation_id, reply, answer)
+
+    def _fail(self, principal: Principal, append: Append, correlation_id: str, reply: Reply) -> None:
+        """Answers after a bug (within an `except`): the outcome of the append is unknown."""
+        logger.exception("fast_path_failed", extra={"method": "POST", "correlation_id": correlation_id})
+        self._reply(principal, append, correlation_id, reply, refused(unforeseen("POST"), 1))
+
+    def _reply(
+        self, principal: Principal, append: Append, correlation_id: str, reply: Reply, answer: Answer
+    ) -> None:
+        self._callers.end(principal)
+        self._responses["POST", answer.status] += 1
+        rewound = self._log.rewound(append.stream.tenant)
+        lines = lines_of(answer, correlation_id, append.stream.aggregate_type, rewound, minting=False)
+        reply(answer.status, response.head_with(answer.body, lines), answer.body)

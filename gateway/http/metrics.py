@@ -1,0 +1,79 @@
+"""/_/metrics: who may see it, and the page; and the count of answers.
+
+The page shows all tenants, so no tenant's key opens it on the port that clients use: only the token of
+SLUICE_METRICS_TOKEN, which under `sluice dev` is the admin key that it made itself.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable
+
+from prometheus_client.exposition import choose_encoder
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.http.bounds import Connections
+from gateway.http.fast_path.appends import Express
+from gateway.http.request import Application, Head, Message, Receive, Scope, Send
+from gateway.http.unread import Unread
+from gateway.telemetry.metrics import Metrics
+
+_BEARER = b"bearer "
+
+
+class MetricsPage:
+    """`token` opens it to whoever sends it."""
+
+    def __init__(self, metrics: Metrics, token: str | None) -> None:
+        self._metrics = metrics
+        self._token = None if token is None else token.encode()
+
+    async def page(self, request: Request) -> Response:
+        """In the format that `Accept` asks for: OpenMetrics or Prometheus' text; this also where what it asks
+        for can't be read."""
+        try:
+            encode, media_type = choose_encoder(request.headers.get("accept", ""))
+        except TypeError:  # a version that is no number: it compares the two
+            encode, media_type = choose_encoder("")
+        headers = {"sluice-api": "1", "content-type": media_type, "cache-control": "no-store"}
+        return Response(encode(self._metrics.registry), 200, headers)
+
+    def opened_by(self, head: Head) -> bool:
+        """Whether the request brings the token. It takes as long for a wrong one as for the right one."""
+        sent = set(head.all(b"authorization"))
+        if self._token is None or len(sent) != 1:
+            return False
+        value = sent.pop()
+        scheme, token = value[: len(_BEARER)], value[len(_BEARER) :].strip()
+        return scheme.lower() == _BEARER and hmac.compare_digest(token, self._token)
+
+
+class Counted:
+    """An application whose answers are counted by method and status. The protocol looks here for `unread`
+    (unread.py), and for `express` (express.py) and `connections` (bounds.py), which count for themselves."""
+
+    def __init__(
+        self,
+        application: Application,
+        metrics: Metrics,
+        unread: Unread | None = None,
+        express: Express | None = None,
+        connections: Connections | None = None,
+    ) -> None:
+        self._application = application
+        self.unread = unread
+        self.express = express
+        self.connections = connections
+        self._responses = metrics.responses
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        method, responses = scope["method"], self._responses
+
+        def counting(message: Message) -> Awaitable[None]:
+            if "status" in message:  # the start of an answer, or one that is whole
+                responses[method, message["status"]] += 1
+            return send(message)
+
+        counting.knows_whole_answers = getattr(send, "knows_whole_answers", False)  # type: ignore[attr-defined]
+        return self._application(scope, receive, counting)

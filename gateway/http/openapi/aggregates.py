@@ -1,0 +1,220 @@
+"""The paths of one aggregate type: a POST for each event type, the batch, minting, and the reads. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.admit.envelope import EVENTS_MAX
+from gateway.http.openapi.embedding import embedded
+from gateway.http.openapi.operations import NO_EXAMPLE, operation, shared
+from gateway.http.openapi.operations import request as json_request
+from gateway.http.openapi.parameters import EXAMPLE_ID
+from gateway.http.openapi.samples import NO_SAMPLE, sample
+from gateway.http.openapi.schemas import Schema, list_of, object_of, or_null, ref
+from spec.model import AggregateType, EventType, Spec
+
+_ASKED = ("Idempotency-Key", "If-Match", "If-None-Match-any", "X-Correlation-Id", "Prefer")
+_FRESH = ("min_length", "consistency")
+
+
+def event_schemas(declared: AggregateType) -> dict[str, Any]:
+    """By component name: the data of each event type, `order.was_placed`; several, `order-batch`."""
+    found: dict[str, Any] = {
+        _data_name(declared, event_type): embedded(
+            event_type.schema, f"#/components/schemas/{_data_name(declared, event_type)}"
+        )
+        for event_type in declared.events.values()
+    }
+    if not found:
+        return found
+    batch, minting = _batch_schema(declared), _batch_schema(declared, _PARENT)
+    return {**found, _batch_name(declared): batch, _minting_name(declared): minting}
+
+
+def line_schemas(declared: AggregateType) -> list[Schema]:
+    """What a line of /_/bulk may be, an alternative for each event type."""
+    key = {"type": ["string", "null"], "description": "As the header Idempotency-Key."}
+    return [
+        object_of(
+            {
+                "aggregate_type": {"const": declared.name},
+                "key": ref("Identifier"),
+                "type": {"const": event_type.name},
+                "data": ref(_data_name(declared, event_type)),
+                "metadata": ref("Metadata"),
+            },
+            {"idempotency_key": key},
+            closed=True,
+        )
+        for event_type in declared.events.values()
+    ]
+
+
+def aggregate_paths(spec: Spec, declared: AggregateType) -> dict[str, Schema]:
+    """By path. A type without events has reads alone: whatever is posted to it is refused."""
+    name = declared.name
+    samples = {event_type.name: sample(event_type) for event_type in declared.events.values()}
+    of_one: Schema = {"get": _state(name)}
+    paths: dict[str, Schema] = {}
+    if declared.events:
+        shown = _batch_example(spec, samples)
+        paths[f"/{name}"] = {"post": _mint(declared, shown)}
+        of_one["post"] = _batch(declared, shown)
+    paths[f"/{name}/{{id}}"] = of_one
+    paths[f"/{name}/{{id}}/aliases"] = {"get": _aliases(name)}
+    paths[f"/{name}/{{id}}/length"] = {"get": _length(name)}
+    paths[f"/{name}/{{id}}/events"] = {"get": _events(name)}
+    paths[f"/{name}/{{id}}/events/{{version}}"] = {"get": _event(name)}
+    for event_type in declared.events.values():
+        operation = _append(spec, declared, event_type, samples[event_type.name])
+        paths[f"/{name}/{{id}}/{event_type.name}"] = {"post": operation}
+    return paths
+
+
+def _data_name(declared: AggregateType, event_type: EventType) -> str:
+    return f"{declared.name}.{event_type.name}"
+
+
+def _batch_name(declared: AggregateType) -> str:
+    return f"{declared.name}-batch"
+
+
+def _minting_name(declared: AggregateType) -> str:
+    return f"{declared.name}-new"
+
+
+# ---- appends ----
+
+_PARENT: Schema = {
+    "parent": or_null(
+        {
+            "type": "string",
+            "description": "An aggregate with a hash id, by `@` and an exact alias or by its key. The new "
+            "one is its child and gets the next name below its own.",
+        }
+    )
+}
+
+
+def _append(spec: Spec, declared: AggregateType, event_type: EventType, data: object) -> Schema:
+    schema = object_of(
+        {"data": ref(_data_name(declared, event_type)), "metadata": ref("Metadata")}, closed=True
+    )
+    actor = _example_actor(spec)
+    shown = data is not NO_SAMPLE and actor is not None
+    example = {"data": data, "metadata": {"actor": actor}} if shown else NO_EXAMPLE
+    return operation(
+        f"append.{declared.name}.{event_type.name}",
+        f"Append {event_type.name} to one {declared.name}",
+        tag=declared.name,
+        parameters=("id", *_ASKED),
+        body=json_request(schema, example),
+        done=shared("201", "appended"),
+        refused="append",
+    )
+
+
+def _batch(declared: AggregateType, example: object) -> Schema:
+    return operation(
+        f"append.{declared.name}",
+        f"Append several events to one {declared.name}, all or nothing",
+        tag=declared.name,
+        parameters=("id", *_ASKED),
+        body=json_request(ref(_batch_name(declared)), example),
+        done=shared("201", "appended-several"),
+        refused="batch",
+    )
+
+
+def _mint(declared: AggregateType, example: object) -> Schema:
+    return operation(
+        f"create.{declared.name}",
+        f"Create a new {declared.name}; the gateway mints its key ({declared.mint})",
+        tag=declared.name,
+        parameters=("Idempotency-Key", "X-Correlation-Id", "Prefer"),
+        body=json_request(ref(_minting_name(declared)), example),
+        done=shared("201", "appended-several"),
+        refused="mint",
+    )
+
+
+def _batch_schema(declared: AggregateType, more: Schema | None = None) -> Schema:
+    events = [
+        object_of(
+            {"type": {"const": event_type.name}, "data": ref(_data_name(declared, event_type))},
+            {"event_id": or_null(ref("EventId"))},
+            closed=True,
+        )
+        for event_type in declared.events.values()
+    ]
+    items = events[0] if len(events) == 1 else {"oneOf": events}
+    events_schema = list_of(items, minItems=1, maxItems=EVENTS_MAX)
+    return object_of({"events": events_schema, "metadata": ref("Metadata")}, more, closed=True)
+
+
+def _example_actor(spec: Spec) -> Schema | None:
+    return {"type": min(spec.agent_types), "id": EXAMPLE_ID} if spec.agent_types else None
+
+
+def _batch_example(spec: Spec, samples: dict[str, object]) -> object:
+    found = [{"type": name, "data": data} for name, data in samples.items() if data is not NO_SAMPLE]
+    actor = _example_actor(spec)
+    return {"events": found[:2], "metadata": {"actor": actor}} if found and actor else NO_EXAMPLE
+
+
+# ---- reads ----
+
+
+def _state(name: str) -> Schema:
+    return operation(
+        f"state.{name}",
+        f"The state of one {name}, folded from its events",
+        tag=name,
+        parameters=("id", "at_length", "at", "synchronous", *_FRESH, "If-None-Match"),
+        done=shared("200", "state") | shared("304", "unchanged"),
+        refused="read",
+    )
+
+
+def _length(name: str) -> Schema:
+    return operation(
+        f"length.{name}",
+        f"How many events one {name} has; 0 if none was ever written",
+        tag=name,
+        parameters=("id", *_FRESH),
+        done=shared("200", "length"),
+        refused="read",
+    )
+
+
+def _aliases(name: str) -> Schema:
+    return operation(
+        f"aliases.{name}",
+        f"What people call one {name}",
+        tag=name,
+        parameters=("id",),
+        done=shared("200", "aliases"),
+        refused="read",
+    )
+
+
+def _events(name: str) -> Schema:
+    return operation(
+        f"events.{name}",
+        f"The events of one {name}",
+        tag=name,
+        parameters=("id", "from", "limit", "order", *_FRESH, "Last-Event-ID"),
+        done=shared("200", "events"),
+        refused="read",
+    )
+
+
+def _event(name: str) -> Schema:
+    return operation(
+        f"event.{name}",
+        f"One event of one {name}, by its version",
+        tag=name,
+        parameters=("id", "version", *_FRESH),
+        done=shared("200", "event"),
+        refused="read",
+    )

@@ -1,0 +1,37 @@
+"""The responses of granted requests that aggregates of every type share, by component name. Pure."""
+
+from __future__ import annotations
+
+from gateway.http.openapi.operations import NDJSON, SSE, answer, lines, not_modified
+from gateway.http.openapi.parameters import RECEIPT
+from gateway.http.openapi.schemas import LENGTH, OK, Schema, object_of, ref
+
+_OF_APPENDS = ("ETag", "Location", "X-Correlation-Id", "Idempotency-Replayed", "Content-Location")
+_OF_READS = ("Cache-Control", "Content-Location")
+
+
+def shared_answers() -> dict[str, Schema]:
+    return {
+        "appended": answer("Committed.", ref("Receipt"), _OF_APPENDS, RECEIPT),
+        "appended-several": answer("Committed.", ref("BatchReceipt"), _OF_APPENDS),
+        "state": answer("As it is, or as it was.", ref("State"), ("ETag", *_OF_READS)),
+        "unchanged": not_modified(*_OF_READS),
+        "aliases": answer("Its names, oldest first.", ref("Aliases"), _OF_READS),
+        "length": answer("Its length.", _length(), _OF_READS),
+        "events": _events(),
+        "event": answer("The event.", object_of({"ok": OK, "event": ref("Event")}), _OF_READS),
+    }
+
+
+def _length() -> Schema:
+    key = {"type": "string", "description": "Where an alias was asked for."}
+    return object_of({"ok": OK, "length": LENGTH}, {"key": key})
+
+
+def _events() -> Schema:
+    page = answer("A page, or a stream as `Accept` asks.", ref("EventsPage"), _OF_READS)
+    page["content"] |= {
+        NDJSON: lines(ref("Event"), "Every event from `from` on, one a line."),
+        SSE: lines(ref("Event"), "The same, then live: `id:` is the version, `data:` the event."),
+    }
+    return page

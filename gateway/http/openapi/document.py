@@ -1,0 +1,83 @@
+"""A tenant's spec as an OpenAPI 3.1 document: what /_/openapi.json answers.
+
+Pure: the same spec, revision and settings give the same document. Nothing in it refers outside.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway import __version__
+from gateway.config import Config
+from gateway.http.openapi.aggregates import aggregate_paths, event_schemas, line_schemas
+from gateway.http.openapi.answers import shared_answers
+from gateway.http.openapi.outgoing import TAG, subscription_schemas
+from gateway.http.openapi.parameters import headers, parameters
+from gateway.http.openapi.refusals import shared_responses
+from gateway.http.openapi.schemas import Schema, shared_schemas
+from gateway.http.openapi.system import system_paths
+from spec.model import Spec
+from spec.schemas import DIALECT
+
+OPENAPI = "3.1.0"
+# Read once: the release that is running.
+RELEASE = __version__
+
+
+def document(spec: Spec, revision: int, config: Config) -> dict[str, Any]:
+    """What can be asked of this gateway by a tenant that declares `spec`."""
+    declared = spec.aggregate_types.values()
+    paths: dict[str, Schema] = {}
+    for each in declared:
+        paths |= aggregate_paths(spec, each)
+    return {
+        "openapi": OPENAPI,
+        "jsonSchemaDialect": DIALECT,
+        "info": {
+            "title": "Sluice",
+            "version": f"{RELEASE}+spec.{revision}",
+            "summary": "Event sourcing over plain HTTP.",
+            "description": _description(config),
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"bearer": []}],
+        "tags": [
+            *({"name": each.name} for each in declared),
+            {"name": TAG, "description": "The service itself."},
+        ],
+        "paths": paths | system_paths(config),
+        "components": {
+            "schemas": shared_schemas(spec) | subscription_schemas() | _events(spec),
+            "parameters": parameters(),
+            "headers": headers(),
+            "responses": shared_answers() | shared_responses(),
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": _KEYS}},
+        },
+    }
+
+
+def _events(spec: Spec) -> dict[str, Any]:
+    """The schemas that come of the spec's events. A line of /_/bulk can be any of them, if there are any."""
+    found: dict[str, Any] = {}
+    possible: list[Schema] = []
+    for declared in spec.aggregate_types.values():
+        found |= event_schemas(declared)
+        possible += line_schemas(declared)
+    return {"BulkLine": {"anyOf": possible} if possible else {"not": {}}, **found}
+
+
+_KEYS = (
+    "A key belongs to one tenant and has the scope `read`, `write` or `admin`; each includes the one before."
+)
+
+
+def _description(config: Config) -> str:
+    return (
+        "GET needs the scope `read`, POST of events `write`, what changes or "
+        "shows the rest `admin`, where it is not said otherwise. Whatever answers GET answers HEAD; "
+        "other methods get a 405. Refusals carry `code` and a sentence; the first check that fails answers. "
+        f"Limits: {config.event_bytes_max} bytes of data an event, {config.body_bytes_max} a body, "
+        f"{config.headers_max} headers of {config.header_bytes_max} bytes together. After 503 and 504 of an "
+        "append retry the same bytes with the same `Idempotency-Key`: each event is then there exactly once."
+    )

@@ -1,0 +1,333 @@
+"""The paths of subscriptions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gateway.http.api.subscriptions import ACKED_MAX, WAIT_S_MAX
+from gateway.http.openapi.operations import JSON, answer, operation, request
+from gateway.http.openapi.parameters import EXAMPLE_EVENT_ID
+from gateway.http.openapi.schemas import ANY_UUID, LENGTH, OK, Schema, list_of, object_of, or_null, ref
+from gateway.relay.pull import CLAIM_EVENTS_MAX
+from spec.subscriptions import (
+    ATTEMPTS_MAX,
+    FILTER_NAMES_MAX,
+    KINDS,
+    LEASE_S,
+    LEASE_S_MAX,
+    MAXLEN_MAX,
+    RETRIES_MAX,
+    RETRY_S_MAX,
+    SECRET_CHARS_MAX,
+    URL_CHARS_MAX,
+)
+from spec.tables import complete
+
+TAG = "/_/"
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_TIME: Schema = {"type": "number", "description": "Unix seconds."}
+_NAME = ("subscription",)
+_EXAMPLE: Schema = {
+    "filter": {"types": ["order"]},
+    "start": "now",
+    "target": {
+        "type": "webhook",
+        "url": "https://hooks.example.com/orders",
+        "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    },
+}
+
+
+def subscription_paths() -> dict[str, Schema]:
+    """By path."""
+    one = "/_/subscriptions/{name}"
+    return {
+        "/_/subscriptions": {"get": _list()},
+        one: {"get": _get(), "put": _put(), "delete": _delete()},
+        f"{one}/waiting": {"get": _waiting()},
+        f"{one}/attempts": {"get": _attempts()},
+        f"{one}/pause": {"post": _switch("pause", "Send nothing more until it is resumed")},
+        f"{one}/resume": {"post": _switch("resume", "Go on where it stopped, also after it was disabled")},
+        f"{one}/replay": {"post": _replay()},
+        f"{one}/skip": {"post": _skip()},
+        f"{one}/claim": {"post": _claim()},
+        f"{one}/ack": {"post": _ack()},
+    }
+
+
+def subscription_schemas() -> dict[str, Schema]:
+    """Components, by name."""
+    names = list_of(
+        {"type": "string", "pattern": "^_?[a-z][a-z0-9_]{0,63}$"}, minItems=1, maxItems=FILTER_NAMES_MAX
+    )
+    filtered = object_of({}, _or_nulls({"types": names, "event_types": names}), closed=True)
+    start = {"type": "string", "pattern": "^[!-~]{1,1024}$", "description": "`beginning`, `now`, a position."}
+    target = {"anyOf": [target() for target in _TARGETS.values()]}
+    return {
+        "Subscription": object_of(
+            {"target": target}, _or_nulls({"filter": filtered, "start": start}), closed=True
+        ),
+        "StandingSubscription": object_of(
+            {
+                "name": _TEXT,
+                "filter": {"type": "object"},
+                "start": _TEXT,
+                "target": {"type": "object", "description": "Secrets read `***`."},
+                "declared": {"type": "boolean", "description": "By the spec."},
+                "state": {"enum": ["active", "paused", "disabled"]},
+                "why": or_null(_TEXT),
+                "position": {"type": "string", "description": "The feed's, behind all that is settled."},
+                "lag_events": _COUNT,
+                "lag_s": {"type": "number"},
+                "retrying": _COUNT,
+                "claimed": _COUNT,
+                "parked": _COUNT,
+                "failing_since": or_null(_TIME),
+                "confirmed_at": or_null(_TIME),
+            }
+        ),
+    }
+
+
+def _retry_s() -> Schema:
+    seconds = {"type": "number", "minimum": 0, "maximum": RETRY_S_MAX}
+    return list_of(seconds, maxItems=RETRIES_MAX, description="Seconds before each further attempt.")
+
+
+def _webhook() -> Schema:
+    forms = (
+        r"(whsec_)?[A-Za-z0-9+/]+={0,2}",
+        "env:SLUICE_SECRET_[A-Z0-9_]+",
+        r"file:[A-Za-z0-9_][A-Za-z0-9._-]*",
+        r"\*\*\*",
+    )
+    return object_of(
+        {
+            "type": {"const": "webhook"},
+            "url": {"type": "string", "pattern": "^https?://", "maxLength": URL_CHARS_MAX},
+            "secret": {"type": "string", "pattern": f"^({'|'.join(forms)})$", "maxLength": SECRET_CHARS_MAX},
+        },
+        _or_nulls({"retry_s": _retry_s()}),
+        closed=True,
+    )
+
+
+def _redis_stream() -> Schema:
+    return object_of(
+        {
+            "type": {"const": "redis_stream"},
+            "url": {"type": "string", "pattern": "^rediss?://", "maxLength": URL_CHARS_MAX},
+            "stream": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+        },
+        _or_nulls(
+            {
+                "maxlen": {"type": "integer", "minimum": 1, "maximum": MAXLEN_MAX},
+                "retry_s": _retry_s(),
+            }
+        ),
+        closed=True,
+    )
+
+
+def _pull() -> Schema:
+    return object_of(
+        {"type": {"const": "pull"}},
+        _or_nulls(
+            {
+                "lease_s": {
+                    "type": "number",
+                    "exclusiveMinimum": 0,
+                    "maximum": LEASE_S_MAX,
+                    "default": LEASE_S,
+                },
+                "attempts_max": {"type": "integer", "minimum": 1, "maximum": 1000, "default": ATTEMPTS_MAX},
+            }
+        ),
+        closed=True,
+    )
+
+
+_TARGETS: Mapping[str, Callable[[], Schema]] = complete(
+    KINDS, {"webhook": _webhook, "redis_stream": _redis_stream, "pull": _pull}
+)
+
+
+def _one(description: str) -> Schema:
+    return answer(description, {"allOf": [object_of({"ok": OK}), ref("StandingSubscription")]})
+
+
+def _list() -> Schema:
+    schema = object_of({"ok": OK, "subscriptions": list_of(ref("StandingSubscription"))})
+    done = {"200": answer("By name.", schema)}
+    return operation("subscriptions", "All subscriptions (scope admin)", tag=TAG, done=done, refused="system")
+
+
+def _get() -> Schema:
+    return operation(
+        "subscription",
+        "A subscription and how it stands (scope admin)",
+        tag=TAG,
+        parameters=_NAME,
+        done={"200": _one("The subscription.")},
+        refused="subscription",
+    )
+
+
+def _put() -> Schema:
+    return operation(
+        "subscription.put",
+        "Make or change a subscription (scope admin)",
+        tag=TAG,
+        parameters=_NAME,
+        body=request(ref("Subscription"), _EXAMPLE),
+        done={"200": _one("Changed."), "201": _one("Made.")},
+        refused="subscription.put",
+    )
+
+
+def _delete() -> Schema:
+    return operation(
+        "subscription.delete",
+        "End a subscription (scope admin)",
+        tag=TAG,
+        parameters=_NAME,
+        done={"200": answer("Ended.", object_of({"ok": OK}))},
+        refused="subscription.delete",
+    )
+
+
+def _waiting() -> Schema:
+    each = object_of(
+        {
+            "event_id": ANY_UUID,
+            "aggregate_type": _TEXT,
+            "key": _TEXT,
+            "version": LENGTH,
+            "state": {"enum": ["retrying", "claimed", "parked"]},
+            "attempts": _COUNT,
+            "since": _TIME,
+            "due_at": or_null(_TIME),
+            "error": or_null(_TEXT),
+        }
+    )
+    return operation(
+        "subscription.waiting",
+        "Events that are tried again, claimed or parked, oldest first (scope admin)",
+        tag=TAG,
+        parameters=(*_NAME, "state", "listed-limit"),
+        done={"200": answer("The events.", object_of({"ok": OK, "waiting": list_of(each)}))},
+        refused="subscription",
+    )
+
+
+def _attempts() -> Schema:
+    each = object_of(
+        {
+            "event_id": ANY_UUID,
+            "attempt": _COUNT,
+            "at": _TIME,
+            "took_ms": _COUNT,
+            "outcome": {"enum": ["confirmed", "failed", "gone"]},
+            "status": or_null({"type": "integer"}),
+            "error": or_null(_TEXT),
+            "response": {"type": "string", "description": "The first 4 KiB of what was answered."},
+        }
+    )
+    return operation(
+        "subscription.attempts",
+        "What was tried and answered, newest first (scope admin)",
+        tag=TAG,
+        parameters=(*_NAME, "of-event", "listed-limit"),
+        done={"200": answer("The attempts.", object_of({"ok": OK, "attempts": list_of(each)}))},
+        refused="subscription",
+    )
+
+
+def _switch(name: str, summary: str) -> Schema:
+    return operation(
+        f"subscription.{name}",
+        f"{summary} (scope admin)",
+        tag=TAG,
+        parameters=_NAME,
+        done={"200": _one("It is so.")},
+        refused="subscription.act",
+    )
+
+
+def _replay() -> Schema:
+    return operation(
+        "subscription.replay",
+        "Try parked events again: all, or one (scope admin)",
+        tag=TAG,
+        parameters=_NAME,
+        body=_optional(object_of({}, _or_nulls({"event_id": ANY_UUID}), closed=True)),
+        done={"200": answer("How many.", object_of({"ok": OK, "replayed": _COUNT}))},
+        refused="subscription.send",
+    )
+
+
+def _skip() -> Schema:
+    return operation(
+        "subscription.skip",
+        "Give a parked event up; what is behind it goes on (scope admin)",
+        tag=TAG,
+        parameters=_NAME,
+        body=request(object_of({"event_id": ANY_UUID}, closed=True), {"event_id": EXAMPLE_EVENT_ID}),
+        done={"200": answer("It is given up.", object_of({"ok": OK}))},
+        refused="subscription.send",
+    )
+
+
+def _claim() -> Schema:
+    wanted = object_of(
+        {},
+        _or_nulls(
+            {
+                "limit": {"type": "integer", "minimum": 1, "maximum": CLAIM_EVENTS_MAX, "default": 100},
+                "lease_s": {"type": "number", "minimum": 0.001, "maximum": LEASE_S_MAX},
+                "wait": {"type": "number", "minimum": 0, "maximum": WAIT_S_MAX, "default": 0},
+            }
+        ),
+        closed=True,
+    )
+    claimed = object_of(
+        {
+            "ok": OK,
+            "claim": or_null(ANY_UUID),
+            "lease_s": {"type": "number"},
+            "events": list_of(ref("FedEvent")),
+        }
+    )
+    return operation(
+        "subscription.claim",
+        "Claim events of a subscription that is pulled (scope write)",
+        tag=TAG,
+        parameters=_NAME,
+        body=_optional(wanted),
+        done={"200": answer("Yours until the lease is over; `claim` acks them all.", claimed)},
+        refused="subscription.send",
+    )
+
+
+def _ack() -> Schema:
+    either = {"claim": ANY_UUID, "ids": list_of(ANY_UUID, maxItems=ACKED_MAX)}
+    given = [object_of({name: schema}) for name, schema in either.items()]
+    acked = {**object_of({}, _or_nulls(either), closed=True), "anyOf": given}
+    return operation(
+        "subscription.ack",
+        "Say that claimed events are done (scope write)",
+        tag=TAG,
+        parameters=_NAME,
+        body=request(acked, {"ids": [EXAMPLE_EVENT_ID]}),
+        done={"200": answer("How many aggregates go on.", object_of({"ok": OK, "aggregates": _COUNT}))},
+        refused="subscription.send",
+    )
+
+
+def _or_nulls(optional: Schema) -> Schema:
+    return {name: or_null(schema) for name, schema in optional.items()}
+
+
+def _optional(schema: Schema) -> Schema:
+    return {"required": False, "content": {JSON: {"schema": schema}}}

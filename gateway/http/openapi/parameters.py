@@ -1,0 +1,202 @@
+"""The parameters and headers that paths share, by component name. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.admit.preconditions import LENGTH_MAX
+from gateway.admit.query import UNIX_SECONDS_MAX, UNIX_SECONDS_MIN
+from gateway.http.api.feed import FROM_BEGINNING, FROM_NOW, WAIT_S_MAX
+from gateway.http.api.ids import IDS_MAX
+from gateway.http.api.reads import MIN_LENGTH_WAIT_S, PAGE_EVENTS_DEFAULT, PAGE_EVENTS_MAX
+from gateway.http.api.subscriptions import LISTED_DEFAULT, LISTED_MAX
+from gateway.http.openapi.schemas import ANY_UUID, Schema, ref
+from spec.identifiers import NAME_GRAMMAR
+from spec.subscriptions import NAME_GRAMMAR as SUBSCRIPTION_NAME
+
+EXAMPLE_ID = "a0000000-0000-4000-a000-000000000001"
+EXAMPLE_EVENT_ID = "01a1feb3-0000-7000-8000-000000000001"
+RECEIPT = {
+    "ok": True,
+    "key": EXAMPLE_ID,
+    "event_id": EXAMPLE_EVENT_ID,
+    "stream_id": "6-0",
+    "length": 6,
+}
+
+_ETAG_OF_LENGTH = r'^("(0|[1-9][0-9]{0,17})(\.r[0-9]{1,10})?(\.e[1-9][0-9]{0,18})?"|\*)$'
+_ETAG_OF_REVISION = r'^("(0|[1-9][0-9]{0,8})"|\*)$'
+_TEXT: Schema = {"type": "string"}
+_VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": LENGTH_MAX}
+_LENGTH: Schema = {"type": "integer", "minimum": 0, "maximum": LENGTH_MAX}
+_ALIAS: Schema = {"type": "string", "pattern": "^@[0-9A-Za-z.-]{1,100}$", "description": "Alias."}
+_ID: Schema = {"anyOf": [ref("Identifier"), _ALIAS]}
+_KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
+
+
+def parameters() -> dict[str, Schema]:
+    return {
+        "id": _in_path("id", _ID, "Which aggregate: one of the four kinds, or `@` and an alias.", EXAMPLE_ID),
+        "alias": _in_path("alias", _ALIAS, "An alias with its sigil.", "@VNO-42"),
+        "version": _in_path("version", _VERSION, "Which event of the stream, from 1.", 1),
+        "event_id": _in_path("event_id", ref("EventId"), "The event's id.", EXAMPLE_EVENT_ID),
+        **_of_appends(),
+        **_of_reads(),
+        **_of_feed(),
+        "tenant": _in_path("tenant", _TEXT, "The tenant's name.", "main"),
+        "source": _in_path("source", _TEXT, "A source of webhooks that the spec declares.", "stripe"),
+        "subscription": _in_path(
+            "name", {"type": "string", "pattern": f"^{SUBSCRIPTION_NAME}$"}, "Which subscription.", "billing"
+        ),
+        "state": _in_query("state", {"enum": ["retrying", "claimed", "parked"]}, "Those alone."),
+        "of-event": _in_query("event_id", ANY_UUID, "Of this event alone."),
+        "listed-limit": _in_query(
+            "limit",
+            {"type": "integer", "minimum": 1, "maximum": LISTED_MAX, "default": LISTED_DEFAULT},
+            "How many at most.",
+        ),
+        "count": _in_query("count", {"type": "integer", "minimum": 1, "maximum": IDS_MAX}, "How many."),
+        "force": _in_query(
+            "force", {"type": "boolean"}, "Deploy although it refuses or reinterprets what is stored."
+        ),
+        "If-Match-revision": _header(
+            "If-Match",
+            {"type": "string", "pattern": _ETAG_OF_REVISION},
+            'The revision that is deployed, `"0"` for none, `*` for any: else 409.',
+        ),
+        "If-None-Match-spec": _header("If-None-Match", {"const": "*"}, "No spec must be deployed yet."),
+        "If-None-Match": _header("If-None-Match", _TEXT, "An ETag that you have: 304 if it holds."),
+    }
+
+
+def _of_appends() -> dict[str, Schema]:
+    return {
+        "Idempotency-Key": _header(
+            "Idempotency-Key", _KEY, "A repeat with the same key gets the original receipt."
+        ),
+        "If-Match": _header(
+            "If-Match",
+            {"type": "string", "pattern": _ETAG_OF_LENGTH},
+            "The length that the stream must have, in quotes; `*` for at least one event.",
+        ),
+        "If-None-Match-any": _header("If-None-Match", {"const": "*"}, "The stream must be empty."),
+        "X-Correlation-Id": _header(
+            "X-Correlation-Id", _TEXT, "A UUID in lower case, kept with the events; anything else is ignored."
+        ),
+        "Prefer": _header(
+            "Prefer",
+            _TEXT,
+            "`return=minimal`: a 409 without the missed events; `wait`: tells a new aggregate's aliases.",
+        ),
+    }
+
+
+def _of_reads() -> dict[str, Schema]:
+    unix = {"type": "integer", "minimum": UNIX_SECONDS_MIN, "maximum": UNIX_SECONDS_MAX}
+    instant = {"anyOf": [unix, _RFC_3339]}
+    return {
+        "at_length": _in_query("at_length", _LENGTH, "As it was with this many events."),
+        "at": _in_query("at", instant, "As it was then: Unix seconds, or RFC 3339. Not with `at_length`."),
+        "synchronous": _in_query("synchronous", {"type": "boolean"}, "Bypass any cache."),
+        "consistency": _in_query("consistency", {"enum": ["strong"]}, "Read Postgres."),
+        "min_length": _in_query(
+            "min_length",
+            _LENGTH,
+            f"Wait until the stream is that long, up to {MIN_LENGTH_WAIT_S} s, then 503.",
+        ),
+        "from": _in_query("from", _VERSION, "The version to start at; default: one end."),
+        "limit": _in_query(
+            "limit",
+            {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": PAGE_EVENTS_MAX,
+                "default": PAGE_EVENTS_DEFAULT,
+            },
+            "Events of one page.",
+        ),
+        "order": _in_query(
+            "order", {"enum": ["asc", "desc"], "default": "asc"}, "`desc` starts at the newest."
+        ),
+        "Last-Event-ID": _header(
+            "Last-Event-ID",
+            _TEXT,
+            "A version. With `text/event-stream`: go on after it; else ignored.",
+        ),
+    }
+
+
+def _of_feed() -> dict[str, Schema]:
+    names = {"type": "string", "pattern": f"^_?{NAME_GRAMMAR}(,_?{NAME_GRAMMAR})*$"}
+    return {
+        "after": _in_query(
+            "after",
+            _TEXT,
+            f"A position that the feed gave; `{FROM_BEGINNING}`, the default; or `{FROM_NOW}`.",
+        ),
+        "types": _in_query("types", names, "Aggregate types with commas between them; default: all."),
+        "event_types": _in_query("event_types", names, "Event types, likewise."),
+        "wait": _in_query(
+            "wait",
+            {"type": "integer", "minimum": 0, "maximum": WAIT_S_MAX, "default": 0},
+            "Seconds to wait for an event where none is left to read.",
+        ),
+        "feed-Last-Event-ID": _header(
+            "Last-Event-ID", _TEXT, "A position. With `text/event-stream`: instead of `after`; else ignored."
+        ),
+        "feed-limit": _in_query(
+            "limit",
+            {"type": "integer", "minimum": 1, "maximum": PAGE_EVENTS_MAX, "default": PAGE_EVENTS_MAX},
+            "Most events of a page; a page may hold fewer although there are more.",
+        ),
+    }
+
+
+_RFC_3339: Schema = {"type": "string", "format": "date-time"}
+
+
+def headers() -> dict[str, Schema]:
+    return {
+        "Sluice-Api": _answered(
+            {"const": "1"}, "The API's version; within 1 changes only add.", required=True
+        ),
+        "ETag": _answered(_TEXT, "For `If-Match` and `If-None-Match`.", required=True),
+        "Location": _answered(_TEXT, "Where what was appended is read.", required=True),
+        "Content-Location": _answered(_TEXT, "`/{type}/{key}`, where an alias was asked for."),
+        "X-Correlation-Id": _answered(ANY_UUID, "The one that was sent, else a new one.", required=True),
+        "Idempotency-Replayed": _answered({"const": "true"}, "Nothing was written: this is a repeat."),
+        "Sluice-Position": _answered(_TEXT, "The feed's position behind this page.", required=True),
+        "Sluice-Caught-Up": _answered(
+            {"enum": ["true", "false"]}, "Whether that was all there is.", required=True
+        ),
+        "Cache-Control": _answered(_TEXT, "Whether it may be kept."),
+        "Retry-After": _answered({"type": "string", "pattern": "^[0-9]+$"}, "Seconds.", required=True),
+        "WWW-Authenticate": _answered({"const": "Bearer"}, "How to authenticate.", required=True),
+        "Allow": _answered(_TEXT, "The methods that the path has.", required=True),
+    }
+
+
+def refer(*names: str) -> list[Schema]:
+    return [{"$ref": f"#/components/parameters/{name}"} for name in names]
+
+
+def header_refs(*names: str) -> Schema:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in ("Sluice-Api", *names)}
+
+
+def _in_path(name: str, schema: Schema, description: str, example: object) -> Schema:
+    shown = {"description": description, "example": example}
+    return {"name": name, "in": "path", "required": True, "schema": schema, **shown}
+
+
+def _in_query(name: str, schema: Schema, description: str) -> Schema:
+    return {"name": name, "in": "query", "schema": schema, "description": description}
+
+
+def _header(name: str, schema: Schema, description: str) -> Schema:
+    return {"name": name, "in": "header", "schema": schema, "description": description}
+
+
+def _answered(schema: Schema, description: str, *, required: bool = False) -> dict[str, Any]:
+    header: Schema = {"description": description, "schema": schema}
+    return {**header, "required": True} if required else header

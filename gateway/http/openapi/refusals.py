@@ -1,0 +1,284 @@
+"""Every refusal as a documented response, grouped by what is asked for.
+
+Pure. A group is a tuple of refusals as the service words them; statuses come from the one table of refusals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+from gateway.errors import REFUSALS, Known, Refusal
+from gateway.http.openapi.parameters import EXAMPLE_EVENT_ID, RECEIPT, header_refs
+from gateway.http.openapi.schemas import LENGTH, Schema, list_of, object_of, or_null, ref
+from gateway.names.hash_ids import CANDIDATES_MAX
+
+_CALLER = (
+    Refusal("bad_request", "A request has exactly one Host header; this one has 2."),
+    Refusal("bad_request", "The request has 120 headers; 100 are allowed.", status=431),
+    Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`."),
+    Refusal("forbidden", "This key has the scope read; the request needs write."),
+    Refusal("rate_limited", "This key may send 100 requests a second; try again in 1 s."),
+)
+_UNKNOWN_ALIAS = Refusal("unknown_alias", 'There is no order with the alias "VNO-42".', "key")
+_AMBIGUOUS_ALIAS = Refusal(
+    "ambiguous_alias",
+    '"k86g" is short for more than one alias; write more of it.',
+    "key",
+    candidates=("bd-k86gaq", "bd-k86gm2"),
+)
+_PATH = (
+    Refusal(
+        "unknown_aggregate_type",
+        "The spec declares no aggregate type 'ordr' (did you mean `order`?).",
+        "type",
+    ),
+    Refusal("invalid_identifier", '"order-1" is no declared singleton; use a UUID.', "key"),
+    _UNKNOWN_ALIAS,
+    _AMBIGUOUS_ALIAS,
+)
+_SENT = (
+    Refusal("bad_request", "The body did not arrive within 30 s.", status=408),
+    Refusal("too_large", "The body is larger than 1048576 bytes."),
+    Refusal(
+        "unsupported_media_type", "Send the body as Content-Type: application/json in UTF-8.", "Content-Type"
+    ),
+)
+_BODY = (
+    *_SENT,
+    Refusal("invalid_json", "The body is not valid JSON: Expecting value at line 1, column 1."),
+)
+_ENVELOPE = (
+    Refusal("missing_field", "`metadata.actor` is missing.", "metadata.actor"),
+    Refusal("unknown_field", "`metadata.actr` is not a field (did you mean `actor`?).", "metadata.actr"),
+    Refusal("invalid_field", '`If-Match` must be one length in quotes, like "5".', "If-Match"),
+)
+_METADATA = (
+    Refusal("invalid_identifier", '"ada" is no declared singleton; use a UUID.', "metadata.actor.id"),
+    Refusal("unknown_actor_type", "The spec's agent_types do not name 'usr'.", "metadata.actor.type"),
+    Refusal("unknown_target_type", "The spec's target_types do not name 'ordr'.", "metadata.target.type"),
+    Refusal("schema_violation", "This property is required.", "data.total"),
+    Refusal("storage_full", "The events of this tenant take the 1000000000 bytes that it may store."),
+    Refusal("idempotency_mismatch", "This Idempotency-Key or event_id belongs to another request."),
+)
+_NOT_COMMITTED = Refusal("not_committed", "The event will never appear: Postgres does not answer.")
+_OUTCOME = (
+    Refusal("version_conflict", "Concurrent write detected. Stream has 6 events, expected 5."),
+    _NOT_COMMITTED,
+    Refusal("outcome_unknown", "The event may or may not be there."),
+)
+_UNKNOWN_EVENT = "The spec declares no event 'was_plced' for 'order' (did you mean `was_placed`?)."
+_INVALID_PARAMETER = Refusal(
+    "invalid_field", "The query parameter `limit` must be a whole number from 1 to 1000.", "limit"
+)
+_UNAVAILABLE = Refusal("unavailable", "Postgres does not answer, and this read needs it. Try again shortly.")
+_APPEND = (*_CALLER, *_PATH, *_BODY, *_ENVELOPE, *_METADATA, *_OUTCOME)
+_BATCH = (
+    *_APPEND,
+    Refusal("reserved_event_type", "Event types that start with an underscore are ours.", "events[1].type"),
+    Refusal("unknown_event_type", _UNKNOWN_EVENT, "events[1].type", status=422),
+)  # fmt: skip
+_PARENT = (
+    Refusal("unknown_alias", 'There is no aggregate with the alias "bd-k86gaq".', "parent"),
+    Refusal("depth_exceeded", "bd-k86gaq.1.2.3 is 3 levels deep and can't have children.", "parent"),
+)
+_SYSTEM = (*_CALLER, _UNAVAILABLE)
+_NO_SUBSCRIPTION = Refusal("not_found", "There is no subscription 'billing'.")
+_DECLARED = Refusal(
+    "declared_by_spec", "The spec declares 'billing'; deploy a spec that says otherwise.", "name"
+)
+
+GROUPS: dict[str, tuple[Refusal, ...]] = {
+    "append": (*_APPEND, Refusal("unknown_event_type", _UNKNOWN_EVENT, "event_type")),
+    "batch": _BATCH,
+    "mint": (*(each for each in _BATCH if each.path != "key"), *_PARENT),
+    "read": (
+        *_CALLER,
+        *_PATH,
+        _INVALID_PARAMETER,
+        Refusal("not_found", "No event was ever written to order ABC123XYZ."),
+        _UNAVAILABLE,
+    ),
+    "bulk": (*_CALLER, *_SENT, _NOT_COMMITTED),
+    "system": _SYSTEM,
+    "ids": (*_SYSTEM, _INVALID_PARAMETER),
+    "feed": (
+        *_SYSTEM,
+        _INVALID_PARAMETER,
+        Refusal("invalid_position", "`after` is no position in this feed.", "after"),
+    ),
+    "check": (*_CALLER, *_BODY, *_ENVELOPE, _NOT_COMMITTED),
+    "webhook": (
+        *_CALLER[:2],
+        Refusal("unauthorized", "The request's signature is missing, too old or wrong."),
+        Refusal("not_found", "There is no such source of webhooks: /_/webhooks/{tenant}/{source}."),
+        *_SENT[:2],
+        Refusal("unsupported_media_type", "Send the body as it is, without Content-Encoding."),
+        Refusal("not_committed", "The event will never appear by this request: Postgres does not answer."),
+        Refusal("outcome_unknown", "The event may or may not appear. Send it again.", status=503),
+    ),
+    "event": (
+        *_SYSTEM,
+        Refusal("not_found", f"There is no event {EXAMPLE_EVENT_ID}."),
+        Refusal("invalid_field", "An event's id is a UUIDv7.", "event_id"),
+    ),
+    "resolve": (
+        *_SYSTEM,
+        Refusal("invalid_identifier", '"VNO-0" is no public id: its number starts from 1.', "key"),
+        _UNKNOWN_ALIAS,
+        _AMBIGUOUS_ALIAS,
+    ),
+    "spec": (*_SYSTEM, Refusal("not_found", "No spec was deployed yet; PUT one here.")),
+    "deploy": (
+        *_SYSTEM,
+        *_BODY,
+        Refusal("invalid_field", '`If-Match` must be one revision in quotes, like "3".', "If-Match"),
+        Refusal("invalid_spec", "The spec has faults."),
+        Refusal("spec_conflict", "The spec would refuse or reinterpret what is already stored."),
+        Refusal("version_conflict", "Revision 3 is deployed, not the one expected."),
+    ),
+    "subscription": (*_SYSTEM, _INVALID_PARAMETER, _NO_SUBSCRIPTION),
+    "subscription.put": (
+        *_SYSTEM,
+        *_BODY,
+        Refusal("not_found", "There is no such path."),
+        Refusal("missing_field", "A target webhook needs `secret`.", "target.secret"),
+        Refusal("unknown_field", '"urll" means nothing here. Did you mean "url"?', "target.urll"),
+        Refusal("invalid_field", "A target is reached over TLS: https://.", "target.url"),
+        Refusal("invalid_position", "The start is no position of this feed.", "start"),
+        _DECLARED,
+    ),
+    "subscription.delete": (*_SYSTEM, _NO_SUBSCRIPTION, _DECLARED),
+    "subscription.act": (*_CALLER, _UNAVAILABLE, _NOT_COMMITTED, _NO_SUBSCRIPTION),
+    "subscription.send": (
+        *_CALLER,
+        *_BODY,
+        _UNAVAILABLE,
+        _NOT_COMMITTED,
+        _NO_SUBSCRIPTION,
+        Refusal("missing_field", "Name a `claim`, or events as `ids`.", "claim"),
+        Refusal("unknown_field", "There is no field 'limt' here.", "limt"),
+        Refusal("invalid_field", "`limit` must be a whole number from 1 to 1000.", "limit"),
+    ),
+    "ready": (Refusal("unavailable", "No append could commit now: Postgres does not answer."),),
+    "method": (Refusal("method_not_allowed", "This path answers POST, OPTIONS alone."),),
+}
+"""What each kind of request can be refused with. `method` is what any other method than a path's gets."""
+
+# What a body has beside code, error and path: its schema, and its part of the example.
+_MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
+    "version_conflict": (
+        {
+            "length": LENGTH,
+            "missed": {
+                **list_of(ref("Event")),
+                "description": "What the caller missed, oldest first; not with `Prefer: return=minimal`.",
+            },
+            "missed_next": {**or_null(LENGTH), "description": "`from` to read on with."},
+        },
+        {"length": 6, "missed": [], "missed_next": 6},
+    ),
+    "ambiguous_alias": (
+        {"candidates": list_of({"type": "string"}, minItems=2, maxItems=CANDIDATES_MAX)},
+        {"candidates": ["bd-k86gaq", "bd-k86gm2"]},
+    ),
+    "idempotency_mismatch": (
+        {
+            "by": {
+                "enum": ["idempotency_key", "event_id"],
+                "description": "What belongs to another request.",
+            },
+            "receipt": {
+                "anyOf": [ref("Receipt"), ref("BatchReceipt")],
+                "description": "What that request was answered: of several events as a batch is.",
+            },
+        },
+        {"by": "idempotency_key", "receipt": RECEIPT},
+    ),
+    "outcome_unknown": ({"event_id": ref("EventId")}, {"event_id": EXAMPLE_EVENT_ID}),
+    "invalid_spec": (
+        {
+            "faults": list_of(
+                object_of({name: {"type": "string"} for name in ("code", "pointer", "error")}),
+            )
+        },
+        {
+            "faults": [
+                {"code": "missing_key", "pointer": "", "error": "The spec has no `agent_types`; add it."}
+            ]
+        },
+    ),
+    "spec_conflict": (
+        {
+            "revision": LENGTH,
+            "conflicts": list_of(object_of({name: {"type": "string"} for name in ("pointer", "error")})),
+        },
+        {
+            "revision": 3,
+            "conflicts": [{"pointer": "/aggregate_types/order", "error": "Aggregate type order has events."}],
+        },
+    ),
+}
+_DEPLOYED: tuple[Schema, dict[str, Any]] = ({"revision": LENGTH}, {"revision": 3})
+
+
+def responses_of(group: str) -> Schema:
+    """By status, references to what `shared_responses` holds."""
+    statuses = sorted({each.http_status for each in GROUPS[group]})
+    return {str(status): {"$ref": f"#/components/responses/{group}.{status}"} for status in statuses}
+
+
+def shared_responses() -> dict[str, Schema]:
+    """Every refusal of every group, a response for each status: `append.409`."""
+    return {
+        f"{group}.{status}": _response(group, status, list(refusals))
+        for group, members in GROUPS.items()
+        for status, refusals in groupby(sorted(members, key=_status), _status)
+    }
+
+
+def _status(refusal: Refusal) -> int:
+    return refusal.http_status
+
+
+def _response(group: str, status: int, refusals: list[Refusal]) -> Schema:
+    codes = list(dict.fromkeys(refusal.code for refusal in refusals))
+    more = {code: _more(group, code) for code in codes}
+    properties: Schema = {"code": {"enum": codes}}
+    for schema, _ in more.values():
+        properties |= schema
+    return {
+        "description": " ".join(map(_meaning, codes)),
+        "headers": _headers(status),
+        "content": {
+            "application/json": {
+                "schema": {"allOf": [ref("Refusal"), {"properties": properties}]},
+                "examples": {
+                    refusal.code: {"value": _body(refusal) | more[refusal.code][1]} for refusal in refusals
+                },
+            }
+        },
+    }
+
+
+def _meaning(code: str) -> str:
+    known = REFUSALS[code].known
+    return f"`{code}`." if known is Known.NOT_AN_APPEND else f"`{code}`: {known.value}."
+
+
+def _more(group: str, code: str) -> tuple[Schema, dict[str, Any]]:
+    if group == "deploy" and code == "version_conflict":
+        return _DEPLOYED
+    return _MORE.get(code, ({}, {}))
+
+
+def _body(refusal: Refusal) -> dict[str, Any]:
+    body = {"ok": False, "code": refusal.code, "error": refusal.error}
+    return body if refusal.path is None else {**body, "path": refusal.path}
+
+
+def _headers(status: int) -> Schema:
+    extra = {401: ("WWW-Authenticate",), 405: ("Allow",), 429: ("Retry-After",)}
+    names: Iterable[str] = extra.get(status, ("Retry-After",) if status >= 500 else ())
+    return header_refs(*names)

@@ -1,0 +1,262 @@
+"""The component schemas that are not a spec's own: identifiers, metadata, receipts, events, refusals.
+
+Pure. Request schemas say what is accepted, so that a tool may refuse the rest before it is sent; those of
+answers leave room for fields that are added later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gateway.admit.envelope_shape import PREVIOUS_LENGTH_MAX
+from gateway.http.api.ids import IDS_MAX
+from spec.identifiers import GLOBAL, NAME_GRAMMAR, Kind
+from spec.model import Spec
+
+Schema = dict[str, Any]
+
+_HEX = "[0-9a-fA-F]"
+_UUID_4_5 = f"{_HEX}{{8}}-{_HEX}{{4}}-[45]{_HEX}{{3}}-[89abAB]{_HEX}{{3}}-{_HEX}{{12}}"
+_UUID_7: Schema = {
+    "type": "string",
+    "pattern": f"^{_HEX}{{8}}-{_HEX}{{4}}-7{_HEX}{{3}}-[89abAB]{_HEX}{{3}}-{_HEX}{{12}}$",
+    "description": "A UUIDv7.",
+}
+ANY_UUID: Schema = {"type": "string", "pattern": f"^{_HEX}{{8}}(-{_HEX}{{4}}){{3}}-{_HEX}{{12}}$"}
+NAME: Schema = {"type": "string", "pattern": f"^{NAME_GRAMMAR}$"}
+LENGTH: Schema = {"type": "integer", "minimum": 0, "maximum": PREVIOUS_LENGTH_MAX}
+VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": PREVIOUS_LENGTH_MAX}
+OK: Schema = {"const": True}
+
+
+_TOLD_ALIASES: Schema = {
+    "aliases": {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Of a new aggregate, with `Prefer: wait`, where its type gets names.",
+    }
+}
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def object_of(required: Schema, optional: Schema | None = None, *, closed: bool = False) -> Schema:
+    """An object with these properties; `closed` where no other is accepted."""
+    schema: Schema = {
+        "type": "object",
+        "required": list(required),
+        "properties": {**required, **(optional or {})},
+    }
+    return {**schema, "additionalProperties": False} if closed else schema
+
+
+def list_of(items: Schema, **more: Any) -> Schema:
+    return {"type": "array", "items": items, **more}
+
+
+def or_null(schema: Schema) -> Schema:
+    """For an optional field: null counts as absent."""
+    if isinstance(schema.get("type"), str):
+        return {**schema, "type": [schema["type"], "null"]}
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def shared_schemas(spec: Spec) -> dict[str, Schema]:
+    """By component name. Names of ours start with a capital; those of events with the aggregate's type."""
+    return {
+        "Identifier": _identifier(spec),
+        "EventId": _UUID_7,
+        "Actor": _reference(spec.agent_types, "Who acts: a type of the spec's `agent_types`."),
+        "Target": _reference(spec.target_types, "On whom or what: a type of the spec's `target_types`."),
+        "Metadata": _metadata(spec),
+        "Receipt": _receipt(),
+        "BatchReceipt": _batch_receipt(),
+        "State": _state(),
+        "Event": _event(),
+        "EventsPage": _events_page(),
+        "FedEvent": _fed_event(),
+        "FeedPage": _feed_page(),
+        "Aliases": _aliases(),
+        "CheckedId": _checked_id(),
+        "Refusal": _refusal(),
+    }
+
+
+def _identifier(spec: Spec) -> Schema:
+    return {
+        "description": "One of four kinds, in any accepted spelling. Answers carry the canonical one.",
+        "anyOf": [
+            {"type": "string", "pattern": f"^{_UUID_4_5}$", "description": "UUID, version 4 or 5."},
+            {
+                "type": "string",
+                "pattern": "^[0-9A-Za-z]{9}$",
+                "description": "Humane code: Crockford's base32; I and L are read as 1, O as 0, U as V.",
+            },
+            {"enum": [GLOBAL, *spec.singleton_list], "description": "Singleton."},
+            {
+                "type": "string",
+                "pattern": f"^{_UUID_4_5}:[a-z0-9]{{1,10}}$",
+                "description": "Tagged UUID.",
+            },
+        ],
+    }
+
+
+def _reference(types: Iterable[str], description: str) -> Schema:
+    names = sorted(types)
+    kind: Schema = {"enum": names} if names else {"not": {}}
+    return {**object_of({"type": kind, "id": ref("Identifier")}, closed=True), "description": description}
+
+
+def _metadata(spec: Spec) -> Schema:
+    return object_of(
+        {"actor": ref("Actor")},
+        {
+            "target": or_null(ref("Target")) if spec.target_types else {"type": "null"},
+            "previous_length": {
+                **or_null(LENGTH),
+                "description": "Append only if the stream has exactly this many events.",
+            },
+            "skip_occ": {
+                **or_null({"type": "boolean"}),
+                "description": "`true` with `previous_length`: 422.",
+            },
+            "event_id": {
+                **or_null(ref("EventId")),
+                "description": "A UUIDv7 of your own, unique within the tenant; not beside several events.",
+            },
+            "causation_id": {**or_null(ANY_UUID), "description": "The event or message that caused this."},
+            "extra": {**or_null({"type": "object"}), "description": "Free-form notes."},
+        },
+        closed=True,
+    )
+
+
+def _receipt() -> Schema:
+    return object_of(
+        {
+            "ok": OK,
+            "key": {"type": "string", "description": "The canonical id."},
+            "event_id": ref("EventId"),
+            "stream_id": {"type": "string", "description": "The event's id in the stream: `<version>-0`."},
+            "length": {**VERSION, "description": "The stream's length after the append."},
+        },
+        _TOLD_ALIASES,
+    )
+
+
+def _batch_receipt() -> Schema:
+    return object_of(
+        {
+            "ok": OK,
+            "key": {"type": "string"},
+            "event_ids": list_of(ref("EventId")),
+            "stream_ids": list_of({"type": "string"}),
+            "count": VERSION,
+            "length": VERSION,
+        },
+        _TOLD_ALIASES,
+    )
+
+
+def _state() -> Schema:
+    seconds = {"type": ["integer", "null"], "description": "Unix seconds; null when empty."}
+    handler_error = object_of(
+        {
+            "version": VERSION,
+            "type": {"type": "string"},
+            "operation": {},
+            "error": {"type": "string"},
+        }
+    )
+    metadata = object_of(
+        {"length": LENGTH, "created_at": seconds, "updated_at": seconds},
+        {"handler_errors": list_of(handler_error)},
+    )
+    return object_of({"ok": OK, "key": {"type": "string"}, "data": {"type": "object"}, "metadata": metadata})
+
+
+def _event() -> Schema:
+    who = object_of({"type": {"type": "string"}, "id": {"type": "string"}})
+    metadata = object_of(
+        {
+            "actor": who,
+            "target": or_null(who),
+            "timestamp": {"type": "number", "description": "Unix seconds with milliseconds."},
+            "correlation_id": {"type": "string"},
+            "causation_id": {"type": ["string", "null"]},
+            "extra": {"type": ["object", "null"]},
+        }
+    )
+    return object_of(
+        {
+            "id": ref("EventId"),
+            "stream_id": {"type": "string"},
+            "version": VERSION,
+            "key": {"type": "string"},
+            "aggregate_type": NAME,
+            "type": {"type": "string"},
+            "data": {"description": "Exactly as sent, byte for byte. An older spec may have accepted it."},
+            "metadata": metadata,
+        }
+    )
+
+
+def _events_page() -> Schema:
+    following = {**or_null(VERSION), "description": "`from` of the next page; null at the end."}
+    return object_of(
+        {
+            "ok": OK,
+            "key": {"type": "string"},
+            "events": list_of(ref("Event")),
+            "length": LENGTH,
+            "next": following,
+        }
+    )
+
+
+def _fed_event() -> Schema:
+    position = {"type": "string", "description": "The feed's position behind this event."}
+    return {"allOf": [ref("Event"), object_of({"position": position})]}
+
+
+def _feed_page() -> Schema:
+    position = {"type": "string", "description": "`after` of the next page."}
+    caught_up = {"type": "boolean", "description": "Whether that was all there is."}
+    return object_of(
+        {"ok": OK, "events": list_of(ref("FedEvent")), "position": position, "caught_up": caught_up}
+    )
+
+
+def _aliases() -> Schema:
+    names = list_of({"type": "string"})
+    retired = {**names, "description": "Not to be used any more; they resolve all the same."}
+    return object_of({"ok": OK, "key": {"type": "string"}, "aliases": names}, {"retired": retired})
+
+
+def _checked_id() -> Schema:
+    text = {"type": "string"}
+    return {
+        "anyOf": [
+            object_of({"input": text, "canonical": text, "kind": {"enum": [each.value for each in Kind]}}),
+            object_of({"input": text, "error": text}),
+        ]
+    }
+
+
+def ids_to_check() -> Schema:
+    return object_of({"ids": list_of({"type": "string"}, maxItems=IDS_MAX)}, closed=True)
+
+
+def _refusal() -> Schema:
+    return object_of(
+        {
+            "ok": {"const": False},
+            "code": {"type": "string"},
+            "error": {"type": "string", "description": "A sentence for a person."},
+        },
+        {"path": {"type": "string", "description": "The place at fault, like `data.email`."}},
+    )

@@ -1,0 +1,217 @@
+"""The paths under /_/: bulk, the feed, events by id, identifiers, the spec, subscriptions, health. Pure."""
+
+from __future__ import annotations
+
+from gateway.config import Config
+from gateway.http.api.bulk import LINES_MAX
+from gateway.http.openapi.operations import (
+    CLOUD_EVENTS,
+    NDJSON,
+    SSE,
+    answer,
+    lines,
+    not_modified,
+    operation,
+    request,
+)
+from gateway.http.openapi.outgoing import TAG, subscription_paths
+from gateway.http.openapi.parameters import EXAMPLE_ID, header_refs
+from gateway.http.openapi.schemas import LENGTH, OK, Schema, ids_to_check, list_of, object_of, ref
+
+_OPEN: list[Schema] = [{}]  # needs no key
+
+
+def system_paths(config: Config) -> dict[str, Schema]:
+    """By path."""
+    return {
+        "/_/bulk": {"post": _bulk(config)},
+        "/_/feed": {"get": _feed()},
+        "/_/webhooks/{tenant}/{source}": {"post": _webhook(config)},
+        "/_/events/{event_id}": {"get": _event()},
+        "/_/resolve/{alias}": {"get": _resolve()},
+        "/_/ids/humane": {"get": _humane()},
+        "/_/ids/check": {"post": _check()},
+        "/_/spec": {"get": _spec(), "put": _deploy()},
+        **subscription_paths(),
+        "/_/openapi.json": {"get": _this()},
+        "/_/health/live": {"get": _live()},
+        "/_/health/ready": {"get": _ready()},
+    }
+
+
+def _bulk(config: Config) -> Schema:
+    answered = "A line for each: `line` from 1, `status`, then as the single answer; `replayed` for a replay."
+    sent = f"At most {LINES_MAX} lines, {config.bulk_bytes_max} bytes; {config.body_bytes_max} a line."
+    return operation(
+        "bulk",
+        "Append many, each line on its own; lines of one aggregate in their order",
+        tag=TAG,
+        parameters=("X-Correlation-Id",),
+        body={"required": True, "content": {NDJSON: lines(ref("BulkLine"), sent)}},
+        done={
+            "200": {
+                "description": "Streamed as they commit, in the order of the request.",
+                "headers": header_refs("X-Correlation-Id"),
+                "content": {NDJSON: lines(_bulk_answer(), answered)},
+            }
+        },
+        refused="bulk",
+    )
+
+
+def _bulk_answer() -> Schema:
+    place = object_of({"line": {"type": "integer"}, "status": {"type": "integer"}})
+    return {"allOf": [place, {"anyOf": [ref("Receipt"), ref("Refusal")]}]}
+
+
+def _feed() -> Schema:
+    page = answer("A page.", ref("FeedPage"))
+    page["content"] |= {
+        NDJSON: lines(ref("FedEvent"), "All that is committed, or `limit` events of it: one a line."),
+        SSE: {
+            "schema": {"description": "What there is, then live: `id:` is the position, `data:` the event."}
+        },
+        CLOUD_EVENTS: {"schema": list_of({"type": "object"})},
+    }
+    return operation(
+        "feed",
+        "All committed events of the tenant, in the order of their commits",
+        tag=TAG,
+        parameters=("after", "types", "event_types", "feed-limit", "wait", "feed-Last-Event-ID"),
+        done={"200": page},
+        refused="feed",
+    )
+
+
+def _webhook(config: Config) -> Schema:
+    duplicate: Schema = {"type": "boolean", "description": "It came before; this is that event."}
+    told = object_of({"ok": OK, "event_id": ref("EventId"), "duplicate": duplicate})
+    held = object_of({"ok": OK, "quarantined": OK, "event_id": {"type": "null"}})
+    batch = object_of({"ok": OK, "events": list_of({"type": "object"})})
+    sent = f"As the provider sends it, signed; at most {config.webhook_bytes_max} bytes."
+    taken = operation(
+        "webhook",
+        "Take a webhook, exactly once; its signature is its key",
+        tag=TAG,
+        parameters=("tenant", "source"),
+        body={"content": {"*/*": {"schema": {"description": sent}}}},
+        done={
+            "202": answer("Committed, or kept in quarantine.", {"anyOf": [told, held, batch]}),
+            "200": {"description": "The answer to a handshake that the source declares."},
+        },
+        refused="webhook",
+    )
+    return {**taken, "security": _OPEN}
+
+
+def _event() -> Schema:
+    return operation(
+        "event",
+        "An event by its id",
+        tag=TAG,
+        parameters=("event_id",),
+        done={"200": answer("The event.", object_of({"ok": OK, "event": ref("Event")}))},
+        refused="event",
+    )
+
+
+def _resolve() -> Schema:
+    text = {"type": "string"}
+    schema = object_of(
+        {"ok": OK, "aggregate_type": text, "key": text, "alias": text}, {"retired": {"const": True}}
+    )
+    return operation(
+        "resolve",
+        "The aggregate, of any type, that an alias names",
+        tag=TAG,
+        parameters=("alias",),
+        done={"200": answer("What it names.", schema, ("Content-Location",))},
+        refused="resolve",
+    )
+
+
+def _humane() -> Schema:
+    code = {"type": "string", "pattern": "^[0-9A-HJKMNP-TV-Z]{9}$"}
+    return operation(
+        "ids.humane",
+        "New humane codes",
+        tag=TAG,
+        parameters=("count",),
+        done={"200": answer("Fresh ones.", object_of({"ok": OK, "ids": list_of(code)}))},
+        refused="ids",
+    )
+
+
+def _check() -> Schema:
+    return operation(
+        "ids.check",
+        "What each text is as an identifier, by the spec",
+        tag=TAG,
+        body=request(ids_to_check(), {"ids": [EXAMPLE_ID.upper(), "broadcast"]}),
+        done={"200": answer("In the same order.", object_of({"ok": OK, "ids": list_of(ref("CheckedId"))}))},
+        refused="check",
+    )
+
+
+def _spec() -> Schema:
+    schema = object_of({"ok": OK, "revision": LENGTH, "spec": {"type": "object"}})
+    return operation(
+        "spec",
+        "The deployed spec, as it was sent",
+        tag=TAG,
+        parameters=("If-None-Match",),
+        done={"200": answer("The spec.", schema, ("ETag",)), "304": not_modified()},
+        refused="spec",
+    )
+
+
+def _deploy() -> Schema:
+    text: Schema = {"type": "string"}
+    notices = list_of(object_of({"pointer": text, "notice": text}))
+    schema = object_of({"ok": OK, "revision": LENGTH, "changed": {"type": "boolean"}}, {"notices": notices})
+    document: Schema = {
+        "type": "object",
+        "description": 'A spec, bare or as `{"spec": {…}}`. `sluice spec check` tells what one may hold.',
+    }
+    return operation(
+        "deploy",
+        "Deploy a spec (scope admin); every gateway serves by it within 5 s",
+        tag=TAG,
+        parameters=("If-Match-revision", "If-None-Match-spec", "force"),
+        body=request(document),
+        done={"200": answer("Deployed, or it was already.", schema, ("ETag",))},
+        refused="deploy",
+    )
+
+
+def _this() -> Schema:
+    return operation(
+        "openapi",
+        "This document",
+        tag=TAG,
+        parameters=("If-None-Match",),
+        done={"200": answer("OpenAPI 3.1.", {"type": "object"}, ("ETag",)), "304": not_modified()},
+        refused="spec",
+    )
+
+
+def _live() -> Schema:
+    done = {"200": answer("The process answers.", object_of({"ok": OK}))}
+    return {
+        "operationId": "live",
+        "summary": "Whether the process answers",
+        "tags": [TAG],
+        "security": _OPEN,
+    } | {"responses": done}
+
+
+def _ready() -> Schema:
+    schema = object_of({"ok": OK, "mode": {"type": "string"}})
+    ready = operation(
+        "ready",
+        "Whether an append could commit now",
+        tag=TAG,
+        done={"200": answer("It could.", schema)},
+        refused="ready",
+    )
+    return {**ready, "security": _OPEN}

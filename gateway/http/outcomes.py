@@ -1,0 +1,186 @@
+"""What the log says of an append, as an answer: status, body, headers. One place for single appends, batches
+and bulk lines."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+
+from gateway.admit.append import SPEC_REFUSALS, Fault
+from gateway.errors import Refusal
+from gateway.events import (
+    ANOTHER_HISTORY,
+    Append,
+    Appended,
+    Conflict,
+    Mismatch,
+    NotCommitted,
+    Outcome,
+    OutcomeUnknown,
+    Quarantined,
+    Retry,
+    Stream,
+)
+from gateway.http import render
+from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
+from gateway.log.read.reader import Range
+
+MISSED_EVENTS_MAX = 100
+MISSED_BYTES_MAX = 256 * 1024
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """A status and a body; `length` where the ETag names one, `done` where something was appended."""
+
+    status: int
+    body: bytes
+    length: int | None = None
+    retry_after_s: int | None = None
+    done: Appended | None = None
+
+    @property
+    def replayed(self) -> bool:
+        return self.done is not None and self.done.replayed
+
+
+def refused(refusal: Refusal, retry_after_s: int | None = None, **more: object) -> Answer:
+    body = render.refusal_json(refusal, more or None)
+    return Answer(refusal.http_status, body, retry_after_s=retry_after_s)
+
+
+class Outcomes:
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    async def of_append(
+        self, append: Append | None, outcome: Outcome, *, minimal: bool, batch: bool = False
+    ) -> Answer:
+        """`minimal` leaves out what a 409's caller missed; `batch` is the receipt of several."""
+        if not isinstance(outcome, Conflict):
+            return known(outcome, batch=batch)
+        assert append is not None
+        return await self.of_conflict(append.stream, append.expected, outcome.length, minimal=minimal)
+
+    async def of_fault(self, fault: Fault, *, batch: bool = False) -> Answer:
+        """The refusal, unless the request repeats one that is committed: that is answered with its receipt,
+        whatever the spec says by now."""
+        retry = to_look_up(fault)
+        earlier = None if retry is None else await self.of_retry(retry, batch=batch)
+        if earlier is None or earlier.status == _MISMATCH.http_status:  # the later fault of the two
+            return refused(fault.refusal)
+        return earlier
+
+    async def of_retry(self, retry: Retry, *, batch: bool) -> Answer | None:
+        """What is settled already under the identities that the client chose; None where nothing is."""
+        if not retry.chosen:
+            return None
+        try:
+            found = await self._log.settled(retry)
+        except PostgresTrouble:
+            why = "The event will never appear by this request: Postgres does not answer."
+            return refused(Refusal("not_committed", why), 1)
+        return None if found is None else known(found, batch=batch)
+
+    async def of_conflict(self, stream: Stream, expected: int, length: int, *, minimal: bool) -> Answer:
+        """The stream is `length` long, not as `expected`."""
+        if expected == ANOTHER_HISTORY:
+            wanted, expected = "and `If-Match` names another history: `sluice rewind` gave events up", 0
+        else:
+            wanted = f"expected {expected}" if expected >= 0 else "expected at least one"
+        refusal = Refusal(
+            "version_conflict", f"Concurrent write detected. Stream has {length} events, {wanted}."
+        )
+        more: dict[str, object] = {"length": length}
+        if not minimal:
+            more |= await self._missed(stream, max(expected, 0), length)
+        return Answer(409, render.refusal_json(refusal, more), length)
+
+    async def _missed(self, stream: Stream, known: int, length: int) -> dict[str, object]:
+        """What the caller has not seen, oldest first, bounded; it can page on from `missed_next`."""
+        if known >= length:
+            return {"missed": [], "missed_next": None}
+        try:
+            wanted = Range(stream, known + 1, length, MISSED_EVENTS_MAX, bytes_max=MISSED_BYTES_MAX)
+            page = await self._log.page(wanted)
+        except PostgresTrouble:
+            return {"missed": [], "missed_next": known + 1}
+        parts: list[object] = []
+        size = 1  # the opening bracket
+        for recorded in page.events:
+            part = render.event_json(recorded)
+            size += len(part) + 1  # and a comma, or the closing bracket
+            if size > MISSED_BYTES_MAX:
+                break
+            parts.append(render.raw(part))
+        seen = known + len(parts)
+        return {"missed": parts, "missed_next": seen + 1 if seen < length else None}
+
+
+Known = Appended | Mismatch | NotCommitted | OutcomeUnknown | Quarantined
+"""Outcomes that are told without anything else having to be read."""
+
+
+def known(outcome: Known, *, batch: bool) -> Answer:
+    match outcome:
+        case Appended():
+            return appended(outcome, batch=batch)
+        case Mismatch(by, original):
+            return _mismatched(by, original)
+        case NotCommitted(reason, retry_after_s):
+            refusal = Refusal("not_committed", f"The event will never appear: {reason}.")
+            return refused(refusal, retry_after_s)
+        case Quarantined(error):
+            why = f"The event will never appear: Postgres refused it ({error}). The operator has it."
+            return refused(Refusal("not_committed", why), 30)
+        case OutcomeUnknown(event_id):
+            return refused(_UNKNOWN, 1, event_id=render.uuid_text(event_id))
+        case _:
+            assert_never(outcome)
+
+
+def _mismatched(by: str | None, original: Appended | None) -> Answer:
+    """With the receipt of the request that holds the identity: of a batch as of a batch."""
+    if by is None or original is None:
+        return refused(_MISMATCH)
+    what = "Idempotency-Key" if by == "idempotency_key" else "event_id"
+    why = f"This {what} belongs to another request (path, body or version differ), which `receipt` answered. "
+    receipt = appended(original, batch=len(original.event_ids) > 1).body
+    refusal = Refusal("idempotency_mismatch", f"{why}Use a new one for a new request.")
+    return refused(refusal, by=by, receipt=render.raw(receipt))
+
+
+def to_look_up(fault: Fault) -> Retry | None:
+    """What may have been accepted under an earlier spec, although this one refuses it; None: nothing."""
+    retry = fault.retry
+    if retry is None or not retry.chosen or fault.refusal.code not in SPEC_REFUSALS:
+        return None
+    return retry
+
+
+def appended(done: Appended, *, batch: bool) -> Answer:
+    body = render.batch_receipt_json(done) if batch else render.receipt_json(done)
+    return Answer(201, body, done.length, done=done)
+
+
+def unforeseen(method: str) -> Refusal:
+    """A bug of ours: logged whole, told without detail."""
+    if method == "POST":
+        return Refusal(
+            "outcome_unknown",
+            "Something failed inside the gateway. Retry with the same Idempotency-Key or event_id.",
+        )
+    return Refusal("unavailable", "Something failed inside the gateway. Try again shortly.")
+
+
+_MISMATCH = Refusal(
+    "idempotency_mismatch",
+    "This Idempotency-Key or event_id belongs to another request (path, body or version differ). "
+    "Use a new one for a new request.",
+)
+_UNKNOWN = Refusal(
+    "outcome_unknown",
+    "The event may or may not be there. Retry with the same Idempotency-Key, or with this event_id as "
+    "metadata.event_id, until the answer is 201, 409 or idempotency_mismatch.",
+)

@@ -1,0 +1,473 @@
+"""A webhook's way: handshake, signature, deliveries, appends, and what its sender is told.
+
+Owns the order of work. Whether a delivery came before is the log's to say, by the identity that its append
+claims: one atomic step, and no second store to race with. Must not know Starlette.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import asyncpg
+import msgspec
+from uuid_utils import uuid7
+
+from gateway.admit.append import Minting
+from gateway.aside import Aside, Busy
+from gateway.catalog.model import CatalogUnavailable
+from gateway.events import (
+    Append,
+    Appended,
+    Mismatch,
+    Outcome,
+    OutcomeUnknown,
+)
+from gateway.inbound import normalize, store
+from gateway.inbound.deliveries import Delivery, Unreadable, deliveries, header_fault, is_batch
+from gateway.inbound.foreign import led
+from gateway.inbound.handshakes import Answered, Confirming, handshake
+from gateway.inbound.normalize import Foreign, Held, Named
+from gateway.inbound.receipts import Item, Place, Receipt, batch_row, item_of, row_of, rows_of
+from gateway.inbound.recorder import Recorder
+from gateway.inbound.request import Request
+from gateway.inbound.results import (
+    FAILED,
+    NO_CERTIFICATE,
+    NO_POSTGRES,
+    OTHER_BYTES,
+    STORAGE_FULL,
+    TOO_SLOW,
+    Result,
+    Taken,
+    Told,
+    Undecided,
+    judged,
+)
+from gateway.inbound.store import Stored
+from gateway.inbound.verdicts import Rejected, Uncertified, Verified
+from gateway.inbound.verify.amazon import Amazon
+from gateway.inbound.verify.signature import verify
+from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
+from gateway.names.aliases import Alias
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.tallies import WebhookCounts
+from spec.errors import shown
+from spec.violations import WEIGHT_MIN, is_light
+from spec.webhooks.sources import Source
+
+logger = logging.getLogger("sluice.intake")
+
+Tell = Callable[[Taken | Undecided], None]
+KeyOf = Callable[[bytes, Alias, str], Awaitable[str | None]]
+"""(tenant, alias, aggregate type) to the key of the aggregate that has this alias; None where none has it.
+Raises PostgresTrouble."""
+
+_UNVERIFIED = b" unverified"
+
+
+class _Waiting(msgspec.Struct, frozen=True, eq=False):
+    """A delivery whose append is under way, and who is told of it."""
+
+    receipt: Receipt
+    delivery: Delivery
+    counts: WebhookCounts
+    tell: Tell
+
+
+class Intake:
+    def __init__(
+        self,
+        log: Log,
+        key_of: KeyOf,
+        pool: asyncpg.Pool,
+        recorder: Recorder,
+        amazon: Amazon,
+        aside: Aside,
+        metrics: Metrics,
+        answer_s: float,
+        schema_work_max: int,
+    ) -> None:
+        self._log, self._key_of, self._pool, self._recorder = log, key_of, pool, recorder
+        self._aside, self._schema_work_max = aside, schema_work_max
+        self._amazon, self._metrics, self._answer_s = amazon, metrics, answer_s
+        self._under_way: dict[_Waiting, None] = {}  # the oldest first
+        self._timer: asyncio.TimerHandle | None = None  # for all of them: one each would cost more
+        self._finishing: set[asyncio.Task[None]] = set()
+
+    async def receive(self, place: Place, request: Request) -> Result:
+        """One request, to its end. Nothing is read from or written to a database before its signature is
+        verified."""
+        begun, now_ms = time.perf_counter(), time.time_ns() // 1_000_000
+        counts = self._metrics.webhooks(place.tenant.name, place.source.name)
+        try:
+            asked, told = await self._told(place, request, now_ms)
+        except Busy as busy:
+            counts.deliveries["undecided"] += 1
+            return Undecided(busy.why.rstrip("."), unknown=False)
+        if isinstance(asked, Answered):
+            counts.deliveries["handshake"] += 1
+            return asked
+        verdict = await self._certified(place, request, now_ms, told)
+        if isinstance(verdict, Rejected):
+            counts.refused[verdict.reason] += 1
+            return verdict
+        if isinstance(verdict, Undecided):
+            counts.deliveries["undecided"] += 1
+            return verdict
+        counts.verified[verdict] += 1
+        if asked is not None:
+            confirmed = await self._confirmed(place, asked)
+            counts.deliveries["handshake" if isinstance(confirmed, Answered) else "undecided"] += 1
+            return confirmed
+        batch = is_batch(place.source, request)
+        receipt = Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch)
+        try:
+            async with asyncio.timeout(self._answer_s):
+                result = await self._take(receipt)
+        except TimeoutError:
+            result = TOO_SLOW
+        except (PostgresTrouble, CatalogUnavailable):
+            result = NO_POSTGRES
+        except Busy as busy:
+            result = Undecided(busy.why.rstrip("."), unknown=False)
+        if batch and isinstance(result, Undecided):  # some of its items may be committed
+            result = replace(result, unknown=True)
+        _count(counts, result, begun)
+        return result
+
+    def at_once(self, place: Place, request: Request, tell: Tell) -> bool:
+        """Takes a delivery that waits for nothing but its append, without a task of its own, and `tell`s its
+        result. False for any other request: nothing was done, `receive` judges it anew."""
+        source = place.source
+        if source.items is not None or source.target.source_id is not None:
+            return False
+        if not normalize.are_light(place.plan, (request.body,)):
+            return False
+        begun, now_ms = time.perf_counter(), time.time_ns() // 1_000_000
+        if source.handshake is not None and handshake(source, request, now_ms) is not None:
+            return False
+        verdict = self._verdict(source, request, now_ms)
+        if not isinstance(verdict, int):
+            return False
+        found = deliveries(source, request)
+        if isinstance(found, Unreadable):
+            return False
+        (delivery,), headers = found, request.shown(source.headers)
+        key = normalize.place(place.plan, delivery, headers)
+        append = self._composed(place, delivery, headers, key, now_ms) if isinstance(key, str) else None
+        if not isinstance(append, Append) or self._log.storage.refusal(place.tenant_id) is not None:
+            return False
+        counts = self._metrics.webhooks(place.tenant.name, source.name)
+        counts.verified[verdict] += 1
+        receipt = Receipt(place, request, uuid7().bytes, now_ms, begun, verdict, batch=False)
+        waiting = _Waiting(receipt, delivery, counts, tell)
+        self._under_way[waiting] = None
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._answer_s, self._look)
+        try:
+            self._log.append(append).add_done_callback(partial(self._settled, waiting))
+        except Exception:  # the append may be queued, so that nothing is known of its outcome
+            logger.exception("fast_path_failed", extra={"method": "POST"})
+            del self._under_way[waiting]
+            self._tell(waiting, FAILED)
+        return True
+
+    def _look(self) -> None:
+        """Tells those that are due that it takes too long; looks again when the next one is."""
+        self._timer, begun = None, time.perf_counter() - self._answer_s
+        while self._under_way:
+            oldest = next(iter(self._under_way))
+            left_s = oldest.receipt.begun - begun
+            if left_s > 0:
+                self._timer = asyncio.get_running_loop().call_later(left_s, self._look)
+                return
+            del self._under_way[oldest]
+            self._tell(oldest, TOO_SLOW)
+
+    def _settled(self, waiting: _Waiting, settled: asyncio.Future[Outcome]) -> None:
+        if waiting not in self._under_way:
+            return
+        del self._under_way[waiting]
+        outcome = judged(OutcomeUnknown(b"") if settled.cancelled() else settled.result())
+        if isinstance(outcome, Undecided):
+            self._tell(waiting, outcome)
+            return
+        item = item_of(waiting.delivery, outcome)
+        if item.held is None:
+            self._recorder.keep(row_of(waiting.receipt, item))
+            self._tell(waiting, Taken((Told(item.event_id, item.duplicate),), batch=False))
+            return
+        task = asyncio.create_task(self._quarantine_late(waiting, item))
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    async def _quarantine_late(self, waiting: _Waiting, item: Item) -> None:
+        try:
+            async with asyncio.timeout(self._answer_s):
+                await self._quarantine(waiting.receipt, [item])
+        except TimeoutError:
+            self._tell(waiting, TOO_SLOW)
+        except PostgresTrouble:
+            self._tell(waiting, NO_POSTGRES)
+        else:
+            self._tell(waiting, Taken((Told(None),), batch=False))
+
+    def _tell(self, waiting: _Waiting, result: Taken | Undecided) -> None:
+        _count(waiting.counts, result, waiting.receipt.begun)
+        waiting.tell(result)
+
+    def greeted(self, place: Place, request: Request) -> Answered | None:
+        """The answer to a handshake that is no delivery; None where the source has none for this request."""
+        answered = handshake(place.source, request, time.time_ns() // 1_000_000)
+        if not isinstance(answered, Answered):
+            return None
+        self._metrics.webhooks(place.tenant.name, place.source.name).deliveries["handshake"] += 1
+        return answered
+
+    async def _told(
+        self, place: Place, request: Request, now_ms: int
+    ) -> tuple[Answered | Confirming | None, int | Rejected | Uncertified]:
+        """Which handshake it is, and its verdict. Both may read the body. A large one waits its turn among
+        those of the tenant that are not verified either: they keep none of its own requests waiting. Raises
+        Busy."""
+        source = place.source
+
+        def told() -> tuple[Answered | Confirming | None, int | Rejected | Uncertified]:
+            asked = None if source.handshake is None else handshake(source, request, now_ms)
+            answered = isinstance(asked, Answered)
+            return asked, 0 if answered else self._verdict(source, request, now_ms)
+
+        if is_light(request.body, WEIGHT_MIN):
+            return told()
+        return await self._aside.run(place.tenant_id + _UNVERIFIED, told)
+
+    async def _certified(
+        self, place: Place, request: Request, now_ms: int, verdict: int | Rejected | Uncertified
+    ) -> int | Rejected | Undecided:
+        """The verdict once the certificate that it takes is there, if it takes one."""
+        if not isinstance(verdict, Uncertified):
+            return verdict
+        failed = await self._amazon.certify(verdict.url, _named(place))
+        again = failed or self._verdict(place.source, request, now_ms)
+        return NO_CERTIFICATE if isinstance(again, Uncertified) else again
+
+    async def _confirmed(self, place: Place, asked: Confirming) -> Answered | Undecided:
+        failed = await self._amazon.confirm(asked.url, _named(place))
+        if failed is not None:
+            return failed
+        told = {"tenant": str(place.tenant.id), "source": place.source.name}
+        logger.info("webhook_subscribed", extra=told)
+        return Answered(b"")
+
+    def _verdict(self, source: Source, request: Request, now_ms: int) -> int | Rejected | Uncertified:
+        """The number of the secret that matched."""
+        verdict = verify(source, request, now_ms, self._amazon.certificates)
+        if not isinstance(verdict, Verified):
+            return verdict
+        return verdict.secret if header_fault(source, request) is None else Rejected("bad_header")
+
+    # -- verified
+
+    async def _take(self, receipt: Receipt) -> Taken | Undecided:
+        place, request = receipt.place, receipt.request
+        reading = partial(deliveries, place.source, request)
+        light = normalize.are_light(place.plan, (request.body,))
+        found = reading() if light else await self._aside.run(place.tenant_id, reading)
+        if isinstance(found, Unreadable):
+            held = Held(found.code, found.error)
+            receipt = msgspec.structs.replace(receipt, batch=False)
+            await self._quarantine(receipt, [Item(found.id, found.digest, 0, held, None, False)])
+            return Taken((Told(None),), batch=False)
+        headers = receipt.request.shown(receipt.place.source.headers)
+        outcomes = await self._append_all(receipt.place, found, headers)
+        items = []
+        for delivery, outcome in zip(found, outcomes, strict=True):
+            if isinstance(outcome, Undecided):
+                return outcome
+            items.append(item_of(delivery, outcome))
+        if receipt.batch:
+            await self._keep_batch(receipt, items)
+        elif items[0].held is not None:
+            await self._quarantine(receipt, items)
+        else:
+            self._recorder.keep(row_of(receipt, items[0]))
+        return Taken(tuple([Told(each.event_id, each.duplicate) for each in items]), receipt.batch)
+
+    async def _keep_batch(self, receipt: Receipt, items: Sequence[Item]) -> None:
+        """The request once, in a row of its own, and a row an item; at once where one is in quarantine. Of an
+        empty batch nothing is kept."""
+        if not items:
+            return
+        held = [each for each in items if each.held is not None]
+        whole = batch_row(receipt)
+        if held:
+            await self._recorder.kept([whole])
+            await self._quarantine(receipt, held)
+        else:
+            self._recorder.keep(whole)
+        for row in rows_of(receipt, [each for each in items if each.held is None]):
+            self._recorder.keep(row)
+
+    async def _append_all(
+        self, place: Place, found: Sequence[Delivery], headers: dict[str, str]
+    ) -> list[Appended | Held | Undecided]:
+        """All are handed to the log in their order before the first is awaited."""
+        appends = await self._normalized(place, found, headers)
+        if self._log.storage.refusal(place.tenant_id) is not None:
+            return [await self._if_committed(place, each) for each in found]
+        waiting = [each if isinstance(each, Held) else self._log.append(each) for each in appends]
+        outcomes: list[Appended | Held | Undecided] = []
+        for delivery, settling in zip(found, waiting, strict=True):
+            if isinstance(settling, Held):
+                outcomes.append(await self._unless_committed(place, delivery, settling))
+            else:
+                outcomes.append(judged(await asyncio.shield(settling)))
+        return outcomes
+
+    async def _normalized(
+        self, place: Place, found: Sequence[Delivery], headers: dict[str, str], claimed: str | None = None
+    ) -> list[Append | Held]:
+        """The appends that deliveries become by the spec of today. Raises CatalogUnavailable and
+        PostgresTrouble."""
+        now_ms = time.time_ns() // 1_000_000
+        places = [normalize.place(place.plan, delivery, headers) for delivery in found]
+        foreign = await led(self._pool, place.tenant, {each for each in places if isinstance(each, Foreign)})
+        named = await self._named(place.tenant_id, {each for each in places if isinstance(each, Named)})
+        newest = foreign.newest
+
+        def composed() -> list[Append | Held]:
+            appends: list[Append | Held] = []
+            for delivery, where in zip(found, places, strict=True):
+                if isinstance(where, Named):
+                    where = named[where]
+                key = foreign.keys[where] if isinstance(where, Foreign) else where
+                if isinstance(key, Held):
+                    appends.append(key)
+                    continue
+                if not isinstance(where, Foreign):
+                    appends.append(self._composed(place, delivery, headers, key, now_ms, claimed))
+                    continue
+                record = normalize.Record(where.source_id, newest.get(where))
+                append = self._composed(place, delivery, headers, key, now_ms, claimed, record)
+                appends.append(append)
+                if isinstance(append, Append):  # the next of its source id follows it
+                    newest[where] = append.events[0].extra or b""
+            return appends
+
+        if normalize.are_light(place.plan, [delivery.raw for delivery in found]):
+            return composed()
+        return await self._aside.run(place.tenant_id, composed)
+
+    async def _named(self, tenant: bytes, wanted: Iterable[Named]) -> dict[Named, str | Held]:
+        """The keys that aliases name, each asked for once. Raises PostgresTrouble."""
+        keys: dict[Named, str | Held] = {}
+        for each in wanted:
+            key = await self._key_of(tenant, each.alias, each.aggregate_type)
+            why = f"There is no {each.aggregate_type} with the alias {shown(each.alias.text)}."
+            keys[each] = Held("unknown_alias", why) if key is None else key
+        return keys
+
+    def _composed(
+        self,
+        place: Place,
+        delivery: Delivery,
+        headers: dict[str, str],
+        key: str,
+        now_ms: int,
+        claimed: str | None = None,
+        record: normalize.Record | None = None,
+    ) -> Append | Held:
+        tenant, revision = place.tenant_id, place.deployed.revision
+        minting = Minting(tenant, revision, now_ms, uuid7().bytes, _mint, 0, self._schema_work_max)
+        return normalize.compose(place.plan, delivery, headers, key, minting, claimed, record)
+
+    async def _if_committed(self, place: Place, delivery: Delivery) -> Appended | Held | Undecided:
+        """What came before is told as it was; nothing new is stored."""
+        settled = await self._log.settled(delivery.retry(place.tenant_id, place.source.name))
+        match settled:
+            case Appended():
+                return settled
+            case Mismatch():
+                return OTHER_BYTES
+        return STORAGE_FULL
+
+    async def _unless_committed(self, place: Place, delivery: Delivery, held: Held) -> Appended | Held:
+        """A delivery that an earlier spec made an event of is that event, whatever today's says."""
+        settled = await self._log.settled(delivery.retry(place.tenant_id, place.source.name))
+        match settled:
+            case Appended():
+                return settled
+            case Mismatch():
+                return OTHER_BYTES
+        return held
+
+    # -- what is kept
+
+    async def _quarantine(self, receipt: Receipt, held: Sequence[Item]) -> None:
+        """Whole, before the sender is told. Raises PostgresTrouble."""
+        await self._recorder.kept(rows_of(receipt, held))
+        place = receipt.place
+        for each in held:
+            told = {"tenant": str(place.tenant.id), "source": place.source.name, "delivery": each.delivery_id}
+            if each.held is OTHER_BYTES:
+                logger.error("webhook_other_bytes", extra=told)
+            else:
+                why = None if each.held is None else each.held.code
+                logger.warning("webhook_quarantined", extra={**told, "why": why})
+
+    # -- once more
+
+    async def replay(self, place: Place, stored: Stored, *, again: bool = False) -> Told | Held | Undecided:
+        """Appends a stored delivery by the spec of today. What is an event already stays that event, unless
+        `again` asks for another one. Raises PostgresTrouble, CatalogUnavailable."""
+        if stored.request is None:
+            return Held("not_found", "The request is kept no longer.")
+        found = deliveries(place.source, stored.request)
+        if isinstance(found, Unreadable):
+            return Held(found.code, found.error)
+        if stored.item >= len(found):
+            return Held(
+                "not_found",
+                f"By this spec the request has {len(found)} items; this was number {stored.item}.",
+            )
+        delivery = found[stored.item]
+        claimed = f"{delivery.id}#{uuid7()}" if again else None
+        headers = stored.request.shown(place.source.headers)
+        (append,) = await self._normalized(place, [delivery], headers, claimed)
+        if isinstance(append, Held):
+            outcome: Appended | Held | Undecided = await self._unless_committed(place, delivery, append)
+        else:
+            outcome = judged(await asyncio.shield(self._log.append(append)))
+        if isinstance(outcome, Undecided):
+            return outcome
+        tenant = place.tenant_id
+        if isinstance(outcome, Held):
+            why = (outcome.code, outcome.error)
+            await store.settle(self._pool, tenant, stored.id, stored.verdict, why, None)
+            return outcome
+        await store.settle(self._pool, tenant, stored.id, "replayed", None, outcome.event_ids[0])
+        return Told(outcome.event_ids[0], outcome.replayed)
+
+
+def _named(place: Place) -> str:
+    return f"{place.tenant.id}/{place.source.name}"
+
+
+def _mint() -> bytes:
+    return uuid7().bytes
+
+
+def _count(counts: WebhookCounts, result: Taken | Undecided, begun: float) -> None:
+    if isinstance(result, Undecided):
+        counts.deliveries["undecided"] += 1
+        return
+    for told in result.deliveries:
+        outcome = "quarantined" if told.event_id is None else "duplicate" if told.duplicate else "accepted"
+        counts.deliveries[outcome] += 1
+    counts.answered(time.perf_counter() - begun)

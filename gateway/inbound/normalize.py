@@ -1,0 +1,325 @@
+"""A delivery as an append, by the spec: where it goes, and what its event's data are. Pure.
+
+What is the same for all deliveries of a source is worked out once, as its `Plan`.
+What can't be normalized is `Held`: a value that says why, in the words of the refusals of an append. Clock
+and randomness are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from gateway.admit.append import Minting, too_much_work
+from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Event, Stream, make_append
+from gateway.inbound.deliveries import Delivery
+from gateway.inbound.request import as_text, lookup
+from gateway.names.aliases import SIGIL, Alias, Malformed, parse_alias
+from gateway.names.content import ALGORITHM, Identity, context_of, grade
+from spec.errors import nearest, shown
+from spec.identifiers import GLOBAL, canonicalize
+from spec.model import EventType, Spec
+from spec.violations import AT_ONCE_WORK_MAX, WEIGHT_MIN, is_light, values_in
+from spec.webhooks.sources import Fixed, Path, Row, Shape, Source, Template
+
+_ENCODE: Final = msgspec.json.Encoder(decimal_format="number").encode
+_ABSENT: Final = object()
+_CONTEXTS_MAX: Final = 1_024
+"""Contexts remembered: most sources have one stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Why a delivery can't become an event by this spec; it is kept for a person."""
+
+    code: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """The key is that of a foreign system's id, which the source map knows."""
+
+    source: str
+    aggregate_type: str
+    source_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The key is that of the aggregate of this type that has this alias."""
+
+    aggregate_type: str
+    alias: Alias
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """What a delivery is one more of: `before` is the `extra` of the event that was made of the one before,
+    by which it is graded; None where there is none."""
+
+    source_id: str
+    before: bytes | None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a spec says of all deliveries of a source. `key` and `event_type` are None where each delivery
+    tells its own."""
+
+    spec: Spec
+    source: Source
+    key: str | Held | None
+    event_type: EventType | Held | None
+    actor: Held | None
+    """Why nobody can be the actor."""
+
+
+def plan_of(spec: Spec, source: Source) -> Plan:
+    target = source.target
+    key: str | Held | None = None
+    event_type: EventType | Held | None = None
+    actor: Held | None = None
+    if target.aggregate_type not in spec.aggregate_types:
+        near = nearest(target.aggregate_type, spec.aggregate_types)
+        why = f"The spec declares no aggregate type {target.aggregate_type!r}{near}."
+        key = Held("unknown_aggregate_type", why)
+    else:
+        if target.source_id is None and not isinstance(target.key, Path):
+            key = _canonical(spec, target.key)
+        if not isinstance(target.event, Path):
+            event_type = _declared(spec, source, target.event)
+    if source.actor_type not in spec.agent_types or canonicalize(source.actor_id, spec.singletons) is None:
+        why = f"The actor {source.actor_type}/{source.actor_id} is not declared."
+        actor = Held("unknown_actor_type", why)
+    return Plan(spec, source, key, event_type, actor)
+
+
+def are_light(plan: Plan, texts: Sequence[bytes]) -> bool:
+    """Whether reading these texts, and checking what becomes of them, takes under 10 ms."""
+    declared = plan.spec.aggregate_types.get(plan.source.target.aggregate_type)
+    weight = WEIGHT_MIN if declared is None else declared.weight
+    if len(texts) == 1:
+        return is_light(texts[0], weight)
+    return sum(map(values_in, texts)) * weight <= AT_ONCE_WORK_MAX
+
+
+def place(plan: Plan, delivery: Delivery, headers: dict[str, str]) -> str | Foreign | Named | Held:
+    """Whose stream it goes to: a canonical key, or what leads to one."""
+    if plan.key is not None:
+        return plan.key
+    source = plan.source
+    target = source.target
+    if target.source_id is not None:
+        found = as_text(_at(target.source_id, source, delivery, headers))
+        if found is None:
+            return Held(
+                "no_source_id", "What `to.source_id` names is neither a text nor a whole number here."
+            )
+        return Foreign(source.name, target.aggregate_type, found)
+    assert isinstance(target.key, Path)
+    key = as_text(_at(target.key, source, delivery, headers))
+    if key is None:
+        return Held("invalid_identifier", "`to.id` did not resolve to a string.")
+    return _aliased(plan.spec, target.aggregate_type, key) or _canonical(plan.spec, key)
+
+
+def _aliased(spec: Spec, aggregate_type: str, text: str) -> Named | Held | None:
+    """What an alias names: with its sigil any that is one; without, one that aggregates of this type have. No
+    text is that and one of the four kinds."""
+    alias = parse_alias(text.removeprefix(SIGIL))
+    if text.startswith(SIGIL):
+        if isinstance(alias, Malformed):
+            return Held("invalid_identifier", alias.reason)
+        return Named(aggregate_type, alias)
+    if isinstance(alias, Malformed) or alias.prefix is None:
+        return None
+    public, hashed = spec.public_ids, spec.hash_ids
+    prefixes = [public.key] if public is not None and aggregate_type in public.types else []
+    if hashed is not None and aggregate_type in hashed.types:
+        prefixes.append(hashed.prefix)
+    return Named(aggregate_type, alias) if alias.prefix in prefixes else None
+
+
+def _canonical(spec: Spec, key: str | None) -> str | Held:
+    canonical = canonicalize(key or "", spec.singletons)
+    if canonical is None:
+        return Held("invalid_identifier", f"{shown(key or '')} is none of the four kinds of identifier.")
+    return canonical
+
+
+def compose(
+    plan: Plan,
+    delivery: Delivery,
+    headers: dict[str, str],
+    key: str,
+    minting: Minting,
+    claimed: str | None = None,
+    record: Record | None = None,
+) -> Append | Held:
+    """The append of one event. `claimed` is the delivery id that it claims, where that is another one.
+    `record` is there where a source id leads to the stream."""
+    source, event_type = plan.source, plan.event_type
+    if event_type is None:
+        assert isinstance(source.target.event, Path)
+        event_type = _declared(plan.spec, source, _at(source.target.event, source, delivery, headers))
+    if isinstance(event_type, Held):
+        return event_type
+    if plan.actor is not None:
+        return plan.actor
+    raw, value = _data(source, delivery, headers)
+    if not event_type.is_light(raw) and event_type.compiled.work(raw) > minting.schema_work_max:
+        return Held("schema_violation", f"data: {too_much_work(event_type, minting.schema_work_max)}")
+    violation = event_type.violation(value)
+    if violation is not None:
+        joint = "." if violation.path and not violation.path.startswith("[") else ""
+        return Held("schema_violation", f"data{joint}{violation.path}: {violation.message}")
+    event = Event(
+        minting.mint(),
+        event_type.name,
+        source.actor_type,
+        source.actor_id,
+        None,
+        None,
+        minting.correlation_id,
+        None,
+        minting.spec_rev,
+        minting.now_ms,
+        _ENCODE(_Extra(_said(source, delivery, event_type, key, record))),
+        raw,
+    )
+    stream = Stream(minting.tenant, source.target.aggregate_type, key)
+    known = delivery if claimed is None else msgspec.structs.replace(delivery, id=claimed)
+    must_exist = source.target.must_exist and key not in plan.spec.singletons and key != GLOBAL
+    expected = AT_LEAST_ONE if must_exist else ANY_LENGTH
+    return make_append(stream, (event,), expected, known.retry(minting.tenant, source.name))
+
+
+class _Said(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What an event tells of its delivery. The source id and the grade only where a source id leads to the
+    stream. The first two fields stay where they are: what begins with them is looked for (`begins_with`)."""
+
+    source: str
+    source_id: str | msgspec.UnsetType = msgspec.UNSET
+    delivery_id: str
+    by_digest: bool
+    content: str
+    context: str
+    record: str
+    algorithm: int
+    grade: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Extra(msgspec.Struct, frozen=True, gc=False):
+    webhook: _Said
+
+
+def _said(
+    source: Source, delivery: Delivery, event_type: EventType, key: str, record: Record | None
+) -> _Said:
+    """With what the delivery says, and in which context, as hashes."""
+    context = _context(source.name, event_type.name, source.target.aggregate_type, key)
+    found = Identity(delivery.content, context)
+    graded: str | msgspec.UnsetType = msgspec.UNSET
+    source_id: str | msgspec.UnsetType = msgspec.UNSET
+    if record is not None:
+        source_id = record.source_id
+        graded = grade(found, None if record.before is None else _identity_of(record.before))
+    return _Said(
+        source=source.name,
+        source_id=source_id,
+        delivery_id=delivery.id,
+        by_digest=delivery.by_digest,
+        content=found.content,
+        context=found.context,
+        record=found.record,
+        algorithm=ALGORITHM,
+        grade=graded,
+    )
+
+
+@lru_cache(_CONTEXTS_MAX)
+def _context(source: str, event_type: str, aggregate_type: str, key: str) -> str:
+    return context_of(source, event_type, {"aggregate_type": aggregate_type, "key": key})
+
+
+def begins_with(record: Foreign) -> bytes:
+    """How the `extra` of each event begins that was made of a delivery of this source id."""
+    return b'{"webhook":{"source":%b,"source_id":%b,"' % (_ENCODE(record.source), _ENCODE(record.source_id))
+
+
+def former_begins_with(source: str) -> bytes:
+    """The same as written by releases that named no source id: whichever it was."""
+    return b'{"webhook":{"source":%b,"delivery_id":' % _ENCODE(source)
+
+
+def _identity_of(extra: bytes) -> Identity | None:
+    """What an earlier event of a webhook says of itself."""
+    try:
+        said = _decode_extra(extra).webhook
+    except msgspec.MsgspecError:  # written by a client
+        return None
+    return Identity(said.content, said.context) if said.algorithm == ALGORITHM else None
+
+
+_decode_extra: Final = msgspec.json.Decoder(_Extra).decode
+
+
+def _declared(spec: Spec, source: Source, name: object) -> EventType | Held:
+    declared = spec.aggregate_types[source.target.aggregate_type].events
+    found = declared.get(name) if isinstance(name, str) else None
+    if found is None:
+        what = shown(name) if isinstance(name, str) else "of that name"
+        near = nearest(name, declared) if isinstance(name, str) else ""
+        why = f"The spec declares no event {what} for {source.target.aggregate_type!r}{near}."
+        return Held("unknown_event_type", why)
+    return found
+
+
+# ---- the event's data ----
+
+
+def _data(source: Source, delivery: Delivery, headers: dict[str, str]) -> tuple[bytes, object]:
+    """Its bytes and its value. Without a mapping, the body stays byte for byte."""
+    if source.data is None:
+        raw = b'{"body":%b,"headers":%b,"delivery_id":%b}' % (
+            delivery.raw,
+            _ENCODE(headers),
+            _ENCODE(delivery.id),
+        )
+        return raw, {"body": delivery.value, "headers": headers, "delivery_id": delivery.id}
+    value = _made(source.data, source, delivery, headers)
+    value = None if value is _ABSENT else value
+    return _ENCODE(value), value
+
+
+def _made(template: Template, source: Source, delivery: Delivery, headers: dict[str, str]) -> object:
+    match template:
+        case Fixed(value):
+            return value
+        case Path():
+            found = _at(template, source, delivery, headers)
+            return _ABSENT if found is None and template.optional else found
+        case Shape(fields):
+            made = [(name, _made(each, source, delivery, headers)) for name, each in fields]
+            return {name: value for name, value in made if value is not _ABSENT}
+        case Row(items):
+            return _present([_made(each, source, delivery, headers) for each in items])
+
+
+def _present(values: Sequence[object]) -> list[object]:
+    return [value for value in values if value is not _ABSENT]
+
+
+def _at(path: Path, source: Source, delivery: Delivery, headers: dict[str, str]) -> object:
+    match path.root:
+        case "body":
+            return lookup(delivery.value, path.fields)
+        case "headers":
+            return lookup(headers, path.fields)
+        case "source":
+            return source.name
+        case "delivery_id":
+            return delivery.id

@@ -1,0 +1,61 @@
+"""The arguments of redis/sequence.lua, in the order that its header names."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cache
+from typing import Final, NamedTuple
+
+from gateway.events import Append
+from gateway.log.redis.keys import PartitionKeys
+
+_facts: Final = struct.Struct(">dIIII32s32sB").pack
+
+
+class CallHead(NamedTuple):
+    """What a call says before its appends: see the script's ARGV 2 to 9."""
+
+    epoch: int
+    window: int
+    committed_seq: int
+    committed_chain: str
+    stream_tail: int
+    looked_up: int
+    caller: str
+    number: int
+
+
+def sequence_call(
+    keys: PartitionKeys, head: CallHead, appends: Sequence[Append], hints: Sequence[str]
+) -> tuple[list[str], list[str | bytes | int]]:
+    """KEYS, and ARGV after the nonce. A hint is '' or '<as of>:<head in Postgres>'."""
+    names = [keys.meta, keys.journal, *keys.identities, keys.calls, keys.heads]
+    names += [keys.stream(append.stream) for append in appends]
+    identities: list[bytes] = []
+    facts: list[bytes] = []
+    bodies: list[bytes] = []
+    for append, hint in zip(appends, hints, strict=True):
+        identities += append.identities
+        packed, digests, told = append.packed, append.digests, hint.encode()
+        count, front = len(packed), _array(1 + len(packed)) + append.header
+        bodies.append(front)
+        bodies += packed
+        facts += (
+            _facts(
+                append.expected, count, len(append.identities), len(front) + append.size_bytes, len(front),
+                append.request_digest, digests[:32], len(told),
+            ),
+            told,
+        )  # fmt: skip
+        if count > 1:
+            facts += (digests[32:], struct.pack(f">{count}I", *map(len, packed)))
+    return names, [*head, b"".join(identities), b"".join(facts), b"".join(bodies)]
+
+
+@cache
+def _array(items: int) -> bytes:
+    """How a MessagePack array of so many items begins."""
+    if items < 16:
+        return bytes((0x90 | items,))
+    return struct.pack(">BI", 0xDD, items)

@@ -1,0 +1,291 @@
+"""Decides, in Postgres, what the sequencer proposed; then tells whoever waits.
+
+Owns: the order of commits of one partition in this gateway. Source: the append protocol, step 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from gateway.events import Quarantined
+from gateway.log.append.journal import CannotHelp, Journal, quarantine
+from gateway.log.append.pending import Pending
+from gateway.log.append.sequenced import Sequenced
+from gateway.log.commit_connection import ChainBroken, CommitConnection, RefusedByPostgres, made_ready
+from gateway.log.entries import Placed, chain_over
+from gateway.log.epoch.partition import Partition
+from gateway.log.epoch.settling import Settling
+from gateway.log.limits import Limits
+from gateway.log.postgres import DIRECT, PartitionRow, Postgres, PostgresTrouble
+from gateway.log.read.followers import Followers
+from gateway.telemetry.steps import Telemetry
+
+logger = logging.getLogger("sluice.log")
+
+_RETRY_FIRST_S = 0.01
+_RETRY_MOST_S = 0.5
+
+
+class LineageLost(Exception):
+    """What was sequenced can't be committed any more: the epoch was sealed, or another history won."""
+
+
+class Overtaken(LineageLost):
+    """In direct mode another gateway was faster: what was decided is decided anew, on what it committed."""
+
+
+class Committer:
+    """One for each partition of this gateway."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        postgres: Postgres,
+        settling: Settling,
+        connection: CommitConnection,
+        journal: Journal,
+        limits: Limits,
+        requeue: Callable[[Iterable[Pending]], None],
+        wake: Callable[[], None],
+        followers: Followers,
+        telemetry: Telemetry,
+    ) -> None:
+        self._partition = partition
+        self._postgres = postgres
+        self._settling = settling
+        self._connection = connection
+        self._journal = journal
+        self._limits = limits
+        self._requeue = requeue
+        self._wake = wake
+        self._followers = followers
+        self._telemetry = telemetry
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Sequenced] = deque()
+        self._running: list[Placed] = []  # of the run that commits now
+        self._work = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    # -- what the sequencer calls
+
+    @property
+    def appends(self) -> int:
+        """How many are sequenced and not committed yet."""
+        return len(self._running) + sum(len(each.placed) for each in self._queue)
+
+    def put(self, sequenced: Sequenced) -> None:
+        if self._running:
+            self._make_ready(sequenced)
+        self._queue.append(sequenced)
+        self._room.clear()
+        self._settled.clear()
+        self._work.set()
+
+    def _make_ready(self, sequenced: Sequenced) -> None:
+        """While another commits: Postgres would wait for it afterwards."""
+        try:
+            sequenced.ready = made_ready(sequenced.before, sequenced.after, sequenced.placed)
+        except ChainBroken:
+            pass  # found once more by its own commit, which ends the epoch
+        except Exception:  # a bug: its own commit prepares the rows instead
+            logger.exception("commit_not_prepared", extra={"partition": self._partition.number})
+
+    async def room(self) -> None:
+        """Returns when the next call may be sequenced: one waits at most while another commits. Letting the
+        pipeline run free only makes latency, measured."""
+        await self._room.wait()
+
+    async def settled(self) -> None:
+        """Returns when nothing is on its way to Postgres, or what is can't go on before the partition was
+        verified."""
+        await self._settled.wait()
+
+    # -- the loop
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if not self._queue:
+                self._settled.set()
+                self._work.clear()
+                await self._work.wait()
+            run = self._take()
+            self._running = run.placed
+            try:
+                await self._commit(run)
+            except Overtaken:
+                self._take_back(run.pendings)
+            except LineageLost as loss:
+                await self._give_up(run, str(loss))
+            finally:
+                self._running = []
+
+    def _take(self) -> Sequenced:
+        """The next call's appends, together with those of later calls that follow without a gap."""
+        run = self._queue.popleft()
+        while (
+            self._queue
+            and self._queue[0].before == run.after
+            and self._queue[0].epoch == run.epoch
+            and run.events + self._queue[0].events <= self._limits.commit_rows_max
+        ):
+            more = self._queue.popleft()
+            run.after = more.after
+            run.events += more.events
+            run.placed += more.placed
+            run.pendings += more.pendings
+        if not self._queue:
+            self._room.set()
+        return run
+
+    async def _commit(self, run: Sequenced) -> None:
+        """Returns when all of the run is committed. Raises LineageLost when some never will be; the run then
+        holds only those."""
+        retry_s = _RETRY_FIRST_S
+        while run.placed:
+            try:
+                await self._commit_once(run)
+            except PostgresTrouble as trouble:
+                self._telemetry.metrics.swaps_unanswered.inc()
+                told = {"partition": self._partition.number, "why": str(trouble)}
+                logger.warning("commit_unanswered", extra=told)
+                await asyncio.sleep(retry_s)
+                retry_s = min(retry_s * 2, _RETRY_MOST_S)
+
+    async def _commit_once(self, run: Sequenced) -> None:
+        """One attempt, and what follows from its outcome. Raises PostgresTrouble when that is unknown."""
+        try:
+            with self._telemetry.committing.of(self._partition.number, run.events, run.pendings):
+                held = await self._swap(run)
+        except ChainBroken as broken:
+            told = {"partition": self._partition.number, "why": str(broken)}
+            logger.critical("chain_broken", extra=told)
+            await self._postgres.seal(self._partition.number, run.epoch, "", run.mode)
+            raise LineageLost(str(broken)) from broken
+        except RefusedByPostgres as refused:
+            if await self._bisect(run, refused):
+                return
+            held = False
+        if held:
+            self._telemetry.metrics.swaps_held.inc()
+            self._acknowledge(run, len(run.placed), *run.after)
+        else:
+            self._telemetry.metrics.swaps_failed.inc()
+            await self._after_failed_swap(run)
+
+    async def _swap(self, run: Sequenced) -> bool:
+        partition = self._partition
+        others_first = run.before[0] > partition.committed_seq  # as far as we know
+        return await self._connection.swap(
+            partition.number, run.epoch, run.before, run.after, run.placed, run.mode, others_first, run.ready
+        )
+
+    def _acknowledge(self, run: Sequenced, count: int, seq: int, chain: str) -> None:
+        """The first `count` appends of the run are committed, up to (seq, chain)."""
+        self._partition.known(seq, chain)
+        self._partition.confirmed(seq)
+        waited_s = self._loop.time() - (run.pendings[0].deadline - self._limits.append_deadline_s)
+        answered = 0
+        for pending, placed in zip(run.pendings[:count], run.placed[:count], strict=True):
+            pending.in_doubt = False
+            answered += pending.resolve_at(placed.first_version)
+        self._telemetry.metrics.committed(answered, seq - run.before[0], waited_s)
+        self._followers.committed(self._partition.number, run.placed[:count])
+        del run.pendings[:count], run.placed[:count]
+        run.before = (seq, chain)
+        if not self._queue:
+            self._wake()
+
+    async def _after_failed_swap(self, run: Sequenced) -> None:
+        """The partition stands elsewhere than where the run begins: see how far it got without us."""
+        row = await self._postgres.partition(self._partition.number)
+        if row.epoch == run.epoch and row.seq < run.before[0]:
+            await self._commit_what_comes_before(run)
+            return
+        helped, chain = await self._helped(run, row)
+        if helped:
+            last = run.placed[helped - 1]
+            await self._settling.found(self._partition, last.last_seq, last.events[-1].id)
+            self._acknowledge(run, helped, last.last_seq, chain)
+        if row.epoch != run.epoch:
+            raise LineageLost(f"epoch {run.epoch} was sealed")
+        goes_on = (row.mode, row.chain) == (run.mode, chain)
+        if run.placed and (run.placed[0].first_seq <= row.seq or not goes_on):
+            raise Overtaken if run.mode == DIRECT else LineageLost("another history was committed")
+
+    async def _helped(self, run: Sequenced, row: PartitionRow) -> tuple[int, str]:
+        """How many of the run's appends stand in Postgres at their places, and the chain after them."""
+        first, last = run.placed[0].first_seq, run.placed[-1].last_seq
+        there = await self._postgres.fetch("placed", self._partition.number, first, min(last, row.seq))
+        # By digest and version, not by id alone: in a later epoch the same place may be taken by another
+        # request whose client chose the same id.
+        rows = {each["seq"]: (each["version"], each["digest"]) for each in there}
+        count = 0
+        for placed in run.placed:
+            if any(rows.get(seq) != row for seq, row in placed.rows()):
+                break
+            count += 1
+        return count, chain_over(run.before[1], run.placed[:count])
+
+    async def _commit_what_comes_before(self, run: Sequenced) -> None:
+        """Events of another gateway come before ours, and nobody committed them while our swap waited."""
+        try:
+            await self._journal.commit(self._partition, run.before[0])
+            if self._partition.committed_seq < run.before[0]:
+                raise CannotHelp("the journal does not hold what comes before")
+        except CannotHelp as trouble:
+            # Only a verification can tell: the journal is readable again, or the epoch is sealed.
+            logger.info("help_failed", extra={"partition": self._partition.number, "why": str(trouble)})
+            self._partition.distrust()
+            self._settled.set()
+            self._room.set()
+            self._wake()
+            await asyncio.sleep(_RETRY_MOST_S if self._partition.halted else _RETRY_FIRST_S)
+
+    async def _give_up(self, run: Sequenced, why: str) -> None:
+        """Back to the sequencer with all that was sequenced in a lost lineage, in order."""
+        told = {"partition": self._partition.number, "appends": len(run.pendings), "why": why}
+        logger.warning("lineage_lost", extra=told)
+        self._partition.distrust()
+        self._take_back(run.pendings)
+
+    def _take_back(self, lost: list[Pending]) -> None:
+        for pending in lost:
+            pending.anew()
+            pending.in_doubt = False
+        self._requeue(lost)
+        self._wake()
+
+    # -- what only a bug can bring
+
+    async def _bisect(self, run: Sequenced, refused: RefusedByPostgres) -> bool:
+        """Commits what is good before the append that Postgres refuses; quarantines that one; ends the epoch,
+        since all that was sequenced after it rests on it.
+
+        False where another gateway was faster, with this or with that. The next swap need not tell: Postgres
+        may refuse rows before it looks at the partition.
+        """
+        if len(run.placed) > 1:
+            half = len(run.placed) // 2
+            first = Sequenced(run.epoch, run.before, run.after, run.mode)
+            for pending, placed in zip(run.pendings[:half], run.placed[:half], strict=True):
+                first.add(pending, placed)
+            first.after = (first.placed[-1].last_seq, chain_over(run.before[1], first.placed))
+            await self._commit(first)
+            run.before = first.after
+            del run.pendings[:half], run.placed[:half]
+            return True
+        if not await quarantine(self._postgres, self._partition, run.epoch, run.placed[0], str(refused)):
+            return False
+        run.pendings[0].in_doubt = False
+        run.pendings[0].resolve(Quarantined(str(refused)))
+        run.pendings.clear()
+        run.placed.clear()
+        self._wake()
+        return True

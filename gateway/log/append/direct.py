@@ -1,0 +1,137 @@
+"""Appends while Redis is away: judged on what Postgres holds, committed by the same compare-and-swap.
+
+No lock is held while this gateway thinks, so one that stands still in the middle holds up nobody: a batch is
+decided on one snapshot, and its swap holds only if nothing was committed to the partition since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Sequence
+
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.events import Stream
+from gateway.log.append.identities import Original, claims_of
+from gateway.log.append.pending import Pending
+from gateway.log.append.placing import Placing
+from gateway.log.append.sequenced import Commits, Sequenced
+from gateway.log.append.verdicts import Verdict, Verdicts
+from gateway.log.entries import Placed
+from gateway.log.epoch.chain import roll
+from gateway.log.epoch.partition import Partition
+from gateway.log.postgres import DIRECT, Postgres, PostgresTrouble
+from gateway.telemetry.steps import Telemetry
+
+# Whoever was overtaken by another gateway gives it a head start of at most this: both get their turns.
+_OVERTAKEN_S = 0.002
+# Rows that others have committed since this gateway did, of which one look takes the chain on. With more, the
+# partition is verified, which reads them in parts.
+_SINCE_MAX = 5_000
+
+
+class Direct:
+    """One for each partition of this gateway; `requeue` takes back what must be decided anew."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        postgres: Postgres,
+        commits: Commits,
+        verdicts: Verdicts,
+        requeue: Callable[[Iterable[Pending]], None],
+        telemetry: Telemetry,
+    ) -> None:
+        self._partition = partition
+        self._postgres = postgres
+        self._commits = commits
+        self._verdicts = verdicts
+        self._requeue = requeue
+        self._metrics = telemetry.metrics
+
+    async def append(self, batch: Sequence[Pending]) -> bool:
+        """Each is committed, answered, or back in the queue; False where Postgres could not be asked."""
+        if not batch:
+            return True
+        try:
+            placing = await self._look(batch)
+        except PostgresTrouble:
+            self._requeue(batch)
+            return False
+        if placing is None:
+            self._partition.distrust()
+            self._requeue(batch)
+            return True
+        # What its deadline answered meanwhile must not be placed: it was told that it never will be.
+        run, resting = self._judge([pending for pending in batch if not pending.done], placing)
+        if not run.placed:
+            return True
+        self._commits.put(run)
+        await self._commits.settled()
+        if run.before == run.after:
+            for pending, verdict in resting:
+                self._verdicts.answer(pending, verdict, run.before[0])
+            return True
+        self._requeue(pending for pending, _ in resting)
+        await asyncio.sleep(random.uniform(0, _OVERTAKEN_S))  # noqa: S311
+        return True
+
+    async def _look(self, batch: Sequence[Pending]) -> Placing | None:
+        """All that the batch is judged on, in one snapshot; None when the partition does not stand where this
+        gateway believes it to."""
+        asked = [pending.append for pending in batch if pending.append.chosen or pending.again]
+        retries = [append.retry for append in asked]
+        self._metrics.identity_lookups.inc(len(asked))
+        identities = [(each.tenant, identity) for each in retries for identity in each.chosen]
+        events = [(each.tenant, event_id) for each in retries for event_id in each.chosen_events]
+        events += [(append.stream.tenant, append.append_id) for append in asked]
+        streams = list({pending.append.stream: None for pending in batch})
+        known, chain = self._partition.committed_seq, self._partition.committed_chain
+        rows = await self._postgres.fetch(
+            "look_directly",
+            self._partition.number,
+            [UUID(tenant) for tenant, _ in identities],
+            [identity for _, identity in identities],
+            [UUID(tenant) for tenant, _ in events],
+            [UUID(event_id) for _, event_id in events],
+            [UUID(stream.tenant) for stream in streams],
+            [stream.aggregate_type for stream in streams],
+            [stream.key for stream in streams],
+            known,
+            _SINCE_MAX,
+        )
+        row = next(row for row in rows if row["kind"] == "partition")
+        partition = self._partition
+        if (row["epoch"], row["mode"], row["alarm"]) != (partition.epoch, DIRECT, None):
+            return None
+        # Another Postgres than before, with other events in it, is not gone on from.
+        since = [each for each in rows if each["kind"] == "since"]
+        if known + len(since) != row["seq"] or roll(chain, since, row["seq"]) != row["chain"]:
+            return None
+        heads: dict[Stream, int] = {
+            streams[each["version"] - 1]: each["seq"] for each in rows if each["kind"] == "head"
+        }
+        return Placing(partition.number, claims_of(rows), heads, row["chain"])
+
+    def _judge(
+        self, batch: Sequence[Pending], placing: Placing
+    ) -> tuple[Sequenced, list[tuple[Pending, Verdict]]]:
+        """What is to be committed, and the verdicts that may rest on it. The others are answered."""
+        before = (placing.seq, placing.chain)
+        run = Sequenced(self._partition.epoch, before, before, DIRECT)
+        resting: list[tuple[Pending, Verdict]] = []
+        for pending in batch:
+            verdict = placing.judge(pending.append)
+            if isinstance(verdict, Placed):
+                pending.in_doubt = pending.sent = True
+                run.add(pending, verdict)
+                continue
+            # Its original is its own first try, perhaps: then it may be there when its time is up.
+            pending.in_doubt = pending.sent and isinstance(verdict, Original)
+            if run.placed:
+                resting.append((pending, verdict))
+            else:
+                self._verdicts.answer(pending, verdict, placing.seq)
+        run.after = (placing.seq, placing.chain)
+        return run, resting

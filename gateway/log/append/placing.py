@@ -1,0 +1,52 @@
+"""Gives appends their places as redis/sequence.lua does, on what Postgres holds. Pure.
+
+Owns: the verdict on each append of a batch in direct mode. Nothing here is decided before the batch is
+committed: all of it rests on one look at Postgres, and the compare-and-swap tells whether that still holds.
+"""
+
+from __future__ import annotations
+
+from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Stream
+from gateway.log.append.identities import Claim, ClaimedByAnother, Claims, Original
+from gateway.log.entries import Placed
+
+
+class Placing:
+    """Judge appends in order: each on the state that the ones before it leave.
+
+    `claims` and `heads` are of one snapshot in which partition `p` stood at (seq, chain): every identity and
+    event id of the appends that Postgres knows, and the length of each of their streams.
+    """
+
+    def __init__(self, p: int, claims: Claims, heads: dict[Stream, int], chain: str) -> None:
+        self._p = p
+        self._claims = claims
+        self._heads = heads
+        self.seq = claims.seq
+        self.chain = chain
+
+    def judge(self, append: Append) -> Placed | Original | ClaimedByAnother | Conflict:
+        """Its identities first, then the length that it asked for."""
+        verdict = self._claims.judge(append)
+        if verdict is not None:
+            return verdict
+        head, expected = self._heads[append.stream], append.expected
+        if expected not in (ANY_LENGTH, AT_LEAST_ONE, head) or (expected == AT_LEAST_ONE and head == 0):
+            return Conflict(head)
+        return self._place(append, head)
+
+    def _place(self, append: Append, head: int) -> Placed:
+        count = len(append.events)
+        self.seq += count
+        placed = Placed(
+            append.stream, append.append_id, append.events, append.digests, append.chosen,
+            append.request_digest, head + 1, self.seq,
+        )  # fmt: skip
+        self.chain = placed.chain_after(self.chain)
+        self._heads[append.stream] = head + count
+        tenant, claim = append.stream.tenant, Claim(self._p, placed.first_seq, count, placed.request_digest)
+        for identity in append.chosen:
+            self._claims.identities[tenant, identity] = claim
+        for n, event in enumerate(append.events):
+            self._claims.events[tenant, event.id] = (self._p, placed.first_seq + n)
+        return placed

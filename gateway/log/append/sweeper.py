@@ -1,0 +1,202 @@
+"""Looks after partitions that nobody else looks after: a gateway that died leaves nothing behind.
+
+Ten times a second it asks Redis where each partition stands. What was sequenced and not committed for two
+looks in a row is committed from the journal; what contradicts this gateway's knowledge, or is of a server
+that was restarted or promoted since, is verified anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from gateway.log.append.journal import CannotHelp, Journal
+from gateway.log.append.sequencer import Sequencer
+from gateway.log.epoch.notices import Outage
+from gateway.log.epoch.partition import Partition
+from gateway.log.redis.cluster import NOT_RUN
+from gateway.log.redis.scripts import RedisTrouble, Scripts
+from gateway.log.redis.servers import pack
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.redact import reason
+
+logger = logging.getLogger("sluice.log")
+
+SWEEP_EVERY_S = 0.1
+# Below that, a Redis that is well seems silent now and then, on a machine that is busy.
+_LOOK_LEAST_S = 0.25
+# How often a Redis that was done without is asked whether it writes again: each time, what all scripts do.
+_TRY_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A partition's meta hash, as far as the sweeper cares, and whether it is of its server's history."""
+
+    epoch: int
+    q: int
+    c: int
+    fenced: bool
+
+
+class Sweeper:
+    """One for each gateway."""
+
+    def __init__(
+        self,
+        scripts: Scripts,
+        journal: Journal,
+        partitions: Sequence[tuple[Partition, Sequencer]],
+        outage: Outage,
+        metrics: Metrics,
+        direct_after_s: float,
+    ) -> None:
+        self._scripts = scripts
+        self._servers = scripts.servers
+        self._journal = journal
+        self._partitions = partitions
+        self._last: dict[int, Standing] = {}
+        self._tried_at: dict[int, float] = {}
+        self._returning: set[int] = set()  # in direct mode, at a Redis that was steady and has just written
+        self._outage = outage
+        self._metrics = metrics
+        self._look_most_s = max(direct_after_s / 2, _LOOK_LEAST_S)
+        self._now = asyncio.get_running_loop().time
+
+    def lags(self) -> dict[int, int]:
+        """Events sequenced and not yet marked as committed, by partition, as Redis told at the last look."""
+        return {number: max(standing.q - standing.c, 0) for number, standing in self._last.items()}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            try:
+                await self.run_once()
+            except (RedisError, OSError) as error:
+                self._noticed(error)
+                for partition, sequencer in self._partitions:
+                    self._miss(partition, sequencer)
+
+    async def run_once(self) -> int:
+        """One look at every partition; the number of appends committed from journals."""
+        committed = 0
+        known = [partition.epoch if partition.open else None for partition, _ in self._partitions]
+        looks = await self._look()
+        looks = await self._try(looks)
+        self._tell(looks)
+        for (partition, sequencer), epoch, standing in zip(self._partitions, known, looks, strict=True):
+            if isinstance(standing, Exception):
+                self._miss(partition, sequencer)
+                continue
+            partition.reach.answered(self._now())
+            if partition.open and partition.direct:
+                if partition.number in self._returning:
+                    partition.distrust()  # back to Redis
+                    sequencer.wake()
+                continue
+            if partition.open and partition.epoch != epoch:
+                continue  # verified since the look began
+            if (
+                standing is None
+                or standing.fenced
+                or standing.epoch != partition.epoch
+                or not partition.open
+                or partition.halted is not None
+            ):
+                partition.distrust()
+                sequencer.wake()
+                continue
+            before = self._last.get(partition.number)
+            self._last[partition.number] = standing
+            if before is not None and before.c == standing.c < standing.q:
+                committed += await self._help(partition, sequencer)
+        return committed
+
+    async def _look(self) -> list[Standing | Exception | None]:
+        """An exception: its server does not say, or is another one by now."""
+        metas = [partition.keys.meta for partition, _ in self._partitions]
+        looks = [(meta, pack(("HMGET", meta, "epoch", "q", "c", "fence"))) for meta in metas]
+        replies = await self._servers.look(looks, self._look_s())
+        return [reply if isinstance(reply, Exception) else _standing(*reply) for reply in replies]
+
+    async def _try(self, looks: Sequence[Standing | Exception | None]) -> list[Standing | Exception | None]:
+        """The looks, with an exception in place of one at a server that answers and does not write. That is
+        tried where a call or a look has failed since the last that was well, there and for partitions that
+        nobody uses; and before appends come back."""
+        self._returning = {each.number for each, _ in self._partitions if self._may_return(each)}
+
+        trying = any(each.reach.failing for each, _ in self._partitions)
+
+        async def one(partition: Partition, look: Standing | Exception | None) -> Standing | Exception | None:
+            failing = partition.reach.failing
+            if isinstance(look, Exception) or not (trying or partition.number in self._returning):
+                return look
+            recently = self._now() < self._tried_at.get(partition.number, 0) + _TRY_EVERY_S
+            if recently and (partition.direct or not failing):
+                return RedisError("it did not write a moment ago") if failing else look
+            self._tried_at[partition.number] = self._now()
+            try:
+                async with asyncio.timeout(self._look_s()):
+                    wrong = await self._scripts.hindrance(partition.keys_in(0))
+            except (RedisTrouble, TimeoutError) as trouble:
+                return trouble
+            return look if wrong is None else RedisError(wrong)
+
+        pairs = zip(self._partitions, looks, strict=True)
+        return list(await asyncio.gather(*(one(partition, look) for (partition, _), look in pairs)))
+
+    def _may_return(self, partition: Partition) -> bool:
+        return partition.open and partition.direct and partition.reach.steady(self._now())
+
+    def _tell(self, looks: Sequence[Standing | Exception | None]) -> None:
+        refused = [each for each in looks if isinstance(each, Exception) and not isinstance(each, NOT_RUN)]
+        if refused:
+            self._noticed(refused[0])
+        else:
+            self._outage.over()
+
+    def _look_s(self) -> float | None:
+        """Between the last look that was answered and direct mode, appends wait: two looks have to fit in."""
+        return None if all(each.direct for each, _ in self._partitions) else self._look_most_s
+
+    def _noticed(self, trouble: Exception) -> None:
+        """One look that fails is a hiccup."""
+        if any(partition.reach.failing for partition, _ in self._partitions):
+            self._outage.noticed(reason(trouble))
+
+    def _miss(self, partition: Partition, sequencer: Sequencer) -> None:
+        self._last.pop(partition.number, None)
+        partition.reach.failed()
+        if not partition.direct and partition.reach.lost(self._now()):
+            partition.distrust()
+            self._servers.give_up()
+            sequencer.hurry()
+
+    async def _help(self, partition: Partition, sequencer: Sequencer) -> int:
+        try:
+            committed = await self._journal.commit(partition)
+        except CannotHelp as trouble:
+            logger.info("help_failed", extra={"partition": partition.number, "why": str(trouble)})
+            committed = 0
+        except Exception:  # a bug, or an entry that nobody foresaw: the other partitions need their help too
+            logger.exception("help_ended", extra={"partition": partition.number})
+            partition.distrust()
+            committed = 0
+        if committed:
+            self._metrics.swept_appends.inc(committed)
+            logger.warning("appends_swept", extra={"partition": partition.number, "appends": committed})
+        sequencer.wake()  # moves the watermark, or opens the partition
+        return committed
+
+
+def _standing(reply: Sequence[Any], history: bytes) -> Standing | None:
+    if None in reply:
+        return None
+    epoch, q, c, fence = reply
+    return Standing(int(epoch), int(q), int(c), fenced=fence != history)

@@ -1,2 +1,0 @@
--- Who this instance is.
-SELECT id, partitions, partition_rule FROM instance

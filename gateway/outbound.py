@@ -1,0 +1,155 @@
+"""The composition root of what goes out: subscriptions, pulls, and the relay, within a gateway or as a
+process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import uvloop
+from prometheus_client import CollectorRegistry
+
+from gateway import __version__
+from gateway.catalog.secrets import Secrets
+from gateway.config import Config
+from gateway.http.api.health import Health
+from gateway.http.metrics import MetricsPage
+from gateway.http.ops import Ops, ops_listening
+from gateway.log import postgres
+from gateway.log.epoch.partition import PARTITION_RULE
+from gateway.log.epoch.settling import settling_without_log
+from gateway.log.log import Log
+from gateway.log.redis.announcements import Announcements
+from gateway.log.redis.cluster import open_redis
+from gateway.pools import CannotStart, close_pool, open_postgres, ops_listener
+from gateway.relay.outbox import Outbox
+from gateway.relay.pull import Pull
+from gateway.relay.relay import Listen, Relay, Terms
+from gateway.relay.subscriptions import Subscriptions
+from gateway.telemetry import logs
+from gateway.telemetry.metrics import Metrics
+
+logger = logging.getLogger("sluice.relay")
+
+_POOL_MAX: Final = 6
+_REDIS_CONNECTIONS_MAX: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What the edge needs of it. `relay` is None where none runs in this process."""
+
+    subscriptions: Subscriptions
+    pull: Pull
+    relay: Relay | None
+
+
+@asynccontextmanager
+async def outgoing(
+    config: Config, outbox: Outbox, metrics: Metrics, listen: Listen, *, relayed: bool
+) -> AsyncIterator[Outgoing]:
+    """At work meanwhile; afterwards what was under way has ended. Raises CannotStart."""
+    pool = await open_postgres(config, _POOL_MAX)
+    try:
+        allow_private = config.allow_private_targets
+        secrets_of = Secrets(os.environ).of
+        subscriptions = Subscriptions(pool, outbox, secrets_of, allow_private=allow_private)
+        relay = None
+        if relayed:
+            terms = Terms(
+                config.relay_inflight, config.relay_lease_s, config.relay_attempts_keep_s, allow_private
+            )
+            relay = Relay(pool, outbox, subscriptions, secrets_of, terms, metrics, listen=listen)
+            metrics.read_at_scrape(relay.readings)
+            await relay.start()
+        try:
+            yield Outgoing(subscriptions, Pull(pool, outbox, subscriptions), relay)
+        finally:
+            if relay is not None:
+                await relay.stop()
+    finally:
+        await close_pool(pool)
+
+
+def heard(log: Log) -> Listen:
+    """What is committed here or announced by other gateways."""
+
+    @contextmanager
+    def listen(tell: Callable[[], None]) -> Iterator[None]:
+        with ExitStack() as ends:
+            for p in range(log.instance.partitions):
+                ends.enter_context(log.followers.tapped(p, lambda _: tell()))
+            ends.enter_context(log.announcements.hearing(lambda _: tell()))
+            yield
+
+    return listen
+
+
+def serve_relay(config: Config) -> None:
+    """Runs a relay until SIGTERM or SIGINT. Exits 1 with a sentence when it can't start."""
+    logs.to_stderr(config.log_level, human=config.dev and sys.stderr.isatty())
+    try:
+        uvloop.run(_serve_relay(config))
+    except (CannotStart, postgres.PostgresTrouble) as fault:
+        sys.exit(f"sluice relay: {fault}")
+
+
+async def _serve_relay(config: Config) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    metrics = Metrics(CollectorRegistry())
+    outbox_pool = await open_postgres(config, _POOL_MAX)
+    try:
+        instance = await postgres.Postgres(outbox_pool).instance()
+        if instance.rule != PARTITION_RULE:
+            raise CannotStart(f"this release can't spread tenants by the rule {instance.rule!r}")
+        reach = postgres.Postgres(outbox_pool, config.read_deadline_s)
+        health = Health(lambda: _in_the_way(reach), "Nothing could be delivered now")
+        operators = Ops(health, MetricsPage(metrics, None))
+        with logs.counted(metrics.logged):
+            async with (
+                settling_without_log(config.postgres_url, reach, config.read_deadline_s) as settling,
+                health.looking(),
+                ops_listening(operators, ops_listener(config)),
+                _announced(config, instance) as listen,
+                outgoing(
+                    config, Outbox(reach, instance.partitions, settling.stands), metrics, listen, relayed=True
+                ),
+            ):
+                told = {"version": __version__, "instance": str(instance.id)}
+                logger.info("relay_started", extra=told)
+                await stopping.wait()
+            logger.info("relay_stopped")
+    finally:
+        await close_pool(outbox_pool)
+
+
+async def _in_the_way(reach: postgres.Postgres) -> str | None:
+    """Of deliveries: they are noted in Postgres. Without Redis they are only later."""
+    try:
+        takes_writes = await reach.takes_writes()
+    except postgres.PostgresTrouble as trouble:
+        return str(trouble)
+    return None if takes_writes else "Postgres takes no writes"
+
+
+@asynccontextmanager
+async def _announced(config: Config, instance: postgres.Instance) -> AsyncIterator[Listen]:
+    """What gateways announce over Redis; without Redis, commits are found by looking."""
+    redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
+    announcements = Announcements(redis, instance.id)
+    task = asyncio.create_task(announcements.run_listening())
+    try:
+        yield lambda tell: announcements.hearing(lambda _: tell())
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await redis.aclose()

@@ -1,0 +1,251 @@
+-- name: changed_specs
+-- The newest revision of each tenant whose spec changed after a revision of the clock, and who that is.
+-- $1 that revision.
+SELECT DISTINCT ON (s.tenant) s.tenant, s.revision, s.document, t.name, t.handle
+FROM spec_revision s JOIN tenant t ON t.id = s.tenant
+WHERE s.changed > $1
+ORDER BY s.tenant, s.revision DESC
+
+
+-- name: count_aggregates
+-- How many aggregates of a type there are, at most $3. $1 tenant, $2 aggregate type
+SELECT count(*)
+FROM (SELECT FROM outbox WHERE tenant = $1 AND aggregate_type = $2 AND version = 1 LIMIT $3) AS found
+
+
+-- name: count_behind
+-- How many gateways may still act on an older catalog. $1 the clock's revision, $2 seconds of silence after
+-- which a gateway acts on nothing.
+SELECT count(*) FROM catalog_reader WHERE revision < $1 AND seen_at > now() - $2::float8 * interval '1 second'
+
+
+-- name: create_instance
+-- Who this instance is, once for ever. $1 id, $2 partition count, $3 partition rule.
+INSERT INTO instance (id, partitions, partition_rule) VALUES ($1, $2, $3)
+
+
+-- name: create_key
+-- A key, unless its handle is taken. $1 handle, $2 tenant, $3 name, $4 scope, $5 digest, $6 lifetime or null,
+-- $7 the key it replaces or null, $8 the clock's revision. Returns when it expires, or no row.
+INSERT INTO api_key (handle, tenant, name, scope, digest, expires_at, rotated_from, changed)
+VALUES ($1, $2, $3, $4, $5, now() + $6::interval, $7, $8)
+ON CONFLICT (handle) DO NOTHING
+RETURNING expires_at
+
+
+-- name: create_partitions
+-- Every partition at its beginning: epoch 1, nothing committed. $1 partition count.
+INSERT INTO partition_log (p, epoch, seq, chain, mode)
+SELECT p, 1, 0, '', 'redis' FROM generate_series(0, $1::int - 1) AS p
+
+
+-- name: create_schema_version
+-- Which migrations were applied, and what each said.
+CREATE TABLE IF NOT EXISTS schema_version (
+    version    int PRIMARY KEY,
+    name       text NOT NULL,
+    digest     bytea NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)
+
+
+-- name: create_source_key
+-- A mapping, unless there is one. $1 scope's id, $2 source id, $3 key. Returns true, or no row.
+INSERT INTO source_key (scope_id, source_id, key) VALUES ($1, $2, $3)
+ON CONFLICT DO NOTHING
+RETURNING true
+
+
+-- name: create_source_keys
+-- Mappings, each unless there is one. $1 scope's id, $2 source ids, $3 their keys. Returns those that it made.
+INSERT INTO source_key (scope_id, source_id, key)
+SELECT $1, made.source_id, made.key FROM unnest($2::text[], $3::text[]) AS made (source_id, key)
+ON CONFLICT DO NOTHING
+RETURNING source_id, key
+
+
+-- name: create_source_scope
+-- A scope that is seen for the first time, unless another is quicker. $1 tenant, $2 source, $3 scope.
+INSERT INTO source_scope (tenant, source, scope, origin, incarnation)
+SELECT $1, $2, $3, $3, coalesce(max(incarnation) + 1, 0)
+FROM source_scope WHERE tenant = $1 AND source = $2 AND origin = $3
+ON CONFLICT DO NOTHING
+
+
+-- name: create_spec
+-- The next revision of a tenant's spec. $1 tenant, $2 revision, $3 document, $4 digest, $5 the clock's revision.
+INSERT INTO spec_revision (tenant, revision, document, digest, changed) VALUES ($1, $2, $3, $4, $5)
+
+
+-- name: create_tenant
+-- A tenant, unless its handle is taken. $1 id, $2 name, $3 handle. Returns true, or no row.
+INSERT INTO tenant (id, name, handle) VALUES ($1, $2, $3)
+ON CONFLICT (handle) DO NOTHING
+RETURNING true
+
+
+-- name: current_spec
+-- What is deployed for a tenant. $1 tenant. No row: nothing yet.
+SELECT revision, document FROM spec_revision WHERE tenant = $1 ORDER BY revision DESC LIMIT 1
+
+
+-- name: end_key
+-- Ends a key after its grace, never later than it ends anyway. $1 handle, $2 grace, $3 the clock's revision.
+UPDATE api_key SET expires_at = least(expires_at, now() + $2::interval), changed = $3 WHERE handle = $1
+
+
+-- name: find_keys
+-- Living keys and their tenants. $1 digests. No row: never minted, revoked or expired. `remaining_s` is null
+-- where it never expires: counted here, so that gateways whose clocks differ agree.
+SELECT k.digest, k.handle, k.scope, t.id AS tenant_id, t.name AS tenant, t.handle AS tenant_handle,
+       extract(epoch FROM k.expires_at - now())::float8 AS remaining_s,
+       (SELECT revision FROM catalog_clock) AS revision
+FROM api_key k JOIN tenant t ON t.id = k.tenant
+WHERE k.digest = ANY ($1::bytea[]) AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now())
+
+
+-- name: find_source_ids
+-- What a key is called elsewhere, in a fixed order. $1 tenant, $2 key.
+SELECT source, scope, source_id FROM source_map
+WHERE tenant = $1 AND key = $2
+ORDER BY source COLLATE "C", scope COLLATE "C", source_id COLLATE "C"
+
+
+-- name: find_source_key
+-- The key of a source id. $1 tenant, $2 source, $3 scope, $4 source id. No row: never seen.
+SELECT key FROM source_map WHERE tenant = $1 AND source = $2 AND scope = $3 AND source_id = $4
+
+
+-- name: find_source_keys
+-- The keys of source ids of one scope. $1 tenant, $2 source, $3 scope, $4 source ids. No row for one never seen.
+SELECT source_id, key FROM source_map WHERE tenant = $1 AND source = $2 AND scope = $3 AND source_id = ANY ($4::text[])
+
+
+-- name: find_source_scope
+-- What keys are derived from. $1 tenant, $2 source, $3 scope. No row: never seen.
+SELECT id, origin, incarnation FROM source_scope WHERE tenant = $1 AND source = $2 AND scope = $3
+
+
+-- name: in_use
+-- Which of these a tenant has stored events of. $1 tenant; then an item each: $2 kind, $3 the name of an
+-- aggregate type or singleton or a prefix of aliases, $4 of an event type or null. Returns their places n, from 1,
+-- and of a key of public ids which other one was given.
+-- The types that have events are found by skipping through the index: a singleton may have a stream of a type
+-- that no spec declares any more.
+WITH RECURSIVE stored AS (
+    (SELECT aggregate_type FROM outbox WHERE tenant = $1 ORDER BY aggregate_type LIMIT 1)
+    UNION ALL
+    SELECT (SELECT o.aggregate_type FROM outbox o
+            WHERE o.tenant = $1 AND o.aggregate_type > stored.aggregate_type
+            ORDER BY o.aggregate_type LIMIT 1)
+    FROM stored WHERE stored.aggregate_type IS NOT NULL
+)
+SELECT asked.n,
+    CASE asked.kind WHEN 'public_key' THEN
+        (SELECT min(c.prefix) FROM alias_counter c WHERE c.tenant = $1 AND c.prefix <> asked.name)
+    END AS given
+FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS asked (kind, name, event_type, n)
+WHERE CASE asked.kind
+    WHEN 'aggregate_type' THEN asked.name IN (SELECT aggregate_type FROM stored)
+    WHEN 'event_type' THEN EXISTS (
+        SELECT FROM outbox o
+        WHERE o.tenant = $1 AND o.aggregate_type = asked.name AND o.type = asked.event_type)
+    WHEN 'singleton' THEN EXISTS (
+        SELECT FROM stored JOIN outbox o ON o.aggregate_type = stored.aggregate_type
+        WHERE o.tenant = $1 AND o.aggregate_id = asked.name)
+    WHEN 'key_of_hash_ids' THEN EXISTS (
+        SELECT FROM alias a WHERE a.tenant = $1 AND a.kind = 'hash' AND a.prefix = asked.name)
+    WHEN 'prefix_of_public_ids' THEN EXISTS (
+        SELECT FROM alias_counter c WHERE c.tenant = $1 AND c.prefix = asked.name)
+    WHEN 'public_key' THEN EXISTS (SELECT FROM alias_counter c WHERE c.tenant = $1 AND c.prefix <> asked.name)
+END
+ORDER BY asked.n
+
+
+-- name: list_keys
+-- Keys with their tenants and what they are worth now. $1 one handle or null, $2 one tenant's id or null.
+SELECT k.handle, k.name, k.scope, k.created_at, k.expires_at, k.last_used_at, k.revoked_at, k.rotated_from,
+       t.id AS tenant_id, t.name AS tenant, t.handle AS tenant_handle,
+       CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked'
+            WHEN k.expires_at <= now() THEN 'expired'
+            ELSE 'live' END AS status
+FROM api_key k JOIN tenant t ON t.id = k.tenant
+WHERE ($1::text IS NULL OR k.handle = $1) AND ($2::uuid IS NULL OR k.tenant = $2)
+ORDER BY t.name, k.created_at, k.handle
+
+
+-- name: living_relative
+-- The predecessor or successor of a key that still lives beside it. $1 handle.
+SELECT other.handle
+FROM api_key k JOIN api_key other ON other.rotated_from = k.handle OR other.handle = k.rotated_from
+WHERE k.handle = $1 AND other.revoked_at IS NULL AND (other.expires_at IS NULL OR other.expires_at > now())
+LIMIT 1
+
+
+-- name: mapped_source_key
+-- What a source id of a scope stands for. $1 scope's id, $2 source id.
+SELECT key FROM source_key WHERE scope_id = $1 AND source_id = $2
+
+
+-- name: mapped_source_keys
+-- What source ids of a scope stand for. $1 scope's id, $2 source ids.
+SELECT source_id, key FROM source_key WHERE scope_id = $1 AND source_id = ANY ($2::text[])
+
+
+-- name: note_use
+-- Keys were used just now; those that another gateway has noted, or is noting, are passed over.
+-- $1 handles, $2 seconds within which once is enough.
+UPDATE api_key SET last_used_at = now()
+WHERE handle IN (
+    SELECT handle FROM api_key
+    WHERE handle = ANY ($1::text[])
+      AND (last_used_at IS NULL OR last_used_at <= now() - $2::float8 * interval '1 second')
+    FOR UPDATE SKIP LOCKED)
+
+
+-- name: open_closing
+-- Closes for appends what a document does not declare any more. $1 tenant, $2 document, $3 seconds at most.
+INSERT INTO spec_closing (tenant, document, expires_at)
+VALUES ($1, $2, now() + $3::float8 * interval '1 second')
+ON CONFLICT (tenant) DO UPDATE SET document = excluded.document, expires_at = excluded.expires_at
+
+
+-- name: references
+-- Which of these a tenant's events name as actor or target. $1 tenant; then an item each: $2 kind, $3 name; $4 how many
+-- events are looked at, null: all. Returns their places n, from 1.
+SELECT DISTINCT asked.n
+FROM (SELECT actor_type, actor_id, target_type, target_id FROM outbox WHERE tenant = $1 LIMIT $4) AS o
+JOIN unnest($2::text[], $3::text[]) WITH ORDINALITY AS asked (kind, name, n)
+  ON CASE asked.kind
+         WHEN 'agent_type' THEN o.actor_type = asked.name
+         WHEN 'target_type' THEN o.target_type = asked.name
+         ELSE asked.name IN (o.actor_id, o.target_id)
+     END
+ORDER BY asked.n
+
+
+-- name: rename_source_scope
+-- Another name for a scope. $1 tenant, $2 source, $3 scope, $4 its new name. Returns true, or no row.
+UPDATE source_scope SET scope = $4 WHERE tenant = $1 AND source = $2 AND scope = $3
+RETURNING true
+
+
+-- name: report_reader
+-- A gateway is there and has followed the clock up to a revision. $1 gateway, $2 revision.
+INSERT INTO catalog_reader (gateway, revision, seen_at) VALUES ($1, $2, now())
+ON CONFLICT (gateway) DO UPDATE SET revision = excluded.revision, seen_at = excluded.seen_at
+
+
+-- name: revoke_key
+-- Ends a key now. $1 handle, $2 the clock's revision.
+UPDATE api_key SET revoked_at = now(), changed = $2 WHERE handle = $1
+
+
+-- name: stored_events
+-- A page of the events of an aggregate type, in the order of their keys. $1 tenant, $2 aggregate type, $3 and $4 the key
+-- and version behind which it begins, $5 the event types whose payloads are wanted, $6 how many
+SELECT aggregate_id, version, type, CASE WHEN type = ANY ($5) THEN payload END AS payload
+FROM outbox
+WHERE tenant = $1 AND aggregate_type = $2 AND (aggregate_id, version) > ($3, $4)
+ORDER BY aggregate_id, version
+LIMIT $6

@@ -1,0 +1,390 @@
+-- name: alarm
+-- Keeps what somebody saw committed and Postgres does not have, once, until a person has decided; and halts the
+-- partition for every gateway, unless it has gone on past that already: until then, going on would put an end to
+-- what can still be repaired. $1 p, $2 who saw it, $3 epoch, $4 seq, $5 chain, $6 why
+WITH halted AS (
+    UPDATE partition_log SET alarm = $6
+    WHERE p = $1 AND alarm IS NULL AND rewound <= $3 AND (seq < $4 OR epoch < $3)
+)
+INSERT INTO partition_trail (p, what, who, epoch, seq, chain, told)
+SELECT $1, 'alarm', $2, $3, $4, $5, $6 FROM partition_log
+WHERE p = $1 AND rewound <= $3 AND NOT EXISTS (
+    SELECT FROM partition_trail t
+    WHERE t.p = $1 AND (t.what, t.who, t.epoch, t.seq, t.chain) = ('alarm', $2, $3, $4, $5) AND t.id > coalesce(
+        (SELECT max(d.id) FROM partition_trail d WHERE d.p = $1 AND d.what IN ('repair', 'rewind')), 0))
+
+
+-- name: at_work
+-- Which of these backends of this role still work on a statement. $1 pids
+SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND application_name = 'sluice' AND state = 'active'
+
+
+-- name: commit
+-- The compare-and-swap that decides: moves the partition from one (seq, chain) to the next and inserts the
+-- rows in between, or does nothing at all. Never ON CONFLICT: a violation is a bug and must be loud.
+-- $1 p, $2 epoch, $3 and $4 seq and chain before, $5 and $6 after, then a column an array, one item a row, where
+-- each payload begins and how long it is (-1: none), all ids of appends, 16 bytes each, all digests, 32 bytes each,
+-- and all payloads; then the identities that clients chose, these and their requests' digests as digests are, and
+-- last the mode. Returns the number of rows inserted, 0 when the swap failed.
+-- The arrays are unnested side by side in a list of columns: in FROM, each would be stored before it is read.
+-- The advisory lock tells swap_in_turn (migration 14), which takes the UPDATE's place where another gateway's events
+-- come before these, that a commit is under way.
+WITH swapped AS (
+    UPDATE partition_log SET seq = $5, chain = $6
+    WHERE p = $1 AND epoch = $2 AND mode = $32 AND seq = $3 AND chain = $4
+    RETURNING p, pg_advisory_xact_lock(1936483683, p)
+), inserted AS (
+    INSERT INTO outbox (p, seq, version, recorded_at, id, tenant, correlation_id, causation_id, spec_rev,
+        append_id, digest, aggregate_type, aggregate_id, type, actor_type, actor_id, target_type, target_id,
+        extra, payload)
+    SELECT swapped.p, $3 + r.n, r.version,
+        timestamptz 'epoch' + r.recorded_at_ms * interval '1 millisecond', r.id, r.tenant,
+        r.correlation_id, r.causation_id, r.spec_rev, substr($24::bytea, 16 * r.n - 15, 16),
+        substr($25::bytea, 32 * r.n - 31, 32), r.aggregate_type,
+        r.aggregate_id, r.type, r.actor_type, r.actor_id, r.target_type, r.target_id, r.extra,
+        substr($26::bytea, r.payload_from, nullif(r.payload_length, -1))
+    FROM swapped, (
+        SELECT generate_subscripts($7::text::bigint[], 1) AS n,
+            unnest($7::text::bigint[]) AS version,
+            unnest($8::text::bigint[]) AS recorded_at_ms,
+            unnest($9::text::uuid[]) AS id,
+            unnest($10::text::uuid[]) AS tenant,
+            unnest($11::text::uuid[]) AS correlation_id,
+            unnest($12::text::uuid[]) AS causation_id,
+            unnest($13::text::int[]) AS spec_rev,
+            unnest($14::text::text[]) AS aggregate_type,
+            unnest($15::text::text[]) AS aggregate_id,
+            unnest($16::text::text[]) AS type,
+            unnest($17::text::text[]) AS actor_type,
+            unnest($18::text::text[]) AS actor_id,
+            unnest($19::text::text[]) AS target_type,
+            unnest($20::text::text[]) AS target_id,
+            unnest($21::bytea[]) AS extra,
+            unnest($22::text::int[]) AS payload_from,
+            unnest($23::text::int[]) AS payload_length
+    ) AS r
+    RETURNING 1
+), remembered AS (
+    INSERT INTO append_identity (tenant, identity, p, seq, count, digest)
+    SELECT i.tenant, substr($28::bytea, 32 * i.ordinality::int - 31, 32), swapped.p, i.seq, i.count,
+        substr($31::bytea, 32 * i.ordinality::int - 31, 32)
+    FROM swapped, unnest($27::text::uuid[], $29::text::bigint[], $30::text::int[]) WITH ORDINALITY
+        AS i(tenant, seq, count)
+)
+SELECT count(*) FROM inserted
+
+
+-- name: confirm
+-- Which of these positions are committed, and by which event. $1 p, $2 seqs
+SELECT seq, id FROM outbox WHERE p = $1 AND seq = ANY($2::bigint[])
+
+
+-- name: event
+-- One event by its id. $1 tenant, $2 event id
+SELECT seq, aggregate_type, aggregate_id, version, id, type, actor_type, actor_id, target_type, target_id,
+    correlation_id, causation_id, spec_rev, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms,
+    extra, payload
+FROM outbox WHERE id = $2 AND tenant = $1
+
+
+-- name: heads
+-- The committed length of streams. $1 tenants, $2 aggregate types, $3 keys; a row for each, in order
+SELECT coalesce((
+    SELECT o.version FROM outbox o
+    WHERE o.tenant = w.tenant AND o.aggregate_type = w.aggregate_type AND o.aggregate_id = w.key
+    ORDER BY o.version DESC LIMIT 1), 0) AS head
+FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS w(tenant, aggregate_type, key, n)
+ORDER BY w.n
+
+
+-- name: instance
+-- Who this instance is.
+SELECT id, partitions, partition_rule FROM instance
+
+
+-- name: look_directly
+-- All that a batch of appends in direct mode is judged on, in one snapshot: where the partition stands, who
+-- claimed these identities and event ids, how long these streams are, and what the chain is made of since a seq.
+-- $1 p, $2 tenants and $3 identities, $4 tenants and $5 event ids, $6 tenants, $7 aggregate types and $8 keys,
+-- $9 that seq, $10 most rows of it
+-- Returns the partition's row first; of a stream, `version` is its place in the arrays and `seq` its length.
+SELECT 'partition' AS kind, NULL::uuid AS tenant, NULL::bytea AS identity, NULL::uuid AS id,
+    p, seq, epoch::int8 AS epoch, 0 AS count, NULL::bytea AS digest, 0::int8 AS version, mode, chain, alarm,
+    NULL::bytea AS append_id
+FROM partition_log WHERE p = $1
+UNION ALL
+SELECT 'identity', i.tenant, i.identity, NULL, i.p, i.seq, 0, i.count, i.digest, 0, NULL, NULL, NULL, NULL
+FROM unnest($2::uuid[], $3::bytea[]) AS w(tenant, identity)
+    JOIN append_identity i ON i.tenant = w.tenant AND i.identity = w.identity
+UNION ALL
+SELECT 'event', o.tenant, NULL, o.id, o.p, o.seq, 0, 0, NULL, o.version, NULL, NULL, NULL, NULL
+FROM unnest($4::uuid[], $5::uuid[]) AS w(tenant, id) JOIN outbox o ON o.id = w.id AND o.tenant = w.tenant
+UNION ALL
+SELECT 'head', NULL, NULL, NULL, $1, coalesce((
+    SELECT o.version FROM outbox o
+    WHERE o.tenant = w.tenant AND o.aggregate_type = w.aggregate_type AND o.aggregate_id = w.key
+    ORDER BY o.version DESC LIMIT 1), 0), 0, 0, NULL, w.n, NULL, NULL, NULL, NULL
+FROM unnest($6::uuid[], $7::text[], $8::text[]) WITH ORDINALITY AS w(tenant, aggregate_type, key, n)
+UNION ALL
+(SELECT 'since', NULL, NULL, NULL, p, seq, 0, 0, digest, version, NULL, NULL, NULL, append_id
+FROM outbox WHERE p = $1 AND seq > $9 ORDER BY seq LIMIT $10)
+
+
+-- name: look_up_identities
+-- Who claimed these identities and event ids for ever, with the partition's epoch and seq of the same
+-- snapshot. $1 p, $2 tenants and $3 identities, 32 bytes each, one after another; $4 tenants and $5 event ids
+SELECT 'partition' AS kind, NULL::uuid AS tenant, NULL::bytea AS identity, NULL::uuid AS id,
+    p, seq, epoch::int8 AS epoch, 0 AS count, NULL::bytea AS digest, 0::int8 AS version
+FROM partition_log WHERE p = $1
+UNION ALL
+SELECT 'identity', i.tenant, i.identity, NULL, i.p, i.seq, 0, i.count, i.digest, 0
+FROM unnest($2::text::uuid[]) WITH ORDINALITY AS w(tenant, n)
+    JOIN append_identity i ON i.tenant = w.tenant AND i.identity = substr($3::bytea, 32 * w.n::int - 31, 32)
+UNION ALL
+SELECT 'event', o.tenant, NULL, o.id, o.p, o.seq, 0, 0, NULL, o.version
+FROM unnest($4::text::uuid[], $5::text::uuid[]) AS w(tenant, id) JOIN outbox o ON o.id = w.id AND o.tenant = w.tenant
+
+
+-- name: mark
+-- Marks where these partitions stand, unless they were marked a moment ago. Nothing waits for a disk or a standby: a
+-- mark that is lost costs time alone. $1 partitions, $2 events between two marks
+INSERT INTO partition_mark (p, seq, chain)
+SELECT l.p, l.seq, l.chain FROM partition_log l, set_config('synchronous_commit', 'off', true)
+WHERE l.p = ANY($1::int[]) AND l.seq > 0
+    AND NOT EXISTS (SELECT FROM partition_mark m WHERE m.p = l.p AND m.seq > l.seq - $2::bigint)
+ON CONFLICT DO NOTHING
+
+
+-- name: marked
+-- The first mark at or after a position. $1 p, $2 from this seq, $3 to this seq
+SELECT seq, chain FROM partition_mark WHERE p = $1 AND seq >= $2 AND seq <= $3 ORDER BY seq LIMIT 1
+
+
+-- name: outbox_end
+-- Where a partition stands, and the id and the mark of its last event; NULL when it has none. $1 p
+SELECT head.epoch, head.seq, last.id, substr(last.digest, 1, 4) AS mark
+FROM partition_log head LEFT JOIN outbox last ON last.p = head.p AND last.seq = head.seq WHERE head.p = $1
+
+
+-- name: outbox_page
+-- Committed events of some tenants in a stretch of a partition, in the order of their commits. One snapshot, in
+-- which all up to `head` is there: a commit moves the partition's row and inserts its events at once.
+-- $1 p, $2 after this seq, $3 how many positions to look at, $4 tenants, $5 aggregate types or NULL for all
+-- but the system's own, $6 event types or NULL for all, $7 most events, $8 bytes after which no further event is
+-- begun, $9 whether all means the system's own too
+-- Returns a row an event, or a single one without; in each of them where the partition stands (`head`) and the
+-- marks at the start of the stretch (NULL: no such event) and at the last position of it (`reached`), with the id of
+-- the event there.
+SELECT bounds.*, e.*
+FROM (
+    -- Not to be merged into the rest: its look-ups are done once, not for each event.
+    SELECT head.epoch, head.seq AS head, least(head.seq, $2::bigint + $3::bigint) AS reached,
+        (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $2) AS mark_before,
+        substr(last.digest, 1, 4) AS mark_reached, last.id AS id_reached
+    FROM partition_log head LEFT JOIN outbox last
+        ON last.p = head.p AND last.seq = least(head.seq, $2::bigint + $3::bigint)
+    WHERE head.p = $1 OFFSET 0
+) bounds LEFT JOIN LATERAL (
+    SELECT seq, mark, version, id, tenant, aggregate_type, aggregate_id, type, actor_type, actor_id,
+        target_type, target_id, correlation_id, causation_id, spec_rev, recorded_at_ms, extra, payload,
+        size_so_far
+    FROM (
+        SELECT *, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
+            SELECT seq, substr(digest, 1, 4) AS mark, version, id, tenant, aggregate_type, aggregate_id, type,
+                actor_type, actor_id, target_type, target_id, correlation_id, causation_id, spec_rev,
+                (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload,
+                coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size
+            FROM outbox
+            WHERE p = $1 AND seq > $2 AND seq <= $2::bigint + $3::bigint AND tenant = ANY($4::uuid[])
+                AND CASE WHEN $5::text[] IS NULL THEN $9 OR left(aggregate_type, 1) <> '_'
+                    ELSE aggregate_type = ANY($5) END
+                AND ($6::text[] IS NULL OR type = ANY($6))
+            ORDER BY seq LIMIT $7
+        ) found
+    ) sized WHERE size_so_far - size < $8
+) e ON true
+ORDER BY e.seq
+
+
+-- name: page
+-- Committed events of a stream, oldest first; newest first with each ASC a DESC (postgres.py).
+-- $1 tenant, $2 aggregate type, $3 key, $4 first version, $5 last version, $6 most events, $7 bytes after which no
+-- further event is begun
+SELECT seq, version, id, type, actor_type, actor_id, target_type, target_id, correlation_id, causation_id,
+    spec_rev, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
+FROM (
+    SELECT *, sum(size) OVER (ORDER BY version ASC ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
+        SELECT *, coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size FROM outbox
+        WHERE tenant = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND version BETWEEN $4 AND $5
+        ORDER BY version ASC LIMIT $6
+    ) found
+) sized
+WHERE size_so_far - size < $7
+ORDER BY version ASC
+
+
+-- name: partition
+-- One partition's row. $1 p
+SELECT epoch, seq, chain, mode, owner, rewound, alarm FROM partition_log WHERE p = $1
+
+
+-- name: partitions
+-- Every partition's epoch, mode and position, and whether it is halted, for the watch.
+SELECT p, epoch, mode, seq, chain, alarm, rewound FROM partition_log ORDER BY p
+
+
+-- name: placed
+-- What stands at a range of positions. $1 p, $2 first seq, $3 last seq
+SELECT seq, version, digest FROM outbox WHERE p = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq
+
+
+-- name: probe
+-- Whether this server takes writes.
+SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'
+
+
+-- name: quarantine
+-- Keeps an append that Postgres refused and ends the epoch, both or neither. Neither where the partition does not
+-- stand right before the append any more: another gateway has ended the epoch, or has committed it after all.
+-- $1 p, $2 epoch, $3 seq, $4 packed entry, $5 error
+WITH sealed AS (
+    UPDATE partition_log SET epoch = epoch + 1, owner = '' WHERE p = $1 AND epoch = $2 AND seq = $3 - 1 RETURNING p
+)
+INSERT INTO quarantined_append (p, epoch, seq, entry, error)
+SELECT sealed.p, $2, $3, $4, $5 FROM sealed
+RETURNING p
+
+
+-- name: reach
+-- Notes the partitions whose Redis a gateway can't reach, and tells which ones others can't: until they do, or
+-- are gone, nobody goes back to it. $1 the gateway, $2 partitions, $3 seconds after which a gateway is gone. A row
+-- of the future is of a Postgres whose clock was ahead of this one's, before a fail-over: its gateway is gone, or
+-- writes it again.
+WITH forgotten AS (
+    DELETE FROM redis_unreachable
+    WHERE gateway = $1 AND cardinality($2::int[]) = 0 OR seen < clock_timestamp() - interval '1 hour'
+), noted AS (
+    INSERT INTO redis_unreachable (gateway, partitions, seen)
+    SELECT $1, $2, clock_timestamp() WHERE cardinality($2::int[]) > 0
+    ON CONFLICT (gateway) DO UPDATE SET partitions = excluded.partitions, seen = excluded.seen
+)
+SELECT gateway, partitions FROM redis_unreachable
+WHERE gateway <> $1 AND seen <= clock_timestamp()
+    AND seen > clock_timestamp() - $3::float8 * interval '1 second'
+
+
+-- name: receipt
+-- The events of one committed append. $1 p, $2 first seq, $3 last seq
+SELECT id, aggregate_id, version FROM outbox WHERE p = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq
+
+
+-- name: roll
+-- What the chain is made of, in order. $1 p, $2 after this seq, $3 to this seq, $4 most rows
+SELECT seq, version, append_id, digest FROM outbox WHERE p = $1 AND seq > $2 AND seq <= $3
+ORDER BY seq LIMIT $4
+
+
+-- name: seal
+-- Ends an epoch: nothing sequenced in it commits after this. With it goes the way that appends take in the next.
+-- Where it ended is marked.
+-- $1 p, $2 epoch, $3 who seals, $4 'redis' or 'direct', $5 an epoch that somebody has seen begin: the next one lies
+-- beyond it too, where Postgres has lost the seal that began it. Returns the row as it then stands for ever in that
+-- epoch, or nothing when another gateway was faster.
+WITH sealed AS (
+    UPDATE partition_log SET epoch = greatest(epoch, $5) + 1, mode = $4, owner = $3 WHERE p = $1 AND epoch = $2
+    RETURNING p, epoch, seq, chain, rewound
+), marked AS (
+    INSERT INTO partition_mark (p, seq, chain) SELECT p, seq, chain FROM sealed WHERE seq > 0 ON CONFLICT DO NOTHING
+)
+SELECT epoch, seq, chain, rewound FROM sealed
+
+
+-- name: settle
+-- Where partitions stand, and which events stand at places in them, once all of that is as durable as a commit is
+-- here: this changes nothing, but writes, and only what writes waits for a standby, which takes commits in order. It
+-- locks nothing, so it waits for no commit that is under way. $1 partitions, $2 a seq in each, 0 for none.
+WITH written AS MATERIALIZED (SELECT pg_logical_emit_message(true, 'sluice', 'settle') AS lsn)
+SELECT head.epoch, head.seq, head.chain, head.mode, head.owner, head.rewound, head.alarm,
+    (SELECT o.id FROM outbox o WHERE o.p = w.p AND o.seq = w.seq) AS id, written.lsn
+FROM written CROSS JOIN unnest($1::int[], $2::bigint[]) WITH ORDINALITY AS w(p, seq, n)
+    JOIN partition_log head ON head.p = w.p
+ORDER BY w.n
+
+
+-- name: storage_behind
+-- The partitions of which rows are not counted yet. It locks nothing: where nothing is appended, nothing is written.
+SELECT p FROM storage_mark mark JOIN partition_log log USING (p) WHERE log.seq > mark.seq ORDER BY p
+
+
+-- name: storage_count
+-- Counts the next rows of partition $1 behind its mark, $2 at most, and moves the mark past them. Returns how many
+-- they were; nothing where there are none, or where another gateway counts just now. $3 bytes are added for each row.
+WITH part AS MATERIALIZED (
+    SELECT mark.seq AS after, least(log.seq, mark.seq + $2::bigint) AS upto
+    FROM storage_mark mark JOIN partition_log log USING (p)
+    WHERE p = $1 AND log.seq > mark.seq FOR UPDATE OF mark SKIP LOCKED
+), counted AS (
+    INSERT INTO tenant_storage AS stored (tenant, p, events, bytes)
+    SELECT o.tenant, $1, count(*), sum($3::bigint + coalesce(octet_length(o.payload), 0)
+        + coalesce(octet_length(o.extra), 0) + octet_length(o.aggregate_id))
+    FROM part, outbox o WHERE o.p = $1 AND o.seq > part.after AND o.seq <= part.upto
+    GROUP BY o.tenant
+    ON CONFLICT (tenant) DO UPDATE
+        SET events = stored.events + excluded.events, bytes = stored.bytes + excluded.bytes
+)
+UPDATE storage_mark m SET seq = part.upto FROM part WHERE m.p = $1 RETURNING part.upto - part.after AS rows
+
+
+-- name: storage_marks
+-- A mark for every partition; those that are there stay.
+INSERT INTO storage_mark (p, seq) SELECT p, 0 FROM partition_log ON CONFLICT DO NOTHING
+
+
+-- name: storage_totals
+-- The $2 tenants that store the most, and every one that has come to $1 bytes (0: no bound).
+SELECT tenant, handle, bytes, is_full FROM (
+    SELECT s.tenant, t.handle, s.bytes, $1::bigint > 0 AND s.bytes >= $1 AS is_full,
+        row_number() OVER (ORDER BY s.bytes DESC, s.tenant) AS place
+    FROM tenant_storage s JOIN tenant t ON t.id = s.tenant
+) AS each WHERE is_full OR place <= $2
+
+
+-- name: stream
+-- The committed length of a stream, where its last event stands, and some of its events, oldest first; newest first
+-- with each ASC a DESC (postgres.py). One row at least; nulls but for the length where there is nothing.
+-- $1 tenant, $2 aggregate type, $3 key, $4 first version, $5 last version, $6 most events, $7 bytes after which no
+-- further event is begun
+SELECT coalesce(head.version, 0) AS head, head.seq AS head_seq, head.id AS head_id, page.*
+FROM (SELECT 1) AS one
+LEFT JOIN (
+    SELECT o.version, o.seq, o.id FROM outbox o
+    WHERE o.tenant = $1 AND o.aggregate_type = $2 AND o.aggregate_id = $3
+    ORDER BY o.version DESC LIMIT 1
+) AS head ON true
+LEFT JOIN (
+    SELECT seq, version, id, type, actor_type, actor_id, target_type, target_id, correlation_id, causation_id,
+        spec_rev, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
+    FROM (
+        SELECT *, sum(size) OVER (ORDER BY version ASC ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
+            SELECT *, coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size FROM outbox
+            WHERE tenant = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND version BETWEEN $4 AND $5
+            ORDER BY version ASC LIMIT $6
+        ) found
+    ) sized
+    WHERE size_so_far - size < $7
+) AS page ON true
+ORDER BY page.version ASC
+
+
+-- name: version_at
+-- The last version of a stream that was recorded at or before a time.
+-- $1 tenant, $2 aggregate type, $3 key, $4 milliseconds since 1970
+SELECT version FROM outbox
+WHERE tenant = $1 AND aggregate_type = $2 AND aggregate_id = $3
+    AND recorded_at <= timestamptz 'epoch' + $4::int8 * interval '1 millisecond'
+ORDER BY version DESC LIMIT 1
+
+
+-- name: waits
+-- Whether a backend waits for a standby, its own work done. $1 its pid
+SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'SyncRep')

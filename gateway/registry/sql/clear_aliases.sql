@@ -1,2 +1,0 @@
--- $1 tenant
-DELETE FROM alias WHERE tenant = $1

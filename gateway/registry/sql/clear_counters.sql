@@ -1,2 +1,0 @@
--- $1 tenant
-DELETE FROM alias_counter WHERE tenant = $1

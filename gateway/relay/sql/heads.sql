@@ -1,2 +1,0 @@
--- Where each partition stands.
-SELECT p, seq FROM partition_log

@@ -1,0 +1,77 @@
+"""Events into a stream of the user's own Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.exceptions import RedisError
+
+from gateway.config import redacted
+from gateway.network import RefusedAddress
+from gateway.relay.targets.addresses import (
+    DevelopmentConnection,
+    DevelopmentTlsConnection,
+    GuardedConnection,
+    GuardedTlsConnection,
+)
+from gateway.relay.targets.contract import SEND_TIMEOUT_S, Confirmed, Failed, Outcome, Parcel
+from spec.subscriptions import RedisStream, unsafe
+
+_CONNECTIONS_MAX: Final = 64
+
+
+class RedisStreamTarget:
+    """An entry has the fields `id`, `aggregate_type`, `key`, `type` and `event`, the event in JSON. Whoever
+    reads the stream deduplicates by `id`: an attempt whose answer was lost is repeated."""
+
+    def __init__(
+        self, declared: RedisStream, *, allow_private: bool, timeout_s: float = SEND_TIMEOUT_S
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._declared = declared
+        self._refused = None if allow_private else unsafe(declared.url)
+        pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
+            declared.url,
+            max_connections=_CONNECTIONS_MAX,
+            timeout=None,  # an attempt's own time bounds its wait for one
+            socket_timeout=SEND_TIMEOUT_S,
+            socket_connect_timeout=SEND_TIMEOUT_S,
+            retry=None,
+        )
+        secured = declared.url.startswith("rediss:")
+        if allow_private:
+            pool.connection_class = DevelopmentTlsConnection if secured else DevelopmentConnection
+        else:
+            pool.connection_class = GuardedTlsConnection if secured else GuardedConnection
+        self._redis: Redis = Redis(connection_pool=pool)
+
+    async def send(self, parcel: Parcel) -> Outcome:
+        if self._refused is not None:
+            return Failed(self._refused)
+        fields: dict[Any, Any] = {
+            "id": parcel.id,
+            "aggregate_type": parcel.aggregate_type,
+            "key": parcel.key,
+            "type": parcel.type,
+            "event": parcel.body,
+        }
+        declared = self._declared
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._redis.xadd(
+                    declared.stream,
+                    fields,
+                    maxlen=declared.maxlen,
+                    approximate=False,
+                )
+        except TimeoutError:
+            return Failed(f"It gave no answer within {self._timeout_s:g} s.")
+        except (RefusedAddress, RedisError, OSError) as trouble:
+            return Failed(f"Redis refused, or can't be reached: {redacted(str(trouble))}.")
+        return Confirmed()
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+        await self._redis.connection_pool.disconnect()

@@ -1,0 +1,432 @@
+"""Checks the part `webhooks` of a spec: from JSON to sources, with every fault in a `Report`.
+
+Knows all presets and says what is missing: a sender that signs the URL needs `public_base_url`, one without a
+verifier says so by `"unsigned": true`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, cast
+
+import msgspec
+
+from spec.errors import Report, below, proposal, shown
+from spec.identifiers import NAME_GRAMMAR, canonicalize, is_name
+from spec.model import AggregateType, Spec
+from spec.webhooks.paths import is_path, read_body_fields, read_path, read_template
+from spec.webhooks.presets import DIGESTS, PRESETS, SIGNED_WORDS, TIMESTAMP_UNITS, TOLERANCE_S, Scheme
+from spec.webhooks.secrets import read_secrets, resolve
+from spec.webhooks.sources import HANDSHAKES, SIGNED_BY_HANDSHAKE, Handshake, Path, Source, Target, Template
+from spec.webhooks.topics import read_topics
+from spec.webhooks.urls import is_base_url
+
+_SOURCE_KEYS = frozenset(
+    {
+        "actor",
+        "batch",
+        "data",
+        "delivery_id",
+        "handshake",
+        "headers",
+        "provider",
+        "public_base_url",
+        "secrets",
+        "to",
+        "tolerance_s",
+        "topics",
+        "unsigned",
+        "verify_token",
+    }
+)
+_HMAC_KEYS = frozenset(
+    {
+        "digest",
+        "encoding",
+        "header",
+        "id_header",
+        "key",
+        "prefix",
+        "signed",
+        "timestamp_header",
+        "timestamp_unit",
+    }
+)
+_TO_KEYS = frozenset({"type", "id", "source_id", "event", "must_exist"})
+_PARTY_KEYS = frozenset({"type", "id"})
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_TOLERANCE_MAX_S = 10**9  # 31 years: deliveries that were recorded once can be sent again
+_HANDSHAKES_OF_ONE = {
+    "bt_challenge": "braintree",
+    "client_id": "adobe_sign",
+    "subscription_confirmation": "sns",
+}
+
+
+def check_webhooks(
+    value: object, pointer: str, environ: Mapping[str, str], spec: Spec, report: Report
+) -> Mapping[str, Source]:
+    """The declared sources by name. `spec` is what the document declares beside them."""
+    if not isinstance(value, dict):
+        report.add("wrong_type", pointer, "This part of a spec must be an object.")
+        return MappingProxyType({})
+    sources = {}
+    for name, declared in value.items():
+        place = below(pointer, name)
+        if not is_name(name):
+            report.add("invalid_name", place, f"{shown(name)} is no name here; names are `{NAME_GRAMMAR}`.")
+        if isinstance(declared, dict):
+            sources[name] = _Check(name, declared, place, environ, spec, report).source()
+        else:
+            report.add("wrong_type", place, "A source of webhooks must be an object.")
+    return MappingProxyType(_with_reserved(sources))
+
+
+def _with_reserved(sources: dict[str, Source]) -> dict[str, Source]:
+    """The same sources, each with the texts that a handshake signs by one of its secrets."""
+    signing = [
+        (texts, _keys(source))
+        for source in sources.values()
+        if (texts := SIGNED_BY_HANDSHAKE.get(source.handshake or ""))
+    ]
+    if not signing:
+        return sources
+    return {
+        name: replace(source, reserved=tuple([texts for texts, keys in signing if keys & _keys(source)]))
+        for name, source in sources.items()
+    }
+
+
+def _keys(source: Source) -> set[bytes]:
+    """What its secrets sign by: the key, and the text itself."""
+    keys = {secret.key.octets for secret in source.secrets}
+    return (keys | {secret.text.encode() for secret in source.secrets}) - {b""}
+
+
+class _Check:
+    """One source. Each method reads one key of it."""
+
+    def __init__(
+        self,
+        name: str,
+        declared: dict[str, Any],
+        pointer: str,
+        environ: Mapping[str, str],
+        spec: Spec,
+        report: Report,
+    ) -> None:
+        self._name, self._declared, self._pointer = name, declared, pointer
+        self._environ, self._spec, self._report = environ, spec, report
+
+    def source(self) -> Source:
+        self._check_keys()
+        provider, scheme = self._scheme()
+        unsigned = self._unsigned()
+        secrets = self._secrets(scheme, unsigned)
+        actor_type, actor_id = self._actor()
+        return Source(
+            name=self._name,
+            provider=provider,
+            scheme=scheme,
+            unsigned=unsigned,
+            secrets=secrets,
+            target=self._target(),
+            actor_type=actor_type,
+            actor_id=actor_id,
+            tolerance_s=self._tolerance(scheme),
+            public_base_url=self._base_url(scheme),
+            handshake=self._handshake(),
+            verify_token=self._verify_token(),
+            data=self._data(),
+            headers=self._headers(scheme),
+            items=self._fields("batch") if "batch" in self._declared else _fields_of(scheme.items),
+            topics=read_topics(self._declared, scheme.form == "sns", self._pointer, self._report),
+            delivery_id=self._fields("delivery_id"),
+        )
+
+    def _fault(self, code: str, why: str, *segments: str | int) -> None:
+        self._report.add(code, below(self._pointer, *segments), why)
+
+    def _check_keys(self) -> None:
+        known = _SOURCE_KEYS | (_HMAC_KEYS if self._declared.get("provider") == "hmac" else frozenset())
+        known |= {"id_header"} if "provider" not in self._declared else frozenset()
+        for key in self._declared:
+            if key in known:
+                continue
+            hint = (
+                "It is for `hmac`; a preset has its own."
+                if key in _HMAC_KEYS
+                else proposal(key, _SOURCE_KEYS | _HMAC_KEYS)
+            )
+            self._fault("unknown_key", f"{shown(key)} means nothing here. {hint}", key)
+
+    def _scheme(self) -> tuple[str, Scheme]:
+        provider = self._declared.get("provider")
+        if provider is None:
+            if self._declared.get("unsigned") is not True:
+                why = (
+                    'A source needs a `provider` that says how it signs; if nobody does, `"unsigned": true`.'
+                )
+                self._fault("missing_key", why)
+            id_header = self._header("id_header")
+            return "", Scheme(delivery=(f"header:{id_header}",) if id_header else ())
+        preset = PRESETS.get(provider) if isinstance(provider, str) else None
+        if preset is None:
+            what = shown(provider) if isinstance(provider, str) else "This"
+            hint = proposal(provider if isinstance(provider, str) else "", PRESETS)
+            self._fault(
+                "invalid_value", f"{what} is no provider. {hint} Any other HMAC scheme is `hmac`.", "provider"
+            )
+            return "", Scheme()
+        return provider, self._hmac(preset) if provider == "hmac" else preset
+
+    def _hmac(self, preset: Scheme) -> Scheme:
+        """The generic scheme, with what this source says of it."""
+        changed: dict[str, Any] = {}
+        for key, allowed in (
+            ("digest", DIGESTS),
+            ("encoding", ("hex", "base64")),
+            ("timestamp_unit", TIMESTAMP_UNITS),
+            ("key", ("text", "hex", "base64", "standard")),
+        ):
+            if key in self._declared:
+                changed[key] = self._one_of(key, allowed)
+        for key in ("header", "timestamp_header", "id_header"):
+            if key in self._declared:
+                changed[key] = self._header(key) or "absent"
+        if "header" not in changed and self._declared.get("unsigned") is not True:
+            self._fault("missing_key", "`hmac` needs `header`, the name of the header with the signature.")
+        prefix = self._declared.get("prefix", "")
+        if not isinstance(prefix, str) or not prefix.isascii():
+            self._fault(
+                "wrong_type", "`prefix` is ASCII text before the signature, such as `sha256=`.", "prefix"
+            )
+        else:
+            changed["prefix"] = prefix
+        changed["signed"] = self._signed(changed)
+        if changed.get("id_header"):
+            changed["delivery"] = (f"header:{changed['id_header']}",)
+        return msgspec.structs.replace(preset, **changed)
+
+    def _one_of(self, key: str, allowed: tuple[str, ...]) -> str:
+        value = self._declared[key]
+        if value in allowed:
+            return str(value)
+        self._fault("invalid_value", f"`{key}` is one of {', '.join(allowed)}.", key)
+        return allowed[0]
+
+    def _header(self, key: str) -> str | None:
+        value = self._declared.get(key)
+        if value is None:
+            return None
+        if isinstance(value, str) and _HEADER.fullmatch(value):
+            return value.lower()
+        self._fault("invalid_value", f"`{key}` is the name of a header.", key)
+        return None
+
+    def _signed(self, changed: Mapping[str, Any]) -> tuple[str, ...]:
+        parts = self._declared.get("signed", ["body"])
+        if not isinstance(parts, list) or not parts or not all(isinstance(part, str) for part in parts):
+            why = f"`signed` lists {', '.join(SIGNED_WORDS)} and literal text, in the order that is signed."
+            self._fault("wrong_type", why, "signed")
+            return ("body",)
+        if "body" not in parts and "url" not in parts:
+            self._fault(
+                "invalid_value",
+                "`signed` leaves the body out: anybody could change it. Add `body`.",
+                "signed",
+            )
+        for word, key in (("timestamp", "timestamp_header"), ("id", "id_header")):
+            if word in parts and key not in changed:
+                self._fault(
+                    "missing_key", f"`signed` names {word}, so `{key}` must say which header holds it."
+                )
+        return tuple(parts)
+
+    def _unsigned(self) -> bool:
+        unsigned = self._declared.get("unsigned", False)
+        if not isinstance(unsigned, bool):
+            self._fault("wrong_type", "`unsigned` is true or false.", "unsigned")
+            return False
+        return unsigned
+
+    def _secrets(self, scheme: Scheme, unsigned: bool) -> tuple[Any, ...]:
+        if scheme.form == "sns":  # has topics in their place
+            return ()
+        if "secrets" in self._declared:
+            if unsigned:
+                why = "A source is `unsigned` or has `secrets` to verify with, not both; remove one."
+                self._fault("invalid_value", why, "unsigned")
+            place = below(self._pointer, "secrets")
+            return read_secrets(self._declared["secrets"], place, scheme.key, self._environ, self._report)
+        if not unsigned and "provider" in self._declared:
+            why = 'Without `secrets` nothing can be verified: `"secrets": ["env:SLUICE_SECRET_NAME"]`.'
+            self._fault("missing_key", why)
+        return ()
+
+    def _actor(self) -> tuple[str, str]:
+        declared = self._declared.get("actor", {"type": "webhook", "id": f"{self._name}_webhook"})
+        party = self._object(declared, "actor", _PARTY_KEYS)
+        kind, key = party.get("type"), party.get("id")
+        place = ("actor",) if "actor" in self._declared else ()
+        if "type" in party and not isinstance(kind, str):
+            self._fault("wrong_type", "The actor's `type` must be a text.", "actor", "type")
+        elif kind not in self._spec.agent_types:
+            self._fault("undeclared", f"`agent_types` has no {_shown(kind)}; add it there.", *place)
+        canonical = canonicalize(key, self._spec.singletons) if isinstance(key, str) else None
+        if canonical is None:
+            why = f"The actor's id {_shown(key)} is no identifier; declare it in `singletons`."
+            self._fault("undeclared", why, *place)
+        return str(kind), canonical or ""
+
+    def _object(self, value: object, key: str, known: frozenset[str]) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            self._fault("wrong_type", f"`{key}` must be an object.", key)
+            return {}
+        for name in value:
+            if name not in known:
+                self._fault(
+                    "unknown_key", f"{shown(name)} means nothing here. {proposal(name, known)}", key, name
+                )
+        return value
+
+    # -- where its events go
+
+    def _target(self) -> Target:
+        if "to" not in self._declared:
+            self._fault("missing_key", 'A source needs `to`: {"type", "id" or "source_id", "event"}.')
+            return Target("", "", None, "")
+        to = self._object(self._declared["to"], "to", _TO_KEYS)
+        for name in ("type", "event"):
+            if name not in to and isinstance(self._declared["to"], dict):
+                self._fault("missing_key", f"`to` needs `{name}`.", "to")
+        declared = self._aggregate_type(to)
+        source_id = None
+        if "source_id" in to:
+            source_id = read_path(to["source_id"], below(self._pointer, "to", "source_id"), self._report)
+        event = self._event(to, declared)
+        return Target(str(to.get("type")), self._key(to), source_id, event, self._must_exist(to))
+
+    def _must_exist(self, to: dict[str, Any]) -> bool:
+        value = to.get("must_exist", False)
+        if not isinstance(value, bool):
+            self._fault("wrong_type", "`must_exist` is true or false.", "to", "must_exist")
+        elif value and "source_id" in to:
+            why = "`source_id` makes an aggregate at its first sight; `must_exist` is for `id`."
+            self._fault("invalid_value", why, "to", "must_exist")
+        return value is True
+
+    def _aggregate_type(self, to: dict[str, Any]) -> AggregateType | None:
+        name = to.get("type")
+        found = self._spec.aggregate_types.get(name) if isinstance(name, str) else None
+        if "type" in to and not isinstance(name, str):
+            self._fault("wrong_type", "`type` must be a text.", "to", "type")
+        elif found is None and "type" in to:
+            why = (
+                f"`aggregate_types` has no {_shown(name)}. {proposal(str(name), self._spec.aggregate_types)}"
+            )
+            self._fault("undeclared", why, "to", "type")
+        return found
+
+    def _key(self, to: dict[str, Any]) -> str | Path | None:
+        if ("id" in to) == ("source_id" in to) and isinstance(self._declared["to"], dict):
+            why = (
+                "`to` needs one of `id` (whose stream it is) and `source_id` (a foreign id, as `$.body.id`)."
+            )
+            self._fault("missing_key" if "id" not in to else "invalid_value", why, "to")
+        key = to.get("id")
+        if key is None:
+            return None
+        if is_path(key):
+            return read_path(key, below(self._pointer, "to", "id"), self._report)
+        canonical = canonicalize(key, self._spec.singletons) if isinstance(key, str) else None
+        if canonical is None:
+            why = f"{_shown(key)} is no identifier; declare it in `singletons`, or take it from the body."
+            self._fault("undeclared", why, "to", "id")
+        return canonical or ""
+
+    def _event(self, to: dict[str, Any], declared: AggregateType | None) -> str | Path:
+        event = to.get("event")
+        if is_path(event):
+            return read_path(event, below(self._pointer, "to", "event"), self._report)
+        if "event" in to and not isinstance(event, str):
+            self._fault("wrong_type", "`event` must be a text.", "to", "event")
+        elif declared is not None and "event" in to and event not in declared.events:
+            why = f"`{declared.name}` has no event {_shown(event)}. {proposal(str(event), declared.events)}"
+            self._fault("undeclared", why, "to", "event")
+        return str(event)
+
+    # -- the rest
+
+    def _tolerance(self, scheme: Scheme) -> int:
+        value = self._declared.get("tolerance_s", scheme.tolerance_s)
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _TOLERANCE_MAX_S:
+            return value
+        self._fault("invalid_value", f"`tolerance_s` is 1 to {_TOLERANCE_MAX_S} seconds.", "tolerance_s")
+        return TOLERANCE_S
+
+    def _base_url(self, scheme: Scheme) -> str:
+        value = self._declared.get("public_base_url")
+        if value is None:
+            if "url" in scheme.signed and self._declared.get("unsigned") is not True:
+                why = "This provider signs the URL: `public_base_url` must say what it calls, up to the path."
+                self._fault("missing_key", why)
+            return ""
+        if isinstance(value, str) and is_base_url(value):
+            return value.rstrip("/")
+        why = "`public_base_url` is like https://hooks.example.com."
+        self._fault("invalid_value", why, "public_base_url")
+        return ""
+
+    def _handshake(self) -> Handshake | None:
+        value = self._declared.get("handshake")
+        only = _HANDSHAKES_OF_ONE.get(value) if isinstance(value, str) else None
+        if only is not None and self._declared.get("provider") != only:
+            self._fault("invalid_value", f"`{value}` is for the provider `{only}` alone.", "handshake")
+            return None
+        if value is None or value in HANDSHAKES:
+            return cast(Handshake | None, value)
+        self._fault("invalid_value", f"`handshake` is one of {', '.join(HANDSHAKES)}.", "handshake")
+        return None
+
+    def _verify_token(self) -> str | None:
+        if "verify_token" not in self._declared:
+            return None
+        place = below(self._pointer, "verify_token")
+        return resolve(self._declared["verify_token"], place, self._environ, self._report)
+
+    def _data(self) -> Template | None:
+        if "data" not in self._declared:
+            return None
+        return read_template(self._declared["data"], below(self._pointer, "data"), self._report)
+
+    def _headers(self, scheme: Scheme) -> tuple[str, ...]:
+        named = self._declared.get("headers", [])
+        if not isinstance(named, list):
+            self._fault("wrong_type", "`headers` is a list of headers to keep with the event.", "headers")
+            named = []
+        kept = []
+        for index, name in enumerate(named):
+            if isinstance(name, str) and _HEADER.fullmatch(name):
+                kept.append(name.lower())
+            else:
+                self._fault("invalid_value", "This is no name of a header.", "headers", index)
+        return tuple(dict.fromkeys([*scheme.kept_headers, *kept]))
+
+    def _fields(self, key: str) -> tuple[str, ...] | None:
+        if key not in self._declared:
+            return None
+        return read_body_fields(self._declared[key], below(self._pointer, key), self._report)
+
+
+def _fields_of(dotted: str | None) -> tuple[str, ...] | None:
+    if dotted is None:
+        return None
+    return tuple(dotted.split(".")) if dotted else ()
+
+
+def _shown(value: object) -> str:
+    return shown(value) if isinstance(value, str) else "such thing"

@@ -1,0 +1,136 @@
+"""One gateway for all tests of the HTTP contract, a tenant for each of them.
+
+`client` has the tenant's admin key, `reader` and `writer` the lesser ones, `stranger` none. `outbox` is the
+database. Tests that stop gateways or change settings start their own (serving.py) on `own_config`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import asyncpg
+import httpx
+import pytest
+
+from gateway.config import Config
+from tests.support.accounts import Account, open_account
+from tests.support.calls import new_client
+from tests.support.servers import Servers
+from tests.support.serving import Child, Served, child_serving, serving
+
+_numbers = itertools.count(1)
+
+
+@asynccontextmanager
+async def database(servers: Servers, template: str) -> AsyncIterator[Config]:
+    """Settings of a gateway on a database of its own."""
+    name = f"edge_{next(_numbers)}"
+    await _execute(
+        servers.database_url("postgres"), f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY"
+    )
+    url = servers.database_url(name)
+    await _execute(url, "UPDATE instance SET id = $1", uuid.uuid4())
+    yield Config(redis_url=servers.redis_url, postgres_url=url)
+    await _execute(servers.database_url("postgres"), f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def _execute(url: str, statement: str, *args: object) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement, *args)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="session")
+async def config(servers: Servers, template: str) -> AsyncIterator[Config]:
+    """Settings of a gateway on the database that most of these tests share."""
+    async with database(servers, template) as config:
+        yield config
+
+
+@pytest.fixture(scope="module")
+async def own_config(servers: Servers, template: str) -> AsyncIterator[Config]:
+    """The same on a database that only this module uses: a gateway there starts with few tenants."""
+    async with database(servers, template) as config:
+        yield config
+
+
+@pytest.fixture(scope="module")
+async def own_outbox(own_config: Config) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(own_config.postgres_url, min_size=1, max_size=4) as pool:
+        yield pool
+
+
+@pytest.fixture
+async def own_tenant(own_outbox: asyncpg.Pool) -> Account:
+    return await open_account(own_outbox)
+
+
+@pytest.fixture(scope="session")
+async def outbox(config: Config) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(config.postgres_url, min_size=1, max_size=4) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+async def gateway(config: Config) -> AsyncIterator[Served]:
+    async with serving(config) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+async def second_gateway(config: Config, gateway: Served) -> AsyncIterator[Served]:
+    """Another one of the same instance."""
+    async with serving(replace(config)) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+async def child(config: Config, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Child]:
+    """Another one, as a process of its own."""
+    folder: Path = tmp_path_factory.mktemp("child")
+    async with child_serving(config.postgres_url, config.redis_url, folder) as started:
+        yield started
+
+
+@pytest.fixture
+async def tenant(outbox: asyncpg.Pool) -> Account:
+    return await open_account(outbox)
+
+
+@pytest.fixture
+async def client(gateway: Served, tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
+    async with new_client(gateway.url, tenant.admin) as client:
+        yield client
+
+
+@pytest.fixture
+async def writer(gateway: Served, tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
+    async with new_client(gateway.url, tenant.write) as client:
+        yield client
+
+
+@pytest.fixture
+async def reader(gateway: Served, tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
+    async with new_client(gateway.url, tenant.read) as client:
+        yield client
+
+
+@pytest.fixture
+async def stranger(gateway: Served) -> AsyncIterator[httpx.AsyncClient]:
+    async with new_client(gateway.url, None) as client:
+        yield client
+
+
+@pytest.fixture
+async def neighbour(gateway: Served, outbox: asyncpg.Pool) -> AsyncIterator[httpx.AsyncClient]:
+    """With the admin key of another tenant that declares the same."""
+    account = await open_account(outbox)
+    async with new_client(gateway.url, account.admin) as client:
+        yield client

@@ -1,0 +1,210 @@
+"""Which paths and methods there are; HEAD, OPTIONS and 405 as HTTP says."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.http.raw import ask, request
+from tests.support.accounts import Account
+from tests.support.calls import append, appended, envelope, new_id, refused
+from tests.support.serving import Served
+
+KEY = "a0000000-0000-4000-a000-00000000000a"
+READS = {"GET", "HEAD", "OPTIONS"}
+ROUTES: list[tuple[str, set[str]]] = [
+    ("/order", {"POST", "OPTIONS"}),
+    (f"/order/{KEY}", READS | {"POST"}),
+    (f"/order/{KEY}/length", READS),
+    (f"/order/{KEY}/events", READS),
+    (f"/order/{KEY}/events/1", READS),
+    (f"/order/{KEY}/was_noted", {"POST", "OPTIONS"}),
+    ("/_/bulk", {"POST", "OPTIONS"}),
+    ("/_/events/0190a0b0-0000-7000-8000-000000000000", READS),
+    ("/_/ids/humane", READS),
+    ("/_/ids/check", {"POST", "OPTIONS"}),
+    ("/_/spec", READS | {"PUT"}),
+    ("/_/health/live", READS),
+    ("/_/health/ready", READS),
+]
+METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+NOWHERE = [
+    "/",
+    "/order/",
+    f"/order/{KEY}/",
+    f"/order/{KEY}/events/",
+    f"/order//{KEY}",
+    "//order",
+    f"/order/{KEY}/events/1/",
+    f"/order/{KEY}/events/1/more",
+    f"/order/{KEY}/was_noted/1",
+    "/_/",
+    "/_/nothing",
+    "/_/bulk/",
+    "/_/spec/1",
+    "/_/events",
+    "/_/events/",
+    "/_/events/a/b",
+    "/_/ids",
+    "/_/ids/other",
+    "/_/Spec",
+    "/_//spec",
+]
+
+
+def allowed_by(response: httpx.Response) -> set[str]:
+    return set(response.headers["allow"].split(", "))
+
+
+@pytest.mark.parametrize(("path", "methods"), ROUTES)
+async def test_405_names_the_methods_that_a_path_has(
+    client: httpx.AsyncClient, path: str, methods: set[str]
+) -> None:
+    for method in sorted(METHODS - methods):
+        response = await client.request(method, path, json={} if method in ("PUT", "PATCH", "POST") else None)
+        if method == "HEAD":
+            assert (response.status_code, response.content) == (405, b"")
+        else:
+            refused(response, 405, "method_not_allowed")
+        assert allowed_by(response) == methods, method
+
+
+@pytest.mark.parametrize(("path", "methods"), ROUTES)
+async def test_options_names_them_too(client: httpx.AsyncClient, path: str, methods: set[str]) -> None:
+    response = await client.options(path)
+    assert (response.status_code, response.content) == (204, b"")
+    assert allowed_by(response) == methods
+
+
+async def test_options_of_the_whole_server_is_answered(gateway: Served, tenant: Account) -> None:
+    answer = await ask(gateway.port, request("OPTIONS", "*", tenant.read))
+    assert answer is not None
+    assert (answer.status, answer.headers["sluice-api"]) == (204, "1")
+    assert set(answer.headers["allow"].split(", ")) == METHODS - {"PATCH"}
+
+
+@pytest.mark.parametrize("path", NOWHERE)
+async def test_there_is_no_other_path(client: httpx.AsyncClient, path: str) -> None:
+    for method in ("GET", "POST", "DELETE", "OPTIONS"):
+        refused(await client.request(method, path), 404, "not_found")
+
+
+async def test_a_wrong_route_comes_before_a_missing_scope(reader: httpx.AsyncClient) -> None:
+    refused(await reader.post("/order/a/b/c/d", json=envelope()), 404, "not_found")
+    refused(await reader.put("/order/global/was_noted", json=envelope()), 405, "method_not_allowed")
+    refused(await reader.post("/order/global/events", json=envelope()), 405, "method_not_allowed")
+    refused(await reader.delete("/_/spec"), 405, "method_not_allowed")
+    refused(await reader.post("/_/bulks", json=envelope()), 404, "not_found")
+
+
+async def test_system_paths_never_collide_with_aggregates(client: httpx.AsyncClient) -> None:
+    refused(await client.post("/_", json=envelope()), 404, "unknown_aggregate_type", "type")
+    refused(
+        await client.post("/%5F/global/was_noted", json=envelope()), 404, "unknown_aggregate_type", "type"
+    )
+
+
+async def test_head_answers_as_get_does_without_the_body(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    receipt = await appended(client, "order", key, "was_placed", {"total": 1})
+    paths = [
+        f"/order/{key}",
+        f"/order/{key}?at_length=1",
+        f"/order/{key}/length",
+        f"/order/{key}/events",
+        f"/order/{key}/events/1",
+        f"/_/events/{receipt['event_id']}",
+        "/_/spec",
+        "/_/health/live",
+        "/_/health/ready",
+    ]
+    for path in paths:
+        got, headed = await client.get(path), await client.head(path)
+        assert (headed.status_code, headed.content) == (200, b""), path
+        assert headed.headers == got.headers, path
+
+
+async def test_head_of_a_stream_is_its_header_alone(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    await appended(client, "order", key, "was_noted")
+    for path in (f"/order/{key}/events", "/config/global/events", "/_/feed"):
+        for form in ("application/x-ndjson", "text/event-stream"):
+            asked = {"accept": form}
+            async with client.stream("GET", path, headers=asked) as got:
+                headed = await client.head(path, headers=asked)
+                assert (headed.status_code, headed.content) == (200, b""), path
+                framing = {"transfer-encoding": "chunked"}
+                assert {**headed.headers, **framing} == dict(got.headers), path
+    for form in ("application/x-ndjson", "text/event-stream"):
+        headed = await client.head(f"/order/{new_id()}/events", headers={"accept": form})
+        assert (headed.status_code, headed.content) == (404, b"")
+
+
+async def test_head_is_refused_as_get_is(client: httpx.AsyncClient) -> None:
+    for path in (f"/order/{new_id()}", "/nope/global", "/order/nope", "/order/global?at=x", "/_/nothing"):
+        got, headed = await client.get(path), await client.head(path)
+        assert (headed.status_code, headed.content) == (got.status_code, b"")
+        assert headed.status_code in (404, 422)
+
+
+async def test_an_unknown_method_is_refused(gateway: Served, tenant: Account) -> None:
+    for method in ("BREW", "get", "TRACE", "PROPFIND"):
+        answer = await ask(gateway.port, request(method, "/order/global", tenant.read))
+        assert answer is not None
+        assert answer.status in (400, 405)
+        assert answer.headers["sluice-api"] == "1"
+
+
+async def test_a_target_in_absolute_form_is_a_path(gateway: Served, tenant: Account) -> None:
+    answer = await ask(gateway.port, request("GET", "http://sluice.test/order/global", tenant.read))
+    assert answer is not None
+    assert answer.status == 200
+
+
+async def test_answers_are_json_in_utf8_that_nobody_caches(client: httpx.AsyncClient) -> None:
+    await appended(client, "order", "global", "was_placed", {"name": "Zoë"})
+    response = await client.get("/order/global")
+    assert response.headers["content-type"] == "application/json"
+    assert "no-cache" in response.headers["cache-control"]
+    assert "private" in response.headers["cache-control"]
+    assert "Zoë".encode() in response.content
+
+
+async def test_every_answer_says_that_it_is_one_tenants_alone(
+    client: httpx.AsyncClient, stranger: httpx.AsyncClient
+) -> None:
+    key = new_id()
+    receipt = await appended(client, "order", key, "was_placed", {})
+    answers = [
+        await client.request(method, path)
+        for method, path in (
+            ("GET", "/_/spec"),
+            ("GET", f"/_/events/{receipt['event_id']}"),
+            ("GET", "/_/resolve/@none"),
+            ("GET", "/_/subscriptions"),
+            ("GET", "/_/ids/humane"),
+            ("GET", "/_/feed"),
+            ("GET", "/_/openapi.json"),
+            ("GET", f"/order/{key}"),
+            ("HEAD", f"/order/{key}"),
+            ("GET", f"/order/{key}/events"),
+            ("GET", f"/order/{new_id()}"),
+            ("GET", "/none/at/all/of/it"),
+            ("OPTIONS", f"/order/{key}"),
+            ("PATCH", f"/order/{key}"),
+            ("POST", f"/order/{new_id()}/was_placed"),
+            ("GET", "/_/health/live"),
+        )
+    ]
+    answers.append(await append(client, "order", key, "was_placed", {}))
+    answers.append(await client.get("/_/spec", headers={"if-none-match": '"1"'}))
+    answers.append(await client.get(f"/order/{key}", headers={"if-none-match": '"1"'}))
+    answers.append(await stranger.get(f"/order/{key}"))
+    answers.append(await stranger.get(f"/order/{key}", headers={"x": "y" * 70_000}))
+    assert {response.status_code for response in answers} >= {200, 201, 204, 304, 401, 404, 405, 431}
+    for response in answers:
+        told = (response.headers.get_list("cache-control"), response.headers.get_list("vary"))
+        assert told == (["no-cache, private"], ["authorization"]), (
+            response.request.url,
+            response.status_code,
+        )

@@ -1,0 +1,168 @@
+"""What is stored when another spec is deployed: in its way, or read differently from then on."""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+
+from gateway.catalog import spec_use
+from tests.support.accounts import Account, open_account
+from tests.support.calls import append, appended, new_client, new_id, refused
+from tests.support.serving import Served
+
+SHOP: dict[str, Any] = {
+    "aggregate_types": {
+        "order": {
+            "events": {
+                "was_placed": {
+                    "schema": {"type": "object", "properties": {"total": {"type": ["integer", "null"]}}},
+                },
+                "was_paid": {"schema": {"type": "object"}},
+            }
+        },
+    },
+    "agent_types": ["user", "service"],
+    "target_types": ["user"],
+    "singletons": ["order_service", "quiet_service"],
+}
+
+
+@pytest.fixture
+async def shop(gateway: Served, outbox: asyncpg.Pool) -> Account:
+    return await open_account(outbox, SHOP)
+
+
+@pytest.fixture
+async def client(gateway: Served, shop: Account) -> Any:
+    async with new_client(gateway.url, shop.admin) as client:
+        yield client
+
+
+async def place(client: httpx.AsyncClient, total: object = 5, **metadata: object) -> str:
+    key = new_id()
+    await appended(client, "order", key, "was_placed", {"total": total}, **metadata)
+    return key
+
+
+def changed(**change: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(SHOP), **change}
+
+
+def with_schema(schema: object, **more: object) -> dict[str, Any]:
+    spec = copy.deepcopy(SHOP)
+    spec["aggregate_types"]["order"]["events"]["was_placed"] = {"schema": schema, **more}
+    return spec
+
+
+async def conflicts(client: httpx.AsyncClient, spec: object) -> list[tuple[str, str]]:
+    answer = await client.put("/_/spec", json=spec)
+    told = refused(answer, 409, "spec_conflict", more=["revision", "conflicts"])
+    return [(each["pointer"], each["error"]) for each in told["conflicts"]]
+
+
+async def test_a_schema_that_stored_events_do_not_match_is_in_the_way(client: httpx.AsyncClient) -> None:
+    key = await place(client)
+    await place(client, None)
+    schema = {"type": "object", "required": ["email"], "properties": {"total": {"type": ["string", "null"]}}}
+    ((pointer, error),) = await conflicts(client, with_schema(schema))
+    assert pointer == "/aggregate_types/order/events/was_placed/schema"
+    assert error.startswith("2 of 2 stored was_placed events do not match the schema. The first is of ")
+    ((_, error),) = await conflicts(
+        client, with_schema({"properties": {"total": {"type": ["string", "null"]}}})
+    )
+    assert error.startswith("1 of 2 ")
+    assert f"{key}, version 1: data.total: " in error
+    wider = with_schema({"properties": {"total": {"type": ["integer", "null", "string"]}}})
+    assert (await client.put("/_/spec", json=wider)).json() == {"ok": True, "revision": 2, "changed": True}
+
+
+async def test_types_and_singletons_that_events_name_are_in_the_way(client: httpx.AsyncClient) -> None:
+    await place(
+        client, actor={"type": "service", "id": "order_service"}, target={"type": "user", "id": new_id()}
+    )
+    spec = changed(agent_types=["user"], target_types=[], singletons=[])
+    assert await conflicts(client, spec) == [
+        ("/agent_types", "Stored events have actors of the type service."),
+        ("/target_types", "Stored events have targets of the type user."),
+        ("/singletons/0", "Stored events have the singleton order_service as actor or target."),
+    ]
+    assert (await client.put("/_/spec", json=changed(singletons=["order_service"]))).status_code == 200
+
+
+async def test_force_deploys_it_by_the_query_or_in_the_body(client: httpx.AsyncClient) -> None:
+    await place(client)
+    narrow = with_schema({"required": ["email"]})
+    assert (await client.put("/_/spec", json={"spec": narrow, "force": False})).status_code == 409
+    answer = await client.put("/_/spec", json={"spec": narrow, "force": "yes"})
+    refused(answer, 422, "invalid_field", "force")
+    assert (await client.put("/_/spec", json={"spec": narrow, "force": True})).json()["revision"] == 2
+    assert (await client.get("/_/spec")).json()["spec"] == narrow
+    refused(await append(client, "order", new_id(), "was_placed", {}), 422, "schema_violation", "data.email")
+
+
+async def test_another_handler_is_deployed_and_its_aggregates_are_counted(client: httpx.AsyncClient) -> None:
+    for _ in range(3):
+        await place(client)
+    spec = with_schema(SHOP["aggregate_types"]["order"]["events"]["was_placed"]["schema"], handler=[])
+    answer = await client.put("/_/spec", json=spec)
+    assert answer.status_code == 200
+    (notice,) = answer.json()["notices"]
+    assert notice["pointer"] == "/aggregate_types/order/events/was_placed/handler"
+    text = "was_placed has another handler. 3 aggregates of the type order may show another state."
+    assert notice["notice"] == text
+
+
+async def test_more_events_than_are_checked_are_a_sample_and_said_so(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spec_use, "EVENTS_CHECKED_MAX", 2)
+    for _ in range(3):
+        await place(client)
+    answer = await client.put("/_/spec", json=with_schema({"type": "object", "minProperties": 1}))
+    (notice,) = answer.json()["notices"]
+    assert notice["notice"] == "The schema was held to a sample (2 events of order were checked, not all)."
+    ((_, error),) = await conflicts(client, with_schema({"type": "object", "minProperties": 2}))
+    assert error.startswith("2 of 2 stored was_placed events do not match")
+    assert "(2 events of order were checked, not all)" in error
+
+
+async def test_a_search_through_all_events_that_takes_too_long_ends_with_a_sample(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await place(client)
+    monkeypatch.setattr(spec_use, "USE_S", 1e-6)
+    answer = await client.put("/_/spec", json=changed(agent_types=["user"]))
+    (notice,) = answer.json()["notices"]
+    assert notice == {"pointer": "/agent_types", "notice": "Only 100,000 events were searched for service."}
+    ((pointer, _),) = await conflicts(client, changed(agent_types=["service"]))
+    assert pointer == "/agent_types"
+
+
+@pytest.mark.slow
+async def test_a_hundred_thousand_events_are_checked_in_less_than_10_s(
+    client: httpx.AsyncClient, shop: Account, outbox: asyncpg.Pool
+) -> None:
+    await place(client)
+    await outbox.execute(
+        """
+        INSERT INTO outbox (p, seq, version, recorded_at, id, tenant, correlation_id, spec_rev, append_id,
+                            digest, aggregate_type, aggregate_id, type, actor_type, actor_id, payload)
+        SELECT 10000, n, 1, now(), gen_random_uuid(), $1, gen_random_uuid(), 1, '', '', 'order',
+               gen_random_uuid()::text, 'was_placed', 'user', 'global',
+               convert_to('{"total": ' || n || '}', 'UTF8')
+        FROM generate_series(1, 99999) AS n
+        """,
+        shop.id,
+    )
+    try:
+        begun = time.monotonic()
+        ((_, error),) = await conflicts(client, with_schema({"properties": {"total": {"type": "string"}}}))
+        assert time.monotonic() - begun < 10
+        assert error.startswith("100,000 of 100,000 stored was_placed events do not match the schema. ")
+    finally:
+        await outbox.execute("DELETE FROM outbox WHERE p = 10000")
