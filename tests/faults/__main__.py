@@ -21,6 +21,7 @@ import uvloop
 from rich.console import Console
 
 from tests.faults import fail_over, report, slots
+from tests.faults import refusals as _refusals  # noqa: F401 - its faults enter INJECTIONS
 from tests.faults.bad import BUILDS, GOOD, argv
 from tests.faults.episode import Plan, Result, run_episode
 from tests.faults.injections import INJECTIONS

@@ -200,6 +200,26 @@ def _warnings_ignored() -> None:
     CommitConnection._on_notice = lambda *_: None  # type: ignore[method-assign]
 
 
+def _reads_suffice() -> None:
+    import gateway.log.cluster
+    import gateway.log.servers
+    from gateway.log.reach import Reach
+    from gateway.log.scripts import Scripts
+
+    async def nothing(*_: Any) -> None:
+        return
+
+    def no_read(key: str) -> bytes:
+        return gateway.log.servers.pack(("EXISTS", key))
+
+    assert Scripts.hindrance
+    assert Reach.refused
+    assert gateway.log.cluster.no_write is gateway.log.servers.no_write
+    gateway.log.cluster.no_write = gateway.log.servers.no_write = no_read
+    Scripts.hindrance = nothing  # type: ignore[method-assign]
+    Reach.refused = lambda _self, _now: None  # type: ignore[method-assign]
+
+
 def _replaced(text: str, old: str, new: str) -> str:
     assert old in text, f"{old!r} is not there any more"
     return text.replace(old, new)
@@ -231,6 +251,7 @@ CHANGED_BYTES = ("redis-rot", "gateway-kill", "redis-kill", "net-hold")
 CUT_OFF = ("net-refuse", "net-hold", "net-swallow", "gateway-kill")
 EVICTING = (("SLUICE_REDIS_BYTES_MAX", "1048576"),)
 """Less than an empty Redis takes: eviction never ends."""
+REFUSING = ("redis-misconf", "redis-noreplicas", "redis-acl", "redis-pause-writes")
 SET_BACK = ("redis-set-back", "gateway-pause", "net-hold", "redis-pause")
 
 REPLACED = ("redis-aba", "redis-promote", "redis-split")
@@ -262,6 +283,9 @@ BUILDS: dict[str, Build] = {
         "believes what Postgres said of a stream before it came and was evicted",
         _evict_unnoted,
         settings=EVICTING,
+    ),
+    "reads-suffice": Build(
+        "takes a Redis that answers reads for one that takes writes", _reads_suffice, faults=REFUSING
     ),
     "loss-adopted": Build(
         "goes on from a Postgres that lost commits",

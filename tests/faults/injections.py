@@ -64,7 +64,7 @@ class Injection:
     """'pair' or 'nodes': it needs that kind of Redis. 'standby': it needs a Postgres that has one."""
     hold_s: tuple[float, float] = (0.05, 3.0)
     goes_on: bool = False
-    """Appends have to go on while it is in force, as soon as after it."""
+    """Appends have to go on while nothing else is in force, as soon as after it."""
 
 
 INJECTIONS: dict[str, Injection] = {}
@@ -152,7 +152,7 @@ async def redis_kill(scene: Scene) -> AsyncIterator[None]:
         await redis.start(redis.master)
 
 
-@_injection("redis-away", "redis", splits=True, hold_s=(10.0, 60.0))
+@_injection("redis-away", "redis", splits=True, goes_on=True, hold_s=(10.0, 60.0))
 @asynccontextmanager
 async def redis_away(scene: Scene) -> AsyncIterator[None]:
     """For so long that appends go on without it."""

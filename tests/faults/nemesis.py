@@ -75,7 +75,7 @@ class Nemesis:
                 stack.callback(_note, fault, scene)
                 await stack.enter_async_context(injection.inject(scene))
                 await asyncio.sleep(self._rng.uniform(0, 0.3))
-            if any(each.goes_on for each in chosen):
+            if all(each.goes_on for each in chosen):
                 await self.recovered(tuple(f"{each.name}, in force" for each in chosen))
             hold_s = self._rng.uniform(*max(each.hold_s for each in chosen))
             await asyncio.sleep(min(hold_s, max(until - now(), HOLD_LEAST_S)))

@@ -185,7 +185,7 @@ def _counts(title: str, counted: Counter[str]) -> Table:
 def _recoveries(made: Report) -> Table:
     table = _table("faults", "times", "recovery p50 s", "max s")
     counted, recoveries = made.counted("faults"), made.recoveries
-    for name in sorted(counted):
+    for name in sorted(counted.keys() | recoveries.keys()):
         quantiles = _quantiles(recoveries.get(name, []))
         table.add_row(name, str(counted[name]), *(f"{each:.2f}" for each in quantiles.values()))
     every = [each.seconds for episode in made.episodes for each in episode.recoveries]
