@@ -201,21 +201,21 @@ def _warnings_ignored() -> None:
 
 
 def _reads_suffice() -> None:
-    import gateway.log.cluster
-    import gateway.log.servers
-    from gateway.log.reach import Reach
-    from gateway.log.scripts import Scripts
+    import gateway.log.redis.cluster
+    import gateway.log.redis.servers
+    from gateway.log.epoch.reach import Reach
+    from gateway.log.redis.scripts import Scripts
 
     async def nothing(*_: Any) -> None:
         return
 
     def no_read(key: str) -> bytes:
-        return gateway.log.servers.pack(("EXISTS", key))
+        return gateway.log.redis.servers.pack(("EXISTS", key))
 
     assert Scripts.hindrance
     assert Reach.refused
-    assert gateway.log.cluster.no_write is gateway.log.servers.no_write
-    gateway.log.cluster.no_write = gateway.log.servers.no_write = no_read
+    assert gateway.log.redis.cluster.no_write is gateway.log.redis.servers.no_write
+    gateway.log.redis.cluster.no_write = gateway.log.redis.servers.no_write = no_read
     Scripts.hindrance = nothing  # type: ignore[method-assign]
     Reach.refused = lambda _self, _now: None  # type: ignore[method-assign]
 
