@@ -20,16 +20,13 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from tests.faults import fail_over, report, slots
-from tests.faults import refusals as _refusals  # noqa: F401 - its faults enter INJECTIONS
+from tests.faults import disk, fail_over, report
 from tests.faults.bad import BUILDS, GOOD, argv
+from tests.faults.choice import usual
 from tests.faults.episode import Plan, Result, run_episode
 from tests.faults.injections import INJECTIONS
+from tests.faults.slow_postgres import DISK_FULL
 
-USUAL = tuple(name for name, each in INJECTIONS.items() if not each.beyond and each.of in ("", "pair"))
-IN_A_CLUSTER = tuple(
-    name for name, each in INJECTIONS.items() if not each.beyond and each.of in ("", slots.NODES)
-)
 EPISODE_S = 60.0
 BAD_EPISODE_S = 45.0
 BAD_CHECK_EVERY_S = 8.0
@@ -71,7 +68,7 @@ async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
     """Episodes until the time is up; the first that finds something is the last."""
     results: list[Result] = []
     faults, seed, left_s = (
-        tuple(asked.only or _usual(asked.cluster, asked.postgres_pair)),
+        _faults(asked, (), asked.cluster, asked.postgres_pair),
         asked.seed,
         asked.minutes * 60,
     )
@@ -90,12 +87,10 @@ async def _run(asked: argparse.Namespace, console: Console) -> list[Result]:
     return results
 
 
-def _usual(spread: bool, standby: str) -> tuple[str, ...]:
-    """Beside faults of a pair, those that leave Postgres alone."""
-    if not standby:
-        return IN_A_CLUSTER if spread else USUAL
-    beside = (name for name in USUAL if not INJECTIONS[name].touches & {"postgres", "network"})
-    return (*fail_over.OF[standby] * 2, *beside)
+def _faults(
+    asked: argparse.Namespace, of_build: tuple[str, ...], spread: bool, standby: str
+) -> tuple[str, ...]:
+    return tuple(asked.only or of_build) or usual(spread=spread, standby=standby, mounts=asked.mounts)
 
 
 def _gateways(asked: argparse.Namespace, spread: bool) -> int:
@@ -114,7 +109,7 @@ async def run_bad(name: str, asked: argparse.Namespace) -> Result:
     while True:
         plan = Plan(
             seed, min(BAD_EPISODE_S, minutes * 60 - seconds), _gateways(asked, spread),
-            tuple(asked.only or build.faults or _usual(spread, standby)), argv=argv(name),
+            _faults(asked, build.faults, spread, standby), argv=argv(name),
             check_every_s=BAD_CHECK_EVERY_S, digests=build.digests, harm=build.harm, spread=spread,
             settings=settings, keeps=False, standby=standby,
         )  # fmt: skip
@@ -144,10 +139,17 @@ async def _main(asked: argparse.Namespace, console: Console) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status: 0 where every promise held, or every bad build was caught."""
+    """Exit status: 0 where every promise held, or every bad build was caught; 2 where what was asked for
+    can't be run here."""
     asked = _parser().parse_args(arguments)
     if asked.seed is None:
         asked.seed = int(time.time())
+    wrong = disk.isolate()
+    asked.mounts = wrong is None
+    if wrong is not None:
+        print(f"{DISK_FULL}: NOT RUN: {wrong}")
+        if DISK_FULL in (asked.only or ()):
+            return 2
     return uvloop.run(_main(asked, Console()))
 
 

@@ -220,6 +220,16 @@ def _reads_suffice() -> None:
     Reach.refused = lambda _self, _now: None  # type: ignore[method-assign]
 
 
+def _stand_ins_unbounded() -> None:
+    from gateway.log.commit_connection import CommitConnection
+
+    async def none_has_to_end(*_: Any) -> None:
+        return
+
+    assert CommitConnection._one_has_ended
+    CommitConnection._one_has_ended = none_has_to_end  # type: ignore[method-assign]
+
+
 def _replaced(text: str, old: str, new: str) -> str:
     assert old in text, f"{old!r} is not there any more"
     return text.replace(old, new)
@@ -258,6 +268,7 @@ REPLACED = ("redis-aba", "redis-promote", "redis-split")
 PATIENT = (("SLUICE_DIRECT_AFTER_S", "30"),)
 """Direct mode would end the epoch before a master that was a replica for a while is back."""
 
+SHORT_DEADLINE = (("SLUICE_APPEND_DEADLINE_S", "1"),)
 HASTY = (("SLUICE_APPEND_DEADLINE_S", "0.5"), ("SLUICE_REDIS_TIMEOUT_S", "0.2"))
 """Appends are answered while a node that stands still is not yet replaced, and goes on in its life."""
 
@@ -286,6 +297,10 @@ BUILDS: dict[str, Build] = {
     ),
     "reads-suffice": Build(
         "takes a Redis that answers reads for one that takes writes", _reads_suffice, faults=REFUSING
+    ),
+    "stand-ins-unbounded": Build(
+        "sends a commit that waits on one more connection each time",
+        _stand_ins_unbounded, faults=("postgres-lock",), settings=SHORT_DEADLINE,
     ),
     "loss-adopted": Build(
         "goes on from a Postgres that lost commits",

@@ -34,6 +34,7 @@ from gateway.dev.process import Command
 from gateway.dev.redis_server import SOCKET_NAME as REDIS_SOCKET
 from gateway.dev.redis_server import RedisServer
 from gateway.log.epoch.partition import partition_of
+from tests.faults.disk import Disk
 from tests.faults.link import Link
 from tests.faults.postgres_pair import SYNCHRONOUS, PostgresPair
 from tests.faults.spec import SPEC
@@ -248,6 +249,10 @@ class Cluster:
         self.servers = servers
         self.redis = redis
         self.postgres_pair: PostgresPair | None = None
+        self.disk: Disk | None = None
+        """Postgres', where it has a small one of its own."""
+        self.keeps = False
+        """Whether what is on it is wanted after the end."""
         self._postgres_url = postgres_url
         self.gateways: list[GatewayAt] = []
         self.redis_links: list[Link] = []
@@ -276,15 +281,28 @@ class Cluster:
         return self.redis.nodes
 
     @classmethod
-    async def prepare(cls, folder: Path, partitions: int, *, spread: bool = False, standby: str = "") -> Self:
+    async def prepare(
+        cls,
+        folder: Path,
+        partitions: int,
+        *,
+        spread: bool = False,
+        standby: str = "",
+        small_disk: bool = False,
+        flushes: bool = False,
+    ) -> Self:
         """Servers running, the database migrated, tenants in every partition. No gateway yet. `spread`: over
-        three masters with a replica each. `standby`: that Postgres has, SYNCHRONOUS or ASYNCHRONOUS."""
-        servers = servers_in(folder)
+        three masters with a replica each. `standby`: that Postgres has, SYNCHRONOUS or ASYNCHRONOUS.
+        `small_disk`: it has one of its own, for which this process has to have mounts of its own. `flushes`:
+        it calls fsync."""
+        disk = Disk(folder / "postgres") if small_disk else None
+        servers = servers_in(folder, durable=flushes)
         redis: RedisPair | RedisSpread
         redis = (
             RedisSpread(nodes_in(folder, replicas=(0, 1, 2))) if spread else _pair_in(folder, servers.redis)
         )
         cluster = cls(folder, servers, redis, servers.postgres_url, partitions)
+        cluster.disk = disk
         try:
             await servers.start()
             await redis.open()
@@ -371,6 +389,8 @@ class Cluster:
         if self.postgres_pair is not None:
             self.postgres_pair.close()
         self.servers.close()
+        if self.disk is not None:
+            self.disk.close(keep=self.keeps)
 
 
 def _pair_in(folder: Path, first: Server) -> RedisPair:

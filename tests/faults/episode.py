@@ -22,6 +22,7 @@ from tests.faults.cluster import SERVE, Cluster
 from tests.faults.evidence import Evidence, gather, read_meta
 from tests.faults.history import History, Recovery, Sample, now
 from tests.faults.nemesis import Nemesis
+from tests.faults.slow_postgres import DISK_FULL, DISK_SLOW
 from tests.faults.workload import Workload
 from tests.support.servers import open_folder
 
@@ -100,10 +101,14 @@ class Result:
 async def run_episode(plan: Plan) -> Result:
     """Raises what the rig itself fails at; a violation is a result."""
     with open_folder() as folder:
-        cluster = await Cluster.prepare(folder, plan.partitions, spread=plan.spread, standby=plan.standby)
+        cluster = await Cluster.prepare(
+            folder, plan.partitions, spread=plan.spread, standby=plan.standby,
+            small_disk=DISK_FULL in plan.faults, flushes=DISK_SLOW in plan.faults,
+        )  # fmt: skip
         episode = _Episode(plan, cluster)
         try:
             result = await episode.run()
+            cluster.keeps = bool(result.violations) and plan.keeps
         finally:
             await cluster.close()
         if result.violations and plan.keeps:

@@ -15,6 +15,7 @@ from tests.faults.cluster import ROOT, SERVE
 from tests.faults.history import SetBack, now
 from tests.faults.injections import INJECTIONS, Inject, Injection, Scene
 from tests.faults.postgres_pair import ASYNCHRONOUS, SYNCHRONOUS
+from tests.faults.slow_postgres import connections_bounded
 
 STANDBY = "standby"
 """What such a fault is `of`."""
@@ -31,11 +32,12 @@ async def standby_away(scene: Scene) -> AsyncIterator[None]:
     pair, dies = scene.cluster.pair, scene.rng.random() < 0.5
     scene.say(f"standby {'killed' if dies else 'stopped'}")
     pair.standby.kill() if dies else pair.standby.pause()
-    try:
-        yield
-    finally:
-        pair.standby.resume()
-        await pair.standby.start()
+    async with connections_bounded(scene):
+        try:
+            yield
+        finally:
+            pair.standby.resume()
+            await pair.standby.start()
 
 
 @asynccontextmanager
@@ -181,7 +183,7 @@ def _add(name: str, inject: Inject, *more: str, hold_s: tuple[float, float] = (0
     INJECTIONS[name] = Injection(name, touches, inject, splits=True, of=STANDBY, hold_s=hold_s)
 
 
-_add("standby-away", standby_away, hold_s=(0.5, 8.0))
+_add("standby-away", standby_away, "gateways", hold_s=(0.5, 25.0))
 _add("crash-in-wait", crash_in_wait)
 _add("fail-over", fail_over)
 _add("lossy-fail-over", lossy_fail_over, "redis", "gateways")
