@@ -45,18 +45,18 @@ from gateway.http.api.ids import Ids
 from gateway.http.api.live_bounds import LiveBounds
 from gateway.http.api.parents import Parents
 from gateway.http.api.reads import Reads
-from gateway.http.api.router import Gate
+from gateway.http.api.router import AggregateRouter
 from gateway.http.api.specs import Specs
 from gateway.http.api.states import States
 from gateway.http.api.subscriptions import SubscriptionPaths
 from gateway.http.api.system import System
 from gateway.http.api.webhooks import Webhooks
-from gateway.http.authentication import Callers
+from gateway.http.authentication import Authenticator
 from gateway.http.bounds import Connections, Limited, bodies_of, requests_of
-from gateway.http.fast_path.appends import Express
-from gateway.http.fast_path.reads import ExpressReads
+from gateway.http.fast_path.appends import FastAppends
+from gateway.http.fast_path.reads import FastReads
 from gateway.http.key_watch import KeyWatch
-from gateway.http.metrics import Counted, MetricsPage
+from gateway.http.metrics import MetricsMiddleware, MetricsPage
 from gateway.http.openapi.endpoint import OpenApi
 from gateway.http.ops import MetricsHere, Ops, ops_listening
 from gateway.http.outcomes import Outcomes
@@ -64,7 +64,7 @@ from gateway.http.rate_limits import RateLimits
 from gateway.http.request import Application
 from gateway.http.server.config import uvicorn_config
 from gateway.http.server.protocol import make_protocol
-from gateway.http.tracing import Traced
+from gateway.http.tracing import TracingMiddleware
 from gateway.http.unread import Unread
 from gateway.inbound.intake import Intake
 from gateway.inbound.recorder import recording
@@ -76,7 +76,7 @@ from gateway.log.log import Log
 from gateway.log.redis.cluster import open_redis
 from gateway.network import GuardedNetwork
 from gateway.operations.audit_loop import AuditLoop
-from gateway.outbound import Outgoing, heard, outgoing
+from gateway.outbound import Outbound, heard, outgoing
 from gateway.pools import CannotStart, check_redis, close_pool, open_postgres, ops_listener
 from gateway.relay.live import Live
 from gateway.relay.outbox import Outbox
@@ -144,11 +144,13 @@ async def gateway(
                 async with (
                     _running(config, log, catalog, assigner, metrics) as operators,
                     recording(
-                        pool, config.webhook_keep_days * 86_400, config.webhook_quarantine_keep_days * 86_400
+                        pool,
+                        config.webhook_retention_days * 86_400,
+                        config.webhook_quarantine_retention_days * 86_400,
                     ) as recorder,
                     outgoing(config, outbox, metrics, heard(log), relayed=config.relay) as going_out,
                 ):
-                    answer_s, work_max = config.webhook_answer_s, config.schema_work_max
+                    answer_s, work_max = config.webhook_response_timeout_s, config.schema_work_max
                     resolver = Resolver(log, store)
                     intake = Intake(
                         log, resolver.key_of, pool, recorder, amazon, aside, metrics, answer_s, work_max
@@ -193,7 +195,9 @@ async def gateway(
 
 def _amazon(config: Config) -> Amazon:
     """Over a network on which its hosts are at public addresses, unless private ones are allowed."""
-    return Amazon(GuardedNetwork(allow_private=config.allow_private_targets), config.webhook_answer_s)
+    return Amazon(
+        GuardedNetwork(allow_private=config.allow_private_targets), config.webhook_response_timeout_s
+    )
 
 
 @asynccontextmanager
@@ -239,11 +243,11 @@ async def _running(
             async with assigner.running():
                 yield operators
         finally:
-            await log.stop(config.shutdown_s)
+            await log.stop(config.shutdown_grace_s)
             try:
                 await catalog.close()
             except CatalogUnavailable as trouble:
-                logger.warning("catalog_not_closed", extra={"why": str(trouble)})
+                logger.warning("catalog_not_closed", extra={"reason": str(trouble)})
 
 
 def _application(
@@ -260,7 +264,7 @@ def _application(
     stopping: asyncio.Event,
     operators: Operators,
     intake: Intake,
-    going_out: Outgoing,
+    going_out: Outbound,
     aside: Aside,
     metrics: Metrics,
     tracing: OtelTracing | None,
@@ -268,7 +272,7 @@ def _application(
     limited, addresses = Limited(metrics), Addresses(config.trusted_proxies or ())
     requests, bodies = requests_of(config, limited), bodies_of(config, limited)
     connections = Connections(config, addresses, limited)
-    callers = Callers(catalog, addresses, RateLimits(config, limited), requests, bodies, limited)
+    callers = Authenticator(catalog, addresses, RateLimits(config, limited), requests, bodies, limited)
     unread = Unread(config, limited, callers.handle)
     metrics.read_at_scrape(
         lambda: [
@@ -296,7 +300,7 @@ def _application(
         SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, aside, config, stopping),
         log,
     )
-    gate = Gate(
+    gate = AggregateRouter(
         callers,
         Appends(log, catalog, outcomes, aliases, Parents(aliases, children, outcomes), aside, config),
         reads,
@@ -306,10 +310,10 @@ def _application(
         MetricsHere(system, operators.page, operators.metrics),
     )
     if tracing is not None:
-        return Counted(Traced(gate, tracing), metrics, unread, connections=connections)
-    express_reads = ExpressReads(log, callers, reads, states, aliases, unread, metrics)
-    express = Express(log, catalog, callers, outcomes, webhooks, express_reads, config, metrics)
-    return Counted(gate, metrics, unread, express, connections)
+        return MetricsMiddleware(TracingMiddleware(gate, tracing), metrics, unread, connections=connections)
+    express_reads = FastReads(log, callers, reads, states, aliases, unread, metrics)
+    express = FastAppends(log, catalog, callers, outcomes, webhooks, express_reads, config, metrics)
+    return MetricsMiddleware(gate, metrics, unread, express, connections)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
@@ -344,7 +348,7 @@ async def _tracing(config: Config) -> AsyncIterator[OtelTracing | None]:
         why = "the OpenTelemetry SDK is not installed; install sluice-gateway[otel]"
         if config.otel:
             raise CannotStart(f"SLUICE_OTEL is set, but {why}") from absent
-        logger.warning("traces_off", extra={"why": why})
+        logger.warning("tracing_disabled", extra={"reason": why})
         yield None
         return
     sending = tracing.to_otlp(__version__)
@@ -386,7 +390,7 @@ async def _serve(config: Config) -> None:
             protocol = make_protocol(
                 config.headers_max, config.header_bytes_max, body_timeout_s=config.body_timeout_s
             )
-            server = _Server(stopping, uvicorn_config(application, protocol, int(config.shutdown_s)))
+            server = _Server(stopping, uvicorn_config(application, protocol, int(config.shutdown_grace_s)))
             _rarely_collect()
             _listen(bound, config)
             await server.serve(sockets=[bound])
@@ -403,7 +407,7 @@ def _rarely_collect() -> None:
 def _tell_fault(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """asyncio's own line would repeat the task or the callback with all that it holds."""
     why = context["message"].partition("(")[0].strip()
-    logger.error("task_failed", extra={"why": why}, exc_info=context.get("exception"))
+    logger.error("task_failed", extra={"reason": why}, exc_info=context.get("exception"))
 
 
 class _Server(uvicorn.Server):

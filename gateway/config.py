@@ -62,24 +62,24 @@ class Config:
     sequence_bytes_max: int = MIB
     commit_rows_max: int = 500
     inflight_events_max: int = 10_000
-    journal_keep_s: float = 600.0
+    journal_retention_s: float = 600.0
     identity_window: int = 20_000
     stream_tail: int = 256
     redis_bytes_max: int | None = None
     redis_timeout_s: float = 2.0
     direct_after_s: float = 1.0
-    redis_stable_s: float = 2.0
-    shutdown_s: float = 20.0
+    redis_recovery_s: float = 2.0
+    shutdown_grace_s: float = 20.0
     audit_rows_per_s: int = 0
     webhook_bytes_max: int = MIB
-    webhook_answer_s: float = 2.5
-    webhook_keep_days: int = 30
-    webhook_quarantine_keep_days: int = 365
+    webhook_response_timeout_s: float = 2.5
+    webhook_retention_days: int = 30
+    webhook_quarantine_retention_days: int = 365
     feed_gzip: bool = True
     relay: bool = True
     relay_inflight: int = 16
     relay_lease_s: float = 6.0
-    relay_attempts_keep_s: float = 604_800.0
+    relay_attempts_retention_s: float = 604_800.0
     write_timeout_s: float = 30.0
     key_unread_bytes_max: int = 32 * MIB
     unread_bytes_max: int = 128 * MIB
@@ -307,7 +307,7 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "How far Redis may run ahead of Postgres in a partition (q - c).",
     ),
     (
-        "journal_keep_s",
+        "journal_retention_s",
         _seconds(0, 86_400),
         "What is committed stays in the journal: to mend a rolled-back Postgres.",
     ),
@@ -329,11 +329,15 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "A Redis that is away for longer is done without: appends wait until then.",
     ),
     (
-        "redis_stable_s",
+        "redis_recovery_s",
         _seconds(1, 3600),
         "A Redis that is back for so long is used again: each return makes its streams cold.",
     ),
-    ("shutdown_s", _seconds(0, 600), "For open requests on SIGTERM: under the 30 s that orchestrators give."),
+    (
+        "shutdown_grace_s",
+        _seconds(0, 600),
+        "For open requests on SIGTERM: under the 30 s that orchestrators give.",
+    ),
     (
         "audit_rows_per_s",
         _integer(0, 10**6),
@@ -345,17 +349,17 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "A webhook is read whole before its signature can be checked; also its event may be that large.",
     ),
     (
-        "webhook_answer_s",
+        "webhook_response_timeout_s",
         _seconds(0.1, 60),
         "Then a webhook is answered 503, the commit goes on: senders give up at 3 s (Slack) and later.",
     ),
     (
-        "webhook_keep_days",
+        "webhook_retention_days",
         _integer(1, 36_500),
         "Raw deliveries, to look into and to replay; what is in quarantine stays longer.",
     ),
     (
-        "webhook_quarantine_keep_days",
+        "webhook_quarantine_retention_days",
         _integer(1, 36_500),
         "What is in quarantine and not replayed by then is ended, and logged; never sooner than others.",
     ),
@@ -368,7 +372,7 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
     ("relay_inflight", _integer(1, 1000), "Deliveries of a subscription at once, each of another aggregate."),
     ("relay_lease_s", _seconds(1, 600), "Then another relay takes over what a relay that died has held."),
     (
-        "relay_attempts_keep_s",
+        "relay_attempts_retention_s",
         _seconds(60, 31_536_000),
         "What was tried and answered is kept so long: a row for each delivery.",
     ),

@@ -31,7 +31,7 @@ from gateway.log.redis.cluster import open_redis
 from gateway.pools import CannotStart, close_pool, open_postgres, ops_listener
 from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull
-from gateway.relay.relay import Listen, Relay, Terms
+from gateway.relay.relay import Listen, Relay, RelayOptions
 from gateway.relay.subscriptions import Subscriptions
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics
@@ -43,7 +43,7 @@ _REDIS_CONNECTIONS_MAX: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outbound:
     """What the edge needs of it. `relay` is None where none runs in this process."""
 
     subscriptions: Subscriptions
@@ -54,7 +54,7 @@ class Outgoing:
 @asynccontextmanager
 async def outgoing(
     config: Config, outbox: Outbox, metrics: Metrics, listen: Listen, *, relayed: bool
-) -> AsyncIterator[Outgoing]:
+) -> AsyncIterator[Outbound]:
     """At work meanwhile; afterwards what was under way has ended. Raises CannotStart."""
     pool = await open_postgres(config, _POOL_MAX)
     try:
@@ -63,14 +63,14 @@ async def outgoing(
         subscriptions = Subscriptions(pool, outbox, secrets_of, allow_private=allow_private)
         relay = None
         if relayed:
-            terms = Terms(
-                config.relay_inflight, config.relay_lease_s, config.relay_attempts_keep_s, allow_private
+            terms = RelayOptions(
+                config.relay_inflight, config.relay_lease_s, config.relay_attempts_retention_s, allow_private
             )
             relay = Relay(pool, outbox, subscriptions, secrets_of, terms, metrics, listen=listen)
             metrics.read_at_scrape(relay.readings)
             await relay.start()
         try:
-            yield Outgoing(subscriptions, Pull(pool, outbox, subscriptions), relay)
+            yield Outbound(subscriptions, Pull(pool, outbox, subscriptions), relay)
         finally:
             if relay is not None:
                 await relay.stop()

@@ -59,7 +59,7 @@ async def check_redis(redis: Redis | Cluster, config: Config) -> None:
         for server in await servers_of(redis).all():
             await _check_server(server, config, as_cluster=isinstance(redis, Cluster))
     except (RedisError, OSError) as trouble:
-        told = {"redis": redacted(config.redis_url), "why": reason(trouble)}
+        told = {"redis": redacted(config.redis_url), "reason": reason(trouble)}
         logger.warning("redis_policy_unknown", extra=told)
 
 
@@ -68,7 +68,7 @@ async def _check_server(server: Server, config: Config, *, as_cluster: bool) -> 
     try:
         info = await server.client.info("memory", "cluster")  # CONFIG GET would show secrets too
     except (RedisError, OSError) as trouble:
-        logger.warning("redis_policy_unknown", extra={"redis": where, "why": reason(trouble)})
+        logger.warning("redis_policy_unknown", extra={"redis": where, "reason": reason(trouble)})
         return
     if (policy := info.get("maxmemory_policy")) != "noeviction":
         raise CannotStart(

@@ -124,7 +124,7 @@ class Subscription:
     target: Target
 
 
-class Reachable(Mapping[str, str]):
+class PermissiveEnviron(Mapping[str, str]):
     """An environment in which every target may be reached, or none that is not public. What is deployed stays
     readable: whether it is reached is decided when it is."""
 

@@ -70,7 +70,7 @@ class Address(msgspec.Struct, frozen=True, gc=False):
     minted: bool = False
 
 
-class Minting(msgspec.Struct, frozen=True, gc=False):
+class EventContext(msgspec.Struct, frozen=True, gc=False):
     """What a new event takes from outside: pure code has no clock and no randomness."""
 
     tenant: bytes
@@ -168,7 +168,7 @@ def bad_identifier(text: str | None, spec: Spec, path: str) -> Refusal:
     return Refusal("invalid_identifier", reason, path)
 
 
-def compose(spec: Spec, place: Address, asked: Asked, body: bytes, minting: Minting) -> Append | Fault:
+def compose(spec: Spec, place: Address, asked: Asked, body: bytes, minting: EventContext) -> Append | Fault:
     """The second half: body, metadata, schema. `place.event_type` tells a single append from a batch."""
     single = place.event_type is not None
     envelope = read_single(body) if single else read_batch(body, parent_allowed=place.minted)
@@ -178,7 +178,7 @@ def compose(spec: Spec, place: Address, asked: Asked, body: bytes, minting: Mint
 
 
 def compose_read(
-    spec: Spec, place: Address, asked: Asked, body: bytes, envelope: Envelope, minting: Minting
+    spec: Spec, place: Address, asked: Asked, body: bytes, envelope: Envelope, minting: EventContext
 ) -> Append | Fault:
     """The same where the body has been read already."""
     single = place.event_type is not None
@@ -411,7 +411,7 @@ def _append(
     ids: tuple[str, str | None],
     retry: Retry,
     expected: int,
-    minting: Minting,
+    minting: EventContext,
 ) -> Append:
     actor_id, target_id = ids
     causation_id = None if envelope.causation_id is None else _bytes(envelope.causation_id)

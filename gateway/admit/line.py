@@ -9,8 +9,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.admit.append import (
     Address,
+    EventContext,
     Fault,
-    Minting,
     address,
     compose,
     compose_read,
@@ -47,7 +47,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def judge_line(
-    spec: Spec | None, line: bytes, minting: Minting, known: dict[bytes, Shared]
+    spec: Spec | None, line: bytes, minting: EventContext, known: dict[bytes, Shared]
 ) -> Append | Fault:
     """In the order of the contract's table, as far as a line has the same places. `known` is what earlier
     lines had for `metadata`, by its bytes, and gets this one's: lines mostly share it."""
@@ -69,7 +69,9 @@ def is_light(spec: Spec | None, line: bytes) -> bool:
     return judged_at_once(line, WEIGHT_MIN) if event_type is None else event_type.is_light(line)
 
 
-def _append(spec: Spec | None, line: bytes, minting: Minting, known: dict[bytes, Shared]) -> Append | None:
+def _append(
+    spec: Spec | None, line: bytes, minting: EventContext, known: dict[bytes, Shared]
+) -> Append | None:
     """Of a line with nothing wrong; of any other, nothing is said about it."""
     if crowded(line):
         return None
@@ -107,7 +109,7 @@ def _colons_around(sent: _Line) -> int:
 # ---- the exact way, which finds the words for a refusal ----
 
 
-def _judge_exactly(spec: Spec | None, line: bytes, minting: Minting) -> Append | Fault:
+def _judge_exactly(spec: Spec | None, line: bytes, minting: EventContext) -> Append | Fault:
     value = decode(line)
     if isinstance(value, Malformed):
         reason = value.reason.replace("The body", "The line", 1)

@@ -91,7 +91,7 @@ class Assigner:
             try:
                 await self._look_once()
             except PostgresTrouble as trouble:
-                logger.info("names_not_looked_for", extra={"why": str(trouble)})
+                logger.info("alias_scan_failed", extra={"reason": str(trouble)})
             except Exception:
                 logger.exception("task_restarted")
             await asyncio.sleep(LOOK_EVERY_S)
@@ -143,8 +143,8 @@ class Assigner:
                     async with self._turn:
                         more = await self._name_some(tenant, lookout)
                 except (PostgresTrouble, NotWritten) as trouble:
-                    told = {"tenant": str(tenant), "why": str(trouble)}
-                    logger.warning("names_not_given", extra=told)
+                    told = {"tenant": str(tenant), "reason": str(trouble)}
+                    logger.warning("alias_assignment_failed", extra=told)
                     more = True
                     await asyncio.sleep(_RETRY_S)
                 if more:
@@ -213,7 +213,10 @@ class _Round:
             ]
             names = await namer.name(at, nameless)
             if len(names) < len(nameless):
-                told = {"tenant": str(UUID(bytes=self._tenant)), "why": f"{namer.declared} has no more names"}
+                told = {
+                    "tenant": str(UUID(bytes=self._tenant)),
+                    "reason": f"{namer.declared} has no more names",
+                }
                 logger.error("names_exhausted", extra=told)
             changes.append(Give(tuple(names)))
         return changes

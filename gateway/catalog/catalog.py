@@ -35,8 +35,8 @@ from gateway.telemetry.redact import reason
 from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
-from spec.subscriptions import Reachable
-from spec.webhooks.sources import Unseen
+from spec.subscriptions import PermissiveEnviron
+from spec.webhooks.sources import RedactedEnviron
 
 logger = logging.getLogger("sluice.catalog")
 
@@ -259,7 +259,9 @@ class Catalog:
         self._forget({row["handle"] for row in changes.keys})
         read = [await asyncio.to_thread(_read, row["document"], self._secrets(row)) for row in changes.specs]
         # What verifies webhooks does not matter to what is closed.
-        closing = [await asyncio.to_thread(parse, row["document"], Unseen()) for row in changes.closing]
+        closing = [
+            await asyncio.to_thread(parse, row["document"], RedactedEnviron()) for row in changes.closing
+        ]
         for row, found in zip(changes.specs, read, strict=True):
             self._named[row["name"]] = Tenant(_uuid(row["tenant"]), row["name"], row["handle"])
             self._handles.add(row["handle"])
@@ -269,9 +271,9 @@ class Catalog:
             self._close(_uuid(row["tenant"]), following)
         self._revision = changes.revision
 
-    def _secrets(self, row: Any) -> Reachable:
+    def _secrets(self, row: Any) -> PermissiveEnviron:
         """What is deployed stays readable; whether a target may be reached is looked at when it is."""
-        return Reachable(self._secrets_of(row["name"]))
+        return PermissiveEnviron(self._secrets_of(row["name"]))
 
     def _declare(
         self, tenant_id: UUID, revision: int, document: bytes, found: Spec | Faults, rest: _Rest | None

@@ -29,7 +29,7 @@ from spec.errors import Faults, Report, TooManyFaults
 from spec.model import Spec
 from spec.parse import parse
 from spec.webhooks.secrets import masked, restored
-from spec.webhooks.sources import MASK, Unseen
+from spec.webhooks.sources import MASK, RedactedEnviron
 
 INVALID = "The spec has faults."
 CONFLICT = "The spec would refuse or reinterpret what is already stored."
@@ -125,7 +125,7 @@ async def deploy(
         notices: tuple[Notice, ...] = ()
         if current is not None and not force:
             # What verifies webhooks does not matter here.
-            deployed = await asyncio.to_thread(parse, current.document, Unseen())
+            deployed = await asyncio.to_thread(parse, current.document, RedactedEnviron())
             if isinstance(deployed, Faults):
                 return Conflicts(revision, (_unreadable(current, deployed),))
             use = await stored_use(conn, tenant_id, deployed, parsed)

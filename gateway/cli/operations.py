@@ -81,7 +81,7 @@ def doctor(postgres: PostgresOption = None, redis: RedisOption = None, as_json: 
         from gateway.bounded_memory import most
         from gateway.operations.doctor import diagnose
 
-        return await diagnose(place, config.journal_keep_s, most(config, place.instance.partitions))
+        return await diagnose(place, config.journal_retention_s, most(config, place.instance.partitions))
 
     diagnosis = at_place(postgres, redis, work)
     if as_json:

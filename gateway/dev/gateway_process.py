@@ -16,7 +16,7 @@ from gateway.dev.process import Command, Mark
 # -P: what is called `spec.py` in the folder where somebody works is not ours.
 COMMAND = (sys.executable, "-P", "-m", "gateway", "serve")
 GOODBYE_S = 15.0
-"""Beside SLUICE_SHUTDOWN_S for open requests, and as much again for the appends behind them."""
+"""Beside SLUICE_SHUTDOWN_GRACE_S for open requests, and as much again for the appends behind them."""
 HTTP_TIMEOUT_S = 0.5
 """Our own loop stands still meanwhile. A gateway that is slower is asked again."""
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
@@ -34,8 +34,8 @@ class GatewayProcess:
 
     @property
     def stop_signals(self) -> tuple[signal.Signals, float, signal.Signals]:
-        shutdown_s = float(self.settings.get("SLUICE_SHUTDOWN_S") or Config.shutdown_s)
-        return signal.SIGTERM, 2 * shutdown_s + GOODBYE_S, signal.SIGKILL
+        shutdown_grace_s = float(self.settings.get("SLUICE_SHUTDOWN_GRACE_S") or Config.shutdown_grace_s)
+        return signal.SIGTERM, 2 * shutdown_grace_s + GOODBYE_S, signal.SIGKILL
 
     @property
     def name(self) -> str:

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from gateway.dev.binaries import PROBE_TIMEOUT_S, PostgresBinaries, find_postgres, wheel_files
 from gateway.dev.failure import CannotStart
-from gateway.dev.keeper import Say
 from gateway.dev.process import Account
+from gateway.dev.service_process import Say
 
 ACCOUNTS = ("postgres", "nobody", "daemon")
 """Looked for in this order; then any other that is not a person's."""

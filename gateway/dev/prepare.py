@@ -13,8 +13,8 @@ from gateway.catalog.migrate import migrate
 from gateway.catalog.model import CatalogError
 from gateway.catalog.secrets import Secrets
 from gateway.dev.failure import CannotStart
-from gateway.dev.keeper import Say
-from spec.subscriptions import Reachable
+from gateway.dev.service_process import Say
+from spec.subscriptions import PermissiveEnviron
 
 TENANT = "main"
 
@@ -42,7 +42,7 @@ async def prepare(wanted: Wanted, say: Say) -> str:
             spec_document=bundled_spec() if wanted.spec is None else wanted.spec,
             replace_spec=wanted.spec is not None,
             have_key=wanted.key,
-            environ=Reachable(Secrets(os.environ).of(TENANT), wanted.allow_private_targets),
+            environ=PermissiveEnviron(Secrets(os.environ).of(TENANT), wanted.allow_private_targets),
         )
     except CatalogError as fault:
         raise CannotStart(str(fault)) from fault

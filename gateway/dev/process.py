@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from gateway.dev.failure import CannotStart
 
-LEASH = Path(__file__).with_name("leash.py")
+LEASH = Path(__file__).with_name("parent_death.py")
 LOG_BYTES_MAX = 10 * 1024 * 1024
 """A server's log is set aside at its next start when it is larger: one old one is kept."""
 LOG_TAIL_LINES = 8

@@ -23,7 +23,6 @@ from gateway.dev import greeting
 from gateway.dev.binaries import find_redis
 from gateway.dev.failure import CannotStart
 from gateway.dev.gateway_process import COMMAND, GatewayProcess, answers, fetch, mark
-from gateway.dev.keeper import Keeper, Say, Service
 from gateway.dev.listen import listen, url
 from gateway.dev.place import postgres_place, socket_folder
 from gateway.dev.postgres_server import DATABASE, SOCKET_NAME, PostgresServer, create_database
@@ -32,6 +31,7 @@ from gateway.dev.process import LEFTOVER_GRACE_S, Account, end_all
 from gateway.dev.redis_server import SOCKET_NAME as REDIS_SOCKET
 from gateway.dev.redis_server import RedisServer
 from gateway.dev.run_folder import RunFolder, held
+from gateway.dev.service_process import Say, Service, ServiceProcess
 
 REDIS_START_S = 120.0
 """A large append-only file takes long to load."""
@@ -104,8 +104,8 @@ class Supervisor:
         self._sockets: list[socket.socket] = []
         self._borrowed: list[Path] = []
         """Folders for sockets outside of the data folder."""
-        self._servers: list[Keeper] = []
-        self._gateways: list[Keeper] = []
+        self._servers: list[ServiceProcess] = []
+        self._gateways: list[ServiceProcess] = []
         self._pids: dict[str, list[int]] = {}
         self._asked_to_stop = 0
         self._interruptible = False
@@ -211,12 +211,12 @@ class Supervisor:
         return folder
 
     def _start_server(self, service: Service, timeout_s: float) -> None:
-        keeper = Keeper(service, self._say)
+        keeper = ServiceProcess(service, self._say)
         self._servers.append(keeper)
         deadline = time.monotonic() + timeout_s
         while not keeper.ready:
             if time.monotonic() > deadline:
-                raise CannotStart(f"{keeper.name} is not ready after {timeout_s:g} s.{keeper.last_words()}")
+                raise CannotStart(f"{keeper.name} is not ready after {timeout_s:g} s.{keeper.log_tail()}")
             self._tick(starting=True)
             time.sleep(TICK_S)
 
@@ -240,7 +240,7 @@ class Supervisor:
         environ |= {**shared, **own}
         for number, sock in enumerate(self._sockets, 1):
             gateway = GatewayProcess(self._argv, environ, settings.data, sock.fileno(), number)
-            self._gateways.append(Keeper(gateway, self._say))
+            self._gateways.append(ServiceProcess(gateway, self._say))
         deadline = time.monotonic() + GATEWAY_START_S
         while (unready := self._unready()) is not None:
             self._tick(starting=True)

@@ -22,7 +22,7 @@ HELD_BACK_S = 2.0
 _SPEC_UNREAD = "this gateway can't read the spec that is deployed; its log says why."
 
 
-class Callers:
+class Authenticator:
     def __init__(
         self,
         catalog: Catalog,

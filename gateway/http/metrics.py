@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.http.bounds import Connections
-from gateway.http.fast_path.appends import Express
+from gateway.http.fast_path.appends import FastAppends
 from gateway.http.request import Application, Head, Message, Receive, Scope, Send
 from gateway.http.unread import Unread
 from gateway.telemetry.metrics import Metrics
@@ -49,7 +49,7 @@ class MetricsPage:
         return scheme.lower() == _BEARER and hmac.compare_digest(token, self._token)
 
 
-class Counted:
+class MetricsMiddleware:
     """An application whose answers are counted by method and status. The protocol looks here for `unread`
     (unread.py), and for `express` (express.py) and `connections` (bounds.py), which count for themselves."""
 
@@ -58,7 +58,7 @@ class Counted:
         application: Application,
         metrics: Metrics,
         unread: Unread | None = None,
-        express: Express | None = None,
+        express: FastAppends | None = None,
         connections: Connections | None = None,
     ) -> None:
         self._application = application

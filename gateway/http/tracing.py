@@ -23,7 +23,7 @@ _SYSTEM = frozenset(
 )
 
 
-class Traced:
+class TracingMiddleware:
     def __init__(self, application: Application, tracing: OtelTracing) -> None:
         self._application = application
         self._tracing = tracing

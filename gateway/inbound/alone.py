@@ -16,7 +16,7 @@ from gateway.inbound import store
 from gateway.inbound.intake import Intake, KeyOf
 from gateway.inbound.receipts import place_of
 from gateway.inbound.recorder import Recorder
-from gateway.inbound.results import Told, Undecided
+from gateway.inbound.results import Deferred, Told
 from gateway.inbound.verify.amazon import Amazon
 from gateway.log.limits import limits_of
 from gateway.log.log import Log
@@ -27,7 +27,7 @@ from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.steps import Telemetry
 from spec.errors import Faults
 from spec.parse import parse
-from spec.webhooks.sources import Unseen
+from spec.webhooks.sources import RedactedEnviron
 
 _REDIS_CONNECTIONS_MAX: Final = 8
 
@@ -39,7 +39,7 @@ async def alone(config: Config, pool: asyncpg.Pool, key_of: Callable[[Log], KeyO
     redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     metrics = Metrics(CollectorRegistry())
     instance = await Postgres(pool).instance()
-    amazon = Amazon(GuardedNetwork(allow_private=False), config.webhook_answer_s)  # is never asked
+    amazon = Amazon(GuardedNetwork(allow_private=False), config.webhook_response_timeout_s)  # is never asked
     log = Log(redis, pool, config.postgres_url, instance, limits_of(config), Telemetry(metrics, None))
     aside = Aside(config.heavy_waiting_max, config.heavy_wait_s)
     await log.start()
@@ -50,7 +50,7 @@ async def alone(config: Config, pool: asyncpg.Pool, key_of: Callable[[Log], KeyO
         yield Intake(log, key_of(log), pool, recorder, amazon, aside, metrics, answer_s, work_max)
     finally:
         aside.close()
-        await log.stop(config.shutdown_s)
+        await log.stop(config.shutdown_grace_s)
         await redis.aclose()
 
 
@@ -61,7 +61,7 @@ class Replayer:
     def __init__(
         self, intake: Intake, pool: asyncpg.Pool, tenant: Tenant, revision: int, document: bytes
     ) -> None:
-        spec = parse(document, Unseen())
+        spec = parse(document, RedactedEnviron())
         if isinstance(spec, Faults):
             raise CatalogError(f"the spec can't be used by this release: {spec[0].pointer}: {spec[0].error}")
         self._intake = intake
@@ -90,7 +90,7 @@ class Replayer:
                 "reason": None,
                 "error": None,
             }
-        if isinstance(outcome, Undecided):
+        if isinstance(outcome, Deferred):
             reason = "outcome_unknown" if outcome.unknown else "not_committed"
             return {**told, "event_id": None, "duplicate": False, "reason": reason, "error": outcome.why}
         why, code = outcome.error, outcome.code

@@ -14,30 +14,30 @@ import msgspec
 from gateway.catalog import source_ids
 from gateway.catalog.model import Tenant
 from gateway.inbound import store
-from gateway.inbound.normalize import Foreign, Held, begins_with, former_begins_with
+from gateway.inbound.normalize import Foreign, Quarantine, begins_with, former_begins_with
 from gateway.names.source_ids import Unusable, read
 
 
-class Led(msgspec.Struct, frozen=True, gc=False):
+class Resolution(msgspec.Struct, frozen=True, gc=False):
     """`keys` has all that was asked for; `newest` the `extra` of the last event that is a record of each."""
 
-    keys: dict[Foreign, str | Held]
+    keys: dict[Foreign, str | Quarantine]
     newest: dict[Foreign, bytes]
 
 
-async def led(pool: asyncpg.Pool, tenant: Tenant, wanted: Collection[Foreign]) -> Led:
+async def led(pool: asyncpg.Pool, tenant: Tenant, wanted: Collection[Foreign]) -> Resolution:
     """The aggregates of ids of one source, each at its first sight minted. Raises CatalogUnavailable and
     PostgresTrouble."""
-    keys: dict[Foreign, str | Held] = {}
+    keys: dict[Foreign, str | Quarantine] = {}
     usable: dict[str, Foreign] = {}
     for each in wanted:
         sighted = read(each.source, each.aggregate_type, each.source_id)
         if isinstance(sighted, Unusable):
-            keys[each] = Held("no_source_id", sighted.reason)
+            keys[each] = Quarantine("no_source_id", sighted.reason)
         else:
             usable[each.source_id] = each
     if not usable:
-        return Led(keys, {})
+        return Resolution(keys, {})
     of = next(iter(usable.values()))
     found = await source_ids.keys_of(pool, tenant.id, of.source, of.aggregate_type, usable)
     keys |= {usable[source_id]: key for source_id, key in found.items()}
@@ -45,4 +45,4 @@ async def led(pool: asyncpg.Pool, tenant: Tenant, wanted: Collection[Foreign]) -
     former = former_begins_with(of.source)
     told = await store.newest(pool, tenant.id.bytes, of.aggregate_type, begins, former)
     newest = {usable[each]: extra for each, extra in zip(found, told, strict=True) if extra is not None}
-    return Led(keys, newest)
+    return Resolution(keys, newest)

@@ -17,7 +17,7 @@ import asyncpg
 import msgspec
 from uuid_utils import uuid7
 
-from gateway.admit.append import Minting
+from gateway.admit.append import EventContext
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import CatalogUnavailable
 from gateway.events import (
@@ -31,7 +31,7 @@ from gateway.inbound import normalize, store
 from gateway.inbound.deliveries import Delivery, Unreadable, deliveries, header_fault, is_batch
 from gateway.inbound.foreign import led
 from gateway.inbound.handshakes import Answered, Confirming, handshake
-from gateway.inbound.normalize import Foreign, Held, Named
+from gateway.inbound.normalize import Foreign, Named, Quarantine
 from gateway.inbound.receipts import Item, Place, Receipt, batch_row, item_of, row_of, rows_of
 from gateway.inbound.recorder import Recorder
 from gateway.inbound.request import Request
@@ -42,10 +42,10 @@ from gateway.inbound.results import (
     OTHER_BYTES,
     STORAGE_FULL,
     TOO_SLOW,
+    Accepted,
+    Deferred,
     Result,
-    Taken,
     Told,
-    Undecided,
     judged,
 )
 from gateway.inbound.store import Stored
@@ -63,7 +63,7 @@ from spec.webhooks.sources import Source
 
 logger = logging.getLogger("sluice.intake")
 
-Tell = Callable[[Taken | Undecided], None]
+Tell = Callable[[Accepted | Deferred], None]
 KeyOf = Callable[[bytes, Alias, str], Awaitable[str | None]]
 """(tenant, alias, aggregate type) to the key of the aggregate that has this alias; None where none has it.
 Raises PostgresTrouble."""
@@ -109,7 +109,7 @@ class Intake:
             asked, told = await self._told(place, request, now_ms)
         except Busy as busy:
             counts.deliveries["undecided"] += 1
-            return Undecided(busy.why.rstrip("."), unknown=False)
+            return Deferred(busy.why.rstrip("."), unknown=False)
         if isinstance(asked, Answered):
             counts.deliveries["handshake"] += 1
             return asked
@@ -117,7 +117,7 @@ class Intake:
         if isinstance(verdict, Rejected):
             counts.refused[verdict.reason] += 1
             return verdict
-        if isinstance(verdict, Undecided):
+        if isinstance(verdict, Deferred):
             counts.deliveries["undecided"] += 1
             return verdict
         counts.verified[verdict] += 1
@@ -135,8 +135,8 @@ class Intake:
         except (PostgresTrouble, CatalogUnavailable):
             result = NO_POSTGRES
         except Busy as busy:
-            result = Undecided(busy.why.rstrip("."), unknown=False)
-        if batch and isinstance(result, Undecided):  # some of its items may be committed
+            result = Deferred(busy.why.rstrip("."), unknown=False)
+        if batch and isinstance(result, Deferred):  # some of its items may be committed
             result = replace(result, unknown=True)
         _count(counts, result, begun)
         return result
@@ -195,13 +195,13 @@ class Intake:
             return
         del self._under_way[waiting]
         outcome = judged(OutcomeUnknown(b"") if settled.cancelled() else settled.result())
-        if isinstance(outcome, Undecided):
+        if isinstance(outcome, Deferred):
             self._tell(waiting, outcome)
             return
         item = item_of(waiting.delivery, outcome)
         if item.held is None:
             self._recorder.keep(row_of(waiting.receipt, item))
-            self._tell(waiting, Taken((Told(item.event_id, item.duplicate),), batch=False))
+            self._tell(waiting, Accepted((Told(item.event_id, item.duplicate),), batch=False))
             return
         task = asyncio.create_task(self._quarantine_late(waiting, item))
         self._finishing.add(task)
@@ -216,9 +216,9 @@ class Intake:
         except PostgresTrouble:
             self._tell(waiting, NO_POSTGRES)
         else:
-            self._tell(waiting, Taken((Told(None),), batch=False))
+            self._tell(waiting, Accepted((Told(None),), batch=False))
 
-    def _tell(self, waiting: _Waiting, result: Taken | Undecided) -> None:
+    def _tell(self, waiting: _Waiting, result: Accepted | Deferred) -> None:
         _count(waiting.counts, result, waiting.receipt.begun)
         waiting.tell(result)
 
@@ -249,7 +249,7 @@ class Intake:
 
     async def _certified(
         self, place: Place, request: Request, now_ms: int, verdict: int | Rejected | Uncertified
-    ) -> int | Rejected | Undecided:
+    ) -> int | Rejected | Deferred:
         """The verdict once the certificate that it takes is there, if it takes one."""
         if not isinstance(verdict, Uncertified):
             return verdict
@@ -257,7 +257,7 @@ class Intake:
         again = failed or self._verdict(place.source, request, now_ms)
         return NO_CERTIFICATE if isinstance(again, Uncertified) else again
 
-    async def _confirmed(self, place: Place, asked: Confirming) -> Answered | Undecided:
+    async def _confirmed(self, place: Place, asked: Confirming) -> Answered | Deferred:
         failed = await self._amazon.confirm(asked.url, _named(place))
         if failed is not None:
             return failed
@@ -274,21 +274,21 @@ class Intake:
 
     # -- verified
 
-    async def _take(self, receipt: Receipt) -> Taken | Undecided:
+    async def _take(self, receipt: Receipt) -> Accepted | Deferred:
         place, request = receipt.place, receipt.request
         reading = partial(deliveries, place.source, request)
         light = normalize.are_light(place.plan, (request.body,))
         found = reading() if light else await self._aside.run(place.tenant_id, reading)
         if isinstance(found, Unreadable):
-            held = Held(found.code, found.error)
+            held = Quarantine(found.code, found.error)
             receipt = msgspec.structs.replace(receipt, batch=False)
             await self._quarantine(receipt, [Item(found.id, found.digest, 0, held, None, False)])
-            return Taken((Told(None),), batch=False)
+            return Accepted((Told(None),), batch=False)
         headers = receipt.request.shown(receipt.place.source.headers)
         outcomes = await self._append_all(receipt.place, found, headers)
         items = []
         for delivery, outcome in zip(found, outcomes, strict=True):
-            if isinstance(outcome, Undecided):
+            if isinstance(outcome, Deferred):
                 return outcome
             items.append(item_of(delivery, outcome))
         if receipt.batch:
@@ -297,7 +297,7 @@ class Intake:
             await self._quarantine(receipt, items)
         else:
             self._recorder.keep(row_of(receipt, items[0]))
-        return Taken(tuple([Told(each.event_id, each.duplicate) for each in items]), receipt.batch)
+        return Accepted(tuple([Told(each.event_id, each.duplicate) for each in items]), receipt.batch)
 
     async def _keep_batch(self, receipt: Receipt, items: Sequence[Item]) -> None:
         """The request once, in a row of its own, and a row an item; at once where one is in quarantine. Of an
@@ -316,15 +316,15 @@ class Intake:
 
     async def _append_all(
         self, place: Place, found: Sequence[Delivery], headers: dict[str, str]
-    ) -> list[Appended | Held | Undecided]:
+    ) -> list[Appended | Quarantine | Deferred]:
         """All are handed to the log in their order before the first is awaited."""
         appends = await self._normalized(place, found, headers)
         if self._log.storage.refusal(place.tenant_id) is not None:
             return [await self._if_committed(place, each) for each in found]
-        waiting = [each if isinstance(each, Held) else self._log.append(each) for each in appends]
-        outcomes: list[Appended | Held | Undecided] = []
+        waiting = [each if isinstance(each, Quarantine) else self._log.append(each) for each in appends]
+        outcomes: list[Appended | Quarantine | Deferred] = []
         for delivery, settling in zip(found, waiting, strict=True):
-            if isinstance(settling, Held):
+            if isinstance(settling, Quarantine):
                 outcomes.append(await self._unless_committed(place, delivery, settling))
             else:
                 outcomes.append(judged(await asyncio.shield(settling)))
@@ -332,7 +332,7 @@ class Intake:
 
     async def _normalized(
         self, place: Place, found: Sequence[Delivery], headers: dict[str, str], claimed: str | None = None
-    ) -> list[Append | Held]:
+    ) -> list[Append | Quarantine]:
         """The appends that deliveries become by the spec of today. Raises CatalogUnavailable and
         PostgresTrouble."""
         now_ms = time.time_ns() // 1_000_000
@@ -341,13 +341,13 @@ class Intake:
         named = await self._named(place.tenant_id, {each for each in places if isinstance(each, Named)})
         newest = foreign.newest
 
-        def composed() -> list[Append | Held]:
-            appends: list[Append | Held] = []
+        def composed() -> list[Append | Quarantine]:
+            appends: list[Append | Quarantine] = []
             for delivery, where in zip(found, places, strict=True):
                 if isinstance(where, Named):
                     where = named[where]
                 key = foreign.keys[where] if isinstance(where, Foreign) else where
-                if isinstance(key, Held):
+                if isinstance(key, Quarantine):
                     appends.append(key)
                     continue
                 if not isinstance(where, Foreign):
@@ -364,13 +364,13 @@ class Intake:
             return composed()
         return await self._aside.run(place.tenant_id, composed)
 
-    async def _named(self, tenant: bytes, wanted: Iterable[Named]) -> dict[Named, str | Held]:
+    async def _named(self, tenant: bytes, wanted: Iterable[Named]) -> dict[Named, str | Quarantine]:
         """The keys that aliases name, each asked for once. Raises PostgresTrouble."""
-        keys: dict[Named, str | Held] = {}
+        keys: dict[Named, str | Quarantine] = {}
         for each in wanted:
             key = await self._key_of(tenant, each.alias, each.aggregate_type)
             why = f"There is no {each.aggregate_type} with the alias {shown(each.alias.text)}."
-            keys[each] = Held("unknown_alias", why) if key is None else key
+            keys[each] = Quarantine("unknown_alias", why) if key is None else key
         return keys
 
     def _composed(
@@ -382,12 +382,12 @@ class Intake:
         now_ms: int,
         claimed: str | None = None,
         record: normalize.Record | None = None,
-    ) -> Append | Held:
+    ) -> Append | Quarantine:
         tenant, revision = place.tenant_id, place.deployed.revision
-        minting = Minting(tenant, revision, now_ms, uuid7().bytes, _mint, 0, self._schema_work_max)
+        minting = EventContext(tenant, revision, now_ms, uuid7().bytes, _mint, 0, self._schema_work_max)
         return normalize.compose(place.plan, delivery, headers, key, minting, claimed, record)
 
-    async def _if_committed(self, place: Place, delivery: Delivery) -> Appended | Held | Undecided:
+    async def _if_committed(self, place: Place, delivery: Delivery) -> Appended | Quarantine | Deferred:
         """What came before is told as it was; nothing new is stored."""
         settled = await self._log.settled(delivery.retry(place.tenant_id, place.source.name))
         match settled:
@@ -397,7 +397,9 @@ class Intake:
                 return OTHER_BYTES
         return STORAGE_FULL
 
-    async def _unless_committed(self, place: Place, delivery: Delivery, held: Held) -> Appended | Held:
+    async def _unless_committed(
+        self, place: Place, delivery: Delivery, held: Quarantine
+    ) -> Appended | Quarantine:
         """A delivery that an earlier spec made an event of is that event, whatever today's says."""
         settled = await self._log.settled(delivery.retry(place.tenant_id, place.source.name))
         match settled:
@@ -416,23 +418,25 @@ class Intake:
         for each in held:
             told = {"tenant": str(place.tenant.id), "source": place.source.name, "delivery": each.delivery_id}
             if each.held is OTHER_BYTES:
-                logger.error("webhook_other_bytes", extra=told)
+                logger.error("webhook_payload_mismatch", extra=told)
             else:
                 why = None if each.held is None else each.held.code
-                logger.warning("webhook_quarantined", extra={**told, "why": why})
+                logger.warning("webhook_quarantined", extra={**told, "reason": why})
 
     # -- once more
 
-    async def replay(self, place: Place, stored: Stored, *, again: bool = False) -> Told | Held | Undecided:
+    async def replay(
+        self, place: Place, stored: Stored, *, again: bool = False
+    ) -> Told | Quarantine | Deferred:
         """Appends a stored delivery by the spec of today. What is an event already stays that event, unless
         `again` asks for another one. Raises PostgresTrouble, CatalogUnavailable."""
         if stored.request is None:
-            return Held("not_found", "The request is kept no longer.")
+            return Quarantine("not_found", "The request is kept no longer.")
         found = deliveries(place.source, stored.request)
         if isinstance(found, Unreadable):
-            return Held(found.code, found.error)
+            return Quarantine(found.code, found.error)
         if stored.item >= len(found):
-            return Held(
+            return Quarantine(
                 "not_found",
                 f"By this spec the request has {len(found)} items; this was number {stored.item}.",
             )
@@ -440,14 +444,14 @@ class Intake:
         claimed = f"{delivery.id}#{uuid7()}" if again else None
         headers = stored.request.shown(place.source.headers)
         (append,) = await self._normalized(place, [delivery], headers, claimed)
-        if isinstance(append, Held):
-            outcome: Appended | Held | Undecided = await self._unless_committed(place, delivery, append)
+        if isinstance(append, Quarantine):
+            outcome: Appended | Quarantine | Deferred = await self._unless_committed(place, delivery, append)
         else:
             outcome = judged(await asyncio.shield(self._log.append(append)))
-        if isinstance(outcome, Undecided):
+        if isinstance(outcome, Deferred):
             return outcome
         tenant = place.tenant_id
-        if isinstance(outcome, Held):
+        if isinstance(outcome, Quarantine):
             why = (outcome.code, outcome.error)
             await store.settle(self._pool, tenant, stored.id, stored.verdict, why, None)
             return outcome
@@ -463,8 +467,8 @@ def _mint() -> bytes:
     return uuid7().bytes
 
 
-def _count(counts: WebhookCounts, result: Taken | Undecided, begun: float) -> None:
-    if isinstance(result, Undecided):
+def _count(counts: WebhookCounts, result: Accepted | Deferred, begun: float) -> None:
+    if isinstance(result, Deferred):
         counts.deliveries["undecided"] += 1
         return
     for told in result.deliveries:

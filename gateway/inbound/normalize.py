@@ -1,8 +1,8 @@
 """A delivery as an append, by the spec: where it goes, and what its event's data are. Pure.
 
 What is the same for all deliveries of a source is worked out once, as its `Plan`.
-What can't be normalized is `Held`: a value that says why, in the words of the refusals of an append. Clock
-and randomness are arguments.
+What can't be normalized is a `Quarantine`: a value that says why, in the words of the refusals of an append.
+Clock and randomness are arguments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.admit.append import Minting, too_much_work
+from gateway.admit.append import EventContext, too_much_work
 from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Event, Stream, make_append
 from gateway.inbound.deliveries import Delivery
 from gateway.inbound.request import as_text, lookup
@@ -33,7 +33,7 @@ _CONTEXTS_MAX: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Quarantine:
     """Why a delivery can't become an event by this spec; it is kept for a person."""
 
     code: str
@@ -71,21 +71,21 @@ class Plan(msgspec.Struct, frozen=True):
 
     spec: Spec
     source: Source
-    key: str | Held | None
-    event_type: EventType | Held | None
-    actor: Held | None
+    key: str | Quarantine | None
+    event_type: EventType | Quarantine | None
+    actor: Quarantine | None
     """Why nobody can be the actor."""
 
 
 def plan_of(spec: Spec, source: Source) -> Plan:
     target = source.target
-    key: str | Held | None = None
-    event_type: EventType | Held | None = None
-    actor: Held | None = None
+    key: str | Quarantine | None = None
+    event_type: EventType | Quarantine | None = None
+    actor: Quarantine | None = None
     if target.aggregate_type not in spec.aggregate_types:
         near = nearest(target.aggregate_type, spec.aggregate_types)
         why = f"The spec declares no aggregate type {target.aggregate_type!r}{near}."
-        key = Held("unknown_aggregate_type", why)
+        key = Quarantine("unknown_aggregate_type", why)
     else:
         if target.source_id is None and not isinstance(target.key, Path):
             key = _canonical(spec, target.key)
@@ -93,7 +93,7 @@ def plan_of(spec: Spec, source: Source) -> Plan:
             event_type = _declared(spec, source, target.event)
     if source.actor_type not in spec.agent_types or canonicalize(source.actor_id, spec.singletons) is None:
         why = f"The actor {source.actor_type}/{source.actor_id} is not declared."
-        actor = Held("unknown_actor_type", why)
+        actor = Quarantine("unknown_actor_type", why)
     return Plan(spec, source, key, event_type, actor)
 
 
@@ -106,7 +106,7 @@ def are_light(plan: Plan, texts: Sequence[bytes]) -> bool:
     return sum(map(values_in, texts)) * weight <= AT_ONCE_WORK_MAX
 
 
-def place(plan: Plan, delivery: Delivery, headers: dict[str, str]) -> str | Foreign | Named | Held:
+def place(plan: Plan, delivery: Delivery, headers: dict[str, str]) -> str | Foreign | Named | Quarantine:
     """Whose stream it goes to: a canonical key, or what leads to one."""
     if plan.key is not None:
         return plan.key
@@ -115,24 +115,24 @@ def place(plan: Plan, delivery: Delivery, headers: dict[str, str]) -> str | Fore
     if target.source_id is not None:
         found = as_text(_at(target.source_id, source, delivery, headers))
         if found is None:
-            return Held(
+            return Quarantine(
                 "no_source_id", "What `to.source_id` names is neither a text nor a whole number here."
             )
         return Foreign(source.name, target.aggregate_type, found)
     assert isinstance(target.key, Path)
     key = as_text(_at(target.key, source, delivery, headers))
     if key is None:
-        return Held("invalid_identifier", "`to.id` did not resolve to a string.")
+        return Quarantine("invalid_identifier", "`to.id` did not resolve to a string.")
     return _aliased(plan.spec, target.aggregate_type, key) or _canonical(plan.spec, key)
 
 
-def _aliased(spec: Spec, aggregate_type: str, text: str) -> Named | Held | None:
+def _aliased(spec: Spec, aggregate_type: str, text: str) -> Named | Quarantine | None:
     """What an alias names: with its sigil any that is one; without, one that aggregates of this type have. No
     text is that and one of the four kinds."""
     alias = parse_alias(text.removeprefix(SIGIL))
     if text.startswith(SIGIL):
         if isinstance(alias, Malformed):
-            return Held("invalid_identifier", alias.reason)
+            return Quarantine("invalid_identifier", alias.reason)
         return Named(aggregate_type, alias)
     if isinstance(alias, Malformed) or alias.prefix is None:
         return None
@@ -143,10 +143,12 @@ def _aliased(spec: Spec, aggregate_type: str, text: str) -> Named | Held | None:
     return Named(aggregate_type, alias) if alias.prefix in prefixes else None
 
 
-def _canonical(spec: Spec, key: str | None) -> str | Held:
+def _canonical(spec: Spec, key: str | None) -> str | Quarantine:
     canonical = canonicalize(key or "", spec.singletons)
     if canonical is None:
-        return Held("invalid_identifier", f"{shown(key or '')} is none of the four kinds of identifier.")
+        return Quarantine(
+            "invalid_identifier", f"{shown(key or '')} is none of the four kinds of identifier."
+        )
     return canonical
 
 
@@ -155,27 +157,27 @@ def compose(
     delivery: Delivery,
     headers: dict[str, str],
     key: str,
-    minting: Minting,
+    minting: EventContext,
     claimed: str | None = None,
     record: Record | None = None,
-) -> Append | Held:
+) -> Append | Quarantine:
     """The append of one event. `claimed` is the delivery id that it claims, where that is another one.
     `record` is there where a source id leads to the stream."""
     source, event_type = plan.source, plan.event_type
     if event_type is None:
         assert isinstance(source.target.event, Path)
         event_type = _declared(plan.spec, source, _at(source.target.event, source, delivery, headers))
-    if isinstance(event_type, Held):
+    if isinstance(event_type, Quarantine):
         return event_type
     if plan.actor is not None:
         return plan.actor
     raw, value = _data(source, delivery, headers)
     if not event_type.is_light(raw) and event_type.compiled.work(raw) > minting.schema_work_max:
-        return Held("schema_violation", f"data: {too_much_work(event_type, minting.schema_work_max)}")
+        return Quarantine("schema_violation", f"data: {too_much_work(event_type, minting.schema_work_max)}")
     violation = event_type.violation(value)
     if violation is not None:
         joint = "." if violation.path and not violation.path.startswith("[") else ""
-        return Held("schema_violation", f"data{joint}{violation.path}: {violation.message}")
+        return Quarantine("schema_violation", f"data{joint}{violation.path}: {violation.message}")
     event = Event(
         minting.mint(),
         event_type.name,
@@ -267,14 +269,14 @@ def _identity_of(extra: bytes) -> Identity | None:
 _decode_extra: Final = msgspec.json.Decoder(_Extra).decode
 
 
-def _declared(spec: Spec, source: Source, name: object) -> EventType | Held:
+def _declared(spec: Spec, source: Source, name: object) -> EventType | Quarantine:
     declared = spec.aggregate_types[source.target.aggregate_type].events
     found = declared.get(name) if isinstance(name, str) else None
     if found is None:
         what = shown(name) if isinstance(name, str) else "of that name"
         near = nearest(name, declared) if isinstance(name, str) else ""
         why = f"The spec declares no event {what} for {source.target.aggregate_type!r}{near}."
-        return Held("unknown_event_type", why)
+        return Quarantine("unknown_event_type", why)
     return found
 
 

@@ -17,7 +17,7 @@ from gateway.catalog.model import Deployed, Tenant
 from gateway.events import Appended
 from gateway.inbound import store
 from gateway.inbound.deliveries import Delivery
-from gateway.inbound.normalize import Held, Plan, plan_of
+from gateway.inbound.normalize import Plan, Quarantine, plan_of
 from gateway.inbound.request import Request
 from gateway.inbound.store import Kept
 from spec.webhooks.sources import Source
@@ -55,13 +55,13 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     delivery_id: str
     digest: bytes
     number: int
-    held: Held | None
+    held: Quarantine | None
     event_id: bytes | None
     duplicate: bool
 
 
-def item_of(delivery: Delivery, outcome: Appended | Held) -> Item:
-    if isinstance(outcome, Held):
+def item_of(delivery: Delivery, outcome: Appended | Quarantine) -> Item:
+    if isinstance(outcome, Quarantine):
         return Item(delivery.id, delivery.digest, delivery.item, outcome, None, False)
     return Item(delivery.id, delivery.digest, delivery.item, None, outcome.event_ids[0], outcome.replayed)
 

@@ -67,7 +67,7 @@ class Recorder:
         """Sooner or later; never blocks."""
         copied = store.copied(row)
         if self._size + len(copied) > BYTES_MAX:
-            logger.error("webhook_copy_dropped", extra={"source": row.source})
+            logger.error("delivery_log_dropped", extra={"source": row.source})
             return
         self._waiting.append(copied)
         self._size += len(copied)
@@ -89,7 +89,7 @@ class Recorder:
                     if await self._expire():
                         expire_at = time.monotonic()
             except PostgresTrouble as trouble:
-                logger.warning("webhook_copies_wait", extra={"why": str(trouble)})
+                logger.warning("delivery_log_backlog", extra={"reason": str(trouble)})
                 await asyncio.sleep(AGAIN_S)
             self._some.clear()
             if not self._waiting:
@@ -111,7 +111,7 @@ class Recorder:
         try:
             await self._write_all()
         except PostgresTrouble as trouble:
-            logger.warning("webhook_copies_wait", extra={"why": str(trouble)})
+            logger.warning("delivery_log_backlog", extra={"reason": str(trouble)})
 
     async def _until_some(self, timeout_s: float) -> None:
         try:
@@ -140,7 +140,7 @@ class Recorder:
             try:
                 await store.keep_soon(self._pool, [row])
             except store.RowRefused as refused:
-                told = {"delivery": str(store.id_of(row)), "why": str(refused)}
+                told = {"delivery": str(store.id_of(row)), "reason": str(refused)}
                 logger.error("webhook_copy_refused", extra=told)
             self._written([row])
 

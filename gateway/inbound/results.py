@@ -9,14 +9,16 @@ import msgspec
 
 from gateway.events import Appended, Conflict, Mismatch, NotCommitted, Outcome, OutcomeUnknown, Quarantined
 from gateway.inbound.handshakes import Answered
-from gateway.inbound.normalize import Held
+from gateway.inbound.normalize import Quarantine
 from gateway.inbound.verdicts import Rejected
 
-OTHER_BYTES: Final = Held(
+OTHER_BYTES: Final = Quarantine(
     "idempotency_mismatch", "A delivery of this id came before with other bytes; its event stands."
 )
 
-NOT_THERE: Final = Held("not_found", "There is no such aggregate yet, and `to.must_exist` asks for one.")
+NOT_THERE: Final = Quarantine(
+    "not_found", "There is no such aggregate yet, and `to.must_exist` asks for one."
+)
 
 
 class Told(msgspec.Struct, frozen=True, gc=False):
@@ -26,7 +28,7 @@ class Told(msgspec.Struct, frozen=True, gc=False):
     duplicate: bool = False
 
 
-class Taken(msgspec.Struct, frozen=True, gc=False):
+class Accepted(msgspec.Struct, frozen=True, gc=False):
     """All deliveries of a request are settled; `batch`: the answer lists them."""
 
     deliveries: tuple[Told, ...]
@@ -34,7 +36,7 @@ class Taken(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
+class Deferred:
     """Not all of it is committed, and the sender should come again. `unknown`: it may be all the same."""
 
     why: str
@@ -42,29 +44,29 @@ class Undecided:
     retry_after_s: int = 1
 
 
-TOO_SLOW: Final = Undecided("it takes longer than the sender would wait", unknown=True)
-NO_CERTIFICATE: Final = Undecided("the certificate that signed it is not at hand", unknown=False)
-STORAGE_FULL: Final = Undecided(
+TOO_SLOW: Final = Deferred("it takes longer than the sender would wait", unknown=True)
+NO_CERTIFICATE: Final = Deferred("the certificate that signed it is not at hand", unknown=False)
+STORAGE_FULL: Final = Deferred(
     "its tenant has come to the bytes that it may store", unknown=False, retry_after_s=60
 )
-FAILED: Final = Undecided("something failed inside the gateway", unknown=True)
-NO_POSTGRES: Final = Undecided("Postgres does not answer as it should", unknown=False)
+FAILED: Final = Deferred("something failed inside the gateway", unknown=True)
+NO_POSTGRES: Final = Deferred("Postgres does not answer as it should", unknown=False)
 
-Result = Answered | Rejected | Taken | Undecided
+Result = Answered | Rejected | Accepted | Deferred
 
 
-def judged(outcome: Outcome) -> Appended | Held | Undecided:
+def judged(outcome: Outcome) -> Appended | Quarantine | Deferred:
     match outcome:
         case Appended():
             return outcome
         case Mismatch():
             return OTHER_BYTES
         case NotCommitted(reason, retry_after_s):
-            return Undecided(reason, unknown=False, retry_after_s=retry_after_s)
+            return Deferred(reason, unknown=False, retry_after_s=retry_after_s)
         case Quarantined(error):
-            return Undecided(f"Postgres refused it ({error}); the operator has it", False, 30)
+            return Deferred(f"Postgres refused it ({error}); the operator has it", False, 30)
         case OutcomeUnknown():
-            return Undecided("its outcome is not known yet", unknown=True)
+            return Deferred("its outcome is not known yet", unknown=True)
         case Conflict():
             return NOT_THERE
         case _:

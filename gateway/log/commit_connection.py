@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
-from gateway.log.entries import Placed, chain_over, commit_columns
+from gateway.log.entries import SequencedAppend, chain_over, commit_columns
 from gateway.log.postgres import CONNECTION_ERRORS, REDIS, SQL, Postgres, PostgresTrouble, connect
 from gateway.telemetry.redact import reason
 
@@ -40,7 +40,7 @@ class Ready(NamedTuple):
     columns: list[Any]
 
 
-def made_ready(before: tuple[int, str], after: tuple[int, str], run: Sequence[Placed]) -> Ready:
+def made_ready(before: tuple[int, str], after: tuple[int, str], run: Sequence[SequencedAppend]) -> Ready:
     """Raises ChainBroken."""
     if chain_over(before[1], run) != after[1]:
         raise ChainBroken(f"rows after seq {before[0]} do not give the chain at {after[0]}")
@@ -76,7 +76,7 @@ class CommitConnection:
         epoch: int,
         before: tuple[int, str],
         after: tuple[int, str],
-        run: Sequence[Placed],
+        run: Sequence[SequencedAppend],
         mode: str = REDIS,
         in_turn: bool = False,
         ready: Ready | None = None,

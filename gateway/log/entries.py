@@ -14,7 +14,7 @@ from gateway.events import Event, Header, Stream, next_chain, row_digests, unpac
 _V = TypeVar("_V")
 
 
-class Placed(msgspec.Struct, frozen=True, gc=False):
+class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
     """An append with the place that a script gave it: its last event stands at `last_seq`."""
 
     stream: Stream
@@ -39,7 +39,7 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
         return next_chain(chain, self.first_version, self.digests)
 
 
-def placed_from_journal(entry: Sequence[Any]) -> list[tuple[Placed, str]]:
+def placed_from_journal(entry: Sequence[Any]) -> list[tuple[SequencedAppend, str]]:
     """The appends of a journal entry, which are those of one call, each with the chain that the script wrote
     after it."""
     index, bodies = entry[1]
@@ -51,12 +51,12 @@ def placed_from_journal(entry: Sequence[Any]) -> list[tuple[Placed, str]]:
 _bodies = msgspec.msgpack.Decoder(list[list[msgspec.Raw]]).decode
 
 
-def _placed(place: bytes, parts: Sequence[msgspec.Raw]) -> tuple[Placed, str]:
+def _placed(place: bytes, parts: Sequence[msgspec.Raw]) -> tuple[SequencedAppend, str]:
     """Digests are computed anew from the events: a commit on another's behalf is checked as one's own is."""
     last_seq, first_version, chain = place.split(b":")
     header: Header = unpack_header(parts[0])
     packed = tuple(map(bytes, parts[1:]))
-    placed = Placed(
+    placed = SequencedAppend(
         stream=header.stream,
         append_id=header.append_id,
         events=tuple(unpack_event(each) for each in packed),
@@ -75,13 +75,13 @@ def stream_entry(entry: Sequence[Any]) -> tuple[int, int, bytes]:
     return int(entry_id[:-2]), int(seq), packed  # "<version>-0"
 
 
-def chain_over(chain: str, run: Iterable[Placed]) -> str:
+def chain_over(chain: str, run: Iterable[SequencedAppend]) -> str:
     for placed in run:
         chain = placed.chain_after(chain)
     return chain
 
 
-def commit_columns(run: Sequence[Placed]) -> list[Any]:
+def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
     """What commit.sql takes from $7 on: a column each, then the identities that clients chose.
 
     Most arrays go as literals: asyncpg looks at each item of an array twice to see whether it is one itself,
@@ -123,7 +123,7 @@ def commit_columns(run: Sequence[Placed]) -> list[Any]:
     ]
 
 
-def _claims(run: Sequence[Placed]) -> list[Any]:
+def _claims(run: Sequence[SequencedAppend]) -> list[Any]:
     claims = [(placed, identity) for placed in run for identity in placed.chosen]
     return [
         uuids([placed.stream.tenant for placed, _ in claims]),

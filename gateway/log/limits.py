@@ -17,12 +17,12 @@ class Limits:
     read_deadline_s: float
     append_deadline_s: float
     commit_timeout_s: float
-    journal_keep_s: float
+    journal_retention_s: float
     identity_window: int
     stream_tail: int
     redis_bytes_max: int | None
     direct_after_s: float
-    redis_stable_s: float
+    redis_recovery_s: float
     tenant_bytes_max: int = 0
 
 
@@ -36,11 +36,11 @@ def limits_of(config: Config) -> Limits:
         read_deadline_s=config.read_deadline_s,
         append_deadline_s=config.append_deadline_s,
         commit_timeout_s=config.append_deadline_s / 2,
-        journal_keep_s=config.journal_keep_s,
+        journal_retention_s=config.journal_retention_s,
         identity_window=config.identity_window,
         stream_tail=config.stream_tail,
         redis_bytes_max=config.redis_bytes_max,
         direct_after_s=config.direct_after_s,
-        redis_stable_s=config.redis_stable_s,
+        redis_recovery_s=config.redis_recovery_s,
         tenant_bytes_max=config.tenant_bytes_max or 0,
     )

@@ -21,17 +21,17 @@ from gateway.events import Append, Appended, Mismatch, Outcome, Page, Recorded, 
 from gateway.log.append.committer import Committer
 from gateway.log.append.identities import ClaimedByAnother, Original, look_up, mismatch, receipt
 from gateway.log.append.journal import Journal
-from gateway.log.append.pacing import Crowd
+from gateway.log.append.pacing import GatewayLoad
 from gateway.log.append.pending import Backlog, Waiter
 from gateway.log.append.sequencer import Sequencer
 from gateway.log.append.sweeper import Sweeper
 from gateway.log.commit_connection import CommitConnection
+from gateway.log.epoch.commit_evidence import MARK_EVERY
 from gateway.log.epoch.notices import EpochChanges, Outage
 from gateway.log.epoch.partition import Partition, partition_of
-from gateway.log.epoch.reach import Reach
+from gateway.log.epoch.redis_health import RedisHealth
 from gateway.log.epoch.settling import Settling
 from gateway.log.epoch.verify import Verifier
-from gateway.log.epoch.witness import MARK_EVERY
 from gateway.log.limits import Limits
 from gateway.log.postgres import DIRECT, REDIS, Instance, Postgres, PostgresTrouble, Reads
 from gateway.log.read.evictor import Evictor
@@ -59,7 +59,7 @@ FOLLOW_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class PartitionWorkers:
     """All that serves one partition."""
 
     partition: Partition
@@ -114,7 +114,7 @@ class Log:
             postgres_url, limits.commit_timeout_s, postgres=self._postgres
         )
         self._journal = Journal(self._scripts, self._postgres, self._settling, self._help_connection)
-        self._crowd = Crowd()
+        self._crowd = GatewayLoad()
         self._backlog = Backlog()
         self._lanes = [self._lane(partition, postgres_url) for partition in self._partitions]
         partitions = [(lane.partition, lane.sequencer) for lane in self._lanes]
@@ -133,7 +133,7 @@ class Log:
             self._metrics,
             self._in_touch,
         )
-        self._lane_of: dict[bytes, Lane] = {}
+        self._lane_of: dict[bytes, PartitionWorkers] = {}
         self._watched_at = 0.0
         self._told_missing = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -141,10 +141,10 @@ class Log:
 
     def _partition(self, number: int) -> Partition:
         limits = self._limits
-        reach = Reach(limits.direct_after_s, limits.redis_stable_s, self._loop.time())
+        reach = RedisHealth(limits.direct_after_s, limits.redis_recovery_s, self._loop.time())
         return Partition(self.instance.id, number, reach)
 
-    def _lane(self, partition: Partition, postgres_url: str) -> Lane:
+    def _lane(self, partition: Partition, postgres_url: str) -> PartitionWorkers:
         limits = self._limits
         connection = CommitConnection(
             postgres_url, limits.commit_timeout_s, partition.reconnected, self._postgres
@@ -169,7 +169,7 @@ class Log:
         reader = Reader(
             partition, self._scripts, self._reads, self._settling, self._metrics, limits.stream_tail
         )
-        return Lane(partition, sequencer, committer, reader, connection)
+        return PartitionWorkers(partition, sequencer, committer, reader, connection)
 
     # -- appends and reads
 
@@ -263,7 +263,7 @@ class Log:
         same at every gateway, within a second."""
         return self._lane_for(tenant).partition.rewound
 
-    def _lane_for(self, tenant: bytes) -> Lane:
+    def _lane_for(self, tenant: bytes) -> PartitionWorkers:
         lane = self._lane_of.get(tenant)
         if lane is None:
             lane = self._lane_of[tenant] = self._lanes[partition_of(tenant, self.instance.partitions)]
@@ -409,12 +409,12 @@ class Log:
         elif partition.curious:
             lane.sequencer.wake()
 
-    def _heed(self, lane: Lane) -> None:
+    def _heed(self, lane: PartitionWorkers) -> None:
         """How far its partition is committed may be known by now, or contradict what was known."""
         if lane.partition.curious or not lane.partition.open:
             lane.sequencer.wake()
 
-    def _distrust(self, lane: Lane) -> None:
+    def _distrust(self, lane: PartitionWorkers) -> None:
         lane.partition.distrust()
         lane.sequencer.wake()
 
@@ -450,8 +450,8 @@ class Log:
         yield from self.storage.readings()
         for lane in self._lanes:
             yield Reading("sluice_direct_mode", lane.partition.direct, (str(lane.partition.number),))
-        yield Reading("sluice_server_up", not self._redis_outage.lasts, ("redis",))
-        yield Reading("sluice_server_up", not self._postgres_outage.lasts, ("postgres",))
+        yield Reading("sluice_backend_up", not self._redis_outage.lasts, ("redis",))
+        yield Reading("sluice_backend_up", not self._postgres_outage.lasts, ("postgres",))
 
 
 async def _for_ever(loop: Callable[[], Awaitable[None]]) -> None:

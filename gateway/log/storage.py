@@ -61,7 +61,7 @@ class Storage:
                     marked = True
                 await self.run_once()
             except PostgresTrouble as trouble:  # what was known still counts
-                logger.warning("storage_not_counted", extra={"why": str(trouble)})
+                logger.warning("storage_not_counted", extra={"reason": str(trouble)})
             await asyncio.sleep(EVERY_S)
 
     async def run_once(self) -> None:

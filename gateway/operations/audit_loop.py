@@ -90,6 +90,6 @@ class AuditLoop:
                     "partition": each.partition,
                     "invariant": each.invariant,
                     "where": each.where,
-                    "why": each.what,
+                    "reason": each.what,
                 },
             )

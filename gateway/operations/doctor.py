@@ -24,7 +24,7 @@ from gateway.operations.place import Place
 from gateway.telemetry.redact import reason
 
 
-async def diagnose(place: Place, journal_keep_s: float, memory_bytes_max: int | None) -> Diagnosis:
+async def diagnose(place: Place, journal_retention_s: float, memory_bytes_max: int | None) -> Diagnosis:
     """`memory_bytes_max`: what a gateway of this instance takes at most, None without a limit. Raises
     PostgresTrouble; a Redis that does not answer is a finding."""
     server, apart_s = await _server(place)
@@ -40,7 +40,7 @@ async def diagnose(place: Place, journal_keep_s: float, memory_bytes_max: int | 
     findings += direct_findings.judge(contents["partitions"], contents["direct"], without_redis)
     findings.append(memory_findings.judge(memory_bytes_max, memory_findings.memory_bytes()))
     promises = postgres_findings.promises(server, standbys)
-    return Diagnosis(findings, promises + redis_findings.promises(infos, journal_keep_s))
+    return Diagnosis(findings, promises + redis_findings.promises(infos, journal_retention_s))
 
 
 async def _server(place: Place) -> tuple[Mapping[str, Any], float]:

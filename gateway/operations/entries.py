@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.log.entries import Placed, placed_from_journal
+from gateway.log.entries import SequencedAppend, placed_from_journal
 from gateway.log.redis.keys import PartitionKeys
 from gateway.log.redis.scripts import Scripts
 
@@ -34,7 +34,7 @@ class Meta:
 class Journaled:
     """An append in the journal, and the chain that the script wrote after it."""
 
-    placed: Placed
+    placed: SequencedAppend
     chain: str
 
     @property

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from gateway.events import Stream, pack_event
 from gateway.log.entries import event_of, placed_from_journal, stream_entry
-from gateway.log.epoch.witness import Witness
+from gateway.log.epoch.commit_evidence import CommitEvidence
 from gateway.log.redis.keys import PartitionKeys
 from gateway.log.redis.scripts import RedisTrouble
 from gateway.operations.entries import PAGE_ENTRIES, Journaled, Meta, journaled, meta, read
@@ -35,11 +35,11 @@ class Looked:
     Postgres has come so far in the same epoch, it must be this history."""
 
     meta: Meta
-    committed: list[Witness] = field(default_factory=list)
-    sequenced: list[Witness] = field(default_factory=list)
+    committed: list[CommitEvidence] = field(default_factory=list)
+    sequenced: list[CommitEvidence] = field(default_factory=list)
 
-    def witness(self, each: Journaled) -> Witness:
-        return Witness("Redis' journal", self.meta.epoch, each.placed.last_seq, each.chain)
+    def witness(self, each: Journaled) -> CommitEvidence:
+        return CommitEvidence("Redis' journal", self.meta.epoch, each.placed.last_seq, each.chain)
 
 
 async def look(place: Place, p: int, report: Report, *, deep: bool) -> Looked:
@@ -49,7 +49,7 @@ async def look(place: Place, p: int, report: Report, *, deep: bool) -> Looked:
     if looked.meta.epoch < 0:
         return looked
     if looked.meta.c:
-        seen = Witness("Redis", looked.meta.epoch, looked.meta.c, looked.meta.chain_at_c)
+        seen = CommitEvidence("Redis", looked.meta.epoch, looked.meta.c, looked.meta.chain_at_c)
         looked.committed.append(seen)
     await _check_journal(place, p, looked, report, deep=deep)
     return looked

@@ -59,16 +59,16 @@ def judge_lua(kind: str, version: tuple[int, ...]) -> Finding:
     return Finding("redis", name, found, Verdict.WARNING, means)
 
 
-def promises(infos: Sequence[Mapping[str, Any]], journal_keep_s: float) -> list[Promise]:
+def promises(infos: Sequence[Mapping[str, Any]], journal_retention_s: float) -> list[Promise]:
     """`infos` of each server that answers."""
     if not infos:
         return [Promise("appends can be sequenced", False, "Redis does not answer; none is lost meanwhile")]
     holds = all(info.get("maxmemory_policy") == "noeviction" for info in infos)
     why = "Postgres decides; what Redis loses costs a moment" if holds else "it may drop what is on its way"
-    keeps = f"for {journal_keep_s:g} s after a commit, as long as Redis keeps its memory"
+    keeps = f"for {journal_retention_s:g} s after a commit, as long as Redis keeps its memory"
     return [
         Promise("Redis may lose anything without the loss of an event", holds, why),
-        Promise("what Postgres loses can be restored from the journal", journal_keep_s > 0, keeps),
+        Promise("what Postgres loses can be restored from the journal", journal_retention_s > 0, keeps),
     ]
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.log.commit_connection import ChainBroken, CommitConnection, RefusedByPostgres
-from gateway.log.entries import Placed, chain_over
-from gateway.log.epoch.witness import Witness, rolled
+from gateway.log.entries import SequencedAppend, chain_over
+from gateway.log.epoch.commit_evidence import CommitEvidence, rolled
 from gateway.log.postgres import PostgresTrouble
 from gateway.operations.alone import operator
 from gateway.operations.lineage import Segment, history, segments
@@ -45,7 +45,7 @@ class Plan:
     parts: tuple[Segment, ...]
     end: Mark
     joined: bool
-    unmended: tuple[Witness, ...]
+    unmended: tuple[CommitEvidence, ...]
     stopped: str | None
 
     @property
@@ -104,18 +104,18 @@ async def plan_repair(place: Place, standing: Standing) -> Plan:
     return Plan(standing, parts, proven, joined, unmended, stopped)
 
 
-def _reached(here: Mark, seen: list[Witness]) -> Mark:
+def _reached(here: Mark, seen: list[CommitEvidence]) -> Mark:
     epoch = max([here.epoch, *(each.epoch for each in seen)])
     return Mark(epoch, here.seq, here.chain, here.appends, here.events)
 
 
-def _why(here: Mark, placed: Placed) -> str:
+def _why(here: Mark, placed: SequencedAppend) -> str:
     if placed.first_seq > here.seq + 1:
         return f"seq {here.seq + 1}…{placed.first_seq - 1} are in no journal any more"
     return f"after seq {here.seq} the journal holds another history than Postgres"
 
 
-async def _ends_on(place: Place, standing: Standing, witness: Witness) -> bool:
+async def _ends_on(place: Place, standing: Standing, witness: CommitEvidence) -> bool:
     """Whether Postgres has all its rows, and only the epoch that it saw was lost."""
     row = standing.row
     if witness.seq > row.seq:
@@ -151,9 +151,9 @@ async def repair(place: Place, plan: Plan) -> None:
         raise OperationFailed(f"partition {standing.p}: a gateway misses more by now: run it again")
 
 
-async def _runs(place: Place, plan: Plan) -> AsyncIterator[list[Placed]]:
+async def _runs(place: Place, plan: Plan) -> AsyncIterator[list[SequencedAppend]]:
     """The appends of the plan, as many together as one commit takes, as far as the chain leads to them."""
-    run: list[Placed] = []
+    run: list[SequencedAppend] = []
     rows = 0
     row = plan.standing.row
     seq, chain = row.seq, row.chain
@@ -176,7 +176,7 @@ async def _commit(
     connection: CommitConnection,
     before: tuple[int, str],
     after: tuple[int, str],
-    run: list[Placed],
+    run: list[SequencedAppend],
 ) -> None:
     """The same compare-and-swap as a gateway's; sent again until its outcome is known."""
     p, epoch, mode = plan.standing.p, plan.standing.row.epoch, plan.standing.row.mode

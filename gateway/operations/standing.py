@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gateway.log.epoch.commit_evidence import CommitEvidence, contains
 from gateway.log.epoch.verify import Inspection
-from gateway.log.epoch.witness import Witness, contains
 from gateway.log.postgres import PartitionRow
 from gateway.operations.place import OperationFailed, Place
 
@@ -19,7 +19,7 @@ class Standing:
     p: int
     row: PartitionRow
     seen: Inspection
-    missing: tuple[Witness, ...]
+    missing: tuple[CommitEvidence, ...]
     alarm: int
 
     @property
@@ -59,12 +59,12 @@ class Alarm(NamedTuple):
     """A row of the trail: what a gateway saw committed and missed."""
 
     id: int
-    witness: Witness
+    witness: CommitEvidence
 
 
 async def alarms(place: Place, p: int) -> list[Alarm]:
     """Those since it was last put in order. Raises PostgresTrouble."""
     return [
-        Alarm(row["id"], Witness(row["who"], row["epoch"], row["seq"], row["chain"]))
+        Alarm(row["id"], CommitEvidence(row["who"], row["epoch"], row["seq"], row["chain"]))
         for row in await place.fetch("alarms", p)
     ]

@@ -15,7 +15,7 @@ from typing import Any, Final
 import asyncpg
 
 from gateway.relay import database
-from gateway.relay.database import Attempt, Straggler, Subscribed
+from gateway.relay.database import Attempt, RetryEntry, Subscribed
 from gateway.relay.position import Place
 
 MOVE_EVERY_S: Final = 0.1
@@ -91,7 +91,7 @@ class Cursor:
 
     # -- the move
 
-    async def move(self, stragglers: Mapping[Aggregate, Straggler], *, holding: bool) -> None:
+    async def move(self, stragglers: Mapping[Aggregate, RetryEntry], *, holding: bool) -> None:
         """Writes how far it has come; `holding` keeps the lease. Raises Overtaken, Changed and
         PostgresTrouble."""
         reached = self._settle()
@@ -112,7 +112,7 @@ class Cursor:
         self._changed -= changed
         del self._attempts[: len(attempts)]
 
-    async def hand_over(self, stragglers: Mapping[Aggregate, Straggler]) -> None:
+    async def hand_over(self, stragglers: Mapping[Aggregate, RetryEntry]) -> None:
         """Writes what became of deliveries into what the subscription is now, as far as that goes, and ends
         the lease. Raises Overtaken, PostgresTrouble."""
         reached = self._settle()
@@ -140,7 +140,7 @@ class Cursor:
             raise Overtaken
         return database.subscribed(row)
 
-    async def _write(self, conn: Any, changed: Mapping[Aggregate, Straggler | None]) -> None:
+    async def _write(self, conn: Any, changed: Mapping[Aggregate, RetryEntry | None]) -> None:
         """Stragglers as they are, and None of those that are none any more."""
         ended = [aggregate for aggregate, straggler in changed.items() if straggler is None]
         await database.end_stragglers(conn, self._of.id, ended)
@@ -157,7 +157,7 @@ class Cursor:
         return self._reached
 
 
-def _anew(straggler: Straggler) -> Straggler:
+def _anew(straggler: RetryEntry) -> RetryEntry:
     """By another document: tried at once, with its whole schedule."""
     return replace(straggler, state="retrying", attempts=0, due_at=straggler.since)
 

@@ -48,7 +48,7 @@ class Subscribed:
 
 
 @dataclass(frozen=True, slots=True)
-class Straggler:
+class RetryEntry:
     """An aggregate that waits at `version`, while others go on. Times are Unix seconds."""
 
     aggregate_type: str
@@ -114,10 +114,10 @@ def subscribed(row: Any) -> Subscribed:
     )  # fmt: skip
 
 
-async def stragglers(conn: Any, subscription: int) -> list[Straggler]:
+async def stragglers(conn: Any, subscription: int) -> list[RetryEntry]:
     rows = await conn.fetch(statement("stragglers"), subscription)
     return [
-        Straggler(
+        RetryEntry(
             row["aggregate_type"], row["aggregate_id"], row["version"], row["event"].bytes, row["state"],
             row["attempts"], row["due_at"].timestamp(), row["since"].timestamp(), row["error"],
             None if row["claim"] is None else row["claim"].bytes, row["claimed_to"],
@@ -126,13 +126,13 @@ async def stragglers(conn: Any, subscription: int) -> list[Straggler]:
     ]  # fmt: skip
 
 
-async def note_stragglers(conn: Any, subscription: int, noted: Sequence[Straggler]) -> None:
+async def note_stragglers(conn: Any, subscription: int, noted: Sequence[RetryEntry]) -> None:
     if noted:
         columns: list[list[Any]] = [list(column) for column in zip(*map(_straggler_row, noted), strict=True)]
         await conn.execute(statement("straggle"), subscription, *columns)
 
 
-def _straggler_row(each: Straggler) -> tuple[Any, ...]:
+def _straggler_row(each: RetryEntry) -> tuple[Any, ...]:
     return (
         each.aggregate_type, each.key, each.version, UUID(each.event_id), each.state, each.attempts,
         moment(each.due_at), moment(each.since), each.error, None if each.claim is None else UUID(each.claim),

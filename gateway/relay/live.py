@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gateway.events import Recorded, event_bytes
-from gateway.log.entries import Placed
+from gateway.log.entries import SequencedAppend
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.read.followers import Follower, Followers
 from gateway.log.redis.announcements import Announcements
@@ -415,7 +415,7 @@ class _Tail:
         self._forms: dict[Form[Any], Callable[[Entry], Any]] = {}  # for this partition
         self.channels: dict[tuple[Filter, Form[Any], int | None], Channel[Any]] = {}
         self._end: Place | None = None
-        self._pending: deque[Placed] = deque()
+        self._pending: deque[SequencedAppend] = deque()
         self._pending_bytes = 0
         self._gathers = False  # it is about to
         self._reads = False  # what others committed, or where the partition ends
@@ -467,7 +467,7 @@ class _Tail:
 
     # -- who tells of commits
 
-    def _committed_here(self, placed: Sequence[Placed]) -> None:
+    def _committed_here(self, placed: Sequence[SequencedAppend]) -> None:
         self._commits += 1
         self._appends += len(placed)
         self._pending_bytes += sum([event_bytes(event) for each in placed for event in each.events])
@@ -503,7 +503,7 @@ class _Tail:
             try:
                 told = await self._take()
             except (PostgresTrouble, LostPlace) as trouble:
-                logger.info("live_unread", extra={"partition": self._p, "why": str(trouble)})
+                logger.info("live_tail_read_failed", extra={"partition": self._p, "reason": str(trouble)})
                 if isinstance(trouble, LostPlace):
                     self._begin_anew()
                 await asyncio.sleep(_AGAIN_S)
@@ -608,7 +608,7 @@ class _Tail:
 _NOWHERE = Place(2**62, bytes(MARK_BYTES))
 
 
-def _entries(placed: Placed) -> list[Entry]:
+def _entries(placed: SequencedAppend) -> list[Entry]:
     if len(placed.events) == 1:  # as nearly always
         place = Place(placed.last_seq, placed.digests[:MARK_BYTES])
         return [Entry(place, Recorded(placed.stream, placed.first_version, placed.events[0]))]

@@ -16,7 +16,7 @@ import asyncpg
 
 from gateway.event_json import fed_json
 from gateway.relay import database, subscriptions
-from gateway.relay.database import Straggler, Subscribed, connection, statement, subscribed
+from gateway.relay.database import RetryEntry, Subscribed, connection, statement, subscribed
 from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
 from gateway.relay.position import Place, encode_alone
 from gateway.relay.subscriptions import Subscriptions, tell_disabled, usable
@@ -102,7 +102,7 @@ class Pull:
             return Claim(handing.claim if events else None, events, lasting)
 
     async def _ahead(
-        self, of: Subscribed, handing: _Handing, waiting: Mapping[Aggregate, Straggler]
+        self, of: Subscribed, handing: _Handing, waiting: Mapping[Aggregate, RetryEntry]
     ) -> Place:
         """Hands out what lies ahead of the cursor, and returns how far that leads. Raises LostPlace."""
         place = of.place
@@ -145,7 +145,7 @@ class Pull:
                 await conn.execute(statement("confirmed"), of.id)
             return done
 
-    async def _went_on(self, conn: Any, of: Subscribed, straggler: Straggler, to: int) -> None:
+    async def _went_on(self, conn: Any, of: Subscribed, straggler: RetryEntry, to: int) -> None:
         following = await database.next_of_aggregate(conn, of, straggler.aggregate, to + 1, of.place.seq, 1)
         if not following:
             await database.end_stragglers(conn, of.id, [straggler.aggregate])
@@ -190,7 +190,7 @@ class _Handing:
         self._bytes_left = CLAIM_BYTES_MAX
         self._new: dict[Aggregate, list[Entry]] = {}
         self.entries: list[Entry] = []
-        self.noted: dict[Aggregate, Straggler] = {}
+        self.noted: dict[Aggregate, RetryEntry] = {}
         self.ended: list[Aggregate] = []
         self.parked = False  # an aggregate, by this claim
 
@@ -199,7 +199,7 @@ class _Handing:
         """An event that is larger than a claim comes alone."""
         return self.left <= 0 or self._bytes_left <= 0
 
-    async def again(self, waiting: dict[Aggregate, Straggler]) -> None:
+    async def again(self, waiting: dict[Aggregate, RetryEntry]) -> None:
         """What was handed out and not acked, and what came behind it meanwhile. An aggregate that has nothing
         left, as where its last event was skipped, waits no more, and is taken out of `waiting`."""
         due = [each for each in waiting.values() if each.state != "parked" and each.due_at <= self._now]
@@ -218,7 +218,7 @@ class _Handing:
                 del waiting[straggler.aggregate]
                 self.ended.append(straggler.aggregate)
 
-    async def _behind(self, straggler: Straggler) -> list[Entry]:
+    async def _behind(self, straggler: RetryEntry) -> list[Entry]:
         """What the claim has room for of an aggregate, from where it waits on."""
         entries: list[Entry] = []
         version = straggler.version
@@ -236,7 +236,7 @@ class _Handing:
             version = found[-1].recorded.version + 1
         return entries
 
-    def new(self, entries: Sequence[Entry], waiting: Mapping[Aggregate, Straggler]) -> int:
+    def new(self, entries: Sequence[Entry], waiting: Mapping[Aggregate, RetryEntry]) -> int:
         """Takes what nobody has had yet, up to where the claim is full; an aggregate that is out already is
         left to whoever has it. Returns how many are done with, taken or left."""
         for count, entry in enumerate(entries):
@@ -261,13 +261,13 @@ class _Handing:
         first, last = entries[0].recorded, entries[-1].recorded
         self.entries += entries
         self._note(
-            Straggler(
+            RetryEntry(
                 *aggregate, first.version, first.event.id, "claimed", attempts, self._due_at, since, None,
                 self.claim.bytes, last.version,
             )
         )  # fmt: skip
 
-    def _note(self, straggler: Straggler) -> None:
+    def _note(self, straggler: RetryEntry) -> None:
         self.noted[straggler.aggregate] = straggler
 
 
@@ -276,7 +276,7 @@ async def _now(conn: Any) -> float:
     return float(await conn.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8"))
 
 
-def _parked(waiting: Mapping[Aggregate, Straggler]) -> list[Aggregate]:
+def _parked(waiting: Mapping[Aggregate, RetryEntry]) -> list[Aggregate]:
     return [aggregate for aggregate, straggler in waiting.items() if straggler.state == "parked"]
 
 
@@ -285,7 +285,7 @@ async def _disable(conn: Any, of: Subscribed, why: str) -> None:
     tell_disabled(of, why)
 
 
-async def _acked_to(conn: Any, of: Subscribed, straggler: Straggler, acked: set[bytes]) -> int | None:
+async def _acked_to(conn: Any, of: Subscribed, straggler: RetryEntry, acked: set[bytes]) -> int | None:
     """The version up to which the aggregate's events are among the acked ones; None: not even the first."""
     if straggler.event_id not in acked:
         return None

@@ -24,9 +24,9 @@ from asyncpg.pgproto.pgproto import UUID
 from gateway.catalog.secrets import SecretsOf
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay import database
-from gateway.relay.courier import Courier, Pace
 from gateway.relay.cursor import Overtaken
 from gateway.relay.database import Subscribed, fetch, subscribed
+from gateway.relay.delivery_worker import DeliveryPolicy, DeliveryWorker
 from gateway.relay.outbox import Outbox
 from gateway.relay.standing import OfKind, standing_by_kind
 from gateway.relay.subscriptions import Subscriptions, usable
@@ -53,12 +53,12 @@ STOP_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RelayOptions:
     """What a relay is run with; seconds and counts."""
 
     inflight: int = 16
     lease_s: float = 6.0
-    attempts_keep_s: float = 7 * 86_400.0
+    attempts_retention_s: float = 7 * 86_400.0
     allow_private: bool = False
 
 
@@ -75,7 +75,7 @@ class Relay:
         outbox: Outbox,
         subscriptions: Subscriptions,
         secrets_of: SecretsOf,
-        terms: Terms,
+        terms: RelayOptions,
         metrics: Metrics,
         *,
         listen: Listen | None = None,
@@ -92,7 +92,7 @@ class Relay:
         self._listen = listen
         self._clock, self._chance = clock, chance
         self._loop = asyncio.get_running_loop()
-        self._couriers: dict[Courier, asyncio.Task[None]] = {}
+        self._couriers: dict[DeliveryWorker, asyncio.Task[None]] = {}
         self._unusable: set[int] = set()
         self._standings: list[OfKind] = []
         self._read_at = 0.0
@@ -145,7 +145,7 @@ class Relay:
         target, pace = self._target(read, environ), self._pace(read)
         async with database.connection(self._pool) as conn:
             waiting = await database.stragglers(conn, of.id)
-        courier = Courier(
+        courier = DeliveryWorker(
             self._pool, self._outbox, of, waiting, target, pace, self._metrics,
             clock=self._clock, chance=self._chance,
         )  # fmt: skip
@@ -156,7 +156,7 @@ class Relay:
     async def _tell_unusable(self, of: Subscribed, why: str, bug: Exception | None = None) -> None:
         if of.id not in self._unusable:
             self._unusable.add(of.id)
-            told = {"tenant": str(UUID(of.tenant)), "subscription": of.name, "why": why}
+            told = {"tenant": str(UUID(of.tenant)), "subscription": of.name, "reason": why}
             logger.error("subscription_unusable", extra=told, exc_info=bug)
         await fetch(self._pool, "note_why", of.id, why)
 
@@ -172,11 +172,11 @@ class Relay:
             case impossible:
                 assert_never(impossible)
 
-    def _pace(self, read: Declared) -> Pace:
+    def _pace(self, read: Declared) -> DeliveryPolicy:
         assert not isinstance(read.target, Pull)
-        return Pace(read.target.retry_s, self._terms.inflight, self._terms.lease_s)
+        return DeliveryPolicy(read.target.retry_s, self._terms.inflight, self._terms.lease_s)
 
-    async def _deliver(self, courier: Courier) -> None:
+    async def _deliver(self, courier: DeliveryWorker) -> None:
         try:
             await courier.run()
         except Overtaken:
@@ -226,13 +226,13 @@ class Relay:
 
     def _trouble(self, trouble: PostgresTrouble) -> None:
         if not self._away:
-            logger.warning("relay_waits", extra={"why": reason(trouble)})
+            logger.warning("relay_postgres_unavailable", extra={"reason": reason(trouble)})
         self._away = True
 
     async def _forget(self) -> None:
         """Ends what was kept long enough, so many at a time, until a time ends fewer."""
         while True:
-            keep_s = self._terms.attempts_keep_s
+            keep_s = self._terms.attempts_retention_s
             (ended,) = await fetch(self._pool, "forget_attempts", keep_s, FORGET_MAX)
             if ended["count"] < FORGET_MAX:
                 return

@@ -25,8 +25,8 @@ from gateway.relay.standing import Standing, standings_of
 from spec.errors import Fault, Faults, Report, below
 from spec.model import Spec
 from spec.parse import parse
-from spec.subscriptions import Kind, Reachable, Subscription, kind_of, read_subscription
-from spec.webhooks.sources import Unseen
+from spec.subscriptions import Kind, PermissiveEnviron, Subscription, kind_of, read_subscription
+from spec.webhooks.sources import RedactedEnviron
 
 logger = logging.getLogger("sluice.relay")
 
@@ -40,7 +40,7 @@ UNREADABLE_MAX: Final = 10_000
 """Revisions that are remembered as such that can't be read; beyond it, all are read and told of again."""
 
 NO_TENANT: Final = UUID(int=0)
-_UNSEEN: Final = Reachable(Unseen())
+_UNSEEN: Final = PermissiveEnviron(RedactedEnviron())
 PARKED_MAX: Final = 20_000
 """Aggregates of a subscription that are parked: a relay holds each, some 0.7 KB. With so many it is disabled,
 and says so: a receiver that refuses thousands is not one bad event."""
@@ -105,7 +105,9 @@ class Subscriptions:
         if before is not None:
             document = with_secrets_of(document, before.document)
         report = Report()
-        environ = Reachable(self._secrets_of(await name_of(self._pool, tenant.bytes)), self._allow_private)
+        environ = PermissiveEnviron(
+            self._secrets_of(await name_of(self._pool, tenant.bytes)), self._allow_private
+        )
         read = read_subscription(document, "", environ, report)
         if read is None:
             return report.faults()
@@ -264,7 +266,7 @@ class Subscriptions:
         tenant, revision = str(row["tenant"]), row["revision"]
         self._unreadable.add((tenant, revision))
         why = f"Revision {revision} of the spec can't be read here: {fault.pointer}: {fault.error}"
-        logger.error("subscription_unusable", extra={"tenant": tenant, "subscription": "*", "why": why})
+        logger.error("subscription_unusable", extra={"tenant": tenant, "subscription": "*", "reason": why})
 
     async def _declare(self, tenant: UUID, revision: int, wanted: Sequence[_Wanted]) -> None:
         names = [each.name for each in wanted]
@@ -279,7 +281,7 @@ class Subscriptions:
                     done = NoPosition(str(lost))
                 if not isinstance(done, Put):
                     why = f"More than {SUBSCRIPTIONS_MAX}." if isinstance(done, TooMany) else str(done)
-                    told = {"tenant": str(tenant), "subscription": each.name, "why": why}
+                    told = {"tenant": str(tenant), "subscription": each.name, "reason": why}
                     logger.error("subscription_unusable", extra=told)
 
     async def _write(self, conn: Any, tenant: UUID, wanted: _Wanted) -> Put | Declared | TooMany | NoPosition:
@@ -393,14 +395,14 @@ def too_many_parked() -> str:
 
 
 def tell_disabled(of: Subscribed, why: str) -> None:
-    told = {"subscription": of.name, "tenant": str(UUID(bytes=of.tenant)), "why": why}
+    told = {"subscription": of.name, "tenant": str(UUID(bytes=of.tenant)), "reason": why}
     logger.error("subscription_disabled", extra=told)
 
 
 def usable(of: Subscribed, environ: Mapping[str, str]) -> Subscription | Fault:
     """What its document says; the first fault where it can't be used here, as where a secret is not set."""
     report = Report()
-    read = read_subscription(msgspec.json.decode(of.document), "", Reachable(environ), report)
+    read = read_subscription(msgspec.json.decode(of.document), "", PermissiveEnviron(environ), report)
     return report.faults()[0] if read is None else read
 
 

@@ -34,7 +34,7 @@ _ROWS: Final = (
     LogEvent(
         "postgres_lost_commits",
         "critical",
-        ("partition", "why"),
+        ("partition", "reason"),
         "Redis or this gateway saw commits that Postgres does not have: a restored backup, or a failover to "
         "a standby that was behind. The partition refuses appends.",
         "Look for the missing commits first: is this the right Postgres, the newest standby? Nothing is "
@@ -43,7 +43,7 @@ _ROWS: Final = (
     LogEvent(
         "append_quarantined",
         "critical",
-        ("partition", "seq", "why"),
+        ("partition", "seq", "reason"),
         "Postgres refused the rows of one append, which only a bug can bring. It is kept whole in the table "
         "quarantined_append; its caller was told that it was not committed; the partition goes on.",
         "No hurry. Report it with the row of quarantined_append.",
@@ -51,7 +51,7 @@ _ROWS: Final = (
     LogEvent(
         "chain_broken",
         "critical",
-        ("partition", "why"),
+        ("partition", "reason"),
         "Rows about to be committed did not add up to the chain that Redis computed: a bug, or bytes changed "
         "on their way. Nothing of it was committed; the epoch was ended and the appends sequenced anew.",
         "Once: report it. Again and again: look for bad memory or a proxy in front of Redis.",
@@ -59,7 +59,7 @@ _ROWS: Final = (
     LogEvent(
         "audit_violation",
         "critical",
-        ("partition", "invariant", "where", "why"),
+        ("partition", "invariant", "where", "reason"),
         "The audit beside the gateway's work found an invariant broken: what Postgres holds was changed by "
         "somebody else than Sluice, or by a fault of disk or memory.",
         "Run `sluice audit`: it looks at everything, and says where (docs/audit.md). Keep backups before you "
@@ -74,32 +74,33 @@ _ROWS: Final = (
     ),
     # What does not answer
     LogEvent(
-        "server_lost",
+        "backend_unavailable",
         "error",
-        ("server", "why"),
-        "Redis or Postgres (`server`) does not answer. Said once; `server_back` follows.",
+        ("server", "reason"),
+        "Redis or Postgres (`server`) does not answer. Said once; `backend_recovered` follows.",
         "See to that server. Without Redis appends go on after a moment (`direct_mode_begun`); without "
         "Postgres they are answered 503 or 504. None is lost.",
     ),
     LogEvent(
-        "server_back",
+        "backend_recovered",
         "warning",
         ("server", "after_s"),
         "It answers again, after so many seconds.",
         "Nothing: partitions open by themselves within seconds (`sluice_partitions`).",
     ),
     LogEvent(
-        "sequence_unanswered",
+        "sequence_timeout",
         "warning",
-        ("partition", "why"),
+        ("partition", "reason"),
         "A script call to Redis was not answered. Its appends are tried again until their deadline.",
-        "With `server_lost`: see there. Alone and repeated: Redis is slower than SLUICE_REDIS_TIMEOUT_S.",
+        "With `backend_unavailable`: see there. Alone and repeated: Redis is slower than "
+        "SLUICE_REDIS_TIMEOUT_S.",
         lines_max=1,
     ),
     LogEvent(
         "sequence_not_run",
         "info",
-        ("partition", "why"),
+        ("partition", "reason"),
         "A script call was refused: Redis takes no writes, or in a cluster the slot is on its way to another "
         "node, or none holds it. Its appends are tried again until their deadline.",
         "Repeated: see redis_full; or a slot is being moved key by key, and direct mode follows; or a master "
@@ -107,18 +108,18 @@ _ROWS: Final = (
         lines_max=2,
     ),
     LogEvent(
-        "commit_unanswered",
+        "commit_outcome_unknown",
         "warning",
-        ("partition", "why"),
+        ("partition", "reason"),
         "A commit was not answered, or not for certain. The same statement is sent again; Postgres tells "
         "which of the two counted.",
-        "With `server_lost`: see there. 'answered with a warning': a synchronous standby is missing.",
+        "With `backend_unavailable`: see there. 'answered with a warning': a synchronous standby is missing.",
         lines_max=1,
     ),
     LogEvent(
         "read_from_postgres",
         "info",
-        ("partition", "why"),
+        ("partition", "reason"),
         "Redis did not answer reads; Postgres does.",
         "Nothing, but reads are slower and load Postgres.",
         lines_max=1,
@@ -126,7 +127,7 @@ _ROWS: Final = (
     LogEvent(
         "stream_not_filled",
         "info",
-        ("partition", "why"),
+        ("partition", "reason"),
         "A stream could not be brought back into Redis; the next read tries again.",
         "Nothing.",
         lines_max=1,
@@ -134,10 +135,10 @@ _ROWS: Final = (
     LogEvent(
         "eviction_failed",
         "warning",
-        ("why",),
+        ("reason",),
         "A look at the memory of Redis, or a step of eviction, was not answered.",
-        "Beside server_lost: nothing. Alone: `sluice doctor` names what its user may not do; until then "
-        "Redis fills up.",
+        "Beside backend_unavailable: nothing. Alone: `sluice doctor` names what its user may not do; until "
+        "then Redis fills up.",
         lines_max=1,
     ),
     LogEvent(
@@ -153,11 +154,11 @@ _ROWS: Final = (
     LogEvent(
         "partition_not_open",
         "warning",
-        ("partition", "why"),
+        ("partition", "reason"),
         "A partition can't be opened now; it is tried again at least twice a second. Its appends wait until "
         "their deadline.",
-        "If it lasts: `why` names the server to see to. 'is a replica': Redis' clients must be sent to the "
-        "primary.",
+        "If it lasts: `reason` names the server to see to. 'is a replica': Redis' clients must be sent to "
+        "the primary.",
         lines_max=1,
     ),
     LogEvent(
@@ -183,11 +184,11 @@ _ROWS: Final = (
         "This gateway, or another one, could not reach Redis for SLUICE_DIRECT_AFTER_S, or a slot of a "
         "cluster was on its way for so long: appends to these partitions go through Postgres alone, at every "
         "gateway. Nothing is lost; all is slower.",
-        "See to Redis. `server_lost` stands in the log of the gateway that can't reach it, and "
-        "`direct_mode_kept` in those of the others names it.",
+        "See to Redis. `backend_unavailable` stands in the log of the gateway that can't reach it, and "
+        "`direct_mode_held_by_peer` in those of the others names it.",
     ),
     LogEvent(
-        "direct_mode_kept",
+        "direct_mode_held_by_peer",
         "warning",
         ("gateways",),
         "This gateway reaches Redis and these (host:pid:…) do not: as long as they say so, nobody goes back "
@@ -199,14 +200,14 @@ _ROWS: Final = (
         "direct_mode_ended",
         "warning",
         ("partitions",),
-        "Redis has been reachable for SLUICE_REDIS_STABLE_S, for every gateway: appends to these partitions "
-        "take it again. Streams come back into it on first touch.",
+        "Redis has been reachable for SLUICE_REDIS_RECOVERY_S, for every gateway: appends to these "
+        "partitions take it again. Streams come back into it on first touch.",
         "Nothing.",
     ),
     LogEvent(
-        "lineage_lost",
+        "epoch_superseded",
         "warning",
-        ("partition", "appends", "why"),
+        ("partition", "appends", "reason"),
         "What this gateway had sequenced can't be committed any more, since another history was; the appends "
         "are sequenced anew.",
         "Nothing once. Repeated: as for `partitions_sealed`.",
@@ -223,7 +224,7 @@ _ROWS: Final = (
     LogEvent(
         "commits_unannounced",
         "info",
-        ("why",),
+        ("reason",),
         "Redis passes no announcements of commits on to other gateways: their followers see what is "
         "committed here a quarter of a second later. Told once until it works again.",
         "Nothing; if Redis answers otherwise, compare its ACL with deploy/redis.conf.",
@@ -232,26 +233,26 @@ _ROWS: Final = (
     LogEvent(
         "storage_not_counted",
         "warning",
-        ("why",),
+        ("reason",),
         "What tenants store could not be counted; SLUICE_TENANT_BYTES_MAX is held by the figures that were "
         "known before.",
-        "Where `why` names a denied permission, run deploy/postgres-grants.sql again after "
+        "Where `reason` names a denied permission, run deploy/postgres-grants.sql again after "
         "`sluice migrate`. Else look at Postgres.",
         lines_max=1,
     ),
     LogEvent(
-        "live_unread",
+        "live_tail_read_failed",
         "info",
-        ("partition", "why"),
+        ("partition", "reason"),
         "Postgres did not answer when live followers of the feed were to be told of other gateways' commits; "
         "it is asked again at once.",
         "Nothing.",
         lines_max=1,
     ),
     LogEvent(
-        "help_failed",
+        "journal_recovery_failed",
         "info",
-        ("partition", "why"),
+        ("partition", "reason"),
         "Another gateway's appends could not be committed from the journal; the partition is verified next.",
         "Nothing.",
         lines_max=1,
@@ -311,7 +312,7 @@ _ROWS: Final = (
     LogEvent(
         "task_failed",
         "error",
-        ("why",),
+        ("reason",),
         "A bug: an exception that nobody waited for.",
         "Report it with the line.",
     ),
@@ -332,24 +333,24 @@ _ROWS: Final = (
         "Nothing: it is the record of who changed what.",
     ),
     LogEvent(
-        "names_not_given",
+        "alias_assignment_failed",
         "warning",
-        ("tenant", "why"),
+        ("tenant", "reason"),
         "New aggregates did not get their names yet: Postgres does not answer, or the append of the names "
         "was not settled. It is tried again twice a second; appends are not held up.",
         "Look for what else does not answer. Names follow by themselves.",
     ),
     LogEvent(
-        "names_not_looked_for",
+        "alias_scan_failed",
         "info",
-        ("why",),
+        ("reason",),
         "Postgres did not answer when it was asked for new aggregates; asked again in a moment.",
         "Nothing by itself.",
     ),
     LogEvent(
         "names_exhausted",
         "error",
-        ("tenant", "why"),
+        ("tenant", "reason"),
         "A kind of names has none left for this tenant: an import has raised a counter to the greatest "
         "number there is. Appends go on; new aggregates have no public id.",
         "No hurry: declare another key in `public_ids` (docs/names.md).",
@@ -381,7 +382,7 @@ _ROWS: Final = (
     ),
     # Webhooks
     LogEvent(
-        "webhook_other_bytes",
+        "webhook_payload_mismatch",
         "error",
         ("tenant", "source", "delivery"),
         "A verified delivery has the id of an earlier one and other bytes: the provider uses an id twice, or "
@@ -392,26 +393,26 @@ _ROWS: Final = (
         "webhook_quarantine_ended",
         "error",
         ("count",),
-        "So many deliveries were in quarantine for SLUICE_WEBHOOK_QUARANTINE_KEEP_DAYS, not replayed, and "
-        "are ended: their senders were told that they are kept.",
+        "So many deliveries were in quarantine for SLUICE_WEBHOOK_QUARANTINE_RETENTION_DAYS, not replayed, "
+        "and are ended: their senders were told that they are kept.",
         "Replay what is in quarantine sooner, or keep it longer; `sluice webhooks quarantine` lists it.",
     ),
     LogEvent(
         "webhook_quarantined",
         "warning",
-        ("tenant", "source", "delivery", "why"),
+        ("tenant", "source", "delivery", "reason"),
         "A verified delivery can't become an event by the spec; it is kept whole.",
         "`sluice webhooks quarantine` lists them. Mend the spec, deploy it, then `sluice webhooks replay`.",
     ),
     LogEvent(
-        "webhook_copies_wait",
+        "delivery_log_backlog",
         "warning",
-        ("why",),
+        ("reason",),
         "Raw copies of deliveries could not be written and wait in memory. Their events are committed.",
-        "Nothing, unless it lasts: see server_lost.",
+        "Nothing, unless it lasts: see backend_unavailable.",
     ),
     LogEvent(
-        "webhook_copy_dropped",
+        "delivery_log_dropped",
         "error",
         ("source",),
         "Too many raw copies wait: this one is not kept, so the delivery can't be shown or replayed. Its "
@@ -421,7 +422,7 @@ _ROWS: Final = (
     LogEvent(
         "webhook_copy_refused",
         "error",
-        ("delivery", "why"),
+        ("delivery", "reason"),
         "Postgres does not take the raw copy of this delivery for what is in it, so it can't be shown or "
         "replayed; others are kept. Its event is committed.",
         "Report it: it should never happen.",
@@ -429,7 +430,7 @@ _ROWS: Final = (
     LogEvent(
         "webhook_call_failed",
         "warning",
-        ("what", "host", "why"),
+        ("what", "host", "reason"),
         "A certificate of Amazon SNS could not be fetched, or a subscription to it not be confirmed. SNS was "
         "told 503 and comes again for an hour.",
         "If it lasts: see that this host can be reached on port 443, at a public address.",
@@ -445,13 +446,13 @@ _ROWS: Final = (
     LogEvent(
         "delivery_parked",
         "warning",
-        ("tenant", "subscription", "event_id", "why"),
+        ("tenant", "subscription", "event_id", "reason"),
         "An event was not confirmed by the last attempt of its schedule. It waits, and with it what comes "
         "behind it in its aggregate; all others go on.",
-        "See `why`, mend the receiver, then `sluice relay replay`.",
+        "See `reason`, mend the receiver, then `sluice relay replay`.",
     ),
     LogEvent(
-        "delivery_broken",
+        "delivery_error",
         "error",
         ("tenant", "subscription"),
         "A bug: an attempt to deliver ended in an exception. It counts as one that failed.",
@@ -461,7 +462,7 @@ _ROWS: Final = (
     LogEvent(
         "subscription_disabled",
         "error",
-        ("tenant", "subscription", "why"),
+        ("tenant", "subscription", "reason"),
         "Nothing more is sent to this target: it answered 410, has failed for 5 days, or its position is "
         "lost.",
         "Ask its owner. `sluice relay resume` goes on where it stopped.",
@@ -469,11 +470,11 @@ _ROWS: Final = (
     LogEvent(
         "subscription_unusable",
         "error",
-        ("tenant", "subscription", "why"),
+        ("tenant", "subscription", "reason"),
         "This relay can't deliver a subscription as it is written: mostly, a secret that it names is not set "
         "here. `*`: none that a tenant's spec declares, since a newer release deployed it. With an exception "
         "it is a bug.",
-        "Set the secret that `why` names, for every relay; report a bug with the line.",
+        "Set the secret that `reason` names, for every relay; report a bug with the line.",
     ),
     LogEvent(
         "subscription_changed",
@@ -484,12 +485,12 @@ _ROWS: Final = (
         "Nothing: it is the record of who changed what.",
     ),
     LogEvent(
-        "relay_waits",
+        "relay_postgres_unavailable",
         "warning",
-        ("why",),
+        ("reason",),
         "The relay can't read or write in Postgres. Said once; it goes on by itself, and what it had sent "
         "without noting it is sent again.",
-        "With `server_lost`: see there.",
+        "With `backend_unavailable`: see there.",
         lines_max=1,
     ),
     LogEvent("relay_started", "info", ("version", "instance"), "`sluice relay` is at work.", "Nothing."),
@@ -510,21 +511,21 @@ _ROWS: Final = (
         "appends_unsettled",
         "warning",
         ("appends",),
-        "It stopped with appends whose outcome was not known within SLUICE_SHUTDOWN_S. Their callers were "
-        "answered 504 or cut off; other gateways commit what was sequenced.",
+        "It stopped with appends whose outcome was not known within SLUICE_SHUTDOWN_GRACE_S. Their callers "
+        "were answered 504 or cut off; other gateways commit what was sequenced.",
         "Nothing: retries with the same key settle it.",
     ),
     LogEvent(
         "catalog_not_closed",
         "warning",
-        ("why",),
+        ("reason",),
         "At the end Postgres did not take note of the last uses of keys.",
         "Nothing: last_used_at is up to a minute old.",
     ),
     LogEvent(
         "redis_policy_unknown",
         "warning",
-        ("redis", "why"),
+        ("redis", "reason"),
         "Redis could not be asked whether it evicts keys.",
         "Make sure that its maxmemory-policy is noeviction, or let the user run INFO.",
     ),
@@ -537,9 +538,9 @@ _ROWS: Final = (
         "With several workers on one machine that is the rule for all but one; else give each its own port.",
     ),
     LogEvent(
-        "traces_off",
+        "tracing_disabled",
         "warning",
-        ("why",),
+        ("reason",),
         "OTEL_EXPORTER_OTLP_ENDPOINT is set, but traces can't be sent.",
         "Install sluice-gateway[otel], or set SLUICE_OTEL=0.",
     ),
@@ -555,7 +556,7 @@ _ROWS: Final = (
     LogEvent(
         "request_refused",
         "info",
-        ("status", "why"),
+        ("status", "reason"),
         "Bytes that are no trustworthy HTTP request were refused before anything else was looked at.",
         "Nothing. A flood of them: look at who connects.",
         lines_max=1,

@@ -61,7 +61,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class HumanFormatter(logging.Formatter):
-    """`12:34:56.789 WARNING server_back  server="redis" after_s=1.2`, an exception below it."""
+    """`12:34:56.789 WARNING backend_recovered  server="redis" after_s=1.2`, an exception below it."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = line_of(record)

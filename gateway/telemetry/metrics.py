@@ -107,9 +107,9 @@ _ROWS: Final = (
         "sluice_commit_swaps_total",
         "counter",
         ("result",),
-        "Commits by what became of them: held, failed (another gateway was faster, or has yet to commit what "
+        "Commits by their outcome: succeeded, failed (another gateway was faster, or has yet to commit what "
         "comes before), unanswered.",
-        "failed above held: too many gateways share a partition. Any rate of unanswered.",
+        "failed above succeeded: too many gateways share a partition. Any rate of unanswered.",
     ),
     MetricRow(
         "sluice_feed_followers",
@@ -146,7 +146,7 @@ _ROWS: Final = (
         ("partition",),
         "Events sequenced in Redis and not yet marked as committed there (q - c), by whichever gateway; "
         "absent while Redis does not answer.",
-        "Above 0 for seconds without load, or growing: nobody commits. See sluice_server_up.",
+        "Above 0 for seconds without load, or growing: nobody commits. See sluice_backend_up.",
     ),
     MetricRow(
         "sluice_direct_mode",
@@ -154,7 +154,7 @@ _ROWS: Final = (
         ("partition",),
         "1 while appends to the partition go through Postgres alone, because some gateway can't reach Redis; "
         "else 0.",
-        "1 for longer than a minute: slower appends, and Postgres serves all reads. See sluice_server_up.",
+        "1 for longer than a minute: slower appends, and Postgres serves all reads. See sluice_backend_up.",
     ),
     MetricRow(
         "sluice_partitions",
@@ -203,7 +203,7 @@ _ROWS: Final = (
         "gauge",
         (),
         "What nobody touched for so long was evicted last, streams and the front of journals.",
-        "Far under SLUICE_JOURNAL_KEEP_S: the journal is that short. Some seconds: Redis is too small.",
+        "Far under SLUICE_JOURNAL_RETENTION_S: the journal is that short. Some seconds: Redis is too small.",
     ),
     MetricRow(
         "sluice_streams_cleared_total",
@@ -279,7 +279,7 @@ _ROWS: Final = (
         "Near SLUICE_TENANT_BYTES_MAX: its appends will be refused.",
     ),
     MetricRow(
-        "sluice_server_up",
+        "sluice_backend_up",
         "gauge",
         ("server",),
         "Whether redis and postgres answered when last asked, several times a second.",
@@ -479,7 +479,7 @@ class Metrics:
         self.commit_rows = _histogram(registry, "sluice_commit_batch_rows")
         self.commit_s = _histogram(registry, "sluice_commit_seconds")
         swaps = _counter(registry, "sluice_commit_swaps_total")
-        self.swaps_held, self.swaps_failed = swaps.labels("held"), swaps.labels("failed")
+        self.swaps_succeeded, self.swaps_failed = swaps.labels("succeeded"), swaps.labels("failed")
         self.swaps_unanswered = swaps.labels("unanswered")
         self.busy_appends = _counter(registry, "sluice_busy_appends_total")
         epochs = _counter(registry, "sluice_epoch_changes_total")

@@ -168,7 +168,7 @@ class Source:
         return any(texts.fullmatch(content) for texts in self.reserved)
 
 
-class Unseen(Mapping[str, str]):
+class RedactedEnviron(Mapping[str, str]):
     """An environment in which every secret is there and none is shown: for commands that verify nothing."""
 
     def __getitem__(self, name: str) -> str:

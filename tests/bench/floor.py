@@ -26,7 +26,7 @@ from gateway.config import Config
 from gateway.events import ANY_LENGTH, Append, Event, Stream, make_append, make_retry, request_digest
 from gateway.log import postgres
 from gateway.log.append.calls import CallHead, sequence_call
-from gateway.log.entries import Placed, chain_over, commit_columns
+from gateway.log.entries import SequencedAppend, chain_over, commit_columns
 from gateway.log.epoch.verify import Inspection
 from gateway.log.redis import scripts
 from gateway.log.redis.keys import PartitionKeys, partition_keys
@@ -156,9 +156,9 @@ class CommitCalls:
         swap = (self._p, self._row.epoch, before, chain, *self._after)
         return partial(self._call, (*swap, *commit_columns(run), postgres.REDIS))
 
-    def _placed(self, append: Append, seq: int) -> Placed:
+    def _placed(self, append: Append, seq: int) -> SequencedAppend:
         version = self._lengths[append.stream] = self._lengths.get(append.stream, self._length) + 1
-        return Placed(
+        return SequencedAppend(
             append.stream,
             append.append_id,
             append.events,

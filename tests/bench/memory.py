@@ -4,7 +4,7 @@
 
 Appended over HTTP, in two shapes: streams of 100 events each, and half as many events, each a stream of its
 own. Payloads are of 300 bytes. In Redis' own reckoning (MEMORY USAGE) a key's name and its place among the
-keys are part of it. The journal holds what was sequenced in the last SLUICE_JOURNAL_KEEP_S alone, identities
+keys are part of it. The journal holds what was sequenced in the last SLUICE_JOURNAL_RETENTION_S, identities
 the last SLUICE_IDENTITY_WINDOW or two, so neither grows with what is stored.
 """
 

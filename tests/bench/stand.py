@@ -22,9 +22,9 @@ from gateway.catalog.bootstrap import bootstrap
 from gateway.catalog.migrate import migrate
 from gateway.config import Config
 from gateway.dev.gateway_process import COMMAND, GatewayProcess, answers
-from gateway.dev.keeper import Keeper
 from gateway.dev.listen import listen
 from gateway.dev.prepare import bundled_spec
+from gateway.dev.service_process import ServiceProcess
 from tests.bench.cpu import CpuMeter, family
 from tests.bench.machine import CORES, confine, gateway_cores
 from tests.support.servers import DISK, Servers, open_folder, servers_in
@@ -150,7 +150,7 @@ class Stand:
         sockets = listen(HOST, 0, workers)
         port = sockets[0].getsockname()[1]
         keepers = [
-            Keeper(GatewayProcess(argv, settings, self.servers.folder, sock.fileno(), number), _say)
+            ServiceProcess(GatewayProcess(argv, settings, self.servers.folder, sock.fileno(), number), _say)
             for number, sock in enumerate(sockets, 1)
         ]
         try:
@@ -231,7 +231,7 @@ def _inherited() -> dict[str, str]:
     }
 
 
-def _await_ready(keepers: list[Keeper], url: str) -> None:
+def _await_ready(keepers: list[ServiceProcess], url: str) -> None:
     """Raises RuntimeError when one ends, or they are not all ready in time."""
     deadline = time.monotonic() + START_S
     for keeper in keepers:

@@ -7,7 +7,7 @@ import json
 import uuid
 from typing import Any
 
-from gateway.admit.append import Address, Fault, Minting, address, compose, minting_address
+from gateway.admit.append import Address, EventContext, Fault, address, compose, minting_address
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
 from gateway.events import Append
 from spec.model import Spec
@@ -74,10 +74,10 @@ MANY = declared(
 """Of which one type takes long to check."""
 
 
-def minting(event_bytes_max: int = EVENT_BYTES_MAX) -> Minting:
+def minting(event_bytes_max: int = EVENT_BYTES_MAX) -> EventContext:
     """Ids are minted in the order 1, 2, 3 …"""
     ids = itertools.count(1)
-    return Minting(
+    return EventContext(
         tenant=TENANT,
         spec_rev=SPEC_REV,
         now_ms=NOW_MS,

@@ -15,8 +15,8 @@ from spec.subscriptions import (
     ALLOW_PRIVATE,
     RETRY_S,
     Filter,
+    PermissiveEnviron,
     Pull,
-    Reachable,
     RedisStream,
     Webhook,
     is_public,
@@ -25,7 +25,7 @@ from spec.subscriptions import (
     unsafe,
 )
 from spec.webhooks.secrets import masked, restored
-from spec.webhooks.sources import Unseen
+from spec.webhooks.sources import RedactedEnviron
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 WEBHOOK = {"type": "webhook", "url": "https://hooks.example.com/in", "secret": SECRET}
@@ -62,7 +62,7 @@ def test_a_secret_by_name_is_looked_up_where_the_spec_is_checked(name: str) -> N
     assert codes(target, {}) == ["missing_secret"]
     assert codes(target, {place: "no base64!"}) == ["invalid_secret"]
     assert codes(target, {place: SECRET}) == []
-    assert codes(target, Unseen()) == []
+    assert codes(target, RedactedEnviron()) == []
     assert secret_text(name, {place: SECRET}) == SECRET
     assert secret_text(SECRET, {}) == SECRET
 
@@ -73,9 +73,9 @@ def test_private_targets_are_a_fault_unless_the_setting_allows_them(url: str) ->
     assert codes(target, {}) == ["unsafe_target"]
     assert codes(target, {ALLOW_PRIVATE: "off"}) == ["unsafe_target"]
     assert codes(target, {ALLOW_PRIVATE: "on"}) == []
-    assert codes(target, Unseen()) == []
-    assert codes(target, Reachable({})) == []
-    assert codes(target, Reachable({ALLOW_PRIVATE: "on"}, False)) == ["unsafe_target"]
+    assert codes(target, RedactedEnviron()) == []
+    assert codes(target, PermissiveEnviron({})) == []
+    assert codes(target, PermissiveEnviron({ALLOW_PRIVATE: "on"}, False)) == ["unsafe_target"]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:99999", "a..b.example", "a" * 64 + ".example", "[::::]"])
@@ -86,7 +86,7 @@ def test_what_is_no_host_or_no_port_is_a_fault_whatever_the_setting_allows(host:
 
 
 def test_an_environment_in_which_all_is_reachable_is_otherwise_as_it_is() -> None:
-    environ = Reachable({"A": "1"})
+    environ = PermissiveEnviron({"A": "1"})
     assert (dict(environ), len(environ), environ["A"], environ.get("B")) == ({"A": "1"}, 1, "1", None)
 
 

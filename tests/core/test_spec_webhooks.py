@@ -15,7 +15,7 @@ from spec.model import Spec
 from spec.parse import parse
 from spec.webhooks.presets import PRESETS
 from spec.webhooks.secrets import masked, masks, restored, strict_base64
-from spec.webhooks.sources import Key, Path, Secret, Unseen
+from spec.webhooks.sources import Key, Path, RedactedEnviron, Secret
 
 NAMES = (
     "standard_webhooks", "svix", "stripe", "github", "slack", "shopify", "twilio", "square", "paddle",
@@ -59,7 +59,7 @@ def test_an_empty_secret_is_none() -> None:
 
 
 def test_where_secrets_are_not_to_be_seen_a_spec_is_legal_and_verifies_nothing() -> None:
-    unseen = Unseen()
+    unseen = RedactedEnviron()
     assert (list(unseen), len(unseen)) == ([], 0)
     source = parsed(unseen, provider="sendgrid", secrets=["env:SLUICE_SECRET_A", "file:b"])
     assert source.secrets == (Secret(Key("none", b""), ""),) * 2

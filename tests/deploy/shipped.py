@@ -14,10 +14,10 @@ from pathlib import Path
 
 from gateway import app, outbound
 from gateway.dev.binaries import find_redis
-from gateway.dev.keeper import Keeper
 from gateway.dev.place import postgres_place, socket_folder
 from gateway.dev.postgres_server import SOCKET_NAME, PostgresServer
 from gateway.dev.process import Command
+from gateway.dev.service_process import ServiceProcess
 from tests.support.servers import Server
 
 ROOT = Path(__file__).parents[2]
@@ -168,4 +168,4 @@ class Shipped:
 
 
 def server_of(service: RedisByConf | PostgresByConf) -> Server:
-    return Server(Keeper(service, print))
+    return Server(ServiceProcess(service, print))

@@ -139,7 +139,7 @@ def test_ports_agree_from_the_outside_in() -> None:
 
 def test_a_gateway_has_the_time_that_it_takes_to_stop() -> None:
     for name in GATEWAYS:
-        assert in_seconds(SERVICES[name]["stop_grace_period"]) >= 2 * Config.shutdown_s + 15
+        assert in_seconds(SERVICES[name]["stop_grace_period"]) >= 2 * Config.shutdown_grace_s + 15
 
 
 async def test_redis_starts_as_it_is_told_to_with_the_password_of_the_file(secrets: Path) -> None:

@@ -76,8 +76,8 @@ def test_the_deployment_for_kubernetes_is_one() -> None:
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["enableServiceLinks"] is False
-    assert pod["terminationGracePeriodSeconds"] >= 2 * Config.shutdown_s + AFTER_TERM_S + 5  # preStop
-    assert f"2 × `SLUICE_SHUTDOWN_S` + {AFTER_TERM_S} s" in OPERATIONS
+    assert pod["terminationGracePeriodSeconds"] >= 2 * Config.shutdown_grace_s + AFTER_TERM_S + 5  # preStop
+    assert f"2 × `SLUICE_SHUTDOWN_GRACE_S` + {AFTER_TERM_S} s" in OPERATIONS
     assert container["ports"] == [{"containerPort": Config.port}]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert container[probe]["httpGet"]["port"] == Config.port
@@ -98,5 +98,5 @@ def test_the_journal_is_reckoned_with_the_number_in_the_table() -> None:
     largest = max(map(int, row))
     said = re.search(r"1,000 × (\d+) × (\d+) B = (\d+) MB", OPERATIONS)
     assert said
-    assert [int(said[1]), int(said[2])] == [Config.journal_keep_s, largest]
-    assert int(said[3]) == round(1000 * Config.journal_keep_s * largest / 1e6)
+    assert [int(said[1]), int(said[2])] == [Config.journal_retention_s, largest]
+    assert int(said[3]) == round(1000 * Config.journal_retention_s * largest / 1e6)

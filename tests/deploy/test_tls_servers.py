@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from gateway.catalog.migrate import migrate
-from gateway.dev.keeper import Keeper
+from gateway.dev.service_process import ServiceProcess
 from tests.conftest import PARTITIONS
 from tests.deploy.shipped import ROOT
 from tests.deploy.tls import (
@@ -62,7 +62,7 @@ async def secured(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sec
         redis = redis_by_tls(redis_binary, folders[0])
         postgres = postgres_by_tls(postgres_binaries, folder, folders[1])
         for service in (redis, postgres):
-            server = Server(Keeper(service, print))
+            server = Server(ServiceProcess(service, print))
             ending.callback(server.keeper.stop, hurried=lambda: True)
             await server.start()
         found = Secured(redis, postgres, certificate("localhost", folders[2])[0])
@@ -85,7 +85,7 @@ async def test_a_gateway_works_over_connections_that_are_verified(secured: Secur
             "WHERE NOT ssl AND client_addr IS NOT NULL"
         )
         assert plain == 0
-        assert "direct_mode" not in child.log and "server_lost" not in child.log
+        assert "direct_mode" not in child.log and "backend_unavailable" not in child.log
 
 
 def doctor(redis_url: str, postgres_url: str) -> subprocess.CompletedProcess[str]:

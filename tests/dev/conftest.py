@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 DEADLINE_S = 30.0
 POLL_S = 0.01
 
-SOON_STOPPED = {"SLUICE_SHUTDOWN_S": "5"}
+SOON_STOPPED = {"SLUICE_SHUTDOWN_GRACE_S": "5"}
 """A gateway that does not end by itself is killed after 2 × 5 + 15 s, within `DEADLINE_S`."""
 
 

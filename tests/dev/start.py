@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from gateway.dev.failure import CannotStart
-from gateway.dev.keeper import Say
 from gateway.dev.prepare import Wanted
+from gateway.dev.service_process import Say
 from gateway.dev.supervisor import Settings, run
 
 STAND_IN = (sys.executable, str(Path(__file__).with_name("stand_in.py")))

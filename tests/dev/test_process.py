@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.dev.leash import EXIT_ORPHAN
+from gateway.dev.parent_death import EXIT_ORPHAN
 from gateway.dev.place import postgres_place
 from gateway.dev.process import LEASH, Command, Process, bears, end_all, find, log_tail, spawn
 from tests.dev.conftest import DEADLINE_S, ROOT, eventually, gone

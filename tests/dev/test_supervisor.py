@@ -271,9 +271,9 @@ async def test_servers_that_are_there_already_are_used(start_dev: StartDev, serv
         assert await client.ping()
 
 
-@pytest.mark.parametrize(("shutdown_s", "stop_s"), [("", 55), ("60", 135)])
+@pytest.mark.parametrize(("shutdown_grace_s", "stop_s"), [("", 55), ("60", 135)])
 def test_a_gateway_is_given_as_long_to_stop_as_the_operations_page_says(
-    folder: Path, shutdown_s: str, stop_s: int
+    folder: Path, shutdown_grace_s: str, stop_s: int
 ) -> None:
-    gateway = GatewayProcess(("gateway",), {"SLUICE_SHUTDOWN_S": shutdown_s}, folder, 3, 1)
+    gateway = GatewayProcess(("gateway",), {"SLUICE_SHUTDOWN_GRACE_S": shutdown_grace_s}, folder, 3, 1)
     assert gateway.stop_signals == (signal.SIGTERM, stop_s, signal.SIGKILL)

@@ -58,8 +58,8 @@ ONLY_A_BUG_BRINGS = {
 ONLY_ANOTHER_BRINGS = {
     # A standby that is away, or another gateway or client: tests/log/test_standby.py has them.
     ("Settling._written", "self._waits_for_a_standby()"),
-    ("Verdicts._answer", "asyncio.sleep(_AGAIN_S)"),
-    ("Verdicts._tell", "self._settling.found(partition, verdict.seq)"),
+    ("DeferredOutcomes._answer", "asyncio.sleep(_AGAIN_S)"),
+    ("DeferredOutcomes._tell", "self._settling.found(partition, verdict.seq)"),
     ("Verifier._without_redis", "self._settled(partition)"),
 }
 ONLY_A_CLUSTER_BRINGS = {

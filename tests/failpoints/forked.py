@@ -65,7 +65,7 @@ class Forked:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of its log."""
         return "\n".join(self._log.read_text().splitlines()[-LAST_LINES:])
 

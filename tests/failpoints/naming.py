@@ -41,7 +41,7 @@ SPEC = {
 BODY = json.dumps(
     {"data": {}, "metadata": {"actor": {"type": "user", "id": "a0000000-0000-4000-a000-000000000001"}}}
 ).encode()
-SETTINGS = {"SLUICE_REDIS_TIMEOUT_S": "1", "SLUICE_SHUTDOWN_S": "1", "SLUICE_READ_DEADLINE_S": "3"}
+SETTINGS = {"SLUICE_REDIS_TIMEOUT_S": "1", "SLUICE_SHUTDOWN_GRACE_S": "1", "SLUICE_READ_DEADLINE_S": "3"}
 PATIENCE_S = 15.0
 REHEARSALS = 4
 NOT_ON_THE_WAY = {
@@ -147,7 +147,7 @@ class Naming:
             caller.close()
         if isinstance(answer, Answer) and answer.status == 201:
             return dict(json.loads(answer.body))
-        assert gateway is self._a, f"B does not append: {answer}\n{gateway.last_words()}"
+        assert gateway is self._a, f"B does not append: {answer}\n{gateway.log_tail()}"
         return None
 
     async def _holds(self, answers: list[dict[str, Any]]) -> None:

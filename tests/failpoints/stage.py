@@ -39,8 +39,8 @@ SETTINGS = {
     "SLUICE_APPEND_DEADLINE_S": "6",
     "SLUICE_REDIS_TIMEOUT_S": "1",
     "SLUICE_INFLIGHT_EVENTS_MAX": "20",
-    "SLUICE_SHUTDOWN_S": "1",
-    "SLUICE_REDIS_STABLE_S": "1",
+    "SLUICE_SHUTDOWN_GRACE_S": "1",
+    "SLUICE_REDIS_RECOVERY_S": "1",
 }
 
 
@@ -338,7 +338,7 @@ class Stage:
             while made.verdict is not Verdict.COMMITTED:
                 left_s = until - self._loop.time()
                 if left_s <= 0:
-                    return f"stuck: gateway {gateway.number}: {made.tries[-1]}\n{gateway.last_words()}"
+                    return f"stuck: gateway {gateway.number}: {made.tries[-1]}\n{gateway.log_tail()}"
                 await self.client.attempt(made, gateway, timeout_s=left_s, caller=caller)
         finally:
             caller.close()

@@ -172,10 +172,10 @@ def _silence_is_a_refusal() -> None:
 def _loss_adopted() -> None:
     import gateway.log.epoch.settling
     import gateway.log.epoch.verify
-    from gateway.log.epoch.witness import Witness
+    from gateway.log.epoch.commit_evidence import CommitEvidence
 
-    assert Witness.saw_more_than
-    Witness.saw_more_than = lambda _self, _row: False  # type: ignore[method-assign]
+    assert CommitEvidence.saw_more_than
+    CommitEvidence.saw_more_than = lambda _self, _row: False  # type: ignore[method-assign]
 
     async def contains(*_: Any) -> bool:
         return True

@@ -26,13 +26,13 @@ from gateway.catalog.migrate import migrate
 from gateway.catalog.model import Scope
 from gateway.dev.binaries import find_redis
 from gateway.dev.gateway_process import GatewayProcess
-from gateway.dev.keeper import Keeper
 from gateway.dev.listen import listen
 from gateway.dev.place import socket_folder
 from gateway.dev.postgres_server import SOCKET_NAME as POSTGRES_SOCKET
 from gateway.dev.process import Command
 from gateway.dev.redis_server import SOCKET_NAME as REDIS_SOCKET
 from gateway.dev.redis_server import RedisServer
+from gateway.dev.service_process import ServiceProcess
 from gateway.log.epoch.partition import partition_of
 from tests.faults.disk import Disk
 from tests.faults.link import Link
@@ -99,7 +99,7 @@ class GatewayAt:
         self._socket = listen("127.0.0.1", 0, 1)[0]
         self.port: int = self._socket.getsockname()[1]
         process = GatewayProcess(tuple(argv), settings, folder, self._socket.fileno(), number)
-        self.keeper = Keeper(GatewayNode(process, folder / f"gateway-{number}.log"), lambda _: None)
+        self.keeper = ServiceProcess(GatewayNode(process, folder / f"gateway-{number}.log"), lambda _: None)
         self.server = Server(self.keeper)
         self.serves = False
         """What a load balancer believes: it notices the end of a process, not one that hangs."""
@@ -117,7 +117,7 @@ class GatewayAt:
             while not await self._answers(caller):
                 self.keeper.tick()
                 late = asyncio.get_running_loop().time() > deadline
-                assert not late, f"{self.keeper.name} does not answer{self.keeper.last_words()}"
+                assert not late, f"{self.keeper.name} does not answer{self.keeper.log_tail()}"
                 await asyncio.sleep(POLL_S)
         finally:
             caller.close()
@@ -401,7 +401,7 @@ def _pair_in(folder: Path, first: Server) -> RedisPair:
     first_socket = socket_folder(folder / "run", None, REDIS_SOCKET) / REDIS_SOCKET
     return RedisPair(
         first,
-        Server(Keeper(spare, lambda _: None)),
+        Server(ServiceProcess(spare, lambda _: None)),
         (first_socket, path),
         (folder / "redis", folder / "replica"),
     )

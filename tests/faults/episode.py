@@ -39,11 +39,11 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "SLUICE_INFLIGHT_EVENTS_MAX": ("20", "200", "10000"),
     "SLUICE_SEQUENCE_APPENDS_MAX": ("2", "16", "250"),
     "SLUICE_COMMIT_ROWS_MAX": ("20", "500"),
-    "SLUICE_JOURNAL_KEEP_S": ("0", "1", "600"),
+    "SLUICE_JOURNAL_RETENTION_S": ("0", "1", "600"),
     "SLUICE_STREAM_TAIL": ("2", "8", "256"),
     "SLUICE_REDIS_BYTES_MAX": ("", "1048576"),  # less than an empty Redis takes: eviction never ends
     "SLUICE_DIRECT_AFTER_S": ("0.1", "0.5", "1"),
-    "SLUICE_REDIS_STABLE_S": ("1",),
+    "SLUICE_REDIS_RECOVERY_S": ("1",),
 }
 
 
@@ -124,7 +124,7 @@ class _Episode:
         self._loop = asyncio.get_running_loop()
         rng = random.Random(f"{plan.seed}/settings")
         self._settings = {name: rng.choice(choices) for name, choices in SETTINGS.items()}
-        self._settings |= {"SLUICE_SHUTDOWN_S": "5", **plan.settings}
+        self._settings |= {"SLUICE_SHUTDOWN_GRACE_S": "5", **plan.settings}
 
     async def run(self) -> Result:
         plan = self._plan

@@ -66,7 +66,7 @@ class Meta:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class SequencedAppend:
     """An append in a journal."""
 
     first_seq: int
@@ -80,7 +80,7 @@ class Copy:
     """What Redis holds of one partition in its epoch: of each stream, (version, seq, packed event)."""
 
     meta: Meta
-    journal: tuple[Placed, ...]
+    journal: tuple[SequencedAppend, ...]
     streams: Mapping[Stream, tuple[tuple[int, int, bytes], ...]]
 
 
@@ -144,7 +144,7 @@ async def _copy(
     for entry in await redis.eval(_RANGE, 1, keys.journal):
         for placed, chain in placed_from_journal(entry):
             packed = tuple(pack_event(event) for event in placed.events)
-            journal.append(Placed(placed.first_seq, placed.first_version, packed, chain))
+            journal.append(SequencedAppend(placed.first_seq, placed.first_version, packed, chain))
     here = {tenant.id for tenant in cluster.tenants if tenant.partition == partition}
     streams = {}
     for place in places:

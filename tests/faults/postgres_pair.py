@@ -14,9 +14,9 @@ from typing import Any, Self
 
 import asyncpg
 
-from gateway.dev.keeper import Keeper
 from gateway.dev.postgres_server import PostgresServer
 from gateway.dev.process import find_titled
+from gateway.dev.service_process import ServiceProcess
 from tests.support.servers import Server, Servers
 from tests.support.standby import base_backup, beside
 
@@ -34,7 +34,7 @@ class PostgresPair:
         self._places = [first, second]
         self._servers = [
             servers.postgres,
-            Server(Keeper(second, print), lambda: find_titled("postgres:", second.data)),
+            Server(ServiceProcess(second, print), lambda: find_titled("postgres:", second.data)),
         ]
         self._primary = 0
 

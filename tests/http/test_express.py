@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from gateway.http.fast_path import appends
-from gateway.http.fast_path.appends import Express
+from gateway.http.fast_path.appends import FastAppends
 from gateway.log.append.sequencer import Sequencer
 from gateway.log.log import Log
 from tests.http.raw import Answer, connected, request
@@ -32,15 +32,15 @@ class Taken:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.said: list[bool] = []
-        self.by: set[Express] = set()
-        take = Express.take
+        self.by: set[FastAppends] = set()
+        take = FastAppends.take
 
         def told(*args: object) -> bool:
             self.by.add(args[0])  # type: ignore[arg-type]
             self.said.append(take(*args))  # type: ignore[arg-type]
             return self.said[-1]
 
-        patch.setattr(Express, "take", told)
+        patch.setattr(FastAppends, "take", told)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from gateway.config import Config
 from gateway.http.api.reads import Reads
 from gateway.http.api.states import States
-from gateway.http.fast_path.reads import ExpressReads
+from gateway.http.fast_path.reads import FastReads
 from gateway.log.read.reader import Reader
 from tests.http.raw import Answer, ask, connected, request
 from tests.support.accounts import SPEC, Account, open_account
@@ -30,13 +30,13 @@ class Taken:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.said: list[bool] = []
         self.declines = False
-        take = ExpressReads.take
+        take = FastReads.take
 
         def told(*args: object) -> bool:
             self.said.append(not self.declines and take(*args))  # type: ignore[arg-type]
             return self.said[-1]
 
-        patch.setattr(ExpressReads, "take", told)
+        patch.setattr(FastReads, "take", told)
 
 
 @pytest.fixture

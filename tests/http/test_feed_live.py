@@ -18,7 +18,7 @@ import pytest
 
 from gateway.config import Config
 from gateway.http.api import feed
-from gateway.http.server.exchange import Cycle
+from gateway.http.server.exchange import Exchange
 from gateway.relay import live
 from gateway.relay.outbox import Entry
 from tests.http.raw import ask, connected, request
@@ -300,14 +300,14 @@ def failures(caplog: pytest.LogCaptureFixture) -> int:
 async def test_a_fault_in_telling_one_follower_is_logged_and_none_of_the_others(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    at_once, faults = Cycle._send_at_once, iter([RuntimeError("a bug")])
+    at_once, faults = Exchange._send_at_once, iter([RuntimeError("a bug")])
 
-    def failing(self: Cycle, body: bytes) -> bool:
+    def failing(self: Exchange, body: bytes) -> bool:
         for fault in faults:
             raise fault
         return at_once(self, body)
 
-    monkeypatch.setattr(Cycle, "_send_at_once", failing)
+    monkeypatch.setattr(Exchange, "_send_at_once", failing)
     async with followed(client) as one, followed(client) as another:
         for n in range(3):
             await appended(client, "order", "global", "was_noted", n)
@@ -523,13 +523,13 @@ async def test_who_reads_slowly_holds_a_page_at_most(
     gateway: Served, client: httpx.AsyncClient, tenant: Account, monkeypatch: pytest.MonkeyPatch, coding: str
 ) -> None:
     parts: list[int] = []
-    send_part = Cycle._send_part
+    send_part = Exchange._send_part
 
-    async def noted_part(self: Cycle, body: bytes) -> None:
+    async def noted_part(self: Exchange, body: bytes) -> None:
         parts.append(len(body))
         await send_part(self, body)
 
-    monkeypatch.setattr(Cycle, "_send_part", noted_part)
+    monkeypatch.setattr(Exchange, "_send_part", noted_part)
     headers = [(b"Accept", b"text/event-stream"), (b"Accept-Encoding", coding.encode())]
     noise = random.Random(1)
     async with connected(gateway.port) as slow:

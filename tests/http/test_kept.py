@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.http.api.prefix_cache import Kept
+from gateway.http.api.prefix_cache import PrefixCache
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ EMPTY = Part(0, 0)
 
 
 def test_a_longer_prefix_is_never_replaced_by_a_shorter_one() -> None:
-    kept = Kept(EMPTY, 1000)
+    kept = PrefixCache(EMPTY, 1000)
     assert kept.get("a") == EMPTY
     for length in (3, 5, 4):
         kept.put("a", Part(length))
@@ -25,7 +25,7 @@ def test_a_longer_prefix_is_never_replaced_by_a_shorter_one() -> None:
 
 
 def test_the_least_recently_used_are_given_up() -> None:
-    kept = Kept(EMPTY, 160)
+    kept = PrefixCache(EMPTY, 160)
     for n in range(16):
         kept.put(n, Part(n + 1))
     kept.get(0)
@@ -34,7 +34,7 @@ def test_the_least_recently_used_are_given_up() -> None:
 
 
 def test_what_is_too_large_drives_nobody_out_and_takes_the_place_of_its_own_past() -> None:
-    kept = Kept(EMPTY, 160)
+    kept = PrefixCache(EMPTY, 160)
     for n in range(16):
         kept.put(n, Part(1))
     kept.put(3, Part(2, 11))

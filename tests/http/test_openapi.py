@@ -24,7 +24,7 @@ from gateway.http.openapi.refusals import GROUPS
 from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
-from spec.webhooks.sources import Unseen
+from spec.webhooks.sources import RedactedEnviron
 from tests.support.accounts import open_account
 from tests.support.calls import new_client, refused
 from tests.support.serving import Child, Served
@@ -78,7 +78,7 @@ SPEC: dict[str, Any] = {
 
 def made(given_spec: object, revision: int = 1) -> tuple[Spec, dict[str, Any]]:
     """The parsed spec and its document, as a reader of the JSON has it."""
-    parsed = parse(given_spec, Unseen())
+    parsed = parse(given_spec, RedactedEnviron())
     assert isinstance(parsed, Spec), parsed
     return parsed, json.loads(json.dumps(document(parsed, revision, CONFIG)))
 

@@ -61,7 +61,7 @@ async def stand(breakable: Servers) -> AsyncIterator[Stand]:
         read_deadline_s=READ_DEADLINE_S,
         redis_timeout_s=0.3,
         direct_after_s=3,
-        shutdown_s=2,
+        shutdown_grace_s=2,
     )
     async with serving(config) as served, new_client(served.url, account.admin) as client:
         await until(lambda: is_in(client, "redis"))

@@ -119,9 +119,9 @@ async def until_refused(served: Served) -> None:
 
 
 async def test_a_stop_that_waits_no_longer_still_answers(own_config: Config, own_tenant: Account) -> None:
-    """A body that never ends holds the stop up to `shutdown_s`, and no longer."""
+    """A body that never ends holds the stop up to `shutdown_grace_s`, and no longer."""
     async with asyncio.timeout(40), contextlib.AsyncExitStack() as open_until_then:
-        async with serving(replace(own_config, shutdown_s=1)) as served:
+        async with serving(replace(own_config, shutdown_grace_s=1)) as served:
             connection = await open_until_then.enter_async_context(connected(served.port))
             await connection.send(request("POST", "/order/global/was_noted", own_tenant.write, GOOD)[:-5])
         answer = await connection.answer(b"POST")
@@ -170,7 +170,7 @@ async def test_an_append_whose_client_has_gone_is_written_or_not_and_never_twice
 
 @pytest.fixture
 async def impatient(own_config: Config) -> Any:
-    async with serving(replace(own_config, body_timeout_s=0.4, shutdown_s=2)) as served:
+    async with serving(replace(own_config, body_timeout_s=0.4, shutdown_grace_s=2)) as served:
         yield served
 
 
@@ -209,7 +209,7 @@ async def test_a_body_that_drips_is_refused_too(impatient: Served, own_tenant: A
 @pytest.fixture
 async def patient(own_config: Config) -> Any:
     """So that the machine may stand still in the middle of a pause."""
-    async with serving(replace(own_config, body_timeout_s=1.8, shutdown_s=2)) as served:
+    async with serving(replace(own_config, body_timeout_s=1.8, shutdown_grace_s=2)) as served:
         yield served
 
 

@@ -434,7 +434,10 @@ async def test_a_gateway_that_stops_leaves_no_look_under_way(
     own_config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor one that nobody waits for any more."""
-    async with serving(replace(own_config, shutdown_s=1)) as served, new_client(served.url, None) as client:
+    async with (
+        serving(replace(own_config, shutdown_grace_s=1)) as served,
+        new_client(served.url, None) as client,
+    ):
         await old_enough()
         looks = Looks(monkeypatch)
         asking = asyncio.create_task(client.get("/_/health/ready"))

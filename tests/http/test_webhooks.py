@@ -62,7 +62,7 @@ async def test_the_same_delivery_id_with_other_bytes_is_quarantined_and_alarmed(
     rows = await kept(outbox, hooks, 2)
     verdicts = {(row["verdict"], row["delivery_id"], row["reason"]) for row in rows}
     assert verdicts == {("accepted", "evt_1", None), ("quarantined", "evt_1", "idempotency_mismatch")}
-    assert "webhook_other_bytes" in [
+    assert "webhook_payload_mismatch" in [
         record.message for record in caplog.records if record.levelname == "ERROR"
     ]
 
@@ -276,7 +276,7 @@ async def test_foreign_ids_of_a_whole_batch_are_looked_up_together(
     """Item by item, this many take ten times as long as their sender waits here."""
     items = [{"id": f"d{n}", "of": n} for n in range(5_000)]
     async with (
-        serving(replace(own_config, webhook_answer_s=5)) as served,
+        serving(replace(own_config, webhook_response_timeout_s=5)) as served,
         new_client(served.url, None) as client,
     ):
         hooks = await open_hooks(own_outbox, client, {"sync": SYNC})
@@ -399,7 +399,7 @@ async def test_a_delivery_that_is_only_in_quarantine_holds_no_id(
     first = await hooks.taken("typed", {"type": "a"}, "d1")
     assert first["duplicate"] is False
     assert (await hooks.taken("typed", {"a": 1}, "d1"))["quarantined"]
-    assert "webhook_other_bytes" in caplog.text
+    assert "webhook_payload_mismatch" in caplog.text
     assert [event["id"] for event in await hooks.events()] == [first["event_id"]]
 
 

@@ -39,9 +39,9 @@ async def stand() -> AsyncIterator[Stand]:
         config = Config(
             redis_url=servers.redis_url,
             postgres_url=servers.postgres_url,
-            webhook_answer_s=0.5,
+            webhook_response_timeout_s=0.5,
             redis_timeout_s=0.3,
-            shutdown_s=2,
+            shutdown_grace_s=2,
         )
         async with serving(config) as served, new_client(served.url, None) as client:
             async with asyncpg.create_pool(servers.postgres_url, min_size=1, max_size=2) as pool:

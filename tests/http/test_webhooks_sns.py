@@ -277,7 +277,7 @@ async def test_a_host_at_a_private_address_is_not_asked(
     await amazon.close()
     assert told_ is not None
     assert "10.1.2.3" not in told_.why, "nobody is told the addresses of names"
-    assert "10.1.2.3" in str([each.__dict__.get("why") for each in caplog.records])
+    assert "10.1.2.3" in str([each.__dict__.get("reason") for each in caplog.records])
 
 
 async def test_certificates_are_kept_within_a_bound(

@@ -135,7 +135,7 @@ async def test_copies_wait_while_postgres_is_away_and_are_written_after(
         assert await names(pool) == []
         away = False
     assert await names(pool) == ["a", "b"]
-    assert "webhook_copies_wait" in caplog.text
+    assert "delivery_log_backlog" in caplog.text
 
 
 async def test_a_copy_that_postgres_does_not_take_holds_up_no_other(
@@ -163,7 +163,7 @@ async def test_copies_beyond_what_memory_they_may_take_are_left_out_and_said_so(
     recorder.keep(row("d"))
     await recorder.flush()
     assert await names(pool) == ["a", "b", "d"]
-    assert caplog.messages.count("webhook_copy_dropped") == 1
+    assert caplog.messages.count("delivery_log_dropped") == 1
 
 
 async def test_a_gateway_whose_clock_is_ahead_ends_nothing_that_is_young(

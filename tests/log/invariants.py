@@ -14,7 +14,7 @@ import asyncpg
 from redis.asyncio import Redis
 
 from gateway.events import Event, Stream, pack_event, row_digest
-from gateway.log.entries import Placed, placed_from_journal, stream_entry
+from gateway.log.entries import SequencedAppend, placed_from_journal, stream_entry
 from gateway.log.epoch.chain import roll
 from gateway.log.redis.keys import PartitionKeys, partition_keys
 from tests.support.drive import Place, until
@@ -123,7 +123,7 @@ def _check_journal_entry(entry: Any, rows: list[Any]) -> None:
         _check_journaled(placed, chain, rows)
 
 
-def _check_journaled(placed: Placed, chain: str, rows: list[Any]) -> None:
+def _check_journaled(placed: SequencedAppend, chain: str, rows: list[Any]) -> None:
     there = rows[placed.first_seq - 1 : placed.last_seq]
     assert [each["digest"] for each in there] == [
         placed.digests[32 * n : 32 * n + 32] for n in range(len(placed.events))

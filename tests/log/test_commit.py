@@ -13,7 +13,7 @@ from uuid_utils import uuid7
 
 from gateway.events import Append, Appended, Outcome, Stream, next_chain
 from gateway.log.commit_connection import ChainBroken, CommitConnection, Ready, RefusedByPostgres
-from gateway.log.entries import Placed, chain_over, commit_columns, event_of, stream_of
+from gateway.log.entries import SequencedAppend, chain_over, commit_columns, event_of, stream_of
 from gateway.log.log import Log
 from gateway.log.postgres import REDIS, SQL, PostgresTrouble
 from tests.log.conftest import OpenLog
@@ -38,8 +38,8 @@ from tests.support.drive import (
 P, EPOCH = 3, 1
 
 
-def placed(one: Append, first_version: int, last_seq: int) -> Placed:
-    return Placed(
+def placed(one: Append, first_version: int, last_seq: int) -> SequencedAppend:
+    return SequencedAppend(
         one.stream,
         one.append_id,
         one.events,

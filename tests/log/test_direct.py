@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from gateway.events import AT_LEAST_ONE, Appended, Conflict, Mismatch
-from gateway.log.epoch.witness import contains
+from gateway.log.epoch.commit_evidence import contains
 from gateway.log.log import Log
 from gateway.log.postgres import Postgres
 from gateway.log.read.reader import Range

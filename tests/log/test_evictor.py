@@ -245,7 +245,7 @@ async def test_while_postgres_is_away_or_a_loss_is_undecided_no_journal_goes(
     open_log: OpenLog, place: Place
 ) -> None:
     """It may come back with less, and is repaired from there."""
-    log = await open_log(journal_keep_s=0)
+    log = await open_log(journal_retention_s=0)
     stream = new_stream()
     partition = lane(log, stream).partition
     redis, evictor = log._scripts.servers.client, log._evictor
@@ -284,7 +284,7 @@ async def test_near_its_bound_a_gateway_evicts_and_appends_and_reads_go_on(
     open_log: OpenLog, place: Place, quick: None
 ) -> None:
     """The bound is below what an empty Redis takes: eviction never ends."""
-    logs = [await open_log(redis_bytes_max=1 << 20, journal_keep_s=600) for _ in range(2)]
+    logs = [await open_log(redis_bytes_max=1 << 20, journal_retention_s=600) for _ in range(2)]
     tenant = new_tenant()
     streams = [new_stream(tenant) for _ in range(20)]
     for n in range(10):

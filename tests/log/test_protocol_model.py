@@ -34,11 +34,11 @@ from gateway.log.append.identities import ClaimedByAnother, Original, look_up, r
 from gateway.log.append.journal import CannotHelp, Journal
 from gateway.log.append.pending import Pending
 from gateway.log.commit_connection import CommitConnection, RefusedByPostgres
-from gateway.log.entries import Placed
+from gateway.log.entries import SequencedAppend
 from gateway.log.epoch.chain import roll
 from gateway.log.epoch.notices import EpochChanges
 from gateway.log.epoch.partition import Partition
-from gateway.log.epoch.reach import Reach
+from gateway.log.epoch.redis_health import RedisHealth
 from gateway.log.epoch.settling import Settling
 from gateway.log.epoch.verify import Verifier
 from gateway.log.postgres import DIRECT, REDIS
@@ -101,7 +101,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Run:
-    """Sequenced or judged directly, not yet known committed; what rests on it is answered if it is."""
+    """SequencedBatch or judged directly, not yet known committed; what rests on it is answered if it is."""
 
     epoch: int
     before: tuple[int, str]
@@ -187,7 +187,7 @@ class Protocol(RuleBasedStateMachine):
             await self._verify(each)
 
     def _gateway(self, instance: uuid.UUID, number: int) -> Gateway:
-        partition = Partition(instance, P, Reach(0, 0, asyncio.get_running_loop().time()))
+        partition = Partition(instance, P, RedisHealth(0, 0, asyncio.get_running_loop().time()))
         ours = scripts.Scripts(self.redis)
         telemetry = unwatched()
         metrics = telemetry.metrics
@@ -799,9 +799,9 @@ class Protocol(RuleBasedStateMachine):
         await self.connection.close()
 
 
-def _placed(entries: list[Entry]) -> list[Placed]:
+def _placed(entries: list[Entry]) -> list[SequencedAppend]:
     return [
-        Placed(
+        SequencedAppend(
             each.append.stream, each.append.append_id, each.append.events, each.append.digests,
             each.append.chosen, each.append.request_digest, each.first_version, each.last_seq,
         )

@@ -403,7 +403,7 @@ async def test_what_another_release_has_begun_is_refused_and_left_as_it_is(
     pending = log.append(append(stream))
     await until(lambda: not partition.open)
     assert (await log.page(Range(stream))).length == 1
-    await until(lambda: any("in format 2" in getattr(each, "why", "") for each in caplog.records))
+    await until(lambda: any("in format 2" in getattr(each, "reason", "") for each in caplog.records))
     time_is_up(log, stream)
     assert isinstance(await pending, NotCommitted)
     (row,) = await place.fetch("SELECT epoch FROM partition_log WHERE p = $1", partition.number)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uuid_utils import uuid7
 
-from gateway.admit.append import Minting
+from gateway.admit.append import EventContext
 from gateway.admit.line import judge_line
 from gateway.dev.prepare import bundled_spec
 from gateway.events import Append, next_chain
 from gateway.log.epoch.chain import ChainWalk, roll
-from gateway.log.epoch.witness import Witness
+from gateway.log.epoch.commit_evidence import CommitEvidence
 from gateway.log.postgres import PartitionRow
 from gateway.operations.lineage import Segment, joined
 from gateway.operations.lost_events import Here, bulk_line, spans, told_spans
@@ -86,7 +86,7 @@ def test_a_lost_event_can_be_appended_again_as_it_was() -> None:
     line = msgspec.json.encode(bulk_line(Here(new_stream(tenant), 7, 3, lost)))
     assert b"\n" not in line
     assert b"\r" not in line
-    minting = Minting(tenant, 9, 0, uuid7().bytes, lambda: uuid7().bytes, 262144)
+    minting = EventContext(tenant, 9, 0, uuid7().bytes, lambda: uuid7().bytes, 262144)
     judged = judge_line(parse(bundled_spec()), line, minting, {})  # type: ignore[arg-type]
     assert isinstance(judged, Append), judged
     (again,) = judged.events
@@ -104,7 +104,7 @@ def row(epoch: int, seq: int, rewound: int = 0) -> PartitionRow:
 
 
 def test_a_witness_is_ahead_by_its_seq_or_its_epoch_unless_a_rewind_gave_it_up() -> None:
-    saw = Witness("Redis", 3, 10, "x")
+    saw = CommitEvidence("Redis", 3, 10, "x")
     assert saw.ahead_of(row(3, 9))
     assert saw.ahead_of(row(2, 10))
     assert not saw.ahead_of(row(3, 10))

@@ -60,15 +60,15 @@ def _cursor_ahead() -> None:
 
 
 def _refusals_settled() -> None:
-    from gateway.relay.courier import Courier
+    from gateway.relay.delivery_worker import DeliveryWorker
 
-    _edit(Courier, "_landed", "case Confirmed():", "case Confirmed() | Failed():")
+    _edit(DeliveryWorker, "_landed", "case Confirmed():", "case Confirmed() | Failed():")
 
 
 def _an_id_each_time() -> None:
-    from gateway.relay.courier import Courier
+    from gateway.relay.delivery_worker import DeliveryWorker
 
-    _edit(Courier, "_parcel", "Parcel(uuid_text(event.id),", "Parcel(str(__import__('uuid').uuid4()),")
+    _edit(DeliveryWorker, "_parcel", "Parcel(uuid_text(event.id),", "Parcel(str(__import__('uuid').uuid4()),")
 
 
 BUILDS: dict[str, Build] = {

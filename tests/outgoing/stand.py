@@ -19,8 +19,8 @@ from typing import Protocol
 import asyncpg
 
 from gateway.catalog.migrate import migrate
-from gateway.dev.keeper import Keeper
 from gateway.dev.process import Command
+from gateway.dev.service_process import ServiceProcess
 from tests.faults.cluster import ROOT, GatewayAt
 from tests.outgoing.bad import argv
 from tests.support.accounts import Account, open_account
@@ -62,7 +62,7 @@ class RelayNode:
 
 class Mortal(Protocol):
     @property
-    def keeper(self) -> Keeper: ...
+    def keeper(self) -> ServiceProcess: ...
 
     async def start(self) -> None: ...
 
@@ -138,7 +138,7 @@ async def open_stand(folder: Path, build: str | None = None) -> AsyncIterator[St
             gateways.append(Gateway(argv(build, "serve"), number, own, folder))
         for number in range(RELAYS):
             node = RelayNode(argv(build, "relay"), number, settings, folder)
-            relays.append(Server(Keeper(node, lambda _: None)))
+            relays.append(Server(ServiceProcess(node, lambda _: None)))
         await asyncio.gather(*(each.start() for each in (*gateways, *relays)))
         yield Stand(servers, gateways, relays, tenant, neighbour)
     finally:

@@ -25,7 +25,7 @@ from gateway.log.epoch.settling import settling_without_log
 from gateway.log.postgres import Postgres, open_pool
 from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull
-from gateway.relay.relay import Relay, Terms
+from gateway.relay.relay import Relay, RelayOptions
 from gateway.relay.subscriptions import Put, Subscriptions
 from gateway.telemetry.metrics import Metrics
 from tests.relay import rebinding
@@ -138,7 +138,7 @@ class Bench:
 
 @asynccontextmanager
 async def relaying(bench: Bench, **more: Any) -> AsyncIterator[Relay]:
-    terms = Terms(
+    terms = RelayOptions(
         inflight=more.pop("inflight", 16),
         lease_s=more.pop("lease_s", 2.0),
         allow_private=more.pop("private", True),

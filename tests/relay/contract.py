@@ -11,7 +11,7 @@ import json
 import random
 from typing import Any, Protocol
 
-from gateway.relay.targets.contract import SEND_TIMEOUT_S, Confirmed, Failed, Parcel, Target
+from gateway.relay.targets.contract import SEND_TIMEOUT_S, Confirmed, Failed, Message, Target
 from tests.relay.conftest import Bench, until
 from tests.support.calls import new_id
 
@@ -41,9 +41,9 @@ class Alone(Receiver, Protocol):
         """From now on it takes everything, and answers nothing."""
 
 
-def parcel(number: int = 1) -> Parcel:
+def parcel(number: int = 1) -> Message:
     body = b'{"id": "%d", "data": "\\u00e9\xc3\xa9 \\n"}' % number
-    return Parcel(f"01900000-0000-7000-8000-{number:012}", "order", "global", "was_placed", body)
+    return Message(f"01900000-0000-7000-8000-{number:012}", "order", "global", "was_placed", body)
 
 
 class TargetContract:

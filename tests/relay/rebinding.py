@@ -31,7 +31,7 @@ import httpcore
 
 from gateway import network
 from gateway.relay.targets.addresses import GuardedConnection, GuardedTlsConnection
-from gateway.relay.targets.contract import Confirmed, Failed, Parcel, Target
+from gateway.relay.targets.contract import Confirmed, Failed, Message, Target
 from gateway.relay.targets.redis_stream import RedisStreamTarget
 from gateway.relay.targets.webhook import WebhookTarget
 from spec.subscriptions import RedisStream, Webhook
@@ -43,7 +43,7 @@ PUBLIC, PRIVATE = "93.184.216.34", "10.1.2.3"
 INSIDE = "--inside"
 MISSING = "this machine gives this account no network namespace (Linux, unshare, iproute2)"
 REDIS_PORT = 6379
-PARCEL = Parcel("01900000-0000-7000-8000-000000000001", "order", "global", "was_placed", b"{}")
+PARCEL = Message("01900000-0000-7000-8000-000000000001", "order", "global", "was_placed", b"{}")
 
 
 def command(*words: str) -> list[str] | None:

@@ -12,13 +12,13 @@ import pytest
 
 from gateway import network
 from gateway.network import RefusedAddress, resolve
-from gateway.relay.targets.contract import Failed, Parcel
+from gateway.relay.targets.contract import Failed, Message
 from gateway.relay.targets.webhook import WebhookTarget
 from spec.subscriptions import Webhook, is_public, unsafe
 from tests.relay.conftest import until
 from tests.relay.receivers import SECRET, WebReceiver
 
-PARCEL = Parcel("01900000-0000-7000-8000-000000000001", "order", "global", "was_placed", b"{}")
+PARCEL = Message("01900000-0000-7000-8000-000000000001", "order", "global", "was_placed", b"{}")
 PRIVATE = [
     "0.0.0.0", "10.0.0.1", "100.64.0.1", "127.0.0.1", "127.9.9.9", "169.254.169.254",
     "172.16.0.1", "192.0.0.8", "192.0.2.1", "192.88.99.1", "192.31.196.1", "192.52.193.1",

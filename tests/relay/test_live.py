@@ -8,7 +8,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from gateway.events import Event, Recorded, Stream
-from gateway.log.entries import Placed
+from gateway.log.entries import SequencedAppend
 from gateway.relay.live import Batch, Channel, Following, Known, _Tail
 from gateway.relay.outbox import Entry, Filter, Outbox
 from gateway.relay.position import Place
@@ -198,7 +198,7 @@ async def test_a_tail_holds_so_many_bytes_of_what_is_committed_until_it_looks() 
     tail = _Tail(0, cast("Outbox", NoOutbox()), lambda: 2**20, lambda: None)
     for n in range(50):
         events = (replace(entry(n).recorded.event, payload=b"1" * 200_000),)
-        tail._committed_here([Placed(STREAM, b"", events, bytes(32), (), b"", n, n)])
+        tail._committed_here([SequencedAppend(STREAM, b"", events, bytes(32), (), b"", n, n)])
         assert sum(len(each.events[0].payload or b"") for each in tail._pending) < 4 * 1024 * 1024
     tail.stop()
 

@@ -7,7 +7,7 @@ import itertools
 
 from standardwebhooks import Webhook
 
-from gateway.relay.targets.contract import Confirmed, Parcel
+from gateway.relay.targets.contract import Confirmed, Message
 from gateway.relay.targets.webhook import WebhookTarget
 from spec.subscriptions import Webhook as Declared
 from tests.relay.conftest import Bench, until
@@ -85,6 +85,6 @@ async def test_a_receiver_that_has_said_2xx_has_it_however_its_body_hangs() -> N
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
         target = WebhookTarget(Declared(url, SECRET), {}, allow_private=True, timeout_s=0.5)
-        outcome = await target.send(Parcel(new_id(), "order", "k", "was_noted", b"{}"))
+        outcome = await target.send(Message(new_id(), "order", "k", "was_noted", b"{}"))
         await target.close()
     assert isinstance(outcome, Confirmed), outcome

@@ -30,7 +30,7 @@ from gateway.events import (
 from gateway.log import postgres
 from gateway.log.epoch.partition import partition_of
 from gateway.log.limits import Limits
-from gateway.log.log import Lane, Log, _end
+from gateway.log.log import Log, PartitionWorkers, _end
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.redis.cluster import Cluster, open_redis
 from gateway.log.redis.scripts import RedisTrouble
@@ -49,12 +49,12 @@ LIMITS = {
     "read_deadline_s": 5.0,
     "append_deadline_s": 10.0,
     "commit_timeout_s": 5.0,
-    "journal_keep_s": 600.0,
+    "journal_retention_s": 600.0,
     "identity_window": 20_000,
     "stream_tail": 256,
     "redis_bytes_max": None,
     "direct_after_s": 1.0,
-    "redis_stable_s": 1.0,
+    "redis_recovery_s": 1.0,
 }
 
 
@@ -181,7 +181,7 @@ async def open_gateway(place: Place, redis_timeout_s: float = 2, **limits: float
     return Gateway(log, pool, redis)
 
 
-def lane(log: Log, stream: Stream) -> Lane:
+def lane(log: Log, stream: Stream) -> PartitionWorkers:
     return log._lane_for(stream.tenant)
 
 

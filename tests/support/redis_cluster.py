@@ -20,9 +20,9 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS
 from redis.exceptions import RedisError
 
 from gateway.dev.binaries import find_redis
-from gateway.dev.keeper import Keeper
 from gateway.dev.process import Command
 from gateway.dev.redis_server import RedisServer
+from gateway.dev.service_process import ServiceProcess
 from tests.support.servers import Server
 
 NODE_TIMEOUT_MS = 1000
@@ -246,7 +246,7 @@ def nodes_in(folder: Path, *, masters: int = 3, replicas: Sequence[int] = ()) ->
         redis = RedisServer(find_redis(), home, folder / f"{number}.sock", folder / f"node-{number}.log")
         port, bus = ports[2 * number : 2 * number + 2]
         service = _NodeServer(redis, port, bus, f"node {number}")
-        nodes.append(Node(Server(Keeper(service, print)), port, bus))
+        nodes.append(Node(Server(ServiceProcess(service, print)), port, bus))
     return RedisNodes(nodes, masters, {masters + n: master for n, master in enumerate(replicas)})
 
 

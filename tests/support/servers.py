@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.dev.binaries import find_redis
-from gateway.dev.keeper import Keeper
 from gateway.dev.place import postgres_place, socket_folder
 from gateway.dev.postgres_server import DATABASE, SOCKET_NAME, PostgresServer, create_database
 from gateway.dev.process import POLL_S, find_titled
 from gateway.dev.redis_server import SOCKET_NAME as REDIS_SOCKET
 from gateway.dev.redis_server import RedisServer
+from gateway.dev.service_process import ServiceProcess
 
 START_S = 30.0
 DISK = Path("/tmp")
@@ -33,7 +33,7 @@ MEMORY_BYTES_LEAST = 4 << 30
 class Server:
     """One server. It is down after `kill` and `stop` until `start`; tests decide, nobody else restarts it."""
 
-    keeper: Keeper
+    keeper: ServiceProcess
     children: Callable[[], list[int]] = list
     """The pids of processes that work for it."""
 
@@ -46,7 +46,7 @@ class Server:
         deadline = time.monotonic() + START_S
         self.keeper.tick()
         while not self.keeper.ready:
-            assert time.monotonic() < deadline, f"{self.keeper.name} does not start{self.keeper.last_words()}"
+            assert time.monotonic() < deadline, f"{self.keeper.name} does not start{self.keeper.log_tail()}"
             await asyncio.sleep(POLL_S)
             self.keeper.tick()
 
@@ -143,9 +143,9 @@ def servers_in(folder: Path, *, durable: bool = False, redis_binary: Path | None
     postgres = PostgresServer(place.binaries, place.home, sockets, place.account, log, durable=durable)
     return Servers(
         folder,
-        Server(Keeper(redis, print)),
+        Server(ServiceProcess(redis, print)),
         redis.url,
-        Server(Keeper(postgres, print), lambda: find_titled("postgres:", postgres.data)),
+        Server(ServiceProcess(postgres, print), lambda: find_titled("postgres:", postgres.data)),
         postgres.url(),
         postgres,
     )

@@ -52,7 +52,7 @@ async def serving(config: Config, amazon: Amazon | None = None) -> AsyncIterator
             protocol = make_protocol(
                 config.headers_max, config.header_bytes_max, body_timeout_s=config.body_timeout_s
             )
-            server = _Server(uvicorn_config(application, protocol, int(config.shutdown_s)))
+            server = _Server(uvicorn_config(application, protocol, int(config.shutdown_grace_s)))
             task = asyncio.create_task(server.serve(sockets=[listening]))
             served = Served(listening.getsockname()[1], config.postgres_url)
             try:

@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 import asyncpg
 
-from gateway.dev.keeper import Keeper
 from gateway.dev.postgres_server import ROLE, PostgresServer
 from gateway.dev.process import find_titled
+from gateway.dev.service_process import ServiceProcess
 from tests.support.servers import Server, Servers
 
 Until = Callable[..., Awaitable[None]]
@@ -84,7 +84,7 @@ async def open_pair(servers: Servers) -> Pair:
     primary = servers.postgres_server
     standby = beside(primary, "standby")
     base_backup(primary, standby.data, follows=True)
-    server = Server(Keeper(standby, print), lambda: find_titled("postgres:", standby.data))
+    server = Server(ServiceProcess(standby, print), lambda: find_titled("postgres:", standby.data))
     await server.start()
     pair = Pair(servers, server, standby, standby.home.with_name("address"))
     pair.point_at(primary.socket_folder)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from prometheus_client import CollectorRegistry
 
-from gateway.http.metrics import Counted
+from gateway.http.metrics import MetricsMiddleware
 from gateway.http.request import Message, Receive, Scope, Send
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.steps import Telemetry
@@ -51,7 +51,7 @@ _DONE: Awaitable[None] = _Done()  # type: ignore[assignment]
 def main(appends: int) -> None:
     metrics = Metrics(CollectorRegistry())
     telemetry = Telemetry(metrics)
-    counted = Counted(answer, metrics)
+    counted = MetricsMiddleware(answer, metrics)
 
     def batch() -> None:
         with telemetry.sequencing.of(3, appends, ()):
@@ -59,7 +59,7 @@ def main(appends: int) -> None:
         metrics.cold_streams.inc(appends)
         with telemetry.committing.of(3, appends, ()):
             pass
-        metrics.swaps_held.inc()
+        metrics.swaps_succeeded.inc()
         metrics.committed(appends, appends, 0.002)
 
     batch_us = timed(batch)

@@ -150,5 +150,5 @@ async def test_a_task_that_nobody_waited_for_is_told_without_what_it_held(
     with caplog.at_level(logging.ERROR):
         _tell_fault(asyncio.get_running_loop(), context)
     line = told(caplog, "task_failed")
-    assert line["why"] == "Task exception was never retrieved"
+    assert line["reason"] == "Task exception was never retrieved"
     assert line["exception"].endswith("KeyError")

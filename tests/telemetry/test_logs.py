@@ -60,13 +60,18 @@ def raised(error: BaseException) -> BaseException:
 
 
 def test_a_line_is_one_json_object_with_time_level_event_and_fields(written: Stream) -> None:
-    log("server_back", server="redis", after_s=1.23456, correlation_id="0190a000-0000-7000-8000-000000000000")
+    log(
+        "backend_recovered",
+        server="redis",
+        after_s=1.23456,
+        correlation_id="0190a000-0000-7000-8000-000000000000",
+    )
     (line,) = written.lines()
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
     assert isinstance(line.pop("pid"), int)
     assert line == {
         "level": "warning",
-        "event": "server_back",
+        "event": "backend_recovered",
         "server": "redis",
         "after_s": 1.235,
         "correlation_id": "0190a000-0000-7000-8000-000000000000",
@@ -77,21 +82,25 @@ def test_a_line_is_one_json_object_with_time_level_event_and_fields(written: Str
 def test_whatever_a_field_holds_the_line_is_one_line_of_ascii_json(
     text: str, data: bytes, number: float, several: list[Any]
 ) -> None:
-    fields = {"why": text, "server": data, "after_s": number, "partitions": several}
-    line = JsonFormatter().format(record("server_back", **fields))
+    fields = {"reason": text, "server": data, "after_s": number, "partitions": several}
+    line = JsonFormatter().format(record("backend_recovered", **fields))
     assert line.isascii() and line.isprintable()
-    assert json.loads(line, parse_constant=pytest.fail)["event"] == "server_back"
+    assert json.loads(line, parse_constant=pytest.fail)["event"] == "backend_recovered"
 
 
 @given(st.text())
 def test_a_line_for_people_holds_no_control_characters(text: str) -> None:
-    told = HumanFormatter().format(record("server_lost", why=text, exc_info=(None, OSError(text), None)))
+    told = HumanFormatter().format(
+        record("backend_unavailable", reason=text, exc_info=(None, OSError(text), None))
+    )
     assert all(line.isprintable() for line in told.split("\n"))
 
 
 def test_a_line_for_people_begins_with_time_level_and_event() -> None:
-    line = HumanFormatter().format(record("server_lost", server="redis", why="away"))
-    assert re.fullmatch(r'\d\d:\d\d:\d\d\.\d{3} ERROR    server_lost  server="redis" why="away"', line)
+    line = HumanFormatter().format(record("backend_unavailable", server="redis", reason="away"))
+    assert re.fullmatch(
+        r'\d\d:\d\d:\d\d\.\d{3} ERROR    backend_unavailable  server="redis" reason="away"', line
+    )
 
 
 def test_lines_of_libraries_have_the_same_form_and_their_debug_is_left_out(written: Stream) -> None:
@@ -119,7 +128,7 @@ def test_a_message_of_ours_that_no_row_names_is_told_as_a_librarys(written: Stre
 
 def test_keys_tokens_and_passwords_are_struck_out_of_every_field(written: Stream) -> None:
     for why in (f"key {KEY}!", f"Authorization: Bearer {SECRET.split()[0]}", f"postgresql://u:{KEY}@host/db"):
-        log("server_lost", why=why, server="postgres")
+        log("backend_unavailable", reason=why, server="postgres")
     logging.getLogger("other").warning("GET redis://:%s@host?password=%s", "correct", "horse")
     text = written.getvalue()
     assert KEY not in text and "correct" not in text and "horse" not in text
@@ -195,20 +204,20 @@ def test_an_exception_whose_causes_go_in_a_circle_is_told_once() -> None:
 def test_a_repeated_event_is_limited_and_the_next_line_says_how_many_were_left_out() -> None:
     now = 100.0
     limit = Limit(lambda: now)
-    through = [limit.filter(record("server_lost")) for _ in range(LINES_MAX + 5)]
+    through = [limit.filter(record("backend_unavailable")) for _ in range(LINES_MAX + 5)]
     assert through.count(True) == LINES_MAX
-    assert limit.filter(record("server_back")), "another event has a count of its own"
+    assert limit.filter(record("backend_recovered")), "another event has a count of its own"
     now += LIMIT_WINDOW_S
-    following = record("server_lost")
+    following = record("backend_unavailable")
     assert limit.filter(following)
     assert json.loads(JsonFormatter().format(following))["suppressed"] == 5
-    another = record("server_lost")
+    another = record("backend_unavailable")
     assert limit.filter(another) and "suppressed" not in vars(another)
 
 
 def test_some_events_and_each_message_of_a_library_have_lower_limits() -> None:
     limit = Limit(lambda: 0.0)
-    assert sum(limit.filter(record("commit_unanswered")) for _ in range(50)) == 1
+    assert sum(limit.filter(record("commit_outcome_unknown")) for _ in range(50)) == 1
     library = [limit.filter(record("%s failed", name="other", args=(n,))) for n in range(50)]
     assert sum(library) == LOG_EVENTS["library"].lines_max
 
@@ -221,10 +230,10 @@ def test_every_line_is_counted_by_its_event_even_if_it_is_not_written(written: S
 
     with counted(count):
         for _ in range(3):
-            log("commit_unanswered", why="away", partition=1)
+            log("commit_outcome_unknown", reason="away", partition=1)
         logging.getLogger("other").error("what")
-    log("commit_unanswered", why="away", partition=1)
-    assert counts == {"commit_unanswered": 3, "library": 1}
+    log("commit_outcome_unknown", reason="away", partition=1)
+    assert counts == {"commit_outcome_unknown": 3, "library": 1}
     assert len(written.lines()) == 2
 
 

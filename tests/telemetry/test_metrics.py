@@ -67,7 +67,9 @@ async def test_batches_are_measured_one_by_one(
     batches = found("sluice_commit_batch_rows_count")
     assert 1 <= batches < 200
     assert (
-        found("sluice_commit_swaps_total", result="held") == batches == found("sluice_commit_seconds_count")
+        found("sluice_commit_swaps_total", result="succeeded")
+        == batches
+        == found("sluice_commit_seconds_count")
     )
     assert found("sluice_sequence_batch_appends_sum") >= 200
     assert found("sluice_cold_streams_total") == 200
@@ -90,7 +92,7 @@ async def test_partitions_are_shown_open_and_level_once_nothing_is_under_way(
     assert found("sluice_epoch_changes_total", kind="sealed") == 16
     assert found("sluice_log_events_total", event="partitions_opened") == 1
     assert found("sluice_log_events_total", event="partitions_sealed") == 0
-    assert [found("sluice_server_up", server=server) for server in ("redis", "postgres")] == [1, 1]
+    assert [found("sluice_backend_up", server=server) for server in ("redis", "postgres")] == [1, 1]
 
 
 async def test_reads_are_counted_by_what_they_needed(

@@ -87,24 +87,24 @@ async def test_a_redis_that_went_away_and_came_back_empty_is_told_once_each(watc
         return sorted(number for partitions in told for number in partitions)
 
     watched.servers.wipe_redis()
-    await until(lambda: watched.count("server_lost", server="redis"))
+    await until(lambda: watched.count("backend_unavailable", server="redis"))
     await until(lambda: told_of("direct_mode_begun") == list(range(PARTITIONS)))
     assert await append(watched) == 201
     found = await scrape(watched.operator)
-    assert found("sluice_server_up", server="redis") == 0
+    assert found("sluice_backend_up", server="redis") == 0
     assert found.all("sluice_watermark_lag_events") == []
     assert found.all("sluice_direct_mode") == [1] * PARTITIONS
     ready = await watched.client.get("/_/health/ready")
     assert (ready.status_code, ready.json()) == (200, {"ok": True, "mode": "direct"})
     await watched.servers.redis.start()
-    await until(lambda: watched.count("server_back", server="redis"))
+    await until(lambda: watched.count("backend_recovered", server="redis"))
     await until(lambda: told_of("direct_mode_ended") == list(range(PARTITIONS)))
     await scraped_until(
         watched.operator, lambda found: found("sluice_partitions", state="open") == PARTITIONS
     )
     assert await append(watched) == 201
     counts = Counter(line["event"] for line in watched.lines())
-    assert (counts["server_lost"], counts["server_back"], counts["library"]) == (1, 1, 0)
+    assert (counts["backend_unavailable"], counts["backend_recovered"], counts["library"]) == (1, 1, 0)
     assert counts["partition_not_open"] <= 2
     assert sum(counts.values()) < 20, counts
 
@@ -112,21 +112,21 @@ async def test_a_redis_that_went_away_and_came_back_empty_is_told_once_each(watc
 async def test_a_postgres_that_is_away_for_a_while_is_told_once(watched: Watched) -> None:
     assert await append(watched) == 201
     watched.servers.postgres.kill()
-    await until(lambda: watched.count("server_lost", server="postgres"))
+    await until(lambda: watched.count("backend_unavailable", server="postgres"))
     away_since = time.monotonic()
     while time.monotonic() - away_since < 3:
         assert await append(watched) in (503, 504)
     found = await scrape(watched.operator)
-    assert found("sluice_server_up", server="postgres") == 0
+    assert found("sluice_backend_up", server="postgres") == 0
     assert found("sluice_catalog_age_seconds") > 2
     await watched.servers.postgres.start()
-    await until(lambda: watched.count("server_back", server="postgres"))
+    await until(lambda: watched.count("backend_recovered", server="postgres"))
     await scraped_until(
         watched.operator, lambda found: found("sluice_partitions", state="open") == PARTITIONS
     )
     counts = Counter(line["event"] for line in watched.lines())
-    assert (counts["server_lost"], counts["server_back"], counts["library"]) == (1, 1, 0)
-    assert counts["commit_unanswered"] <= 2
+    assert (counts["backend_unavailable"], counts["backend_recovered"], counts["library"]) == (1, 1, 0)
+    assert counts["commit_outcome_unknown"] <= 2
     assert sum(counts.values()) < 20, counts
     assert "Traceback" not in watched.child.log
 

@@ -24,7 +24,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from gateway.app import CannotStart
 from gateway.config import MIB, Config
-from gateway.http.tracing import Traced, route
+from gateway.http.tracing import TracingMiddleware, route
 from gateway.telemetry import tracing
 from gateway.telemetry.tracing import OtelTracing
 from tests.http import raw
@@ -196,7 +196,7 @@ async def test_a_failing_application_ends_its_span_with_the_fault_and_without_it
 
     scope = {"method": "GET", "raw_path": b"/order", "headers": []}
     with pytest.raises(ValueError, match="data"):
-        await Traced(failing, spans.tracing)(scope, receive_nothing, send_nothing)
+        await TracingMiddleware(failing, spans.tracing)(scope, receive_nothing, send_nothing)
     (span,) = spans.exporter.get_finished_spans()
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, "ValueError")
     assert not span.events
@@ -278,7 +278,7 @@ async def test_without_the_sdk_a_gateway_that_was_told_to_trace_says_what_to_ins
             pytest.fail("it started")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     async with serving(config):
-        assert "traces_off" in caplog.messages
+        assert "tracing_disabled" in caplog.messages
 
 
 def test_what_speaks_to_the_sdk_is_imported_only_where_traces_are_on() -> None:

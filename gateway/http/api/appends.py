@@ -19,8 +19,8 @@ from uuid_utils import uuid4, uuid7
 from gateway.admit.append import (
     SPEC_REFUSALS,
     Address,
+    EventContext,
     Fault,
-    Minting,
     address,
     before_the_head,
     compose,
@@ -54,7 +54,7 @@ KEYS_AGAIN_MAX = 4
 _Judged = TypeVar("_Judged")
 
 
-class Names(msgspec.Struct, frozen=True, gc=False):
+class PathParams(msgspec.Struct, frozen=True, gc=False):
     """What the path says. `key` is None where its segment can't be decoded, `event_type` where there is none;
     `minting` where it ends after the type."""
 
@@ -70,7 +70,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
 
     principal: Principal
     head: Head
-    names: Names
+    names: PathParams
     asked: Asked
     correlation_id: str
 
@@ -104,7 +104,7 @@ class Appends:
         headers: list[tuple[bytes, bytes]],
         receive: Receive,
         send: Send,
-        names: Names,
+        names: PathParams,
     ) -> None:
         deployed = self._catalog.deployed(principal.tenant.id)
         spec = None if deployed is None else deployed.spec
@@ -126,7 +126,7 @@ class Appends:
             return
         body = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
         assert deployed is not None
-        minting = Minting(
+        minting = EventContext(
             tenant=principal.tenant.id.bytes,
             spec_rev=deployed.revision,
             now_ms=time.time_ns() // 1_000_000,
@@ -279,7 +279,7 @@ def lines_of(
     return lines.encode()
 
 
-def _address(spec: Spec | None, names: Names) -> Address | Refusal:
+def _address(spec: Spec | None, names: PathParams) -> Address | Refusal:
     """An alias that means nothing is refused where an identifier would be: after the types."""
     if names.refused is None:
         return address(spec, names.aggregate_type, names.key, names.event_type)

@@ -15,7 +15,7 @@ from functools import partial
 
 import msgspec
 
-from gateway.admit.append import Fault, Minting
+from gateway.admit.append import EventContext, Fault
 from gateway.admit.envelope import Shared
 from gateway.admit.line import is_light, judge_line
 from gateway.aside import Aside, Busy
@@ -171,9 +171,9 @@ class Bulk:
         except Busy as busy:
             return [Line(number, NotCommitted(busy.why.rstrip(".")))]
 
-    def _minting(self, request: _Request) -> tuple[Spec | None, Minting]:
+    def _minting(self, request: _Request) -> tuple[Spec | None, EventContext]:
         deployed = self._catalog.deployed(request.principal.tenant.id)
-        minting = Minting(
+        minting = EventContext(
             tenant=request.principal.tenant.id.bytes,
             spec_rev=0 if deployed is None else deployed.revision,
             now_ms=time.time_ns() // 1_000_000,
@@ -189,7 +189,7 @@ class Bulk:
         self,
         request: _Request,
         spec: Spec | None,
-        minting: Minting,
+        minting: EventContext,
         line: bytes,
         known: dict[bytes, Shared],
         number: int,

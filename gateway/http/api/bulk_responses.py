@@ -46,7 +46,7 @@ _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(list[Told]).decode
 
 
-class Waiting:
+class ResponseBuffer:
     """In the order in which they are to be sent."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from gateway.events import (
     Stream,
 )
 from gateway.http import render
-from gateway.http.api.bulk_responses import Doubted, Missed, Told, Waiting, as_line
+from gateway.http.api.bulk_responses import Doubted, Missed, ResponseBuffer, Told, as_line
 from gateway.http.outcomes import known, refused, to_look_up, unforeseen
 
 UNDER_WAY_MAX: Final = 2_000
@@ -79,7 +79,7 @@ class Run:
     def __init__(self, hand_over: Callable[[Iterable[tuple[Append, Line]]], None]) -> None:
         self._hand_over = hand_over
         self._lines: deque[Line] = deque()  # under way, or behind such
-        self._waiting = Waiting()
+        self._waiting = ResponseBuffer()
         self._last: dict[Stream, Line] = {}  # of each stream that has a line under way
         self._failed: set[Stream] = set()
         self._settled: list[Line] = []

@@ -24,7 +24,7 @@ class Prefix(Protocol):
 _P = TypeVar("_P", bound=Prefix)
 
 
-class Kept(Generic[_P]):
+class PrefixCache(Generic[_P]):
     """One for each place, the least recently used given up first. `empty` is that of an empty stream."""
 
     def __init__(self, empty: _P, bytes_max: int) -> None:

@@ -13,7 +13,7 @@ from gateway.catalog.model import Deployed, Principal
 from gateway.errors import Refusal
 from gateway.events import Page, Recorded, Stream
 from gateway.http import render
-from gateway.http.api.prefix_cache import Kept
+from gateway.http.api.prefix_cache import PrefixCache
 from gateway.http.parameters import Parameters
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer
@@ -60,7 +60,7 @@ class Reads:
     def __init__(self, log: Log, catalog: Catalog) -> None:
         self._log = log
         self._catalog = catalog
-        self._first_pages = Kept(FirstPage(0, 0, b""), FIRST_PAGES_BYTES_MAX)
+        self._first_pages = PrefixCache(FirstPage(0, 0, b""), FIRST_PAGES_BYTES_MAX)
 
     def subject(
         self, principal: Principal, aggregate_type: str, key: str | None, *, aliased: bool = False

@@ -16,11 +16,11 @@ from gateway.catalog.model import CatalogUnavailable, Principal, Scope
 from gateway.errors import Refusal
 from gateway.http import response
 from gateway.http.api.aliases import Aliases, located
-from gateway.http.api.appends import Appends, Names, correlation_id_of
+from gateway.http.api.appends import Appends, PathParams, correlation_id_of
 from gateway.http.api.follow import NDJSON, SSE, Follow, wanted_stream
 from gateway.http.api.reads import Reads, Subject
 from gateway.http.api.states import States
-from gateway.http.authentication import Callers
+from gateway.http.authentication import Authenticator
 from gateway.http.outcomes import unforeseen
 from gateway.http.parameters import Parameters
 from gateway.http.request import ClientGone, Head, Receive, Refused, Send
@@ -38,10 +38,10 @@ Segments = tuple[str | None, ...]
 System = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 
-class Gate:
+class AggregateRouter:
     def __init__(
         self,
-        callers: Callers,
+        callers: Authenticator,
         appends: Appends,
         reads: Reads,
         states: States,
@@ -126,7 +126,7 @@ class Gate:
             meant = await self._aliases.exact(principal, aggregate_type, key)
             key, refused = (meant, None) if isinstance(meant, str) else (None, meant)
             send = send if key is None else located(send, aggregate_type, key)
-        names = Names(
+        names = PathParams(
             aggregate_type=aggregate_type,
             key=key,
             event_type=(segments[2] or "") if count > 2 else None,

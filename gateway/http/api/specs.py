@@ -31,7 +31,7 @@ from gateway.http.response import json_response, unchanged
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay.subscriptions import Subscriptions
 from spec.errors import Faults
-from spec.subscriptions import Reachable
+from spec.subscriptions import PermissiveEnviron
 
 logger = logging.getLogger("sluice.edge")
 
@@ -88,7 +88,7 @@ class Specs:
                 self._pool,
                 principal.tenant.id,
                 document,
-                Reachable(self._secrets_of(principal.tenant.name), self._allow_private),
+                PermissiveEnviron(self._secrets_of(principal.tenant.name), self._allow_private),
                 force=force,
                 expect_revision=expected,
                 look=partial(self._subscriptions.undeclarable, principal.tenant.id),

@@ -18,7 +18,7 @@ from gateway.catalog.model import Deployed
 from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.events import Page, Recorded, Stream
-from gateway.http.api.prefix_cache import Kept
+from gateway.http.api.prefix_cache import PrefixCache
 from gateway.http.api.reads import Subject, is_strong, never_written, unavailable, version_in, wait_for_length
 from gateway.http.parameters import Parameters
 from gateway.http.render import encode
@@ -59,7 +59,7 @@ class States:
         self._log = log
         self._aside = aside
         self._deadline_s = config.fold_deadline_s
-        self._kept = Kept(EMPTY, KEPT_BYTES_MAX)
+        self._kept = PrefixCache(EMPTY, KEPT_BYTES_MAX)
         self._first_folds: dict[_Place, asyncio.Event] = {}
 
     async def state(self, subject: Subject, query: Parameters, if_none_match: bytes | None) -> ReadAnswer:

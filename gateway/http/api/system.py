@@ -24,7 +24,7 @@ from gateway.http.api.specs import Specs
 from gateway.http.api.subscriptions import SubscriptionPaths
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS
 from gateway.http.api.webhooks import Webhooks
-from gateway.http.authentication import Callers
+from gateway.http.authentication import Authenticator
 from gateway.http.openapi.endpoint import OpenApi
 from gateway.http.request import Head, Receive, Refused, Scope, Send
 from gateway.log.log import Log
@@ -46,7 +46,7 @@ class System:
 
     def __init__(
         self,
-        callers: Callers,
+        callers: Authenticator,
         health: Health,
         bulk: Bulk,
         feed: Feed,
@@ -141,8 +141,8 @@ def principal_of(request: Request) -> Principal:
     return principal
 
 
-def _callers_of(scope: Scope) -> Callers:
-    callers: Callers = scope[_CALLERS]
+def _callers_of(scope: Scope) -> Authenticator:
+    callers: Authenticator = scope[_CALLERS]
     return callers
 
 

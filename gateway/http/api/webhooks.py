@@ -27,7 +27,7 @@ from gateway.inbound.handshakes import REFUSED, Answered, echoed
 from gateway.inbound.intake import Intake
 from gateway.inbound.receipts import Place, place_of
 from gateway.inbound.request import Request
-from gateway.inbound.results import Result, Taken, Told, Undecided
+from gateway.inbound.results import Accepted, Deferred, Result, Told
 from gateway.inbound.verdicts import Rejected
 from gateway.telemetry.metrics import Metrics
 
@@ -123,7 +123,7 @@ class Webhooks:
         echo = echoed(place.source, request)
         return self._intake.at_once(place, request, partial(self._reply, reply, echo))
 
-    def _reply(self, reply: Reply, echo: response.Headers, result: Taken | Undecided) -> None:
+    def _reply(self, reply: Reply, echo: response.Headers, result: Accepted | Deferred) -> None:
         status, body, more = _told(result, echo)
         self._responses["POST", status] += 1
         reply(status, response.head_lines(body, more), body)
@@ -175,15 +175,15 @@ async def _tell(send: Send, result: Result, echo: response.Headers) -> None:
             await _answer_handshake(send, result)
         case Rejected():
             await response.refuse(send, _REJECTED)
-        case Taken() | Undecided():
+        case Accepted() | Deferred():
             await response.answer(send, *_told(result, echo))
         case _:
             assert_never(result)
 
 
-def _told(result: Taken | Undecided, echo: response.Headers) -> tuple[int, bytes, response.Headers]:
+def _told(result: Accepted | Deferred, echo: response.Headers) -> tuple[int, bytes, response.Headers]:
     """Status, body, headers; `echo` goes with a 202."""
-    if isinstance(result, Taken):
+    if isinstance(result, Accepted):
         told = result.deliveries
         return 202, _batch_json(told) if result.batch else _told_json(told[0]), echo
     why = result.why

@@ -16,7 +16,7 @@ import time
 from functools import partial
 from typing import Final
 
-from gateway.admit.append import Address, Fault, Minting, address, compose, is_light
+from gateway.admit.append import Address, EventContext, Fault, address, compose, is_light
 from gateway.admit.path import split
 from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
 from gateway.catalog.catalog import Catalog
@@ -28,8 +28,8 @@ from gateway.http import response
 from gateway.http.api.appends import correlation, lines_of, mint
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS
 from gateway.http.api.webhooks import Reply, Webhooks
-from gateway.http.authentication import Callers
-from gateway.http.fast_path.reads import ExpressReads
+from gateway.http.authentication import Authenticator
+from gateway.http.fast_path.reads import FastReads
 from gateway.http.outcomes import Answer, Outcomes, appended, refused, unforeseen
 from gateway.http.request import JSON
 from gateway.log.log import Log
@@ -42,15 +42,15 @@ ADDRESSES_MAX: Final = 10_000
 """Paths of which it is remembered where they lead, some 600 bytes each: more than are busy at a time."""
 
 
-class Express:
+class FastAppends:
     def __init__(
         self,
         log: Log,
         catalog: Catalog,
-        callers: Callers,
+        callers: Authenticator,
         outcomes: Outcomes,
         webhooks: Webhooks,
-        reads: ExpressReads,
+        reads: FastReads,
         config: Config,
         metrics: Metrics,
     ) -> None:
@@ -88,7 +88,7 @@ class Express:
         if place is None or isinstance(asked, Refusal) or asked.wait or not is_light(place, body):
             return False
         correlation_id, correlation_bytes = correlation(asked)
-        minting = Minting(
+        minting = EventContext(
             principal.tenant.id.bytes,
             deployed.revision,
             time.time_ns() // 1_000_000,

@@ -21,7 +21,7 @@ from gateway.http.api.follow import wanted_stream
 from gateway.http.api.reads import Reads, Subject, length_answer, rest_of
 from gateway.http.api.states import States, following
 from gateway.http.api.webhooks import Reply
-from gateway.http.authentication import Callers
+from gateway.http.authentication import Authenticator
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer
 from gateway.http.unread import LARGE_BYTES, Unread
@@ -37,11 +37,11 @@ Judge = Callable[[Page], ReadAnswer | Folded]
 """The answer that a page makes; or else there is more to read."""
 
 
-class ExpressReads:
+class FastReads:
     def __init__(
         self,
         log: Log,
-        callers: Callers,
+        callers: Authenticator,
         reads: Reads,
         states: States,
         aliases: Aliases,

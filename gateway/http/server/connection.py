@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from gateway.http.bounds import Connections
 from gateway.http.request import Refused
 from gateway.http.response import PRIVATE
-from gateway.http.server.exchange import Cycle, Ride
+from gateway.http.server.exchange import Exchange, FastExchange
 from gateway.http.unread import Unread
 
 LINGER_S: Final = 2.0
@@ -35,7 +35,7 @@ _CODES: Final = {401: "unauthorized", 429: "rate_limited"}
 class Connection(HttpToolsProtocol):
     """What is true of every connection, whatever is asked on it."""
 
-    cycle: Cycle | Ride | None  # type: ignore[assignment]  # the newest; None before the first
+    cycle: Exchange | FastExchange | None  # type: ignore[assignment]  # the newest; None before the first
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -46,7 +46,7 @@ class Connection(HttpToolsProtocol):
         self._connections: Connections | None = getattr(self.app, "connections", None)
         self._counted_as: str | None = None  # by whom this connection is held; None: it is not counted
         self._let_in = True
-        self._running: Cycle | _LastWords | None = None  # of those in line the one that is at work
+        self._running: Exchange | _LastWords | None = None  # of those in line the one that is at work
         self._unread: Unread | None = getattr(self.app, "unread", None)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -77,7 +77,7 @@ class Connection(HttpToolsProtocol):
             elif not self._let_in:
                 self._connections.ended()
         running = self._running
-        if isinstance(running, Cycle) and not running.response_complete:
+        if isinstance(running, Exchange) and not running.response_complete:
             running.disconnected = True
             running.message_event.set()
         super().connection_lost(exc)
@@ -111,8 +111,10 @@ class Connection(HttpToolsProtocol):
             self._unread.begin(self, self.transport, self._holder(self._unread))
 
     def _holder(self, unread: Unread) -> str:
-        cycle = self._running if isinstance(self.cycle, Cycle) and self._running is not None else self.cycle
-        return unread.holder_of(cycle.authorization if isinstance(cycle, Cycle | Ride) else None)
+        cycle = (
+            self._running if isinstance(self.cycle, Exchange) and self._running is not None else self.cycle
+        )
+        return unread.holder_of(cycle.authorization if isinstance(cycle, Exchange | FastExchange) else None)
 
     def _room(self, size: int) -> str | None:
         """None where the request at work may be answered by so many bytes; else why it may not."""
@@ -174,7 +176,7 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """As uvicorn does, but for a callback of each task: the cycle itself says when it has ended."""
-        assert isinstance(cycle, Cycle | _LastWords)
+        assert isinstance(cycle, Exchange | _LastWords)
         self._running = cycle
         cycle.task = self.loop.create_task(cycle.run_asgi(app))
         cycle.tasks = self.tasks
@@ -193,7 +195,7 @@ class Connection(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
 
-    def _begin_after_all(self, ride: Ride, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    def _begin_after_all(self, ride: FastExchange, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         """The same for a GET that the express took and can't answer. It is the first in line."""
         if ride.disconnected:
             return
@@ -205,7 +207,7 @@ class Connection(HttpToolsProtocol):
 
     def _cycle(
         self, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], keep_alive: bool
-    ) -> Cycle:
+    ) -> Exchange:
         raw_path, _, query = target.partition(b"?")
         path = raw_path.decode("ascii")
         scope: HTTPScope = {
@@ -223,7 +225,7 @@ class Connection(HttpToolsProtocol):
             "server": self.server,
             "state": self.app_state.copy(),
         }
-        cycle = Cycle(
+        cycle = Exchange(
             scope=scope,
             transport=self.transport,
             flow=self.flow,

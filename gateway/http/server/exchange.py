@@ -27,7 +27,7 @@ ROOM: Final = "sluice.room"
 """The message {"type": ROOM, "bytes"}, before a large answer, gets a "refused": why not, if so."""
 
 
-class Cycle(RequestResponseCycle):
+class Exchange(RequestResponseCycle):
     """One request and its answer."""
 
     task: asyncio.Task[None]
@@ -144,7 +144,7 @@ class Cycle(RequestResponseCycle):
         self.transport.writelines((b"%x\r\n" % len(body), body, b"\r\n"))
 
 
-class Ride:
+class FastExchange:
     """A request that the express took (express.py): what its connection looks at until it is answered."""
 
     __slots__ = (

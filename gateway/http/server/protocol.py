@@ -23,9 +23,9 @@ from typing import Any, ClassVar, Final
 
 import httptools
 
-from gateway.http.fast_path.appends import Express
+from gateway.http.fast_path.appends import FastAppends
 from gateway.http.server.connection import Connection
-from gateway.http.server.exchange import Cycle, Ride
+from gateway.http.server.exchange import Exchange, FastExchange
 from gateway.http.server.framing import (
     BAD_SIGNATURE,
     HASH,
@@ -96,7 +96,7 @@ class StrictProtocol(Connection):
         self._bytes_least = 0  # lower bound: the chunks that held nothing else
         self._mid_body = False  # the last chunk but those of whole requests ended within a body
         self._empty_bytes = 0  # bytes received since a body last grew
-        self._express: Express | None = getattr(self.app, "express", None)
+        self._express: FastAppends | None = getattr(self.app, "express", None)
         self._held: list[tuple[bytes, bytes]] | None = None  # headers of a request that the express may take
         self._held_found: dict[bytes, bytes] = {}  # the same by name
         self._held_body = b""
@@ -115,7 +115,7 @@ class StrictProtocol(Connection):
         headers, cycle, held_before = self.headers, self.cycle, self._held
         self._chunk, self._chunk_at = data, 0
         self._bytes_most = len(data) if headers is self._trailers else self._bytes_most + len(data)
-        held = len(cycle.body) if self._mid_body and isinstance(cycle, Cycle) else 0
+        held = len(cycle.body) if self._mid_body and isinstance(cycle, Exchange) else 0
         upgrade_at = None
         try:
             self.parser.feed_data(data)
@@ -140,7 +140,7 @@ class StrictProtocol(Connection):
         elif newest is None or newest.response_complete:
             self._amid_nothing(len(data))
         elif newest.more_body:
-            grown = newest is not cycle or (isinstance(newest, Cycle) and len(newest.body) > held)
+            grown = newest is not cycle or (isinstance(newest, Exchange) and len(newest.body) > held)
             self._amid_body(len(data), grown=grown)
         elif self._timer is not None:
             self._disarm()
@@ -155,7 +155,7 @@ class StrictProtocol(Connection):
             return False
         cycle.keep_alive = False
         self._over = True
-        if isinstance(cycle, Cycle):
+        if isinstance(cycle, Exchange):
             cycle.client_sends_no_more()
         return True
 
@@ -306,7 +306,7 @@ class StrictProtocol(Connection):
         if held is None or express is None:
             super().on_message_complete()
             return
-        ride = Ride(self.transport, self.on_response_complete, self._held_found.get(b"authorization"))
+        ride = FastExchange(self.transport, self.on_response_complete, self._held_found.get(b"authorization"))
         try:
             if self.parser.get_method() == b"POST":
                 taken = express.take(self.url, self._held_found, self._held_body, ride.reply)
@@ -386,7 +386,7 @@ class StrictProtocol(Connection):
     def _refuse(self, status: int, sentence: str) -> None:
         """Ends the connection with a refusal, once all earlier requests are answered."""
         self._over = True
-        logger.info("request_refused", extra={"status": status, "why": sentence})
+        logger.info("request_refused", extra={"status": status, "reason": sentence})
         if status == 431 and self.url.startswith(WEBHOOKS):
             status, sentence = 401, BAD_SIGNATURE  # one that is so long is none
         words = self._refusal(status, sentence)

@@ -22,7 +22,7 @@ import httpx
 
 from gateway import __version__
 from gateway.buckets import Buckets
-from gateway.inbound.results import Undecided
+from gateway.inbound.results import Deferred
 from gateway.inbound.verify import sns
 from gateway.inbound.verify.sns import Certificate
 
@@ -67,11 +67,11 @@ class Amazon:
         self._buckets = {call: Buckets(CALLS_PER_S, CALLS_BURST) for call in ("certificate", "confirmation")}
         self._under_way: dict[str, asyncio.Task[str | None]] = {}
 
-    async def certify(self, url: str, who: str) -> Undecided | None:
+    async def certify(self, url: str, who: str) -> Deferred | None:
         """Has the certificate at hand afterwards; else what to answer. `who` brings it about."""
         return await self._asked("certificate", url, who, self._fetch)
 
-    async def confirm(self, url: str, who: str) -> Undecided | None:
+    async def confirm(self, url: str, who: str) -> Deferred | None:
         """The same for a subscription, which is confirmed once."""
         if url in self._confirmed:
             return None
@@ -87,7 +87,7 @@ class Amazon:
 
     async def _asked(
         self, what: str, url: str, who: str, call: Callable[[str], Awaitable[str | None]]
-    ) -> Undecided | None:
+    ) -> Deferred | None:
         task = self._under_way.get(url)
         if task is None:
             wait_s = self._buckets[what].take(who, time.monotonic())
@@ -112,7 +112,7 @@ class Amazon:
         except (OSError, httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as trouble:
             why = str(trouble) or type(trouble).__name__
         if why is not None:
-            told = {"what": what, "host": urlsplit(url).netloc, "why": why}
+            told = {"what": what, "host": urlsplit(url).netloc, "reason": why}
             logger.warning("webhook_call_failed", extra=told)
         return why
 
@@ -167,6 +167,6 @@ def _keep(kept: dict[str, _V], url: str, value: _V, most: int) -> None:
     kept[url] = value
 
 
-def _undecided(what: str, retry_after_s: int = AGAIN_S) -> Undecided:
+def _undecided(what: str, retry_after_s: int = AGAIN_S) -> Deferred:
     why = f"Amazon SNS could not be asked for its {what}"
-    return Undecided(why, unknown=False, retry_after_s=retry_after_s)
+    return Deferred(why, unknown=False, retry_after_s=retry_after_s)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from gateway.events import Quarantined
 from gateway.log.append.journal import CannotHelp, Journal, quarantine
 from gateway.log.append.pending import Pending
-from gateway.log.append.sequenced import Sequenced
+from gateway.log.append.sequenced import SequencedBatch
 from gateway.log.commit_connection import ChainBroken, CommitConnection, RefusedByPostgres, made_ready
-from gateway.log.entries import Placed, chain_over
+from gateway.log.entries import SequencedAppend, chain_over
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
 from gateway.log.limits import Limits
@@ -64,8 +64,8 @@ class Committer:
         self._followers = followers
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[Sequenced] = deque()
-        self._running: list[Placed] = []  # of the run that commits now
+        self._queue: deque[SequencedBatch] = deque()
+        self._running: list[SequencedAppend] = []  # of the run that commits now
         self._work = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -79,7 +79,7 @@ class Committer:
         """How many are sequenced and not committed yet."""
         return len(self._running) + sum(len(each.placed) for each in self._queue)
 
-    def put(self, sequenced: Sequenced) -> None:
+    def put(self, sequenced: SequencedBatch) -> None:
         if self._running:
             self._make_ready(sequenced)
         self._queue.append(sequenced)
@@ -87,7 +87,7 @@ class Committer:
         self._settled.clear()
         self._work.set()
 
-    def _make_ready(self, sequenced: Sequenced) -> None:
+    def _make_ready(self, sequenced: SequencedBatch) -> None:
         """While another commits: Postgres would wait for it afterwards."""
         try:
             sequenced.ready = made_ready(sequenced.before, sequenced.after, sequenced.placed)
@@ -126,7 +126,7 @@ class Committer:
             finally:
                 self._running = []
 
-    def _take(self) -> Sequenced:
+    def _take(self) -> SequencedBatch:
         """The next call's appends, together with those of later calls that follow without a gap."""
         run = self._queue.popleft()
         while (
@@ -144,7 +144,7 @@ class Committer:
             self._room.set()
         return run
 
-    async def _commit(self, run: Sequenced) -> None:
+    async def _commit(self, run: SequencedBatch) -> None:
         """Returns when all of the run is committed. Raises LineageLost when some never will be; the run then
         holds only those."""
         retry_s = _RETRY_FIRST_S
@@ -153,18 +153,18 @@ class Committer:
                 await self._commit_once(run)
             except PostgresTrouble as trouble:
                 self._telemetry.metrics.swaps_unanswered.inc()
-                told = {"partition": self._partition.number, "why": str(trouble)}
-                logger.warning("commit_unanswered", extra=told)
+                told = {"partition": self._partition.number, "reason": str(trouble)}
+                logger.warning("commit_outcome_unknown", extra=told)
                 await asyncio.sleep(retry_s)
                 retry_s = min(retry_s * 2, _RETRY_MOST_S)
 
-    async def _commit_once(self, run: Sequenced) -> None:
+    async def _commit_once(self, run: SequencedBatch) -> None:
         """One attempt, and what follows from its outcome. Raises PostgresTrouble when that is unknown."""
         try:
             with self._telemetry.committing.of(self._partition.number, run.events, run.pendings):
                 held = await self._swap(run)
         except ChainBroken as broken:
-            told = {"partition": self._partition.number, "why": str(broken)}
+            told = {"partition": self._partition.number, "reason": str(broken)}
             logger.critical("chain_broken", extra=told)
             await self._postgres.seal(self._partition.number, run.epoch, "", run.mode)
             raise LineageLost(str(broken)) from broken
@@ -173,20 +173,20 @@ class Committer:
                 return
             held = False
         if held:
-            self._telemetry.metrics.swaps_held.inc()
+            self._telemetry.metrics.swaps_succeeded.inc()
             self._acknowledge(run, len(run.placed), *run.after)
         else:
             self._telemetry.metrics.swaps_failed.inc()
             await self._after_failed_swap(run)
 
-    async def _swap(self, run: Sequenced) -> bool:
+    async def _swap(self, run: SequencedBatch) -> bool:
         partition = self._partition
         others_first = run.before[0] > partition.committed_seq  # as far as we know
         return await self._connection.swap(
             partition.number, run.epoch, run.before, run.after, run.placed, run.mode, others_first, run.ready
         )
 
-    def _acknowledge(self, run: Sequenced, count: int, seq: int, chain: str) -> None:
+    def _acknowledge(self, run: SequencedBatch, count: int, seq: int, chain: str) -> None:
         """The first `count` appends of the run are committed, up to (seq, chain)."""
         self._partition.known(seq, chain)
         self._partition.confirmed(seq)
@@ -202,7 +202,7 @@ class Committer:
         if not self._queue:
             self._wake()
 
-    async def _after_failed_swap(self, run: Sequenced) -> None:
+    async def _after_failed_swap(self, run: SequencedBatch) -> None:
         """The partition stands elsewhere than where the run begins: see how far it got without us."""
         row = await self._postgres.partition(self._partition.number)
         if row.epoch == run.epoch and row.seq < run.before[0]:
@@ -219,7 +219,7 @@ class Committer:
         if run.placed and (run.placed[0].first_seq <= row.seq or not goes_on):
             raise Overtaken if run.mode == DIRECT else LineageLost("another history was committed")
 
-    async def _helped(self, run: Sequenced, row: PartitionRow) -> tuple[int, str]:
+    async def _helped(self, run: SequencedBatch, row: PartitionRow) -> tuple[int, str]:
         """How many of the run's appends stand in Postgres at their places, and the chain after them."""
         first, last = run.placed[0].first_seq, run.placed[-1].last_seq
         there = await self._postgres.fetch("placed", self._partition.number, first, min(last, row.seq))
@@ -233,7 +233,7 @@ class Committer:
             count += 1
         return count, chain_over(run.before[1], run.placed[:count])
 
-    async def _commit_what_comes_before(self, run: Sequenced) -> None:
+    async def _commit_what_comes_before(self, run: SequencedBatch) -> None:
         """Events of another gateway come before ours, and nobody committed them while our swap waited."""
         try:
             await self._journal.commit(self._partition, run.before[0])
@@ -241,17 +241,19 @@ class Committer:
                 raise CannotHelp("the journal does not hold what comes before")
         except CannotHelp as trouble:
             # Only a verification can tell: the journal is readable again, or the epoch is sealed.
-            logger.info("help_failed", extra={"partition": self._partition.number, "why": str(trouble)})
+            logger.info(
+                "journal_recovery_failed", extra={"partition": self._partition.number, "reason": str(trouble)}
+            )
             self._partition.distrust()
             self._settled.set()
             self._room.set()
             self._wake()
             await asyncio.sleep(_RETRY_MOST_S if self._partition.halted else _RETRY_FIRST_S)
 
-    async def _give_up(self, run: Sequenced, why: str) -> None:
+    async def _give_up(self, run: SequencedBatch, why: str) -> None:
         """Back to the sequencer with all that was sequenced in a lost lineage, in order."""
-        told = {"partition": self._partition.number, "appends": len(run.pendings), "why": why}
-        logger.warning("lineage_lost", extra=told)
+        told = {"partition": self._partition.number, "appends": len(run.pendings), "reason": why}
+        logger.warning("epoch_superseded", extra=told)
         self._partition.distrust()
         self._take_back(run.pendings)
 
@@ -264,7 +266,7 @@ class Committer:
 
     # -- what only a bug can bring
 
-    async def _bisect(self, run: Sequenced, refused: RefusedByPostgres) -> bool:
+    async def _bisect(self, run: SequencedBatch, refused: RefusedByPostgres) -> bool:
         """Commits what is good before the append that Postgres refuses; quarantines that one; ends the epoch,
         since all that was sequenced after it rests on it.
 
@@ -273,7 +275,7 @@ class Committer:
         """
         if len(run.placed) > 1:
             half = len(run.placed) // 2
-            first = Sequenced(run.epoch, run.before, run.after, run.mode)
+            first = SequencedBatch(run.epoch, run.before, run.after, run.mode)
             for pending, placed in zip(run.pendings[:half], run.placed[:half], strict=True):
                 first.add(pending, placed)
             first.after = (first.placed[-1].last_seq, chain_over(run.before[1], first.placed))

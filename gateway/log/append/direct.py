@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import Stream
+from gateway.log.append.deferred_outcomes import DeferredOutcomes, Verdict
+from gateway.log.append.direct_sequencer import DirectSequencer
 from gateway.log.append.identities import Original, claims_of
 from gateway.log.append.pending import Pending
-from gateway.log.append.placing import Placing
-from gateway.log.append.sequenced import Commits, Sequenced
-from gateway.log.append.verdicts import Verdict, Verdicts
-from gateway.log.entries import Placed
+from gateway.log.append.sequenced import Commits, SequencedBatch
+from gateway.log.entries import SequencedAppend
 from gateway.log.epoch.chain import roll
 from gateway.log.epoch.partition import Partition
 from gateway.log.postgres import DIRECT, Postgres, PostgresTrouble
@@ -39,7 +39,7 @@ class Direct:
         partition: Partition,
         postgres: Postgres,
         commits: Commits,
-        verdicts: Verdicts,
+        verdicts: DeferredOutcomes,
         requeue: Callable[[Iterable[Pending]], None],
         telemetry: Telemetry,
     ) -> None:
@@ -77,7 +77,7 @@ class Direct:
         await asyncio.sleep(random.uniform(0, _OVERTAKEN_S))  # noqa: S311
         return True
 
-    async def _look(self, batch: Sequence[Pending]) -> Placing | None:
+    async def _look(self, batch: Sequence[Pending]) -> DirectSequencer | None:
         """All that the batch is judged on, in one snapshot; None when the partition does not stand where this
         gateway believes it to."""
         asked = [pending.append for pending in batch if pending.append.chosen or pending.again]
@@ -112,18 +112,18 @@ class Direct:
         heads: dict[Stream, int] = {
             streams[each["version"] - 1]: each["seq"] for each in rows if each["kind"] == "head"
         }
-        return Placing(partition.number, claims_of(rows), heads, row["chain"])
+        return DirectSequencer(partition.number, claims_of(rows), heads, row["chain"])
 
     def _judge(
-        self, batch: Sequence[Pending], placing: Placing
-    ) -> tuple[Sequenced, list[tuple[Pending, Verdict]]]:
+        self, batch: Sequence[Pending], placing: DirectSequencer
+    ) -> tuple[SequencedBatch, list[tuple[Pending, Verdict]]]:
         """What is to be committed, and the verdicts that may rest on it. The others are answered."""
         before = (placing.seq, placing.chain)
-        run = Sequenced(self._partition.epoch, before, before, DIRECT)
+        run = SequencedBatch(self._partition.epoch, before, before, DIRECT)
         resting: list[tuple[Pending, Verdict]] = []
         for pending in batch:
             verdict = placing.judge(pending.append)
-            if isinstance(verdict, Placed):
+            if isinstance(verdict, SequencedAppend):
                 pending.in_doubt = pending.sent = True
                 run.add(pending, verdict)
                 continue

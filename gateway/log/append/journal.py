@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.events import pack_event
 from gateway.log.commit_connection import ChainBroken, CommitConnection, RefusedByPostgres
-from gateway.log.entries import Placed, placed_from_journal
+from gateway.log.entries import SequencedAppend, placed_from_journal
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
 from gateway.log.postgres import REDIS, PartitionRow, Postgres, PostgresTrouble
@@ -35,7 +35,7 @@ class _Tail:
     """What the journal holds beyond Postgres, without a gap, and the chain after it; `q` and `c` as Redis has
     them."""
 
-    run: list[Placed]
+    run: list[SequencedAppend]
     chain: str
     q: int
     c: int
@@ -140,7 +140,7 @@ class Journal:
             raise CannotHelp(f"partition {partition.number}: Postgres lost what was committed up to seq {c}")
 
     async def _abandon(self, partition: Partition, epoch: int, why: str) -> None:
-        told = {"partition": partition.number, "why": why}
+        told = {"partition": partition.number, "reason": why}
         logger.critical("chain_broken", extra=told)
         partition.distrust()
         try:
@@ -148,14 +148,14 @@ class Journal:
         except PostgresTrouble as trouble:
             raise CannotHelp(str(trouble)) from trouble
 
-    async def _quarantine(self, partition: Partition, epoch: int, bad: Placed, error: str) -> None:
+    async def _quarantine(self, partition: Partition, epoch: int, bad: SequencedAppend, error: str) -> None:
         try:
             await quarantine(self._postgres, partition, epoch, bad, error)
         except PostgresTrouble as trouble:
             raise CannotHelp(str(trouble)) from trouble
 
 
-def _unpacked(entries: Sequence[Any]) -> Iterator[tuple[Placed, str]]:
+def _unpacked(entries: Sequence[Any]) -> Iterator[tuple[SequencedAppend, str]]:
     """Raises _Hole where an entry is not what this release writes."""
     for entry in entries:
         try:
@@ -164,14 +164,16 @@ def _unpacked(entries: Sequence[Any]) -> Iterator[tuple[Placed, str]]:
             raise _Hole(f"the journal's entry {entry[0]!r} can't be read: {reason(error)}") from error
 
 
-async def quarantine(postgres: Postgres, partition: Partition, epoch: int, bad: Placed, error: str) -> bool:
+async def quarantine(
+    postgres: Postgres, partition: Partition, epoch: int, bad: SequencedAppend, error: str
+) -> bool:
     """Keeps whole an append that Postgres refuses, and ends the epoch: all that was sequenced after it rests
     on it. False where the partition has gone on without us, and nothing was done. Raises PostgresTrouble."""
     entry = b"".join(pack_event(event) for event in bad.events)
     kept = await postgres.fetch("quarantine", partition.number, epoch, bad.first_seq, entry, error)
     partition.distrust()
     if kept:
-        told = {"partition": partition.number, "seq": bad.first_seq, "why": error}
+        told = {"partition": partition.number, "seq": bad.first_seq, "reason": error}
         told["correlation_id"] = str(UUID(bytes=bad.events[0].correlation_id))
         logger.critical("append_quarantined", extra=told)
     return bool(kept)

@@ -24,13 +24,13 @@ _SHARED_MIN = 8
 _GATHER_S = 0.002
 
 
-class Crowd:
+class GatewayLoad:
     """The partitions of one gateway that have appends under way."""
 
     def __init__(self) -> None:
-        self._busy: dict[Pace, None] = {}
+        self._busy: dict[BatchPolicy, None] = {}
 
-    def around(self, one: Pace) -> bool:
+    def around(self, one: BatchPolicy) -> bool:
         """Whether the others have enough under way to keep the gateway busy without this one."""
         self._busy[one] = None
         appends = 0
@@ -45,10 +45,10 @@ class Crowd:
         return False
 
 
-class Pace:
+class BatchPolicy:
     """Of one partition of this gateway."""
 
-    def __init__(self, queue: Queue, commits: Commits, crowd: Crowd) -> None:
+    def __init__(self, queue: Queue, commits: Commits, crowd: GatewayLoad) -> None:
         self._queue = queue
         self._commits = commits
         self._crowd = crowd

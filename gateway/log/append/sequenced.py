@@ -6,11 +6,11 @@ from typing import Protocol
 
 from gateway.log.append.pending import Pending
 from gateway.log.commit_connection import Ready
-from gateway.log.entries import Placed
+from gateway.log.entries import SequencedAppend
 from gateway.log.postgres import REDIS
 
 
-class Sequenced:
+class SequencedBatch:
     """What one script call placed, or one look in direct mode, in order; and the (seq, chain) around it.
     `ready`: what its commit sends, where that was made ahead; other calls may have joined it since."""
 
@@ -23,12 +23,12 @@ class Sequenced:
         self.epoch = epoch
         self.before = before
         self.after = after
-        self.placed: list[Placed] = []
+        self.placed: list[SequencedAppend] = []
         self.pendings: list[Pending] = []
         self.events = 0
         self.ready: Ready | None = None
 
-    def add(self, pending: Pending, placed: Placed) -> None:
+    def add(self, pending: Pending, placed: SequencedAppend) -> None:
         self.pendings.append(pending)
         self.placed.append(placed)
         self.events += len(placed.events)
@@ -41,7 +41,7 @@ class Commits(Protocol):
     def appends(self) -> int:
         """How many are sequenced and not committed yet."""
 
-    def put(self, sequenced: Sequenced) -> None: ...
+    def put(self, sequenced: SequencedBatch) -> None: ...
 
     async def room(self) -> None:
         """Returns when the next call may be sequenced: one waits at most while another commits."""

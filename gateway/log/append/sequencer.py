@@ -17,14 +17,14 @@ from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import Append, Conflict, NotCommitted, Outcome
 from gateway.log.append.calls import CallHead, sequence_call
+from gateway.log.append.deferred_outcomes import DeferredOutcomes
 from gateway.log.append.direct import Direct
 from gateway.log.append.identities import ClaimedByAnother, Original
 from gateway.log.append.look_ups import Claimed, LookUps
-from gateway.log.append.pacing import Crowd, Pace
+from gateway.log.append.pacing import BatchPolicy, GatewayLoad
 from gateway.log.append.pending import Backlog, Outstanding, Pending, Queue, Waiter
-from gateway.log.append.sequenced import Commits, Sequenced
-from gateway.log.append.verdicts import Verdicts
-from gateway.log.entries import Placed
+from gateway.log.append.sequenced import Commits, SequencedBatch
+from gateway.log.entries import SequencedAppend
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
 from gateway.log.epoch.verify import CannotVerify, PostgresLostCommits, Verifier
@@ -56,7 +56,7 @@ class Sequencer:
         verifier: Verifier,
         commits: Commits,
         limits: Limits,
-        crowd: Crowd,
+        crowd: GatewayLoad,
         backlog: Backlog,
         telemetry: Telemetry,
     ) -> None:
@@ -77,10 +77,10 @@ class Sequencer:
         self._work = asyncio.Event()
         self._waited = False  # long enough for appends
         self._hurry = asyncio.Event()
-        self._verdicts = Verdicts(partition, postgres, settling, self.requeue)
+        self._verdicts = DeferredOutcomes(partition, postgres, settling, self.requeue)
         self._direct = Direct(partition, postgres, commits, self._verdicts, self.requeue, telemetry)
         self._retry_s = _RETRY_FIRST_S
-        self._pace = Pace(self._queue, commits, crowd)
+        self._pace = BatchPolicy(self._queue, commits, crowd)
         metrics = telemetry.metrics
         self.look_ups = LookUps(partition, postgres, limits, metrics, self._claimed, looked=self.wake)
 
@@ -208,7 +208,7 @@ class Sequencer:
         try:
             await self._verifier.verify(self._partition)
         except CannotVerify as trouble:
-            told = {"partition": self._partition.number, "why": str(trouble)}
+            told = {"partition": self._partition.number, "reason": str(trouble)}
             logger.warning("partition_not_open", extra=told)
             await self._back_off()
             return False
@@ -228,7 +228,9 @@ class Sequencer:
 
     def _halt(self, why: str) -> None:
         if self._partition.halted is None:
-            logger.critical("postgres_lost_commits", extra={"partition": self._partition.number, "why": why})
+            logger.critical(
+                "postgres_lost_commits", extra={"partition": self._partition.number, "reason": why}
+            )
         self._partition.halt(f"{why}; appends are refused until `sluice repair` or `sluice rewind` ran")
         for pending in self._queue:
             # What this Postgres says will never commit, a repaired one may commit from the journal.
@@ -292,7 +294,7 @@ class Sequencer:
             with self._telemetry.sequencing.of(partition.number, len(batch), batch):
                 reply = await self._scripts.run("sequence", names, args)
         except NotRun as refused:
-            logger.info("sequence_not_run", extra={"partition": partition.number, "why": str(refused)})
+            logger.info("sequence_not_run", extra={"partition": partition.number, "reason": str(refused)})
             if isinstance(refused, Refused):
                 partition.reach.refused(self._loop.time())
             self._undoubt(batch, doubts)
@@ -300,8 +302,8 @@ class Sequencer:
             return None
         except RedisTrouble as trouble:
             # It may run yet, or have run: the identities in Redis and Postgres settle a second try.
-            told = {"partition": partition.number, "why": str(trouble)}
-            logger.warning("sequence_unanswered", extra=told)
+            told = {"partition": partition.number, "reason": str(trouble)}
+            logger.warning("sequence_timeout", extra=told)
             for pending in batch:
                 pending.sent = True
             partition.reach.refused(self._loop.time())
@@ -336,7 +338,7 @@ class Sequencer:
         partition.watermark = int(watermark)
         partition.confirmed(partition.watermark)
         before, after = (int(q_before), h_before.decode()), (int(q_after), h_after.decode())
-        sequenced = Sequenced(partition.epoch, before, after)
+        sequenced = SequencedBatch(partition.epoch, before, after)
         self._pace.called(before[0], after[0])
         seq = before[0]
         back: list[Pending] = []
@@ -346,7 +348,7 @@ class Sequencer:
                 append, retry = pending.append, pending.append.retry
                 pending.sent = True
                 seq += len(append.events)
-                placed = Placed(
+                placed = SequencedAppend(
                     append.stream, append.append_id, append.events, append.digests, retry.chosen,
                     retry.request_digest, answer, seq,
                 )  # fmt: skip

@@ -182,7 +182,9 @@ class Sweeper:
         try:
             committed = await self._journal.commit(partition)
         except CannotHelp as trouble:
-            logger.info("help_failed", extra={"partition": partition.number, "why": str(trouble)})
+            logger.info(
+                "journal_recovery_failed", extra={"partition": partition.number, "reason": str(trouble)}
+            )
             committed = 0
         except Exception:  # a bug, or an entry that nobody foresaw: the other partitions need their help too
             logger.exception("help_ended", extra={"partition": partition.number})

@@ -27,13 +27,13 @@ class Outage:
     def noticed(self, why: str) -> None:
         if self._since is None:
             self._since = time.monotonic()
-            logger.error("server_lost", extra={"server": self._server, "why": why})
+            logger.error("backend_unavailable", extra={"server": self._server, "reason": why})
 
     def over(self) -> None:
         if self._since is not None:
             after_s = time.monotonic() - self._since
             self._since = None
-            logger.warning("server_back", extra={"server": self._server, "after_s": after_s})
+            logger.warning("backend_recovered", extra={"server": self._server, "after_s": after_s})
 
 
 class EpochChanges:
@@ -64,7 +64,7 @@ class EpochChanges:
     def kept_by(self, gateways: list[str]) -> None:
         """Who can't reach Redis though this gateway can. Logged when it changes."""
         if gateways and gateways != self._kept_by:
-            logger.warning("direct_mode_kept", extra={"gateways": gateways})
+            logger.warning("direct_mode_held_by_peer", extra={"gateways": gateways})
         self._kept_by = gateways
 
     def tell(self, opened: int) -> None:

@@ -11,8 +11,8 @@ from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
-from gateway.log.epoch.reach import Reach
-from gateway.log.epoch.witness import Witness
+from gateway.log.epoch.commit_evidence import CommitEvidence
+from gateway.log.epoch.redis_health import RedisHealth
 from gateway.log.redis.keys import PartitionKeys, partition_keys
 
 # How tenants are spread over partitions; stored in the instance row and never changed.
@@ -27,7 +27,7 @@ def partition_of(tenant: bytes, partitions: int) -> int:
 class Partition:
     """Knowledge, not truth: Postgres' row decides, this only remembers the last look at it."""
 
-    def __init__(self, instance: UUID, number: int, reach: Reach) -> None:
+    def __init__(self, instance: UUID, number: int, reach: RedisHealth) -> None:
         self.number = number
         self.reach = reach
         self.epoch = 0
@@ -88,9 +88,9 @@ class Partition:
         self.open = False
 
     @property
-    def memory(self) -> Witness:
+    def memory(self) -> CommitEvidence:
         """What this gateway knows to be committed, and settled."""
-        return Witness("this gateway", self.epoch, self.committed_seq, self.committed_chain)
+        return CommitEvidence("this gateway", self.epoch, self.committed_seq, self.committed_chain)
 
     def forget(self) -> None:
         """A rewind has given up what this gateway saw committed."""

@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 from gateway.log.commit_connection import CommitConnection
+from gateway.log.epoch.commit_evidence import contains
 from gateway.log.epoch.partition import Partition
-from gateway.log.epoch.witness import contains
 from gateway.log.postgres import PartitionRow, Postgres, PostgresTrouble
 
 PLACES_MAX: Final = 1_000

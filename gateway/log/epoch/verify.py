@@ -12,10 +12,10 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.log.epoch.commit_evidence import CommitEvidence, contains
 from gateway.log.epoch.notices import EpochChanges
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
-from gateway.log.epoch.witness import Witness, contains
 from gateway.log.postgres import DIRECT, REDIS, PartitionRow, Postgres, PostgresTrouble
 from gateway.log.redis.scripts import RedisTrouble, Scripts
 
@@ -32,7 +32,7 @@ class PostgresLostCommits(Exception):
     """Somebody saw commits that Postgres does not have. A person must decide. `witness` is None where another
     gateway, or this one earlier, has raised the alarm."""
 
-    def __init__(self, why: str, witness: Witness | None) -> None:
+    def __init__(self, why: str, witness: CommitEvidence | None) -> None:
         super().__init__(why)
         self.witness = witness
 
@@ -79,9 +79,9 @@ class Inspection:
         return self.format not in ("", self.known_format)
 
     @property
-    def witness(self) -> Witness:
+    def witness(self) -> CommitEvidence:
         """What this Redis saw committed."""
-        return Witness("Redis", self.epoch, max(self.c, 0), self.chain_at_c)
+        return CommitEvidence("Redis", self.epoch, max(self.c, 0), self.chain_at_c)
 
     def knows(self, row: PartitionRow) -> bool:
         """Whether its watermark is where the row stands: a watermark moves to what is settled alone."""
@@ -237,7 +237,7 @@ class Verifier:
             partition.forget()
         return row
 
-    async def _hold(self, p: int, row: PartitionRow, witness: Witness) -> None:
+    async def _hold(self, p: int, row: PartitionRow, witness: CommitEvidence) -> None:
         """Raises PostgresLostCommits unless Postgres has what the witness saw committed, in its order."""
         try:
             held = await contains(self._postgres, p, row, witness)

@@ -1,6 +1,6 @@
 """Keeps Redis within its memory: it has the working set, Postgres the history.
 
-Owns: what leaves Redis, and when. The journal keeps what was committed within `journal_keep_s`. Near the
+Owns: what leaves Redis, and when. The journal keeps what was committed within `journal_retention_s`. Near the
 bound of a server's memory, whatever nobody touched for longest goes first, be it a stream or the front of a
 journal. Keys of epochs that have ended go at once, at the same pace; their journals, from which lost commits
 are repaired, when they are as old as the rest of it would be.
@@ -123,10 +123,10 @@ class Evictor:
         self._in_touch = in_touch
         self._partitions = partitions
         self._bytes_max = limits.redis_bytes_max
-        self._journal_keep_s = limits.journal_keep_s
+        self._journal_keep_s = limits.journal_retention_s
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._commits = [CommitTimes(limits.journal_keep_s) for _ in partitions]
+        self._commits = [CommitTimes(limits.journal_retention_s) for _ in partitions]
         self._weights = [1] * len(partitions)  # how much there may be to evict
         self._ages: deque[int] = deque(maxlen=_AGES_KEPT)
         self._fullness: dict[int, float] = {}
@@ -150,7 +150,7 @@ class Evictor:
                 if await self.run_once(self._partitions[number % count]):
                     await self._relieve()
             except RedisTrouble as trouble:
-                logger.warning("eviction_failed", extra={"why": str(trouble)})
+                logger.warning("eviction_failed", extra={"reason": str(trouble)})
 
     async def run_once(self, partition: Partition) -> bool:
         """What a partition needs without haste; whether its server is near its bound. Raises RedisTrouble."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from gateway.events import Stream
-from gateway.log.entries import Placed
+from gateway.log.entries import SequencedAppend
 
-Tap = Callable[[Sequence[Placed]], None]
+Tap = Callable[[Sequence[SequencedAppend]], None]
 """Called with what was just committed to a partition, in order; must return at once and keep no list."""
 
 
@@ -66,7 +66,7 @@ class Followers:
             if not self._taps[partition]:
                 del self._taps[partition]
 
-    def committed(self, partition: int, placed: Sequence[Placed]) -> None:
+    def committed(self, partition: int, placed: Sequence[SequencedAppend]) -> None:
         self._announce(partition)
         for tap in self._taps.get(partition, ()):
             tap(placed)

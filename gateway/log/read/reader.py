@@ -215,7 +215,7 @@ class Reader:
         try:
             reply = await self._scripts.run("read", names, args)
         except RedisTrouble as trouble:
-            logger.info("read_from_postgres", extra={"partition": partition.number, "why": str(trouble)})
+            logger.info("read_from_postgres", extra={"partition": partition.number, "reason": str(trouble)})
             return _NOTHING * len(batch)
         if reply[0] == b"FENCED":
             partition.distrust()
@@ -289,7 +289,7 @@ class Reader:
             if rows:
                 await self._scripts.run("fill", (keys.meta, keys.stream(stream), keys.heads), args)
         except (PostgresTrouble, RedisTrouble) as trouble:
-            told = {"partition": self._partition.number, "why": str(trouble)}
+            told = {"partition": self._partition.number, "reason": str(trouble)}
             logger.info("stream_not_filled", extra=told)
 
 

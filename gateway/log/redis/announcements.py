@@ -127,4 +127,4 @@ class Announcements:
         """Told once until it is well again: followers here find other gateways' commits by looking."""
         if self._well:
             self._well = False
-            logger.info("commits_unannounced", extra={"why": reason(trouble)})
+            logger.info("commits_unannounced", extra={"reason": reason(trouble)})

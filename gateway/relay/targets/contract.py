@@ -23,7 +23,7 @@ SEND_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class Message:
     """One event on its way. `id` is the same at every attempt; `body` is the event in JSON, as the feed has
     it."""
 
@@ -86,7 +86,7 @@ def plainly(why: str) -> str:
 class Target(Protocol):
     """Made for one subscription. May be called many times at once, for different aggregates."""
 
-    async def send(self, parcel: Parcel) -> Outcome:
+    async def send(self, parcel: Message) -> Outcome:
         """One attempt, over within SEND_TIMEOUT_S. Whatever goes wrong outside is an outcome."""
 
     async def close(self) -> None:

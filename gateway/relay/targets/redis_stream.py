@@ -16,7 +16,7 @@ from gateway.relay.targets.addresses import (
     GuardedConnection,
     GuardedTlsConnection,
 )
-from gateway.relay.targets.contract import SEND_TIMEOUT_S, Confirmed, Failed, Outcome, Parcel
+from gateway.relay.targets.contract import SEND_TIMEOUT_S, Confirmed, Failed, Message, Outcome
 from spec.subscriptions import RedisStream, unsafe
 
 _CONNECTIONS_MAX: Final = 64
@@ -47,7 +47,7 @@ class RedisStreamTarget:
             pool.connection_class = GuardedTlsConnection if secured else GuardedConnection
         self._redis: Redis = Redis(connection_pool=pool)
 
-    async def send(self, parcel: Parcel) -> Outcome:
+    async def send(self, parcel: Message) -> Outcome:
         if self._refused is not None:
             return Failed(self._refused)
         fields: dict[Any, Any] = {

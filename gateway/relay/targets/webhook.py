@@ -21,8 +21,8 @@ from gateway.relay.targets.contract import (
     Confirmed,
     Failed,
     Gone,
+    Message,
     Outcome,
-    Parcel,
 )
 from gateway.relay.targets.signing import NoSecret, headers, key_of
 from spec.subscriptions import Webhook, unsafe
@@ -59,7 +59,7 @@ class WebhookTarget:
             network_backend=GuardedNetwork(allow_private=allow_private),
         )
 
-    async def send(self, parcel: Parcel) -> Outcome:
+    async def send(self, parcel: Message) -> Outcome:
         if self._refused is not None:
             return Failed(self._refused)
         try:
@@ -78,7 +78,7 @@ class WebhookTarget:
     async def close(self) -> None:
         await self._pool.aclose()
 
-    def _headers(self, parcel: Parcel) -> list[tuple[bytes, bytes]]:
+    def _headers(self, parcel: Message) -> list[tuple[bytes, bytes]]:
         key = key_of(self._declared.secret, self._environ)
         return [
             (b"host", _host(self._declared.url)),
@@ -89,7 +89,7 @@ class WebhookTarget:
         ]
 
     async def _post(
-        self, parcel: Parcel, signed: list[tuple[bytes, bytes]], deadline: asyncio.Timeout
+        self, parcel: Message, signed: list[tuple[bytes, bytes]], deadline: asyncio.Timeout
     ) -> Outcome:
         async with self._pool.stream(
             "POST", self._declared.url, headers=signed, content=parcel.body

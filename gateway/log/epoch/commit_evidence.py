@@ -19,7 +19,7 @@ _ROLL_ROWS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class CommitEvidence:
     """`who` saw the partition committed up to (seq, chain) in this epoch; seq 0: it saw nothing."""
 
     who: str
@@ -49,7 +49,7 @@ class Witness:
         )
 
 
-async def contains(postgres: Postgres, p: int, row: PartitionRow, witness: Witness) -> bool:
+async def contains(postgres: Postgres, p: int, row: PartitionRow, witness: CommitEvidence) -> bool:
     """Whether Postgres, standing at `row`, has all that the witness saw, in that order; or a rewind has given
     it up. Reads the rows from the witness' seq to the next mark, or to the end where there is none: some
     MARK_EVERY of them, however much was appended since. Raises PostgresTrouble."""

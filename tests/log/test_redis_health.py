@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.log.epoch.reach import Reach
+from gateway.log.epoch.redis_health import RedisHealth
 
 
 def test_redis_is_lost_once_looks_have_failed_for_long_enough() -> None:
-    reach = Reach(1.0, 2.0, now=0.0)
+    reach = RedisHealth(1.0, 2.0, now=0.0)
     reach.failed()
     assert reach.failing
     assert not reach.lost(0.5)
@@ -19,7 +19,7 @@ def test_redis_is_lost_once_looks_have_failed_for_long_enough() -> None:
 
 
 def test_a_gateway_that_stood_still_takes_no_single_late_look_for_a_loss() -> None:
-    reach = Reach(1.0, 2.0, now=0.0)
+    reach = RedisHealth(1.0, 2.0, now=0.0)
     reach.answered(0.1)
     reach.refused(0.2)
     reach.failed()
@@ -27,7 +27,7 @@ def test_a_gateway_that_stood_still_takes_no_single_late_look_for_a_loss() -> No
 
 
 def test_redis_is_steady_once_it_has_answered_for_long_enough_without_a_miss() -> None:
-    reach = Reach(1.0, 2.0, now=0.0)
+    reach = RedisHealth(1.0, 2.0, now=0.0)
     reach.heard(())
     assert not reach.steady(9.0), "it has not answered yet"
     reach.answered(10.0)
@@ -41,7 +41,7 @@ def test_redis_is_steady_once_it_has_answered_for_long_enough_without_a_miss() -
 
 
 def test_redis_has_to_be_steady_from_when_appends_have_left_it() -> None:
-    reach = Reach(1.0, 2.0, now=0.0)
+    reach = RedisHealth(1.0, 2.0, now=0.0)
     reach.begin_anew(5.0)
     assert not reach.steady(9.0)
     reach.answered(10.0)
@@ -52,7 +52,7 @@ def test_redis_has_to_be_steady_from_when_appends_have_left_it() -> None:
 
 
 def test_redis_is_not_steady_while_another_gateway_misses_it() -> None:
-    reach = Reach(1.0, 2.0, now=0.0)
+    reach = RedisHealth(1.0, 2.0, now=0.0)
     reach.answered(0.0)
     reach.heard(("host:1:a",))
     assert not reach.steady(60.0)
@@ -61,7 +61,7 @@ def test_redis_is_not_steady_while_another_gateway_misses_it() -> None:
 
 
 def test_a_gateway_that_stood_still_hears_the_others_before_it_finds_redis_steady() -> None:
-    reach = Reach(1.0, 2.0, now=0.0)
+    reach = RedisHealth(1.0, 2.0, now=0.0)
     reach.answered(0.0)
     reach.heard(())
     reach.begin_anew(5.0)
@@ -71,7 +71,7 @@ def test_a_gateway_that_stood_still_hears_the_others_before_it_finds_redis_stead
 
 
 def test_an_unanswered_call_makes_it_suspect_until_the_next_answer() -> None:
-    reach = Reach(1.0, 2.0, now=0.0)
+    reach = RedisHealth(1.0, 2.0, now=0.0)
     reach.answered(0.0)
     reach.heard(())
     reach.refused(0.2)
@@ -82,7 +82,7 @@ def test_an_unanswered_call_makes_it_suspect_until_the_next_answer() -> None:
 
 
 def test_redis_is_lost_once_it_has_refused_many_calls_whatever_looks_say() -> None:
-    reach = Reach(1.0, 2.0, now=0.0)
+    reach = RedisHealth(1.0, 2.0, now=0.0)
     for call in range(10):
         reach.refused(1.0 + call / 10)
         reach.answered(1.05 + call / 10)
@@ -93,7 +93,7 @@ def test_redis_is_lost_once_it_has_refused_many_calls_whatever_looks_say() -> No
 
 
 def test_refusals_count_no_more_once_appends_have_left_redis() -> None:
-    reach = Reach(1.0, 2.0, now=0.0)
+    reach = RedisHealth(1.0, 2.0, now=0.0)
     for _ in range(10):
         reach.refused(1.0)
     reach.begin_anew(2.0)

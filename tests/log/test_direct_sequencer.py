@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append
+from gateway.log.append.direct_sequencer import DirectSequencer
 from gateway.log.append.identities import Claim, Claims
-from gateway.log.append.placing import Placing
-from gateway.log.entries import Placed
+from gateway.log.entries import SequencedAppend
 from tests.log.protocol_model import Entry, PostgresModel, Swap
 from tests.support.drive import append, event, new_stream, new_tenant
 
@@ -74,11 +74,11 @@ def test_appends_are_placed_as_the_model_does(batches: list[list[Asked]]) -> Non
             )  # fmt: skip
             made.append(batch[-1])
         heads = {stream: pg.length(stream) for stream in streams}
-        placing = Placing(P, known(pg), heads, pg.chain)
+        placing = DirectSequencer(P, known(pg), heads, pg.chain)
         for each, expected in zip(batch, pg.directly(batch), strict=True):
             verdict = placing.judge(each)
             if isinstance(expected, Entry):
-                assert isinstance(verdict, Placed)
+                assert isinstance(verdict, SequencedAppend)
                 assert (verdict.first_version, verdict.last_seq) == (
                     expected.first_version,
                     expected.last_seq,

@@ -11,7 +11,7 @@ _REFUSED_CALLS = 10
 _FAILED_LOOKS = 2
 
 
-class Reach:
+class RedisHealth:
     """Told of every look at Redis. Times are on the loop's clock, in seconds."""
 
     __slots__ = (

@@ -23,7 +23,7 @@ _AGAIN_S = 0.1
 Verdict = Original | ClaimedByAnother | Conflict
 
 
-class Verdicts:
+class DeferredOutcomes:
     """One for each sequencer; `again` takes back what must be decided anew."""
 
     def __init__(

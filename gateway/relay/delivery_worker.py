@@ -24,7 +24,7 @@ from gateway.event_json import fed_json, uuid_text
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay import database, subscriptions
 from gateway.relay.cursor import Aggregate, Changed, Cursor
-from gateway.relay.database import Attempt, Straggler, Subscribed
+from gateway.relay.database import Attempt, RetryEntry, Subscribed
 from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
 from gateway.relay.position import encode_alone
 from gateway.relay.schedule import FAILING_S_MAX, delay_s
@@ -34,8 +34,8 @@ from gateway.relay.targets.contract import (
     Confirmed,
     Failed,
     Gone,
+    Message,
     Outcome,
-    Parcel,
     Target,
     plainly,
     word_of,
@@ -58,7 +58,7 @@ HAND_OVER_S: Final = 0.3  # for deliveries under way when a person has changed t
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class DeliveryPolicy:
     """What bounds a courier. `retry_s` is the schedule; `inflight` deliveries go on at once, beside slow
     ones."""
 
@@ -68,7 +68,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class _Flight:
+class _InFlight:
     entry: Entry
     number: int
     begun: float
@@ -76,7 +76,7 @@ class _Flight:
     task: asyncio.Task[Outcome]
 
 
-class Courier:
+class DeliveryWorker:
     """`clock` gives Unix seconds, `chance` a number from 0 to 1."""
 
     def __init__(
@@ -84,9 +84,9 @@ class Courier:
         pool: asyncpg.Pool,
         outbox: Outbox,
         of: Subscribed,
-        waiting: Sequence[Straggler],
+        waiting: Sequence[RetryEntry],
         target: Target,
-        pace: Pace,
+        pace: DeliveryPolicy,
         metrics: Metrics,
         *,
         clock: Callable[[], float] = time.time,
@@ -104,7 +104,7 @@ class Courier:
         self._caught_up = False
         self._lanes: dict[Aggregate, deque[Entry]] = {}
         self._ready: deque[Aggregate] = deque()
-        self._flights: dict[Aggregate, _Flight] = {}
+        self._flights: dict[Aggregate, _InFlight] = {}
         # Those that wait, and when they are due.
         self._stragglers = {each.aggregate: each for each in waiting}
         self._due = [(each.due_at, each.aggregate) for each in waiting if each.state == "retrying"]
@@ -289,7 +289,7 @@ class Courier:
             task.add_done_callback(lambda _: self._wake.set())
             places -= 1
             number = 1 if straggler is None else straggler.attempts + 1
-            self._flights[aggregate] = _Flight(entry, number, self._loop.time(), self._clock(), task)
+            self._flights[aggregate] = _InFlight(entry, number, self._loop.time(), self._clock(), task)
 
     def _may_begin(self) -> bool:
         """Whether a new aggregate's first delivery is begun: not many, while nothing arrives."""
@@ -307,14 +307,14 @@ class Courier:
             return outcome if isinstance(outcome, Confirmed) else replace(outcome, why=plainly(outcome.why))
         except Exception as bug:
             told = {"subscription": self.of.name, "tenant": str(UUID(self.of.tenant))}
-            logger.exception("delivery_broken", extra=told)
+            logger.exception("delivery_error", extra=told)
             return Failed(f"The relay has a bug here: {type(bug).__name__}.")
 
-    def _parcel(self, entry: Entry) -> Parcel:
+    def _parcel(self, entry: Entry) -> Message:
         recorded = entry.recorded
         body = fed_json(recorded, encode_alone(self.of.p, entry.place))
         stream, event = recorded.stream, recorded.event
-        return Parcel(uuid_text(event.id), stream.aggregate_type, stream.key, event.type, body)
+        return Message(uuid_text(event.id), stream.aggregate_type, stream.key, event.type, body)
 
     def _overtake_slow(self) -> None:
         """A receiver that hangs holds up its own aggregate alone."""
@@ -323,7 +323,7 @@ class Courier:
             if aggregate not in self._stragglers and now - flight.begun > SLOW_S:
                 self._leave(aggregate, flight)
 
-    def _leave(self, aggregate: Aggregate, flight: _Flight) -> None:
+    def _leave(self, aggregate: Aggregate, flight: _InFlight) -> None:
         """Whoever reads what is written now tries it again, but not before this attempt must be over."""
         before = self._stragglers.get(aggregate)
         attempts, error = (0, None) if before is None else (before.attempts, before.error)
@@ -355,7 +355,7 @@ class Courier:
                 conn, self.of, aggregate, version, self._cursor.read.seq, STRAGGLER_EVENTS
             )
 
-    def _landed(self, aggregate: Aggregate, flight: _Flight, outcome: Outcome) -> None:
+    def _landed(self, aggregate: Aggregate, flight: _InFlight, outcome: Outcome) -> None:
         entry, now = flight.entry, self._clock()
         self._note(flight, outcome, now)
         match outcome:
@@ -376,7 +376,7 @@ class Courier:
                     self._parked += 1
                     told = {"subscription": self.of.name, "tenant": str(UUID(self.of.tenant))}
                     event_id = uuid_text(entry.recorded.event.id)
-                    logger.warning("delivery_parked", extra={**told, "event_id": event_id, "why": why})
+                    logger.warning("delivery_parked", extra={**told, "event_id": event_id, "reason": why})
                     if self._parked >= subscriptions.PARKED_MAX:
                         self._disable(too_many_parked())
                 if now - self._cursor.failing_since >= FAILING_S_MAX:
@@ -401,7 +401,7 @@ class Courier:
             del self._stragglers[aggregate]
             self._cursor.change(aggregate)
 
-    def _stand_at(self, straggler: Straggler, entry: Entry) -> None:
+    def _stand_at(self, straggler: RetryEntry, entry: Entry) -> None:
         if straggler.event_id != entry.recorded.event.id:  # confirmed, or skipped
             now, event_id = self._clock(), entry.recorded.event.id
             self._stragglers[straggler.aggregate] = replace(
@@ -415,7 +415,7 @@ class Courier:
     ) -> None:
         recorded, before = entry.recorded, self._stragglers.get(aggregate)
         since = self._clock() if before is None or before.attempts == 0 else before.since
-        self._stragglers[aggregate] = Straggler(
+        self._stragglers[aggregate] = RetryEntry(
             *aggregate, recorded.version, recorded.event.id, state, attempts, due_at, since, error
         )
         self._cursor.change(aggregate)
@@ -424,7 +424,7 @@ class Courier:
         if before is None:  # what was read of it is the straggler's from now on
             self._cursor.settle(each.place.seq for each in self._lanes[aggregate])
 
-    def _note(self, flight: _Flight, outcome: Outcome, now: float) -> None:
+    def _note(self, flight: _InFlight, outcome: Outcome, now: float) -> None:
         word = word_of(outcome)
         self._metrics.delivered(self.of.kind, word)
         error = None if isinstance(outcome, Confirmed) else outcome.why

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from gateway.relay import courier, database, pull, subscriptions
-from gateway.relay.courier import WINDOW_BYTES
+from gateway.relay.delivery_worker import WINDOW_BYTES
 from gateway.relay.targets.contract import SEND_TIMEOUT_S, WHY_CHARS_MAX, Failed
 from gateway.relay.targets.webhook import WebhookTarget
 from tests.relay.conftest import Bench, until
@@ -139,7 +139,7 @@ async def test_a_bug_in_a_target_is_a_failed_attempt(
     assert attempts is not None
     assert [(each["attempt"], each["outcome"]) for each in attempts] == [(2, "failed"), (1, "failed")]
     assert "ZeroDivisionError" in attempts[0]["error"]
-    assert sum(each.message == "delivery_broken" for each in caplog.records) == 2
+    assert sum(each.message == "delivery_error" for each in caplog.records) == 2
 
 
 async def test_a_subscription_that_can_not_be_started_says_so_and_keeps_no_other_from_it(

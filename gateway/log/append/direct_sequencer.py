@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Stream
 from gateway.log.append.identities import Claim, ClaimedByAnother, Claims, Original
-from gateway.log.entries import Placed
+from gateway.log.entries import SequencedAppend
 
 
-class Placing:
+class DirectSequencer:
     """Judge appends in order: each on the state that the ones before it leave.
 
     `claims` and `heads` are of one snapshot in which partition `p` stood at (seq, chain): every identity and
@@ -25,7 +25,7 @@ class Placing:
         self.seq = claims.seq
         self.chain = chain
 
-    def judge(self, append: Append) -> Placed | Original | ClaimedByAnother | Conflict:
+    def judge(self, append: Append) -> SequencedAppend | Original | ClaimedByAnother | Conflict:
         """Its identities first, then the length that it asked for."""
         verdict = self._claims.judge(append)
         if verdict is not None:
@@ -35,10 +35,10 @@ class Placing:
             return Conflict(head)
         return self._place(append, head)
 
-    def _place(self, append: Append, head: int) -> Placed:
+    def _place(self, append: Append, head: int) -> SequencedAppend:
         count = len(append.events)
         self.seq += count
-        placed = Placed(
+        placed = SequencedAppend(
             append.stream, append.append_id, append.events, append.digests, append.chosen,
             append.request_digest, head + 1, self.seq,
         )  # fmt: skip

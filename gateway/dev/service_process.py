@@ -46,7 +46,7 @@ class Service(Protocol):
         """Called when it ended by itself before it was ready: what was done about it, in words, or None."""
 
 
-class Keeper:
+class ServiceProcess:
     """One service and its process, if it has one."""
 
     def __init__(self, service: Service, say: Say) -> None:
@@ -83,7 +83,7 @@ class Keeper:
         """Do not start it before that time has passed."""
         self._due = time.monotonic() + delay_s
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of its log, to be appended to a sentence; "" when it has none."""
         return f" Its log ends:\n{log_tail(self._log)}" if self._log else ""
 
@@ -135,7 +135,7 @@ class Keeper:
             delay_s = 0.0
         self.put_off(delay_s)
         again = f"starting it again in {delay_s:g} s" if delay_s else "starting it again"
-        why = self.last_words() if by_itself else ""
+        why = self.log_tail() if by_itself else ""
         self._say(f"{self.name} (pid {process.pid}) {_how(status)}: {done or again}.{why}")
 
     def _gone(self, timeout_s: float, hurried: Callable[[], bool] = lambda: False) -> bool:
