@@ -203,7 +203,7 @@ def _warnings_ignored() -> None:
 def _reads_suffice() -> None:
     import gateway.log.redis.cluster
     import gateway.log.redis.servers
-    from gateway.log.epoch.reach import Reach
+    from gateway.log.epoch.redis_health import RedisHealth
     from gateway.log.redis.scripts import Scripts
 
     async def nothing(*_: Any) -> None:
@@ -213,11 +213,11 @@ def _reads_suffice() -> None:
         return gateway.log.redis.servers.pack(("EXISTS", key))
 
     assert Scripts.hindrance
-    assert Reach.refused
+    assert RedisHealth.refused
     assert gateway.log.redis.cluster.no_write is gateway.log.redis.servers.no_write
     gateway.log.redis.cluster.no_write = gateway.log.redis.servers.no_write = no_read
     Scripts.hindrance = nothing  # type: ignore[method-assign]
-    Reach.refused = lambda _self, _now: None  # type: ignore[method-assign]
+    RedisHealth.refused = lambda _self, _now: None  # type: ignore[method-assign]
 
 
 def _stand_ins_unbounded() -> None:
