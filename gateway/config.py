@@ -173,7 +173,7 @@ def _integer(low: int, high: int) -> Kind:
             raise ValueError
         return int(text)
 
-    return Kind(f"a whole number from {low} to {high}", read)
+    return Kind(f"an integer from {low} to {high}", read)
 
 
 def _seconds(low: float, high: float) -> Kind:
@@ -200,7 +200,7 @@ def _word(what: str) -> Kind:
             raise ValueError
         return text
 
-    return Kind(f"{what}, in visible ASCII without blanks", read)
+    return Kind(f"{what} (printable ASCII, no spaces)", read)
 
 
 def _url(schemes: Iterable[str], read: Callable[[str], str]) -> Kind:
@@ -225,238 +225,284 @@ def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
     return tuple(ip_network(part.strip()) for part in text.split(","))
 
 
-_NETWORKS = Kind("addresses or networks such as 10.0.0.0/8, with commas between them", _networks)
+_NETWORKS = Kind("addresses or networks such as 10.0.0.0/8, separated by commas", _networks)
 _LEVEL = _one_of(debug="debug", info="info", warning="warning", error="error")
 
 _ROWS: tuple[tuple[str, Kind, str], ...] = (
     (
         "redis_url",
         _url(server_urls.REDIS, server_urls.redis),
-        "Sequences appends and keeps the working set; one an instance.",
+        "Sequences appends and holds the working set; one per instance.",
     ),
     (
         "postgres_url",
         _url(server_urls.POSTGRES, server_urls.postgres),
-        "Decides and keeps every event: the primary, not a replica.",
+        "Decides on and stores every event: the primary, not a replica.",
     ),
-    ("host", _word("an address"), "Loopback, so that nothing is open to the network unasked."),
-    ("port", _integer(0, 65535), "Where clients connect; 0 takes a free one."),
-    ("listen_fd", _integer(3, 65535), "A listening socket handed down by the process that started this one."),
-    ("ops_host", _word("an address"), "Loopback too: what is served there asks for no key."),
-    ("ops_port", _integer(1, 65535), "Metrics and health on a port of their own: they show all tenants."),
-    ("metrics_token", _word("a bearer token"), "Opens /_/metrics on the main port to whoever sends it."),
-    ("dev", _SWITCH, "Set by `sluice dev`: on a terminal, the log is written for people."),
+    ("host", _word("an address"), "The address to bind; loopback by default."),
+    ("port", _integer(0, 65535), "The port for clients; 0 picks a free one."),
+    (
+        "listen_fd",
+        _integer(3, 65535),
+        "The descriptor of a listening socket, inherited from the parent process.",
+    ),
+    (
+        "ops_host",
+        _word("an address"),
+        "The address of the ops port; loopback by default, since it requires no key.",
+    ),
+    ("ops_port", _integer(1, 65535), "A separate port for metrics and health, which show all tenants."),
+    (
+        "metrics_token",
+        _word("a bearer token"),
+        "The token that grants access to /_/metrics on the main port.",
+    ),
+    ("dev", _SWITCH, "Set by `sluice dev`: on a terminal, the log is human-readable."),
     (
         "allow_private_targets",
         _SWITCH,
-        "Subscriptions to http and private addresses, and Amazon SNS at one: a way into your network.",
+        "Permits subscriptions to http and private addresses, and Amazon SNS at one: a way into your "
+        "network.",
     ),
-    ("log_level", _LEVEL, "The least severe line that is logged."),
-    ("otel", _SWITCH, "Sends traces; if unset, only where OTEL_EXPORTER_OTLP_ENDPOINT says where to."),
-    ("partitions", _integer(1, 1024), "Units of order, fixed for ever by the first `sluice migrate`."),
-    ("event_bytes_max", _integer(1, 16 * MIB), "The data of one event; larger things belong beside events."),
-    ("body_bytes_max", _integer(1, 64 * MIB), "A request is held in memory whole, times the connections."),
+    ("log_level", _LEVEL, "The lowest level that is logged."),
+    ("otel", _SWITCH, "Sends traces; by default only if OTEL_EXPORTER_OTLP_ENDPOINT is set."),
+    (
+        "partitions",
+        _integer(1, 1024),
+        "Units of order; the first `sluice migrate` fixes the number permanently.",
+    ),
+    ("event_bytes_max", _integer(1, 16 * MIB), "Size of one event's data; store larger objects elsewhere."),
+    (
+        "body_bytes_max",
+        _integer(1, 64 * MIB),
+        "Size of a request body, which is held in memory, for each connection.",
+    ),
     (
         "bulk_bytes_max",
         _integer(1, 4096 * MIB),
-        "A bulk request is streamed: this bounds its time, not memory.",
+        "Size of a bulk request, which is streamed: it bounds time, not memory.",
     ),
     (
         "schema_work_max",
         _integer(10_000, 10**9),
-        "Comparisons that one request may take by its schemas, then 422: ten million take up to 2 s.",
+        "Comparisons that the schemas of one request may take, then 422: ten million take up to 2 s.",
     ),
     (
         "heavy_waiting_max",
         _integer(1, 1000),
-        "Heavy requests of a tenant that wait for one another, then 503: each holds its body.",
+        "Heavy requests of a tenant that may wait for one another, then 503: each holds its body.",
     ),
     (
         "heavy_wait_s",
         _seconds(0.1, 300),
-        "For the heavy requests of the same tenant before it, then 503: as long as an append may take.",
+        "How long a heavy request waits for others of its tenant, then 503: as long as an append may take.",
     ),
     (
         "fold_deadline_s",
         _seconds(0.1, 3600),
-        "Then a state answers 503 and what is folded is kept: the next read goes on there.",
+        "Time to fold a state, then 503; the partial fold is kept and the next read continues from it.",
     ),
-    ("headers_max", _integer(8, 1000), "Header lines of a request: each costs before the key is known."),
-    ("header_bytes_max", _integer(KIB, MIB), "All header lines, buffered before the key is known."),
-    ("body_timeout_s", _seconds(0.1, 3600), "A slower body holds a connection for nobody's good."),
+    ("headers_max", _integer(8, 1000), "Header lines of a request: each costs work before the key is known."),
+    ("header_bytes_max", _integer(KIB, MIB), "Size of all header lines, buffered before the key is known."),
+    ("body_timeout_s", _seconds(0.1, 3600), "Maximum time to receive a request body."),
     (
         "append_deadline_s",
         _seconds(0.1, 300),
-        "Then 504 outcome_unknown; the commit goes on. Outlasts a failover.",
+        "Deadline of an append, then 504 while the commit continues. Longer than a failover.",
     ),
-    ("read_deadline_s", _seconds(0.1, 300), "Then a read answers 503: readers would rather retry than wait."),
+    (
+        "read_deadline_s",
+        _seconds(0.1, 300),
+        "Deadline of a read, then 503: clients retry sooner than they wait.",
+    ),
     (
         "sequence_appends_max",
         _integer(1, 1000),
-        "Appends a script call: it blocks Redis for a few milliseconds.",
+        "Appends per script call, which blocks Redis for a few milliseconds.",
     ),
-    ("sequence_bytes_max", _integer(KIB, 64 * MIB), "Bytes a script call, for the same reason."),
+    ("sequence_bytes_max", _integer(KIB, 64 * MIB), "Bytes per script call, for the same reason."),
     (
         "commit_rows_max",
         _integer(1, 10_000),
-        "Rows a commit: past 500 its slowest grow faster than its rate.",
+        "Rows per commit: beyond 500 the slowest commits grow faster than the rate.",
     ),
     (
         "inflight_events_max",
         _integer(1, 10**6),
-        "How far Redis may run ahead of Postgres in a partition (q - c).",
+        "How far Redis may be ahead of Postgres in a partition, in events (q - c).",
     ),
     (
         "journal_retention_s",
         _seconds(0, 86_400),
-        "What is committed stays in the journal: to mend a rolled-back Postgres.",
+        "How long committed events stay in the journal, to repair a rolled-back Postgres.",
     ),
-    ("identity_window", _integer(1, 10**7), "Appends behind the watermark whose identities Redis remembers."),
+    ("identity_window", _integer(1, 10**7), "Committed appends whose identities Redis remembers."),
     (
         "stream_tail",
         _integer(1, 10**5),
-        "Newest events of a stream kept in Redis: memory against cold reads.",
+        "Newest events of a stream that stay in Redis: memory against cold reads.",
     ),
     (
         "redis_bytes_max",
         _integer(MIB, 10**15),
-        "Streams are evicted near it, of each server; unset: its maxmemory, or 1 GiB if it has none.",
+        "Memory bound of each Redis server, near which streams are evicted; unset: its maxmemory, or 1 GiB.",
     ),
-    ("redis_timeout_s", _seconds(0.05, 60), "A Redis that takes longer counts as unreachable."),
+    (
+        "redis_timeout_s",
+        _seconds(0.05, 60),
+        "Response timeout of Redis, after which it counts as unreachable.",
+    ),
     (
         "direct_after_s",
         _seconds(0.1, 86_400),
-        "A Redis that is away for longer is done without: appends wait until then.",
+        "After Redis has been unreachable this long, gateways bypass it; appends wait until then.",
     ),
     (
         "redis_recovery_s",
         _seconds(1, 3600),
-        "A Redis that is back for so long is used again: each return makes its streams cold.",
+        "Redis must be reachable this long before it is used again: each return makes its streams cold.",
     ),
     (
         "shutdown_grace_s",
         _seconds(0, 600),
-        "For open requests on SIGTERM: under the 30 s that orchestrators give.",
+        "Time for open requests after SIGTERM: less than the 30 s that orchestrators allow.",
     ),
     (
         "audit_rows_per_s",
         _integer(0, 10**6),
-        "Rows a second that each gateway audits beside its work; 0: none.",
+        "Rows per second that each gateway audits in the background; 0: none.",
     ),
     (
         "webhook_bytes_max",
         _integer(KIB, 16 * MIB),
-        "A webhook is read whole before its signature can be checked; also its event may be that large.",
+        "Size of a webhook, which is read whole before its signature is checked, and of its event.",
     ),
     (
         "webhook_response_timeout_s",
         _seconds(0.1, 60),
-        "Then a webhook is answered 503, the commit goes on: senders give up at 3 s (Slack) and later.",
+        "Deadline of a webhook, then 503 while the commit continues: providers time out at 3 s (Slack) or "
+        "later.",
     ),
     (
         "webhook_retention_days",
         _integer(1, 36_500),
-        "Raw deliveries, to look into and to replay; what is in quarantine stays longer.",
+        "How long raw deliveries are kept for inspection and replay; quarantined ones stay longer.",
     ),
     (
         "webhook_quarantine_retention_days",
         _integer(1, 36_500),
-        "What is in quarantine and not replayed by then is ended, and logged; never sooner than others.",
+        "How long a quarantined delivery waits for a replay before it is deleted and logged; never less "
+        "than others.",
     ),
     (
         "feed_gzip",
         _SWITCH,
-        "Live followers who accept it are sent gzip, compressed once for all; off where a proxy does that.",
+        "Sends gzip to live followers that accept it, compressed once for all; turn off where a proxy does "
+        "that.",
     ),
-    ("relay", _SWITCH, "Delivers subscriptions beside its work; off where `sluice relay` runs for it."),
-    ("relay_inflight", _integer(1, 1000), "Deliveries of a subscription at once, each of another aggregate."),
-    ("relay_lease_s", _seconds(1, 600), "Then another relay takes over what a relay that died has held."),
+    ("relay", _SWITCH, "Delivers subscriptions within the gateway; turn off where `sluice relay` does it."),
+    (
+        "relay_inflight",
+        _integer(1, 1000),
+        "Concurrent deliveries of a subscription, each of a different aggregate.",
+    ),
+    (
+        "relay_lease_s",
+        _seconds(1, 600),
+        "Lease time, after which another relay takes over the subscriptions of a relay that died.",
+    ),
     (
         "relay_attempts_retention_s",
         _seconds(60, 31_536_000),
-        "What was tried and answered is kept so long: a row for each delivery.",
+        "How long delivery attempts and responses are kept: a row for each delivery.",
     ),
     (
         "write_timeout_s",
         _seconds(0.1, 3600),
-        "A client that takes nothing of a large answer for so long is gone: its connection is ended.",
+        "A client that reads nothing of a large answer for this long counts as gone: its connection is "
+        "closed.",
     ),
     (
         "key_unread_bytes_max",
         _integer(MIB, 4096 * MIB),
-        "Large answers to a key that its clients have not read: beyond it, it gets no further ones.",
+        "Unread bytes of large answers to one key; beyond it the key gets no further ones.",
     ),
     (
         "unread_bytes_max",
         _integer(MIB, 64 * 1024 * MIB),
-        "The same of all keys, in memory: beyond it connections that read least are ended.",
+        "The same for all keys, in memory; beyond it the connections that read least are closed.",
     ),
     (
         "key_followers_max",
         _integer(0, 10**6),
-        "Live followers of a key, waits among them; 0: no limit.",
+        "Live followers of a key, waiting requests included; 0: no limit.",
     ),
     (
         "key_filters_max",
         _integer(0, 10**6),
-        "Different filters that followers of a key use at a time: each looks at every commit; 0: no limit.",
+        "Distinct filters of a key's live followers: each inspects every commit; 0: no limit.",
     ),
     (
         "filters_max",
         _integer(0, 10**6),
-        "The same of all keys: they share 64 MiB of what was committed last; 0: no limit.",
+        "The same for all keys: they share 64 MiB of recent commits; 0: no limit.",
     ),
     (
         "key_requests_max",
         _integer(0, 10**6),
-        "Requests of a key under way at once, streams among them: a tenth is a busy client; 0: no limit.",
+        "Concurrent requests of a key, streams included: a busy client has a tenth of it; 0: no limit.",
     ),
     (
         "requests_max",
         _integer(0, 10**6),
-        "Requests under way at once, of all keys: each is a task, some 20 KB; 0: no limit.",
+        "Concurrent requests of all keys: each is a task of some 20 KB; 0: no limit.",
     ),
     (
         "key_bodies_bytes_max",
         _integer(0, 10**12),
-        "Bodies of a key being received, or of an address' webhooks: 128 whole ones at once; 0: no limit.",
+        "Bytes of bodies being received for a key, or an address' webhooks: 128 whole bodies; 0: no limit.",
     ),
     (
         "bodies_bytes_max",
         _integer(0, 10**12),
-        "Bodies being received, of all keys: memory that slow clients hold; 0: no limit.",
+        "Bytes of bodies being received for all keys: memory that slow clients hold; 0: no limit.",
     ),
     (
         "queue_bytes_max",
         _integer(MIB, 10**12),
-        "Appends that wait to be sequenced, with 3 KiB for each one's objects; of one partition a quarter.",
+        "Memory of appends that wait to be sequenced, with 3 KiB of objects each; a quarter of it per "
+        "partition.",
     ),
     (
         "address_connections_max",
         _integer(0, 10**6),
-        "Connections from one address, unless it is a trusted proxy: offices share one; 0: no limit.",
+        "Connections from one address, unless it is a trusted proxy: offices share an address; 0: no limit.",
     ),
     (
         "connections_max",
         _integer(0, 10**6),
-        "Connections to a gateway: each is a descriptor, and some 10 KB; 0: no limit.",
+        "Connections to a gateway: each takes a descriptor and some 10 KB; 0: no limit.",
     ),
     (
         "tenant_bytes_max",
         _integer(1, 10**15),
-        "Events of one tenant in Postgres; beyond it appends are refused (403); unset: no limit.",
+        "Storage of one tenant's events in Postgres; beyond it appends are rejected (403); unset: no limit.",
     ),
-    ("rate_limit_per_s", _integer(1, 10**6), "Requests a second of a key, at each gateway; unset: no limit."),
-    ("rate_limit_burst", _integer(1, 10**6), "Requests of a key at once; unset: as many as in a second."),
+    (
+        "rate_limit_per_s",
+        _integer(1, 10**6),
+        "Requests per second of a key, at each gateway; unset: no limit.",
+    ),
+    ("rate_limit_burst", _integer(1, 10**6), "Burst of requests of a key; unset: as many as in a second."),
     (
         "unknown_keys_per_min",
         _integer(0, 10**6),
-        "Different unknown keys an address may try: each is looked up in Postgres; 0: no limit.",
+        "Distinct unknown keys that an address may try: each is a query of Postgres; 0: no limit.",
     ),
     (
         "trusted_proxies",
         _NETWORKS,
-        "Proxies whose X-Forwarded-For tells a client's address; unset: the connection's own counts.",
+        "Proxies whose X-Forwarded-For gives the client's address; unset: the connection's address counts.",
     ),
 )
 _SECRETS = frozenset(("redis_url", "postgres_url", "metrics_token"))

@@ -1,4 +1,4 @@
-"""Every event that a gateway logs, in one table: what it means, and what to do when it wakes you.
+"""Every event that a gateway logs, in one table: what it means, and what an operator does about it.
 
 Owns: the names, levels and fields. A test finds every logger call of the gateway and holds it to its row;
 docs/observability.md shows the same table.
@@ -11,7 +11,7 @@ from typing import Final
 
 LIMIT_WINDOW_S: Final = 10.0
 LINES_MAX: Final = 20
-"""Lines of one event in LIMIT_WINDOW_S: a trouble that repeats must not fill a disk, or hide the others."""
+"""Lines of one event in LIMIT_WINDOW_S: a repeating failure must not fill a disk, or hide the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class LogEvent:
     level: str
     fields: tuple[str, ...]
     meaning: str
-    at_night: str
+    action: str
     lines_max: int = LINES_MAX
     """In LIMIT_WINDOW_S; how many were left out is the next line's `suppressed`."""
 
@@ -30,70 +30,73 @@ class LogEvent:
 COMMON_FIELDS: Final = ("time", "level", "event", "pid", "correlation_id", "exception", "suppressed")
 
 _ROWS: Final = (
-    # What a person must decide
+    # Decisions for an operator
     LogEvent(
         "postgres_lost_commits",
         "critical",
         ("partition", "reason"),
-        "Redis or this gateway saw commits that Postgres does not have: a restored backup, or a failover to "
-        "a standby that was behind. The partition refuses appends.",
-        "Look for the missing commits first: is this the right Postgres, the newest standby? Nothing is "
-        "overwritten meanwhile. Only then repair, or accept the loss (docs/operations.md).",
+        "Redis or this gateway saw commits that Postgres does not have: Postgres was restored from a "
+        "backup, or failed over to a standby that was behind. The partition rejects appends.",
+        "Find the missing commits first: is this the right Postgres, the newest standby? Sluice overwrites "
+        "nothing meanwhile. Then repair, or accept the loss (docs/operations.md).",
     ),
     LogEvent(
         "append_quarantined",
         "critical",
         ("partition", "seq", "reason"),
-        "Postgres refused the rows of one append, which only a bug can bring. It is kept whole in the table "
-        "quarantined_append; its caller was told that it was not committed; the partition goes on.",
-        "No hurry. Report it with the row of quarantined_append.",
+        "Postgres rejected the rows of one append, which only a bug can cause. The append is kept whole in "
+        "the table quarantined_append, and its caller was answered 503 `not_committed`. The partition "
+        "continues.",
+        "Not urgent. Report it with the row of quarantined_append.",
     ),
     LogEvent(
         "chain_broken",
         "critical",
         ("partition", "reason"),
-        "Rows about to be committed did not add up to the chain that Redis computed: a bug, or bytes changed "
-        "on their way. Nothing of it was committed; the epoch was ended and the appends sequenced anew.",
-        "Once: report it. Again and again: look for bad memory or a proxy in front of Redis.",
+        "Rows about to be committed did not match the hash chain that Redis computed: a bug, or bytes "
+        "changed in transit. The gateway committed none of them, ended the epoch and sequenced the appends "
+        "again.",
+        "Once: report it. Repeatedly: check for bad memory or a proxy in front of Redis.",
     ),
     LogEvent(
         "audit_violation",
         "critical",
         ("partition", "invariant", "where", "reason"),
-        "The audit beside the gateway's work found an invariant broken: what Postgres holds was changed by "
-        "somebody else than Sluice, or by a fault of disk or memory.",
-        "Run `sluice audit`: it looks at everything, and says where (docs/audit.md). Keep backups before you "
-        "touch anything.",
+        "The background audit found a broken invariant: something other than Sluice changed data in "
+        "Postgres, or a disk or memory fault did.",
+        "Run `sluice audit`: it checks everything and names the place (docs/audit.md). Keep backups before "
+        "you change anything.",
     ),
     LogEvent(
         "partition_resumed",
         "warning",
         ("partition",),
-        "A halted partition accepts appends again: repaired, rewound, or with the right Postgres back.",
-        "Nothing.",
+        "A halted partition accepts appends again: it was repaired or rewound, or the right Postgres is "
+        "back.",
+        "None.",
     ),
-    # What does not answer
+    # Backends
     LogEvent(
         "backend_unavailable",
         "error",
         ("server", "reason"),
-        "Redis or Postgres (`server`) does not answer. Said once; `backend_recovered` follows.",
-        "See to that server. Without Redis appends go on after a moment (`direct_mode_begun`); without "
+        "Redis or Postgres (`server`) does not answer. Logged once; `backend_recovered` follows.",
+        "Check that server. Without Redis, appends continue after a moment (`direct_mode_begun`); without "
         "Postgres they are answered 503 or 504. None is lost.",
     ),
     LogEvent(
         "backend_recovered",
         "warning",
         ("server", "after_s"),
-        "It answers again, after so many seconds.",
-        "Nothing: partitions open by themselves within seconds (`sluice_partitions`).",
+        "The server answers again, after `after_s` seconds.",
+        "None: partitions open by themselves within seconds (`sluice_partitions`).",
     ),
     LogEvent(
         "sequence_timeout",
         "warning",
         ("partition", "reason"),
-        "A script call to Redis was not answered. Its appends are tried again until their deadline.",
-        "With `backend_unavailable`: see there. Alone and repeated: Redis is slower than "
+        "Redis did not answer a script call. The gateway retries its appends until their deadline.",
+        "With `backend_unavailable`: see that event. By itself and repeatedly: Redis is slower than "
         "SLUICE_REDIS_TIMEOUT_S.",
         lines_max=1,
     ),
@@ -101,52 +104,54 @@ _ROWS: Final = (
         "sequence_not_run",
         "info",
         ("partition", "reason"),
-        "A script call was refused: Redis takes no writes, or in a cluster the slot is on its way to another "
-        "node, or none holds it. Its appends are tried again until their deadline.",
-        "Repeated: see redis_full; or a slot is being moved key by key, and direct mode follows; or a master "
-        "is down and no replica takes its place.",
+        "Redis rejected a script call: it takes no writes, or, in a cluster, the slot is being moved to "
+        "another node or no node serves it. The gateway retries its appends until their deadline.",
+        "Repeatedly: see redis_full; or a slot is being moved key by key, and direct mode follows; or a "
+        "master is down and no replica has replaced it.",
         lines_max=2,
     ),
     LogEvent(
         "commit_outcome_unknown",
         "warning",
         ("partition", "reason"),
-        "A commit was not answered, or not for certain. The same statement is sent again; Postgres tells "
-        "which of the two counted.",
-        "With `backend_unavailable`: see there. 'answered with a warning': a synchronous standby is missing.",
+        "Postgres did not answer a commit, or its answer leaves the outcome open. The gateway sends the "
+        "same statement again; Postgres reports which of the two took effect.",
+        "With `backend_unavailable`: see that event. 'answered with a warning': a synchronous standby is "
+        "missing.",
         lines_max=1,
     ),
     LogEvent(
         "read_from_postgres",
         "info",
         ("partition", "reason"),
-        "Redis did not answer reads; Postgres does.",
-        "Nothing, but reads are slower and load Postgres.",
+        "Redis did not answer reads; the gateway reads from Postgres.",
+        "None, but reads are slower and load Postgres.",
         lines_max=1,
     ),
     LogEvent(
         "stream_not_filled",
         "info",
         ("partition", "reason"),
-        "A stream could not be brought back into Redis; the next read tries again.",
-        "Nothing.",
+        "A stream could not be loaded into Redis; the next read retries.",
+        "None.",
         lines_max=1,
     ),
     LogEvent(
         "eviction_failed",
         "warning",
         ("reason",),
-        "A look at the memory of Redis, or a step of eviction, was not answered.",
-        "Beside backend_unavailable: nothing. Alone: `sluice doctor` names what its user may not do; until "
-        "then Redis fills up.",
+        "Redis did not answer a query of its memory use, or an eviction step.",
+        "With `backend_unavailable`: none. By itself: `sluice doctor` names what the Redis user lacks; "
+        "until then Redis fills up.",
         lines_max=1,
     ),
     LogEvent(
         "redis_full",
         "warning",
         ("fullness",),
-        "Redis is at its bound and nothing can be evicted: what it holds is not committed yet, or not ours.",
-        "Gateways do without it when it is full. See whether Postgres commits; raise maxmemory, and "
+        "Redis is at its memory bound and nothing can be evicted: its keys are not committed yet, or belong "
+        "to other programs.",
+        "Gateways bypass a full Redis. Check whether Postgres commits; raise maxmemory, and "
         "SLUICE_REDIS_BYTES_MAX if it is set.",
         lines_max=1,
     ),
@@ -155,10 +160,10 @@ _ROWS: Final = (
         "partition_not_open",
         "warning",
         ("partition", "reason"),
-        "A partition can't be opened now; it is tried again at least twice a second. Its appends wait until "
-        "their deadline.",
-        "If it lasts: `reason` names the server to see to. 'is a replica': Redis' clients must be sent to "
-        "the primary.",
+        "A partition can't be opened now; the gateway retries at least twice per second. Its appends wait "
+        "until their deadline.",
+        "If it persists: `reason` names the server to check. 'is a replica': point the gateways at the "
+        "Redis primary.",
         lines_max=1,
     ),
     LogEvent(
@@ -167,97 +172,98 @@ _ROWS: Final = (
         ("partitions", "installed", "after_s"),
         "All partitions are open for the first time since the start; `installed` of them were new to Redis "
         "and empty, as at the very first start.",
-        "Nothing.",
+        "None.",
     ),
     LogEvent(
         "partitions_sealed",
         "warning",
         ("partitions",),
-        "Redis restarted, failed over or does not hold what Postgres has committed: these "
-        "partitions were begun anew in it. Nothing is lost; streams are read from Postgres on first touch.",
-        "Nothing, but learn what happened to Redis. Repeated: two Redis servers think they are primary.",
+        "Redis restarted, failed over, or lacks what Postgres has committed: the gateway began a new epoch "
+        "of these partitions in it. Nothing is lost; streams are read from Postgres on first access.",
+        "None, but find out what happened to Redis. Repeatedly: two Redis servers act as primary.",
     ),
     LogEvent(
         "direct_mode_begun",
         "warning",
         ("partitions",),
-        "This gateway, or another one, could not reach Redis for SLUICE_DIRECT_AFTER_S, or a slot of a "
-        "cluster was on its way for so long: appends to these partitions go through Postgres alone, at every "
-        "gateway. Nothing is lost; all is slower.",
-        "See to Redis. `backend_unavailable` stands in the log of the gateway that can't reach it, and "
-        "`direct_mode_held_by_peer` in those of the others names it.",
+        "This gateway or another one could not reach Redis for SLUICE_DIRECT_AFTER_S, or a cluster slot was "
+        "being moved for as long: appends to these partitions bypass Redis at every gateway (direct mode). "
+        "Nothing is lost; everything is slower.",
+        "Check Redis. The gateway that can't reach it logs `backend_unavailable`; the others log "
+        "`direct_mode_held_by_peer`, which names that gateway.",
     ),
     LogEvent(
         "direct_mode_held_by_peer",
         "warning",
         ("gateways",),
-        "This gateway reaches Redis and these (host:pid:…) do not: as long as they say so, nobody goes back "
-        "to it, or they would drive each other out.",
-        "See why they don't: the network, the address or the password of Redis there. Or stop them. "
-        "`sluice doctor` names them too, and since when.",
+        "This gateway reaches Redis and these gateways (host:pid:…) do not. While they report so, all "
+        "gateways stay in direct mode, since they would otherwise invalidate each other's epochs.",
+        "Find out why those gateways can't reach Redis: network, address or password. Or stop them. `sluice "
+        "doctor` also names them, and since when.",
     ),
     LogEvent(
         "direct_mode_ended",
         "warning",
         ("partitions",),
-        "Redis has been reachable for SLUICE_REDIS_RECOVERY_S, for every gateway: appends to these "
-        "partitions take it again. Streams come back into it on first touch.",
-        "Nothing.",
+        "Every gateway has reached Redis for SLUICE_REDIS_RECOVERY_S: appends to these partitions use it "
+        "again. Streams are loaded into it on first access.",
+        "None.",
     ),
     LogEvent(
         "epoch_superseded",
         "warning",
         ("partition", "appends", "reason"),
-        "What this gateway had sequenced can't be committed any more, since another history was; the appends "
-        "are sequenced anew.",
-        "Nothing once. Repeated: as for `partitions_sealed`.",
+        "What this gateway sequenced can't be committed any more, since another history was committed; it "
+        "sequences the appends again.",
+        "No action unless it repeats; then see `partitions_sealed`.",
     ),
     LogEvent(
         "appends_swept",
         "warning",
         ("partition", "appends"),
-        "Appends that nobody had committed for a tenth of a second were committed from the journal: the "
-        "gateway that had sequenced them died, hangs, or is slow.",
-        "See to the other gateways. With only one: it is out of CPU, or Postgres slow "
+        "Appends that stayed uncommitted for a tenth of a second were committed from the journal: the "
+        "gateway that sequenced them died, hangs, or is slow.",
+        "Check the other gateways. With a single gateway: it lacks CPU, or Postgres is slow "
         "(sluice_commit_seconds).",
     ),
     LogEvent(
         "commits_unannounced",
         "info",
         ("reason",),
-        "Redis passes no announcements of commits on to other gateways: their followers see what is "
-        "committed here a quarter of a second later. Told once until it works again.",
-        "Nothing; if Redis answers otherwise, compare its ACL with deploy/redis.conf.",
+        "Redis does not pass commit announcements on to other gateways: their followers see this gateway's "
+        "commits a quarter of a second later. Logged once until it works again.",
+        "None; if Redis answers otherwise, compare its ACL with deploy/redis.conf.",
         lines_max=1,
     ),
     LogEvent(
         "storage_not_counted",
         "warning",
         ("reason",),
-        "What tenants store could not be counted; SLUICE_TENANT_BYTES_MAX is held by the figures that were "
-        "known before.",
-        "Where `reason` names a denied permission, run deploy/postgres-grants.sql again after "
-        "`sluice migrate`. Else look at Postgres.",
+        "The storage use of tenants could not be counted; SLUICE_TENANT_BYTES_MAX is enforced by the last "
+        "known figures.",
+        "Where `reason` names a denied permission, run deploy/postgres-grants.sql again after `sluice "
+        "migrate`. Else check Postgres.",
         lines_max=1,
     ),
     LogEvent(
         "live_tail_read_failed",
         "info",
         ("partition", "reason"),
-        "Postgres did not answer when live followers of the feed were to be told of other gateways' commits; "
-        "it is asked again at once.",
-        "Nothing.",
+        "Postgres did not answer when the gateway read other gateways' commits for live followers; the "
+        "gateway retries at once.",
+        "None.",
         lines_max=1,
     ),
     LogEvent(
         "journal_recovery_failed",
         "info",
         ("partition", "reason"),
-        "Another gateway's appends could not be committed from the journal; the partition is verified next.",
-        "Nothing.",
+        "Another gateway's appends could not be committed from the journal; the gateway verifies the "
+        "partition next.",
+        "None.",
         lines_max=1,
     ),
-    # Faults of ours
+    # Bugs
     LogEvent(
         "request_failed",
         "error",
@@ -269,8 +275,8 @@ _ROWS: Final = (
         "fast_path_failed",
         "error",
         ("method",),
-        "A bug: an ordinary request failed on its short way to the log. Before it was handed to the log, the "
-        "application answered it instead, at about twice the cost; after that, an append was answered 504.",
+        "A bug: an ordinary request failed on the fast path. Before the hand-over to the log, the "
+        "application answered it instead, at about twice the cost; after it, an append was answered 504.",
         "Report it with the line. Steady: the gateway has about half of its throughput.",
         lines_max=5,
     ),
@@ -278,8 +284,8 @@ _ROWS: Final = (
         "live_failed",
         "error",
         (),
-        "A bug: new events could not be handed to live followers of the feed at once. They read them from "
-        "Postgres.",
+        "A bug: new events could not be handed to live followers of the feed at once. The followers read "
+        "them from Postgres.",
         "Report it with the line.",
         lines_max=5,
     ),
@@ -288,7 +294,7 @@ _ROWS: Final = (
         "error",
         ("partition",),
         "A bug: the rows of a commit could not be prepared while another commit was under way. They are "
-        "prepared when it is sent.",
+        "prepared when the commit is sent.",
         "Report it with the line.",
         lines_max=5,
     ),
@@ -296,8 +302,8 @@ _ROWS: Final = (
         "help_ended",
         "error",
         ("partition",),
-        "A bug: a commit from a journal ended in an exception. The partition is verified, and the "
-        "others are looked after.",
+        "A bug: a commit from a journal ended in an exception. The gateway verifies the partition and "
+        "continues with the others.",
         "Report it with the line.",
         lines_max=5,
     ),
@@ -305,7 +311,7 @@ _ROWS: Final = (
         "task_restarted",
         "error",
         (),
-        "A bug: a task of the log ended in an exception and was started again.",
+        "A bug: a background task ended in an exception and was restarted.",
         "Report it with the line. Restart the gateway if it repeats.",
         lines_max=5,
     ),
@@ -313,7 +319,7 @@ _ROWS: Final = (
         "task_failed",
         "error",
         ("reason",),
-        "A bug: an exception that nobody waited for.",
+        "A bug: an exception that no task awaited.",
         "Report it with the line.",
     ),
     LogEvent(
@@ -329,37 +335,38 @@ _ROWS: Final = (
         "spec_deployed",
         "info",
         ("tenant", "key", "revision", "forced"),
-        "A tenant's spec was changed over HTTP by the key of this handle.",
-        "Nothing: it is the record of who changed what.",
+        "The key with this handle changed a tenant's spec over HTTP.",
+        "None: an audit record.",
     ),
     LogEvent(
         "alias_assignment_failed",
         "warning",
         ("tenant", "reason"),
-        "New aggregates did not get their names yet: Postgres does not answer, or the append of the names "
-        "was not settled. It is tried again twice a second; appends are not held up.",
-        "Look for what else does not answer. Names follow by themselves.",
+        "New aggregates did not get their aliases yet: Postgres does not answer, or the append of the "
+        "aliases has no known outcome. The gateway retries twice per second; appends continue.",
+        "Check what else does not answer. The aliases follow by themselves.",
     ),
     LogEvent(
         "alias_scan_failed",
         "info",
         ("reason",),
-        "Postgres did not answer when it was asked for new aggregates; asked again in a moment.",
-        "Nothing by itself.",
+        "Postgres did not answer a query for new aggregates; the gateway retries in a moment.",
+        "None by itself.",
     ),
     LogEvent(
         "names_exhausted",
         "error",
         ("tenant", "reason"),
-        "A kind of names has none left for this tenant: an import has raised a counter to the greatest "
-        "number there is. Appends go on; new aggregates have no public id.",
-        "No hurry: declare another key in `public_ids` (docs/names.md).",
+        "A kind of alias has no numbers left for this tenant: an import raised a counter to its maximum. "
+        "Appends continue; new aggregates get no public id.",
+        "Not urgent: declare another key in `public_ids` (docs/names.md).",
     ),
     LogEvent(
         "names_failed",
         "error",
         ("tenant",),
-        "A bug, or an event of names that a newer release wrote: names are not given until it is gone.",
+        "A bug, or an alias event that a newer release wrote: the gateway assigns no aliases until it is "
+        "gone.",
         "Run one release on all gateways. Else report it with the line.",
         lines_max=5,
     ),
@@ -367,95 +374,100 @@ _ROWS: Final = (
         "spec_unreadable",
         "error",
         ("tenant", "revision", "faults"),
-        "This gateway can't use a spec that was deployed, or not all of it: a secret that it names is not "
-        "set here, or a newer release deployed it. Where `faults` are all in sources of webhooks or in "
-        "subscriptions, these sources answer 503 and all else is served. Otherwise the tenant is served by "
-        "the last revision that could be read; with none, its requests are answered 503.",
-        "Set the secret that `faults` names, or bring this gateway to the release of the others.",
+        "This gateway can't use a deployed spec, or part of it: a secret that the spec names is not set "
+        "here, or a newer release deployed the spec. Where `faults` are all in webhook sources or "
+        "subscriptions, those sources answer 503 and everything else is served. Otherwise the gateway "
+        "serves the tenant by the last readable revision; with none, it answers the tenant's requests with "
+        "503.",
+        "Set the secret that `faults` names, or upgrade this gateway to the release of the others.",
     ),
     LogEvent(
         "spec_readable",
         "info",
         ("tenant", "revision"),
         "All of a tenant's spec can be used again.",
-        "Nothing.",
+        "None.",
     ),
     # Webhooks
     LogEvent(
         "webhook_payload_mismatch",
         "error",
         ("tenant", "source", "delivery"),
-        "A verified delivery has the id of an earlier one and other bytes: the provider uses an id twice, or "
-        "somebody sends a captured request with another body. It is in quarantine; the earlier event stands.",
-        "No hurry. Compare the two with `sluice webhooks show`; tell the provider, or rotate the secret.",
+        "A verified delivery has the id of an earlier one and other bytes: the provider reused an id, or a "
+        "captured request was sent with another body. The delivery is in quarantine; the earlier event is "
+        "unchanged.",
+        "Not urgent. Compare the two with `sluice webhooks show`; report it to the provider, or rotate the "
+        "secret.",
     ),
     LogEvent(
         "webhook_quarantine_ended",
         "error",
         ("count",),
-        "So many deliveries were in quarantine for SLUICE_WEBHOOK_QUARANTINE_RETENTION_DAYS, not replayed, "
-        "and are ended: their senders were told that they are kept.",
-        "Replay what is in quarantine sooner, or keep it longer; `sluice webhooks quarantine` lists it.",
+        "Deliveries stayed in quarantine for SLUICE_WEBHOOK_QUARANTINE_RETENTION_DAYS without a replay and "
+        "were deleted, `count` of them. Their senders had been answered that the deliveries are stored.",
+        "Replay quarantined deliveries sooner, or raise the retention; `sluice webhooks quarantine` lists "
+        "them.",
     ),
     LogEvent(
         "webhook_quarantined",
         "warning",
         ("tenant", "source", "delivery", "reason"),
-        "A verified delivery can't become an event by the spec; it is kept whole.",
-        "`sluice webhooks quarantine` lists them. Mend the spec, deploy it, then `sluice webhooks replay`.",
+        "A verified delivery can't become an event by the spec; it is stored whole.",
+        "`sluice webhooks quarantine` lists deliveries. Correct the spec, deploy it, then run `sluice "
+        "webhooks replay`.",
     ),
     LogEvent(
         "delivery_log_backlog",
         "warning",
         ("reason",),
         "Raw copies of deliveries could not be written and wait in memory. Their events are committed.",
-        "Nothing, unless it lasts: see backend_unavailable.",
+        "None, unless it persists: see `backend_unavailable`.",
     ),
     LogEvent(
         "delivery_log_dropped",
         "error",
         ("source",),
-        "Too many raw copies wait: this one is not kept, so the delivery can't be shown or replayed. Its "
+        "Too many raw copies wait: this one is dropped, so the delivery can't be shown or replayed. Its "
         "event is committed.",
-        "See why Postgres is slow.",
+        "Find out why Postgres is slow.",
     ),
     LogEvent(
         "webhook_copy_refused",
         "error",
         ("delivery", "reason"),
-        "Postgres does not take the raw copy of this delivery for what is in it, so it can't be shown or "
-        "replayed; others are kept. Its event is committed.",
+        "Postgres rejects the raw copy of this delivery because of its content, so the delivery can't be "
+        "shown or replayed; others are stored. Its event is committed.",
         "Report it: it should never happen.",
     ),
     LogEvent(
         "webhook_call_failed",
         "warning",
         ("what", "host", "reason"),
-        "A certificate of Amazon SNS could not be fetched, or a subscription to it not be confirmed. SNS was "
-        "told 503 and comes again for an hour.",
-        "If it lasts: see that this host can be reached on port 443, at a public address.",
+        "A certificate of Amazon SNS could not be fetched, or a subscription to a topic could not be "
+        "confirmed. The gateway answered 503, and SNS retries for an hour.",
+        "If it persists: check that this host is reachable on port 443, at a public address.",
     ),
     LogEvent(
         "webhook_subscribed",
         "info",
         ("tenant", "source"),
         "A subscription to a topic of Amazon SNS was confirmed, for a source that declares the handshake.",
-        "Nothing.",
+        "None.",
     ),
-    # What goes out
+    # Outbound
     LogEvent(
         "delivery_parked",
         "warning",
         ("tenant", "subscription", "event_id", "reason"),
-        "An event was not confirmed by the last attempt of its schedule. It waits, and with it what comes "
-        "behind it in its aggregate; all others go on.",
-        "See `reason`, mend the receiver, then `sluice relay replay`.",
+        "The target did not confirm an event by the last attempt of its schedule. The event is parked, with "
+        "the later events of its aggregate; all other aggregates continue.",
+        "See `reason`, fix the receiver, then run `sluice relay replay`.",
     ),
     LogEvent(
         "delivery_error",
         "error",
         ("tenant", "subscription"),
-        "A bug: an attempt to deliver ended in an exception. It counts as one that failed.",
+        "A bug: a delivery attempt ended in an exception. It counts as a failed attempt.",
         "Report it with the line.",
         lines_max=5,
     ),
@@ -463,79 +475,107 @@ _ROWS: Final = (
         "subscription_disabled",
         "error",
         ("tenant", "subscription", "reason"),
-        "Nothing more is sent to this target: it answered 410, has failed for 5 days, or its position is "
-        "lost.",
-        "Ask its owner. `sluice relay resume` goes on where it stopped.",
+        "The relay sends nothing more to this target: the target answered 410, has failed for 5 days, or "
+        "the subscription's position is lost.",
+        "Ask its owner. `sluice relay resume` continues where it stopped.",
     ),
     LogEvent(
         "subscription_unusable",
         "error",
         ("tenant", "subscription", "reason"),
-        "This relay can't deliver a subscription as it is written: mostly, a secret that it names is not set "
-        "here. `*`: none that a tenant's spec declares, since a newer release deployed it. With an exception "
-        "it is a bug.",
+        "This relay can't deliver a subscription as it is declared: usually a secret that it names is not "
+        "set here. `*`: none of a tenant's declared subscriptions, since a newer release deployed the spec. "
+        "With an exception it is a bug.",
         "Set the secret that `reason` names, for every relay; report a bug with the line.",
     ),
     LogEvent(
         "subscription_changed",
         "info",
         ("tenant", "subscription", "key", "change"),
-        "A subscription was put, ended, paused, resumed, replayed or skipped over HTTP by the key of this "
-        "handle.",
-        "Nothing: it is the record of who changed what.",
+        "The key with this handle put, deleted, paused, resumed, replayed or skipped a subscription over "
+        "HTTP.",
+        "None: an audit record.",
     ),
     LogEvent(
         "relay_postgres_unavailable",
         "warning",
         ("reason",),
-        "The relay can't read or write in Postgres. Said once; it goes on by itself, and what it had sent "
-        "without noting it is sent again.",
-        "With `backend_unavailable`: see there.",
+        "The relay can't read from or write to Postgres. Logged once; the relay continues by itself, and "
+        "sends again what it had sent without recording it.",
+        "With `backend_unavailable`: see that event.",
         lines_max=1,
     ),
-    LogEvent("relay_started", "info", ("version", "instance"), "`sluice relay` is at work.", "Nothing."),
-    LogEvent("relay_stopped", "info", (), "Its leases are given back; others go on at once.", "Nothing."),
-    # Life of the process
+    LogEvent(
+        "relay_started",
+        "info",
+        ("version", "instance"),
+        "`sluice relay` is running.",
+        "None.",
+    ),
+    LogEvent(
+        "relay_stopped",
+        "info",
+        (),
+        "The relay released its leases; other relays continue at once.",
+        "None.",
+    ),
+    # Process
     LogEvent(
         "gateway_started",
         "info",
         ("version", "instance", "partitions", "traces"),
-        "Log and catalog are at work, its address is bound: it accepts connections from now on.",
-        "Nothing.",
+        "Log and catalog are running and the address is bound: the gateway accepts connections.",
+        "None.",
     ),
     LogEvent(
-        "gateway_stopping", "info", (), "It takes no more connections and ends the open ones.", "Nothing."
+        "gateway_stopping",
+        "info",
+        (),
+        "The gateway accepts no more connections and ends the open ones.",
+        "None.",
     ),
-    LogEvent("gateway_stopped", "info", (), "All that was accepted is settled and closed.", "Nothing."),
+    LogEvent(
+        "gateway_stopped",
+        "info",
+        (),
+        "All accepted requests are settled and all connections closed.",
+        "None.",
+    ),
     LogEvent(
         "appends_unsettled",
         "warning",
         ("appends",),
-        "It stopped with appends whose outcome was not known within SLUICE_SHUTDOWN_GRACE_S. Their callers "
-        "were answered 504 or cut off; other gateways commit what was sequenced.",
-        "Nothing: retries with the same key settle it.",
+        "The gateway stopped with appends whose outcome was unknown after SLUICE_SHUTDOWN_GRACE_S. Their "
+        "callers were answered 504 or disconnected; other gateways commit what was sequenced.",
+        "None: retries with the same key settle them.",
     ),
     LogEvent(
         "catalog_not_closed",
         "warning",
         ("reason",),
-        "At the end Postgres did not take note of the last uses of keys.",
-        "Nothing: last_used_at is up to a minute old.",
+        "At shutdown Postgres did not record the last uses of keys.",
+        "None: last_used_at is up to a minute old.",
     ),
     LogEvent(
         "redis_policy_unknown",
         "warning",
         ("redis", "reason"),
-        "Redis could not be asked whether it evicts keys.",
-        "Make sure that its maxmemory-policy is noeviction, or let the user run INFO.",
+        "The gateway could not ask Redis whether it evicts keys.",
+        "Make sure that its maxmemory-policy is noeviction, or allow the user to run INFO.",
     ),
-    LogEvent("ops_listening", "info", ("host", "port"), "Metrics and health are served there.", "Nothing."),
+    LogEvent(
+        "ops_listening",
+        "info",
+        ("host", "port"),
+        "Metrics and health are served at this address.",
+        "None.",
+    ),
     LogEvent(
         "ops_port_taken",
         "warning",
         ("host", "port"),
-        "Another process has SLUICE_OPS_PORT. This gateway serves without it.",
-        "With several workers on one machine that is the rule for all but one; else give each its own port.",
+        "Another process uses SLUICE_OPS_PORT. This gateway serves without it.",
+        "With several workers on one machine this is expected for all but one; else give each its own port.",
     ),
     LogEvent(
         "tracing_disabled",
@@ -548,25 +588,25 @@ _ROWS: Final = (
         "limit_reached",
         "warning",
         ("limit", "holder", "refused"),
-        "A limit refused something: of the key with this handle, or from this address. `refused` counts "
-        "since the last such line, one in 10 s for each limit.",
-        "Learn what the holder does. Honest: raise the setting of the limit (docs/operations.md). Else "
-        "revoke the key, or stop the address in front.",
+        "A limit rejected requests: of the key with this handle, or from this address. `refused` counts "
+        "them since the last such line; one line in 10 s for each limit.",
+        "Find out what the holder does. Legitimate: raise the limit's setting (docs/operations.md). Else "
+        "revoke the key, or block the address in front of the gateway.",
     ),
     LogEvent(
         "request_refused",
         "info",
         ("status", "reason"),
-        "Bytes that are no trustworthy HTTP request were refused before anything else was looked at.",
-        "Nothing. A flood of them: look at who connects.",
+        "Bytes that are not a trustworthy HTTP request were rejected before any other check.",
+        "None. Many of them: check who connects.",
         lines_max=1,
     ),
-    # Others'
+    # Libraries
     LogEvent(
         "library",
         "any",
         ("logger", "message"),
-        "A line of a library, `logger` its name there.",
+        "A line that a library logged, under the logger `logger`.",
         "Read `message`.",
         lines_max=5,
     ),

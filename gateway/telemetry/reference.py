@@ -25,10 +25,10 @@ def updated(page: str) -> str:
 
 def _log_events() -> str:
     rows = (
-        (f"`{row.name}`", row.level, _code(row.fields), row.meaning, row.at_night)
+        (f"`{row.name}`", row.level, _code(row.fields), row.meaning, row.action)
         for row in LOG_EVENTS.values()
     )
-    return _table(("event", "level", "fields", "meaning", "at night"), rows)
+    return _table(("event", "level", "fields", "meaning", "action"), rows)
 
 
 def _metrics() -> str:

@@ -80,7 +80,7 @@ def test_serve_reports_all_faults_of_the_settings_at_once(unset: Sluice) -> None
         "percent-encoded.",
         "SLUICE_POSTGRES_URL (or SLUICE_POSTGRES_URL_FILE) is not set: "
         "postgresql://… or postgres://…, its password percent-encoded.",
-        "SLUICE_PORT must be a whole number from 0 to 65535, not 'x'.",
+        "SLUICE_PORT must be an integer from 0 to 65535, not 'x'.",
     ]
 
 

@@ -91,7 +91,7 @@ def test_all_faults_are_reported_at_once() -> None:
         "unix://…, its password percent-encoded.",
         "SLUICE_POSTGRES_URL (or SLUICE_POSTGRES_URL_FILE) is not set: "
         "postgresql://… or postgres://…, its password percent-encoded.",
-        "SLUICE_PORT must be a whole number from 0 to 65535, not 'eighty'.",
+        "SLUICE_PORT must be an integer from 0 to 65535, not 'eighty'.",
         "SLUICE_DEV must be one of 1, true, yes, on, 0, false, no, off, not 'maybe'.",
         "SLUICE_BODY_TIMEOUT_S must be seconds from 0.1 to 3600, not '-1'.",
     )
@@ -102,7 +102,7 @@ def test_all_faults_are_reported_at_once() -> None:
 )
 def test_a_count_is_ascii_digits_within_its_bounds(text: str) -> None:
     (fault,) = faults({**REQUIRED, "SLUICE_PARTITIONS": text})
-    assert fault.startswith("SLUICE_PARTITIONS must be a whole number from 1 to 1024, not ")
+    assert fault.startswith("SLUICE_PARTITIONS must be an integer from 1 to 1024, not ")
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e3", "0.01", "61", ".5", "5."])
@@ -184,8 +184,8 @@ def not_text(path: str) -> str:
         (not_text, "SLUICE_METRICS_TOKEN_FILE, the content of /x, must be UTF-8 text."),
         (
             lambda path: "two words",
-            "SLUICE_METRICS_TOKEN_FILE, the content of /x, must be a bearer token, "
-            "in visible ASCII without blanks.",
+            "SLUICE_METRICS_TOKEN_FILE, the content of /x, must be a bearer token "
+            "(printable ASCII, no spaces).",
         ),
     ],
 )

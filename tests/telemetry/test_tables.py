@@ -135,7 +135,7 @@ def test_a_field_of_an_event_never_hides_a_common_one() -> None:
     for row in LOG_EVENTS.values():
         assert not set(row.fields) & set(COMMON_FIELDS)
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", row.name)
-        assert row.meaning.endswith(".") and row.at_night.endswith("."), row.name
+        assert row.meaning.endswith(".") and row.action.endswith("."), row.name
 
 
 def test_every_metric_of_the_table_is_in_the_registry_with_its_type_and_no_other() -> None:
