@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from struct import Struct
 from typing import Any, Self
 
 import asyncpg
@@ -47,6 +48,8 @@ CLOCK = Path(__file__).with_name("clock")
 SERVE = (sys.executable, "-m", "gateway", "serve")
 TENANTS_MIN = 8
 START_S = 60.0
+OFFSET = Struct("=q")
+"""Of a gateway's clock, in the file that clock/sitecustomize.py reads."""
 POLL_S = 0.02
 REDIS_S = 2.0
 """For a command to a Redis that is not disturbed."""
@@ -63,11 +66,12 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class GatewayNode:
-    """A gateway with its log in a file, on a clock that is wrong by `clock_s`."""
+    """A gateway with its log in a file. Where there is a file `clock`, its clock is wrong by the seconds that
+    stand there."""
 
     process: GatewayProcess
     log: Path
-    clock_s: int = 0
+    clock: Path
 
     @property
     def name(self) -> str:
@@ -80,8 +84,8 @@ class GatewayNode:
     def command(self) -> Command:
         command = self.process.command()
         env = dict(command.env)
-        if self.clock_s:
-            env |= {"PYTHONPATH": str(CLOCK), "FAULTS_CLOCK_OFFSET_S": str(self.clock_s)}
+        if self.clock.exists():
+            env |= {"PYTHONPATH": str(CLOCK), "FAULTS_CLOCK_FILE": str(self.clock)}
         return replace(command, cwd=ROOT, env=env, log=self.log)
 
     def ready(self, pid: int) -> bool:
@@ -99,15 +103,17 @@ class GatewayAt:
         self._socket = listen("127.0.0.1", 0, 1)[0]
         self.port: int = self._socket.getsockname()[1]
         process = GatewayProcess(tuple(argv), settings, folder, self._socket.fileno(), number)
-        self.keeper = ServiceProcess(GatewayNode(process, folder / f"gateway-{number}.log"), lambda _: None)
+        self._clock = folder / f"gateway-{number}.clock"
+        node = GatewayNode(process, folder / f"gateway-{number}.log", self._clock)
+        self.keeper = ServiceProcess(node, lambda _: None)
         self.server = Server(self.keeper)
         self.serves = False
         """What a load balancer believes: it notices the end of a process, not one that hangs."""
 
     def set_clock(self, offset_s: int) -> None:
-        """From its next start on."""
-        assert isinstance(self.keeper.service, GatewayNode)
-        self.keeper.service = replace(self.keeper.service, clock_s=offset_s)
+        """From its next start on; one that was started with a clock of ours, at once."""
+        with self._clock.open("r+b" if self._clock.exists() else "wb") as file:
+            file.write(OFFSET.pack(offset_s))
 
     async def start(self) -> None:
         """Returns once it answers."""
@@ -342,6 +348,7 @@ class Cluster:
                 "SLUICE_POSTGRES_URL": f"postgresql://sluice@127.0.0.1:{postgres_link.port}/sluice?sslmode=disable",
             }
             self.gateways.append(GatewayAt(number, argv, _inherited() | settings | own, self.folder))
+            self.gateways[-1].set_clock(0)
         await asyncio.gather(*(each.start() for each in self.gateways))
         await asyncio.gather(*(self._until_ready(each) for each in self.gateways))
 

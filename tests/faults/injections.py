@@ -21,7 +21,9 @@ from tests.faults.history import History
 from tests.faults.link import Link, Way
 
 CUT_BYTES_MAX = 20_000
-CLOCK_OFF_S = 3600
+CLOCK_OFF_S = (3600, 40 * 86_400)
+"""More than a raw delivery or what was tried of one is kept, and than a subscription may fail."""
+STEP_AFTER_S = (0.1, 1.5)
 LAG_S = (0.1, 1.2)
 OOM_BYTES = "1mb"
 
@@ -124,7 +126,7 @@ async def gateway_stop(scene: Scene) -> AsyncIterator[None]:
 @asynccontextmanager
 async def clock(scene: Scene) -> AsyncIterator[None]:
     gateway = scene.gateway()
-    offset_s = scene.rng.choice((-CLOCK_OFF_S, CLOCK_OFF_S))
+    offset_s = _wrong_by(scene)
     scene.say(f"clock of gateway {gateway.number} off by {offset_s} s")
     gateway.kill()
     gateway.set_clock(offset_s)
@@ -135,6 +137,35 @@ async def clock(scene: Scene) -> AsyncIterator[None]:
         gateway.kill()
         gateway.set_clock(0)
         await gateway.start()
+
+
+def _wrong_by(scene: Scene) -> int:
+    return scene.rng.choice(CLOCK_OFF_S) * scene.rng.choice((-1, 1))
+
+
+@_injection("clock-step", "gateways")
+@asynccontextmanager
+async def clock_step(scene: Scene) -> AsyncIterator[None]:
+    """Forward and backward while they run, again and again: of one gateway, or of all at once. Each has the
+    relay of its subscriptions with it."""
+    every = scene.cluster.gateways
+    stepped = every if scene.rng.random() < 0.3 else [scene.gateway()]
+
+    async def stepping() -> None:
+        while True:
+            offset_s = _wrong_by(scene)
+            scene.say(f"clock of gateways {[each.number for each in stepped]} steps by {offset_s} s")
+            for gateway in stepped:
+                gateway.set_clock(offset_s)
+            await asyncio.sleep(scene.rng.uniform(*STEP_AFTER_S))
+
+    task = asyncio.get_running_loop().create_task(stepping())
+    try:
+        yield
+    finally:
+        task.cancel()
+        for gateway in stepped:
+            gateway.set_clock(0)
 
 
 # -- Redis
