@@ -98,6 +98,12 @@ async def fetch(pool: asyncpg.Pool, name: str, *args: object) -> list[Any]:
         return list(await conn.fetch(statement(name), *args))
 
 
+async def now(conn: Any) -> float:
+    """Unix seconds by Postgres' clock; not those at which the transaction began: it may have waited for a
+    lock."""
+    return float(await conn.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8"))
+
+
 async def name_of(pool: asyncpg.Pool, tenant: bytes) -> str:
     """The tenant's name, by which its secrets are found. Raises PostgresTrouble."""
     (row,) = await fetch(pool, "tenant_name", UUID(tenant))

@@ -83,7 +83,9 @@ class Pull:
             lasting = lease_s or declared.lease_s
             if of.state != "active":
                 return Claim(None, (), lasting)
-            handing = _Handing(conn, of, uuid4(), await _now(conn), lasting, declared.attempts_max, limit)
+            handing = _Handing(
+                conn, of, uuid4(), await database.now(conn), lasting, declared.attempts_max, limit
+            )
             waiting = {each.aggregate: each for each in await database.stragglers(conn, of.id)}
             await handing.again(waiting)
             try:
@@ -150,7 +152,7 @@ class Pull:
         if not following:
             await database.end_stragglers(conn, of.id, [straggler.aggregate])
             return
-        recorded, now = following[0].recorded, await _now(conn)
+        recorded, now = following[0].recorded, await database.now(conn)
         rest = replace(straggler, version=recorded.version, event_id=recorded.event.id, attempts=1, since=now)
         if straggler.claimed_to is None or to >= straggler.claimed_to:
             rest = replace(rest, state="retrying", attempts=0, due_at=now, claim=None, claimed_to=None)
@@ -269,11 +271,6 @@ class _Handing:
 
     def _note(self, straggler: RetryEntry) -> None:
         self.noted[straggler.aggregate] = straggler
-
-
-async def _now(conn: Any) -> float:
-    """Unix seconds; not those at which the transaction began, since it has waited for a lock."""
-    return float(await conn.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8"))
 
 
 def _parked(waiting: Mapping[Aggregate, RetryEntry]) -> list[Aggregate]:

@@ -67,7 +67,8 @@ Listen = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 
 class Relay:
-    """`secrets_of` has the secrets that subscriptions name; `clock` gives Unix seconds."""
+    """`secrets_of` has the secrets that subscriptions name; `clock` gives Unix seconds, if not Postgres' own
+    decides when a delivery is due and a subscription has failed for too long."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Relay:
         metrics: Metrics,
         *,
         listen: Listen | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -145,9 +146,10 @@ class Relay:
         target, pace = self._target(read, environ), self._pace(read)
         async with database.connection(self._pool) as conn:
             waiting = await database.stragglers(conn, of.id)
+            clock = self._clock or _running_from(await database.now(conn))
         courier = DeliveryWorker(
             self._pool, self._outbox, of, waiting, target, pace, self._metrics,
-            clock=self._clock, chance=self._chance,
+            clock=clock, chance=self._chance,
         )  # fmt: skip
         task = self._loop.create_task(self._deliver(courier))
         self._couriers[courier] = task
@@ -164,7 +166,8 @@ class Relay:
         allow_private = self._terms.allow_private
         match read.target:
             case Webhook() as webhook:
-                return WebhookTarget(webhook, environ, allow_private=allow_private, clock=self._clock)
+                clock = self._clock or time.time
+                return WebhookTarget(webhook, environ, allow_private=allow_private, clock=clock)
             case RedisStream() as stream:
                 return RedisStreamTarget(stream, allow_private=allow_private)
             case Pull():
@@ -259,6 +262,13 @@ class Relay:
             yield Reading("sluice_relay_retrying", of_kind.retrying, (kind,))
             yield Reading("sluice_relay_parked", of_kind.parked, (kind,))
             yield Reading("sluice_relay_disabled", of_kind.disabled, (kind,))
+
+
+def _running_from(now: float) -> Callable[[], float]:
+    """A clock that showed `now` just now, and that no change of this machine's time steps."""
+    time_of_loop = asyncio.get_running_loop().time
+    begun = time_of_loop()
+    return lambda: now + time_of_loop() - begun
 
 
 async def _ended(tasks: list[asyncio.Task[None]]) -> None:

@@ -36,7 +36,7 @@ HALT_S = 1.5
 """For a gateway to hear of another one's alarm, and of its end."""
 STALE_S = 1.0
 """What a read may be behind while gateways may disagree about Redis."""
-_OP = re.compile(rb'^\{"op": "([^"#]+)#(\d+)",')
+_OP = re.compile(rb'^\{"op": ?"([^"#]+)#(\d+)",')
 
 
 class Violation(NamedTuple):
@@ -199,6 +199,9 @@ def _committed(found: _Found, operation: Operation, rows: Mapping[int, list[Row]
         first.version,
         first.version + len(operation.payloads) - 1,
     )
+    for one in operation.tries:  # a webhook's answer names its event alone
+        if one.status == 201 and one.receipt is None and one.event_id not in (None, *stored.event_ids):
+            yield "receipt", f"{operation.id} was told event {one.event_id}, stored is {stored}"
     for told in operation.receipts:
         if told != stored:
             yield "receipt", f"{operation.id} was told {told}, stored is {stored}"

@@ -57,11 +57,13 @@ REDIS_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Whose events; `key` goes into `Authorization`."""
+    """Whose events; `key` goes into `Authorization`, `admin` where more than appends is asked for."""
 
     id: bytes
+    name: str
     partition: int
     key: str
+    admin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +335,8 @@ class Cluster:
                     counts[partition] += 1
                     await specs.deploy(pool, tenant.id, SPEC, {})
                     key = await keys.create(pool, tenant, Scope.WRITE)
-                    self.tenants.append(Tenant(tenant.id.bytes, partition, key.text))
+                    admin = await keys.create(pool, tenant, Scope.ADMIN)
+                    self.tenants.append(Tenant(tenant.id.bytes, tenant.name, partition, key.text, admin.text))
                 if min(counts) == most:
                     return
 

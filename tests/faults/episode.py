@@ -23,6 +23,7 @@ from tests.faults.evidence import Evidence, gather, read_meta
 from tests.faults.history import History, Recovery, Sample, now
 from tests.faults.nemesis import Nemesis
 from tests.faults.slow_postgres import DISK_FULL, DISK_SLOW
+from tests.faults.webhooks import receivers
 from tests.faults.workload import Workload
 from tests.support.servers import open_folder
 
@@ -45,6 +46,10 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "SLUICE_DIRECT_AFTER_S": ("0.1", "0.5", "1"),
     "SLUICE_REDIS_RECOVERY_S": ("1",),
 }
+
+
+SAME = {"SLUICE_SHUTDOWN_GRACE_S": "5", "SLUICE_RELAY_LEASE_S": "1", "SLUICE_ALLOW_PRIVATE_TARGETS": "on"}
+"""In every episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +129,15 @@ class _Episode:
         self._loop = asyncio.get_running_loop()
         rng = random.Random(f"{plan.seed}/settings")
         self._settings = {name: rng.choice(choices) for name, choices in SETTINGS.items()}
-        self._settings |= {"SLUICE_SHUTDOWN_GRACE_S": "5", **plan.settings}
+        self._settings |= {**SAME, **plan.settings}
 
     async def run(self) -> Result:
+        await self._cluster.start_gateways(self._plan.gateways, self._plan.argv, self._settings)
+        async with receivers(self._cluster, self._plan.seed) as self._receivers:
+            return await self._run()
+
+    async def _run(self) -> Result:
         plan = self._plan
-        await self._cluster.start_gateways(plan.gateways, plan.argv, self._settings)
         workload = Workload(self._cluster, self._history, plan.seed)
         nemesis = Nemesis(self._cluster, self._history, plan.seed, plan.faults, workload.forget)
         begun = now()
@@ -154,19 +163,25 @@ class _Episode:
         Postgres stood at the same place, None where they never did."""
         rested_s, _ = await asyncio.gather(self._equal(self._history.recoveries[-1].at), workload.stop())
         await self._equal(now())  # the last clients are gone only now
-        return await gather(self._cluster, with_redis=True), rested_s
+        evidence = await gather(self._cluster, with_redis=True)
+        await self._receivers.until_all(evidence.rows)
+        return evidence, rested_s
 
     def _check(self, evidence: Evidence, rested_s: float | None) -> list[Violation]:
-        violations = self._found(self._history, evidence)
+        violations = self._found(self._history, evidence, whole=True)
         if rested_s is None or rested_s > RECOVERY_S:
             told = f"q = c only after {rested_s:.1f} s" if rested_s else f"q = c not within {REST_S} s"
             violations.append(Violation("stuck", told))
         return violations
 
-    def _found(self, history: History, evidence: Evidence) -> list[Violation]:
+    def _found(self, history: History, evidence: Evidence, *, whole: bool) -> list[Violation]:
+        """`whole`: nothing more is to come."""
         harm = self._plan.harm
         partitions = [tenant.partition for tenant in self._cluster.tenants]
         found = check(history, evidence, digests=self._plan.digests, partitions=partitions)
+        given_up = frozenset(p for back in history.set_backs for p in back.given_up)
+        given = self._receivers.found(evidence.rows, whole=whole, but=given_up)
+        found += [Violation(*each) for each in given]
         return [each for each in found if harm is None or each.kind in harm]
 
     async def _watch(self, attack: asyncio.Task[None], workload: Workload) -> list[Violation]:
@@ -187,7 +202,7 @@ class _Episode:
                     evidence = await gather(self._cluster, with_redis=False)
                 except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                     continue  # Postgres is down just now
-                found = self._found(self._history.until(cutoff), evidence)
+                found = self._found(self._history.until(cutoff), evidence, whole=False)
                 if found and self._history.mended:
                     return found
 

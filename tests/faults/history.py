@@ -70,7 +70,7 @@ class Try:
     receipt: Receipt | None = None
     replayed: bool = False
     length: int | None = None  # of a 409
-    event_id: str | None = None  # of a 504
+    event_id: str | None = None  # of a 504, or of the answer to a webhook
     adopts: bool = False  # it carried the event id of an earlier 504
 
 

@@ -20,6 +20,7 @@ from tests.faults.cluster import Cluster
 from tests.faults.history import AT_LEAST_ONE, History, Identity, Operation, StreamName, Verdict, now
 from tests.faults.reading import Follower, Reader
 from tests.faults.spec import CONFIG, ORDER, SINGLETONS
+from tests.faults.webhooks import SENDERS, Provider
 from tests.faults.wire import Caller
 
 HOT_KEYS = 2
@@ -58,7 +59,7 @@ class Workload:
         self.forgotten = 0.0
         """What was sent before that is not replayed."""
         self.think_s = (0.002, 0.04)
-        self._clients: list[Writer | Reader | Follower] = []
+        self._clients: list[Writer | Reader | Provider | Follower] = []
         self._tasks: list[asyncio.Task[None]] = []
         for n in range(WRITERS):
             client = Client(f"w{n}", cluster, history, random.Random(f"{seed}/w{n}"))
@@ -66,6 +67,9 @@ class Workload:
         for n in range(READERS):
             client = Client(f"r{n}", cluster, history, random.Random(f"{seed}/r{n}"))
             self._clients.append(Reader(client, self.places, self.replayable, self.stopping))
+        for n in range(SENDERS):
+            client = Client(f"s{n}", cluster, history, random.Random(f"{seed}/s{n}"))
+            self._clients.append(Provider(client, self.places, self.stopping))
         for n in range(FOLLOWERS):
             client = Client(f"f{n}", cluster, history, random.Random(f"{seed}/f{n}"))
             self._clients.append(Follower(client, self.places, self.stopping))

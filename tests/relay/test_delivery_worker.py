@@ -439,6 +439,21 @@ async def test_an_endpoint_that_fails_for_five_days_is_disabled_and_says_so(
     assert stands["failing_since"] is not None
 
 
+async def test_a_clock_of_the_machine_that_steps_back_holds_up_no_delivery(
+    bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, ahead_s = time.time, 40 * DAY_S
+    monkeypatch.setattr(time, "time", lambda: real() + ahead_s)
+    receiver.answer = lambda _: Answer(500) if len(receiver.deliveries) < 2 else Answer()
+    await bench.put("all", to(receiver, retry_s=[0.05] * 5))
+    async with bench.relaying():
+        await bench.append([new_id()])
+        await until(lambda: len(receiver.deliveries) == 1)
+        ahead_s = 0
+        await until(lambda: len(receiver.accepted) == 1)
+    assert (await bench.stands("all"))["state"] == "active"
+
+
 async def test_one_success_begins_the_five_days_anew(bench: Bench, receiver: WebReceiver) -> None:
     clock, bad = Clock(), new_id()
     receiver.answer = lambda each: Answer(500) if each.aggregate[1] == bad else Answer()
