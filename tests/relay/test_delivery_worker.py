@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from gateway.relay import courier, database, pull, subscriptions
+from gateway.relay import database, delivery_worker, pull, subscriptions
 from gateway.relay.delivery_worker import WINDOW_BYTES
 from gateway.relay.targets.contract import SEND_TIMEOUT_S, WHY_CHARS_MAX, Failed
 from gateway.relay.targets.webhook import WebhookTarget
@@ -688,7 +688,7 @@ async def test_a_postgres_that_fails_now_and_then_ends_no_retry(
 async def test_aggregates_that_are_parked_stop_no_other_however_many(
     bench: Bench, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(courier, "STRAGGLERS_MAX", 3)
+    monkeypatch.setattr(delivery_worker, "STRAGGLERS_MAX", 3)
     bad = {new_id() for _ in range(4)}
     receiver.answer = lambda each: Answer(500) if each.aggregate[1] in bad else Answer()
     await bench.put("all", to(receiver, retry_s=[]))
