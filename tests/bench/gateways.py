@@ -13,8 +13,8 @@ tenants/apart  two gateways, each with all connections of two of the tenants
 Two generators send, each half of the connections (but `skewed`), so that rows differ in nothing else. Rounds
 go over all of them in turn. A row's ratio is to the row of one gateway in the same round. `calls` are of the
 script that sequences, how many appends each carried, and how many carried none; then the mean time of a call
-and of a commit. `swaps` are commits that failed for one that held; `standstill` is the longest time in which
-nothing was committed; `cores` how many were busy.
+and of a commit. `swaps` are commits that failed for one that succeeded; `standstill` is the longest time in
+which nothing was committed; `cores` how many were busy.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Counts:
     commits: float
     commits_s: float
     failed: float
-    held: float
+    succeeded: float
 
 
 async def measure(stand: Stand, plan: Plan, seconds: float, keys: dict[int, list[str]]) -> Outcome:
@@ -173,7 +173,7 @@ def _outcome(
         empty_calls=all_of_them.calls / all_of_them.carrying - 1,
         call_ms=all_of_them.calls_s / all_of_them.calls * 1e3,
         commit_ms=all_of_them.commits_s / all_of_them.commits * 1e3,
-        failed_swaps=all_of_them.failed / all_of_them.held,
+        failed_swaps=all_of_them.failed / all_of_them.succeeded,
         standstill_ms=_standstill_s(looks) * 1e3,
         cpu_us=cpu_us | {"generator": generators_s / sent},
         cores=cores,
@@ -287,7 +287,7 @@ def _counts(served: Served) -> Counts:
         commits=found["sluice_commit_seconds_count"],
         commits_s=found["sluice_commit_seconds_sum"],
         failed=found['sluice_commit_swaps_total{result="failed"}'],
-        held=found['sluice_commit_swaps_total{result="held"}'],
+        succeeded=found['sluice_commit_swaps_total{result="succeeded"}'],
     )
 
 

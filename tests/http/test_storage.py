@@ -143,4 +143,4 @@ async def test_what_keeps_tenants_from_being_counted_is_logged(caplog: pytest.Lo
     await until(logged)
     counting.cancel()
     await asyncio.wait([counting])
-    assert caplog.records[0].why == "permission denied for table storage_mark"  # type: ignore[attr-defined]
+    assert caplog.records[0].reason == "permission denied for table storage_mark"  # type: ignore[attr-defined]
