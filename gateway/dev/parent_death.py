@@ -1,10 +1,11 @@
 """Becomes another program that can't outlive the process that started it. A script, run by `process.spawn`:
 
-    python -I -S leash.py PARENT SIGNAL UID GID ALIVE_FD PROGRAM [ARGUMENT …]
+    python -I -S parent_death.py PARENT SIGNAL UID GID ALIVE_FD PROGRAM [ARGUMENT …]
 
-It gives up root (UID, GID; -1 keeps them), asks the kernel to send SIGNAL when the thread that started it
-dies, and execs PROGRAM (an absolute path), so the pid stays. Where the kernel has no such service, ALIVE_FD
-is a pipe whose other end the parent holds, and a watcher sends SIGNAL when that closes with nothing written.
+It gives up root (UID, GID; -1 keeps them), restores the default action of SIGNAL, which a shell's background
+jobs ignore, asks the kernel to send SIGNAL when the thread that started it dies, and execs PROGRAM (an
+absolute path), so the pid stays. Where the kernel has no such service, ALIVE_FD is a pipe whose other end the
+parent holds, and a watcher sends SIGNAL when that closes with nothing written.
 
 A script of its own because none of this is safe between fork and exec of a process with threads. It must
 import nothing of ours, so that it starts in a few milliseconds.
@@ -16,6 +17,7 @@ import contextlib
 import ctypes
 import os
 import select
+import signal as signals
 import sys
 
 PR_SET_PDEATHSIG = 1
@@ -33,6 +35,8 @@ def main(arguments: list[str]) -> None:
         os.setgroups([])
         os.setgid(gid)
         os.setuid(uid)
+    if signal != signals.SIGKILL:
+        signals.signal(signal, signals.SIG_DFL)
     if alive_fd >= 0:
         watch(alive_fd, signal)
     else:

@@ -1,4 +1,4 @@
-"""Processes: started on a leash (`leash.py`), recognized by their arguments, ended for certain.
+"""Processes: started on a leash (`parent_death.py`), recognized by their arguments, ended for certain.
 
 Owns everything that asks the operating system about a process. Must not know what the processes are for.
 """

@@ -1,7 +1,7 @@
 """`sluice dev`: servers, then the database, then gateways; whatever dies is started again; all end with it.
 
 Owns the order of start and stop, and what `DIR/run` says meanwhile. The kernel tells the children when this
-process ends (`leash.py`), so not even SIGKILL leaves one behind.
+process ends (`parent_death.py`), so not even SIGKILL leaves one behind.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.dev.parent_death import EXIT_ORPHAN
 from gateway.dev.place import postgres_place
-from gateway.dev.process import LEASH, Command, Process, bears, end_all, find, log_tail, spawn
+from gateway.dev.process import LEASH, Command, Process, arguments, bears, end_all, find, log_tail, spawn
 from tests.dev.conftest import DEADLINE_S, ROOT, eventually, gone
 
 WAITS = "import signal; print('started', flush=True); signal.pause()"
@@ -50,6 +50,22 @@ def test_a_program_ends_when_the_process_that_started_it_is_killed(how: str) -> 
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         assert not gone(child)
+        parent.kill()
+    eventually(lambda: gone(child))
+
+
+def test_a_program_ends_with_its_parent_although_a_shell_has_the_signal_ignored() -> None:
+    """As of `command &` in a script: SIGINT is ignored by all that it starts, until one sets a handler."""
+    code = textwrap.dedent(PARENT).replace("SIGTERM", "SIGINT")
+    parent = subprocess.Popen(
+        ["/bin/sh", "-c", 'trap "" INT; exec "$0" -c "$1" kernel', sys.executable, code],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    with parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        eventually(lambda: str(LEASH) not in arguments(child))
         parent.kill()
     eventually(lambda: gone(child))
 
