@@ -25,6 +25,7 @@ KNOWN = frozenset(
         "count",
         "state",
         "event_id",
+        "idempotency_key",
         "after",
         "types",
         "event_types",

@@ -19,7 +19,15 @@ _BELOW = (
     (b"/_/webhooks/", "/_/webhooks/{tenant}/{source}"),
 )
 _SYSTEM = frozenset(
-    (b"/_/bulk", b"/_/feed", b"/_/spec", b"/_/openapi.json", b"/_/ids/humane", b"/_/ids/check")
+    (
+        b"/_/bulk",
+        b"/_/feed",
+        b"/_/receipts",
+        b"/_/spec",
+        b"/_/openapi.json",
+        b"/_/ids/humane",
+        b"/_/ids/check",
+    )
 )
 
 

@@ -19,7 +19,15 @@ from redis.asyncio import Redis
 
 from gateway.events import Append, Appended, Mismatch, Outcome, Page, Recorded, Retry, Stream
 from gateway.log.append.committer import Committer
-from gateway.log.append.identities import ClaimedByAnother, Original, look_up, mismatch, receipt
+from gateway.log.append.identities import (
+    ClaimedByAnother,
+    Original,
+    Receipt,
+    look_up,
+    mismatch,
+    receipt,
+    receipt_by,
+)
 from gateway.log.append.journal import Journal
 from gateway.log.append.pacing import GatewayLoad
 from gateway.log.append.pending import Backlog, Waiter
@@ -198,6 +206,15 @@ class Log:
                 await self._settling.found(lane.partition, original.last_seq, outcome.event_ids[-1])
         self._metrics.told(outcome)
         return outcome
+
+    async def receipt(self, tenant: bytes, chosen: bytes, event_id: bytes | None) -> Receipt | None:
+        """The receipt of the committed append that has the identity `chosen`, or an event with this id, once
+        it is settled; None where there is none. Raises PostgresTrouble."""
+        found = await receipt_by(self._postgres, tenant, chosen, event_id)
+        if found is not None:
+            partition = self._lane_for(tenant).partition
+            await self._settling.found(partition, found.last_seq, found.done.event_ids[-1])
+        return found
 
     async def stands(self, p: int, epoch: int, seq: int, event_id: bytes) -> None:
         """Returns once it is settled that this event, which was read in this epoch, stands there. Raises

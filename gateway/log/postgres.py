@@ -80,6 +80,7 @@ SQL: Final = {
         "quarantine",
         "reach",
         "receipt",
+        "receipt_by_identity",
         "roll",
         "seal",
         "settle",

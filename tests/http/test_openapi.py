@@ -225,6 +225,7 @@ def test_every_path_of_the_service_itself_is_there() -> None:
         ("post", "/_/bulk"),
         ("post", "/_/webhooks/{tenant}/{source}"),
         ("get", "/_/events/{event_id}"),
+        ("get", "/_/receipts"),
         ("get", "/_/resolve/{alias}"),
         ("get", "/_/ids/humane"),
         ("post", "/_/ids/check"),
@@ -362,4 +363,4 @@ async def test_a_running_gateway_does_what_its_document_says(
             process.kill()
             await process.wait()
     assert process.returncode == 0, said.decode()
-    assert "Tested: 40" in said.decode(), said.decode()
+    assert "Tested: 41" in said.decode(), said.decode()

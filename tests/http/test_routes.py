@@ -21,6 +21,7 @@ ROUTES: list[tuple[str, set[str]]] = [
     (f"/order/{KEY}/was_noted", {"POST", "OPTIONS"}),
     ("/_/bulk", {"POST", "OPTIONS"}),
     ("/_/events/0190a0b0-0000-7000-8000-000000000000", READS),
+    ("/_/receipts", READS),
     ("/_/ids/humane", READS),
     ("/_/ids/check", {"POST", "OPTIONS"}),
     ("/_/spec", READS | {"PUT"}),

@@ -20,6 +20,7 @@ from gateway.http.api.bulk import Bulk
 from gateway.http.api.feed import Feed
 from gateway.http.api.health import Health
 from gateway.http.api.ids import Ids
+from gateway.http.api.receipts import Receipts
 from gateway.http.api.specs import Specs
 from gateway.http.api.subscriptions import SubscriptionPaths
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS
@@ -61,6 +62,7 @@ class System:
         self._callers = callers
         self._webhooks = webhooks
         self._log = log
+        self._receipts = Receipts(log)
         self._open = Router(
             [Route("/_/health/live", health.live), Route("/_/health/ready", health.ready)],
             redirect_slashes=False,
@@ -72,6 +74,7 @@ class System:
                 Route("/_/feed", _Streaming(KeyScope.READ, feed.feed), methods=["GET"]),
                 Route("/_/resolve/{alias:path}", _for(KeyScope.READ, aliases.resolve, by_spec=True)),
                 Route("/_/events/{event_id}", _for(KeyScope.READ, self.event)),
+                Route("/_/receipts", _for(KeyScope.READ, self.receipt)),
                 Route("/_/ids/humane", _for(KeyScope.READ, ids.humane)),
                 Route("/_/ids/check", _for(KeyScope.READ, ids.check, by_spec=True), methods=["POST"]),
                 Route("/_/spec", _for(KeyScope.READ, specs.get, by_spec=True)),
@@ -105,6 +108,10 @@ class System:
             if fault.status_code != 405:
                 raise Refused(response.no_such_route()) from fault
             await response.allowed_only(send, scope["method"], _allowed(router, scope))
+
+    async def receipt(self, request: Request) -> Response:
+        """What a committed append of the tenant was answered."""
+        return await self._receipts.get(request, principal_of(request).tenant.id.bytes)
 
     async def event(self, request: Request) -> Response:
         """An event of the tenant by its id."""

@@ -49,6 +49,7 @@ def parameters() -> dict[str, Schema]:
             "name", {"type": "string", "pattern": f"^{SUBSCRIPTION_NAME}$"}, "Which subscription.", "billing"
         ),
         "state": _in_query("state", {"enum": ["retrying", "claimed", "parked"]}, "Those alone."),
+        "of-key": _in_query("idempotency_key", _KEY, "Of the append with this Idempotency-Key."),
         "of-event": _in_query("event_id", ANY_UUID, "Of this event alone."),
         "listed-limit": _in_query(
             "limit",

@@ -123,6 +123,14 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("not_found", f"There is no event {EXAMPLE_EVENT_ID}."),
         Refusal("invalid_field", "An event's id is a UUIDv7.", "event_id"),
     ),
+    "receipt": (
+        *_SYSTEM,
+        Refusal("not_found", "No committed append has this Idempotency-Key."),
+        Refusal(
+            "missing_field", "Name the append by one of `idempotency_key` and `event_id`.", "idempotency_key"
+        ),
+        Refusal("invalid_field", "An event's id is a UUID.", "event_id"),
+    ),
     "resolve": (
         *_SYSTEM,
         Refusal("invalid_identifier", '"VNO-0" is no public id: its number starts from 1.', "key"),

@@ -28,6 +28,7 @@ def system_paths(config: Config) -> dict[str, Schema]:
         "/_/feed": {"get": _feed()},
         "/_/webhooks/{tenant}/{source}": {"post": _webhook(config)},
         "/_/events/{event_id}": {"get": _event()},
+        "/_/receipts": {"get": _receipts()},
         "/_/resolve/{alias}": {"get": _resolve()},
         "/_/ids/humane": {"get": _humane()},
         "/_/ids/check": {"post": _check()},
@@ -112,6 +113,24 @@ def _event() -> Schema:
         parameters=("event_id",),
         done={"200": answer("The event.", object_of({"ok": OK, "event": ref("Event")}))},
         refused="event",
+    )
+
+
+def _receipts() -> Schema:
+    position = object_of(
+        {"position": {"type": "string", "description": "The feed's, behind its last event."}}
+    )
+    return operation(
+        "receipt",
+        "What a committed append was answered, by its Idempotency-Key or by the id of an event of it",
+        tag=TAG,
+        parameters=("of-key", "of-event"),
+        done={
+            "200": answer(
+                "The receipt.", {"allOf": [{"anyOf": [ref("Receipt"), ref("BatchReceipt")]}, position]}
+            )
+        },
+        refused="receipt",
     )
 
 

@@ -136,6 +136,31 @@ async def receipt(postgres: Postgres, original: Original, *, replayed: bool) -> 
     return Appended(rows[0]["aggregate_id"], rows[0]["version"], ids, replayed)
 
 
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What an append was answered when it was committed, and where its last event stands: its partition, seq,
+    and the beginning of the row digest there."""
+
+    done: Appended
+    p: int
+    last_seq: int
+    mark: bytes
+
+
+async def receipt_by(
+    postgres: Postgres, tenant: bytes, chosen: bytes, event_id: bytes | None
+) -> Receipt | None:
+    """The receipt of the append that has this identity, or an event with this id, minted or not; None where
+    none has. Raises PostgresTrouble."""
+    minted = None if event_id is None else event_id.hex()
+    rows = await postgres.fetch("receipt_by_identity", tenant.hex(), chosen, minted)
+    if not rows:
+        return None
+    ids = tuple(row["id"].bytes for row in rows)
+    done = Appended(rows[0]["aggregate_id"], rows[0]["version"], ids, replayed=True)
+    return Receipt(done, rows[0]["p"], rows[-1]["seq"], rows[-1]["mark"])
+
+
 async def mismatch(postgres: Postgres, claims: Claims, retry: Retry) -> Mismatch:
     """What a request is told whose identity belongs to another one. Raises PostgresTrouble."""
     held = claims.holder(retry)

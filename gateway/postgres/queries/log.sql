@@ -278,6 +278,24 @@ WHERE gateway <> $1 AND seen <= clock_timestamp()
 SELECT id, aggregate_id, version FROM outbox WHERE p = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq
 
 
+-- name: receipt_by_identity
+-- The events of the committed append that has an identity, or an event with this id, in their order. All events of an
+-- append stand side by side, at most 1,000. $1 tenant, $2 identity, $3 event id or NULL
+WITH claimed AS (
+    SELECT p, seq AS first, seq + count - 1 AS last FROM append_identity
+    WHERE tenant = $1::text::uuid AND identity = $2::bytea
+), minted AS (
+    SELECT p, seq, append_id FROM outbox WHERE id = $3::text::uuid AND tenant = $1::text::uuid
+)
+SELECT o.p, o.seq, o.id, o.aggregate_id, o.version, substr(o.digest, 1, 4) AS mark
+FROM claimed c JOIN outbox o ON o.p = c.p AND o.seq BETWEEN c.first AND c.last
+UNION ALL
+SELECT o.p, o.seq, o.id, o.aggregate_id, o.version, substr(o.digest, 1, 4)
+FROM minted m JOIN outbox o ON o.p = m.p AND o.seq BETWEEN m.seq - 999 AND m.seq + 999 AND o.append_id = m.append_id
+WHERE NOT EXISTS (SELECT FROM claimed)
+ORDER BY 2
+
+
 -- name: roll
 -- What the chain is made of, in order. $1 p, $2 after this seq, $3 to this seq, $4 most rows
 SELECT seq, version, append_id, digest FROM outbox WHERE p = $1 AND seq > $2 AND seq <= $3

@@ -1,0 +1,98 @@
+"""A program that comes back from a crash asks what it did: GET /_/receipts."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.support.calls import (
+    append,
+    appended,
+    batch,
+    envelope,
+    new_event_id,
+    new_id,
+    refused,
+)
+
+KEYED = {"idempotency-key": "charge-42"}
+
+
+async def receipt(client: httpx.AsyncClient, **query: str) -> dict[str, object]:
+    response = await client.get("/_/receipts", params=query)
+    assert response.status_code == 200, response.text
+    found: dict[str, object] = response.json()
+    return found
+
+
+async def test_an_idempotency_key_finds_the_receipt_of_its_append(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    done = (await append(client, "order", key, "was_noted", 1, KEYED)).json()
+    await appended(client, "order", key, "was_noted", 2)
+    found = await receipt(client, idempotency_key="charge-42")
+    position = found.pop("position")
+    assert found == done
+    page = (await client.get("/_/feed", params={"after": position})).json()
+    assert [event["data"] for event in page["events"]] == [2], (
+        "the position is behind the append, and no further"
+    )
+
+
+async def test_an_event_id_finds_it_whether_the_client_chose_it_or_not(client: httpx.AsyncClient) -> None:
+    key, chosen = new_id(), new_event_id()
+    body = envelope(1, event_id=chosen)
+    done = (await client.post(f"/order/{key}/was_noted", json=body)).json()
+    minted = await appended(client, "order", key, "was_noted", 2)
+    for event_id, expected in ((chosen, done), (minted["event_id"], minted)):
+        for spelled in (event_id, event_id.upper()):
+            found = await receipt(client, event_id=spelled)
+            assert found.pop("position")
+            assert found == expected
+
+
+async def test_each_event_of_a_batch_finds_the_receipt_of_the_whole(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    for headers in ({}, {"idempotency-key": "batch-7"}):
+        sent = batch(("was_noted", 1), ("was_noted", 2), ("was_noted", 3))
+        await appended(client, "order", key, "was_noted", 0)
+        done = (await client.post(f"/order/{key}", json=sent, headers=headers)).json()
+        await appended(client, "order", key, "was_noted", 4)
+        for event_id in done["event_ids"]:
+            found = await receipt(client, event_id=event_id)
+            assert found.pop("position")
+            assert found == done
+    found = await receipt(client, idempotency_key="batch-7")
+    assert found["event_ids"] == done["event_ids"]
+
+
+async def test_another_tenants_receipts_are_not_there(
+    client: httpx.AsyncClient, neighbour: httpx.AsyncClient
+) -> None:
+    done = (await append(client, "order", new_id(), "was_noted", 1, KEYED)).json()
+    for query in ({"idempotency_key": "charge-42"}, {"event_id": done["event_id"]}):
+        refused(await neighbour.get("/_/receipts", params=query), 404, "not_found")
+
+
+async def test_what_never_committed_is_not_found(client: httpx.AsyncClient) -> None:
+    refused(await client.get("/_/receipts?idempotency_key=never"), 404, "not_found")
+    refused(await client.get(f"/_/receipts?event_id={new_event_id()}"), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "path"),
+    [
+        ("", "missing_field", "idempotency_key"),
+        ("?idempotency_key=", "invalid_field", "idempotency_key"),
+        ("?idempotency_key=a%20b", "invalid_field", "idempotency_key"),
+        ("?idempotency_key=a&event_id=b", "invalid_field", "idempotency_key"),
+        ("?event_id=nothing", "invalid_field", "event_id"),
+        ("?event_id=a&event_id=b", "invalid_field", "event_id"),
+    ],
+)
+async def test_a_query_names_one_append(client: httpx.AsyncClient, query: str, code: str, path: str) -> None:
+    refused(await client.get(f"/_/receipts{query}"), 422, code, path)
+
+
+async def test_a_key_of_scope_read_suffices(reader: httpx.AsyncClient, client: httpx.AsyncClient) -> None:
+    await append(client, "order", new_id(), "was_noted", 1, {"idempotency-key": "read-by-another"})
+    assert (await receipt(reader, idempotency_key="read-by-another"))["ok"] is True
