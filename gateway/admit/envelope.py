@@ -243,7 +243,9 @@ def _read_exactly(body: bytes, form: Form) -> dict[str, object] | Refusal:
 # ---- values ----
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_UUID_V7 = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}")
+_EVENT_ID = re.compile(
+    r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[57][0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}"
+)
 
 
 def _events_fault(events: list[_Event], events_max: int) -> Refusal | None:
@@ -254,8 +256,8 @@ def _events_fault(events: list[_Event], events_max: int) -> Refusal | None:
     for index, event in enumerate(events):
         if isinstance(event.event_id, str):
             path = f"events[{index}].event_id"
-            if not _UUID_V7.fullmatch(event.event_id):
-                return _no_uuid(path, "a UUIDv7")
+            if not _EVENT_ID.fullmatch(event.event_id):
+                return _no_uuid(path, "a UUIDv7 or UUIDv5")
             if event.event_id.lower() in seen:
                 return Refusal("invalid_field", "This event_id is given twice in one request.", path)
             seen.add(event.event_id.lower())
@@ -266,8 +268,8 @@ def _metadata_fault(metadata: _Metadata) -> Refusal | None:
     if metadata.skip_occ is True and isinstance(metadata.previous_length, int):
         sentence = "`skip_occ: true` contradicts `previous_length`; leave one of them out."
         return Refusal("invalid_field", sentence, "metadata.skip_occ")
-    if isinstance(metadata.event_id, str) and not _UUID_V7.fullmatch(metadata.event_id):
-        return _no_uuid("metadata.event_id", "a UUIDv7")
+    if isinstance(metadata.event_id, str) and not _EVENT_ID.fullmatch(metadata.event_id):
+        return _no_uuid("metadata.event_id", "a UUIDv7 or UUIDv5")
     if isinstance(metadata.causation_id, str) and not _UUID.fullmatch(metadata.causation_id):
         return _no_uuid("metadata.causation_id", "a UUID")
     return None

@@ -143,13 +143,13 @@ def _invalid_events(events: object) -> Refusal | None:
         if not isinstance(event["type"], str):
             return _must_be(f"{path}.type", "a string", event["type"])
         if not isinstance(event.get("event_id"), str | None):
-            return _must_be(f"{path}.event_id", "a string, a UUIDv7", event["event_id"])
+            return _must_be(f"{path}.event_id", "a string, a UUIDv7 or UUIDv5", event["event_id"])
     return None
 
 
 _OPTIONAL_METADATA: Final[tuple[tuple[str, type, str], ...]] = (
     ("skip_occ", bool, "true or false"),
-    ("event_id", str, "a string, a UUIDv7"),
+    ("event_id", str, "a string, a UUIDv7 or UUIDv5"),
     ("causation_id", str, "a string, a UUID"),
     ("extra", dict, "an object"),
 )

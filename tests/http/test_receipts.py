@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import httpx
 import pytest
 
@@ -96,3 +98,30 @@ async def test_a_query_names_one_append(client: httpx.AsyncClient, query: str, c
 async def test_a_key_of_scope_read_suffices(reader: httpx.AsyncClient, client: httpx.AsyncClient) -> None:
     await append(client, "order", new_id(), "was_noted", 1, {"idempotency-key": "read-by-another"})
     assert (await receipt(reader, idempotency_key="read-by-another"))["ok"] is True
+
+
+async def test_an_event_id_that_is_derived_from_its_cause_is_a_uuid_of_version_5(
+    client: httpx.AsyncClient, neighbour: httpx.AsyncClient
+) -> None:
+    key, cause = new_id(), "webhook 4711"
+    derived = str(uuid.uuid5(uuid.NAMESPACE_URL, cause))
+    body = envelope(1, event_id=derived)
+    first = await client.post(f"/order/{key}/was_noted", json=body)
+    assert (first.status_code, first.json()["event_id"]) == (201, derived)
+    again = await client.post(f"/order/{key}/was_noted", json=body)
+    assert (again.content, again.headers["idempotency-replayed"]) == (first.content, "true")
+    assert (await client.get(f"/_/events/{derived}")).json()["event"]["id"] == derived
+    found = await receipt(client, event_id=derived)
+    assert found.pop("position")
+    assert found == first.json()
+    other = await neighbour.post(f"/order/{key}/was_noted", json=body)
+    assert (other.status_code, "idempotency-replayed" in other.headers) == (201, False), (
+        "ids are a tenant's own"
+    )
+
+
+@pytest.mark.parametrize("version", [1, 4, 6, 8])
+async def test_an_event_id_of_another_version_is_refused(client: httpx.AsyncClient, version: int) -> None:
+    event_id = f"01900000-0000-{version}000-8000-000000000001"
+    response = await client.post(f"/order/{new_id()}/was_noted", json=envelope(1, event_id=event_id))
+    refused(response, 422, "invalid_field", "metadata.event_id")

@@ -31,7 +31,7 @@ from gateway.http.request import Head, Receive, Refused, Scope, Send
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}")
+_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[57][0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
 # What `scope` carries from the gate to the endpoints below.
 PRINCIPAL = "sluice.principal"
@@ -117,7 +117,7 @@ class System:
         """An event of the tenant by its id."""
         event_id = request.path_params["event_id"]
         if not _UUID.fullmatch(event_id):
-            raise Refused(Refusal("invalid_field", "An event's id is a UUIDv7.", "event_id"))
+            raise Refused(Refusal("invalid_field", "An event's id is a UUIDv7 or UUIDv5.", "event_id"))
         tenant = principal_of(request).tenant.id.bytes
         try:
             found = await self._log.event(tenant, bytes.fromhex(event_id.replace("-", "")))

@@ -121,7 +121,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "event": (
         *_SYSTEM,
         Refusal("not_found", f"There is no event {EXAMPLE_EVENT_ID}."),
-        Refusal("invalid_field", "An event's id is a UUIDv7.", "event_id"),
+        Refusal("invalid_field", "An event's id is a UUIDv7 or UUIDv5.", "event_id"),
     ),
     "receipt": (
         *_SYSTEM,

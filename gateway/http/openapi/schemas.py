@@ -18,10 +18,10 @@ Schema = dict[str, Any]
 
 _HEX = "[0-9a-fA-F]"
 _UUID_4_5 = f"{_HEX}{{8}}-{_HEX}{{4}}-[45]{_HEX}{{3}}-[89abAB]{_HEX}{{3}}-{_HEX}{{12}}"
-_UUID_7: Schema = {
+_EVENT_ID: Schema = {
     "type": "string",
-    "pattern": f"^{_HEX}{{8}}-{_HEX}{{4}}-7{_HEX}{{3}}-[89abAB]{_HEX}{{3}}-{_HEX}{{12}}$",
-    "description": "A UUIDv7.",
+    "pattern": f"^{_HEX}{{8}}-{_HEX}{{4}}-[57]{_HEX}{{3}}-[89abAB]{_HEX}{{3}}-{_HEX}{{12}}$",
+    "description": "A UUIDv7, or a UUIDv5 that a client derived.",
 }
 ANY_UUID: Schema = {"type": "string", "pattern": f"^{_HEX}{{8}}(-{_HEX}{{4}}){{3}}-{_HEX}{{12}}$"}
 NAME: Schema = {"type": "string", "pattern": f"^{NAME_GRAMMAR}$"}
@@ -68,7 +68,7 @@ def shared_schemas(spec: Spec) -> dict[str, Schema]:
     """By component name. Names of ours start with a capital; those of events with the aggregate's type."""
     return {
         "Identifier": _identifier(spec),
-        "EventId": _UUID_7,
+        "EventId": _EVENT_ID,
         "Actor": _reference(spec.agent_types, "Who acts: a type of the spec's `agent_types`."),
         "Target": _reference(spec.target_types, "On whom or what: a type of the spec's `target_types`."),
         "Metadata": _metadata(spec),
@@ -126,7 +126,7 @@ def _metadata(spec: Spec) -> Schema:
             },
             "event_id": {
                 **or_null(ref("EventId")),
-                "description": "A UUIDv7 of your own, unique within the tenant; not beside several events.",
+                "description": "A UUIDv7 or UUIDv5 of your own, unique in a tenant; not for several events.",
             },
             "causation_id": {**or_null(ANY_UUID), "description": "The event or message that caused this."},
             "extra": {**or_null({"type": "object"}), "description": "Free-form notes."},
