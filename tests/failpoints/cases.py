@@ -23,6 +23,8 @@ NOT_ON_THE_WAY = {
     "Log.event": "reads",
     "Log.length": "reads",
     "Log.reached": "reads",
+    "Log.receipt": "reads",
+    "receipt_by": "reads",
     "Log.settled": "an append that its spec refuses",
     "Log.ready": "health",
     "Log._probe_redis": "health",
@@ -58,6 +60,8 @@ ONLY_A_BUG_BRINGS = {
 ONLY_ANOTHER_BRINGS = {
     # A standby that is away, or another gateway or client: tests/log/test_standby.py has them.
     ("Settling._written", "self._waits_for_a_standby()"),
+    # A commit of another gateway that this one has not learned of; in scenes, who is first is chance.
+    ("Journal._current", "self._settling.settle(partition)"),
     ("DeferredOutcomes._answer", "asyncio.sleep(_AGAIN_S)"),
     ("DeferredOutcomes._tell", "self._settling.found(partition, verdict.seq)"),
     ("Verifier._without_redis", "self._settled(partition)"),
