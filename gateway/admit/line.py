@@ -148,7 +148,13 @@ def _asked(key: object) -> Asked | Refusal:
     """What counts as the line's header."""
     if key is UNSET or key is None:
         return NOTHING_ASKED
+    read = read_key(key)
+    return read if isinstance(read, Refusal) else Asked(idempotency_key=read)
+
+
+def read_key(key: object) -> str | Refusal:
+    """An Idempotency-Key that is named `idempotency_key`, in a line or a query."""
     if not isinstance(key, str) or not _KEY.fullmatch(key):
         sentence = "`idempotency_key` must be a string of 1 to 255 visible ASCII characters."
         return Refusal("invalid_field", sentence, "idempotency_key")
-    return Asked(idempotency_key=key)
+    return key

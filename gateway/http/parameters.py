@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TypeVar
+from uuid import UUID
 
 from gateway.admit import query
 from gateway.errors import Refusal
 from gateway.http.request import Refused
 
 _T = TypeVar("_T")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 KNOWN = frozenset(
     (
@@ -66,6 +69,13 @@ class Parameters:
 
     def given(self, name: str) -> bool:
         return name in self._found
+
+
+def uuid_of(value: object, path: str) -> UUID:
+    """Of any version. Raises Refused (422 `invalid_field` at `path`)."""
+    if not isinstance(value, str) or not _UUID.fullmatch(value):
+        raise Refused(Refusal("invalid_field", "A UUID is needed here.", path))
+    return UUID(value)
 
 
 def _value(read: _T | Refusal) -> _T:

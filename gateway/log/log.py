@@ -210,7 +210,7 @@ class Log:
     async def receipt(self, tenant: bytes, chosen: bytes, event_id: bytes | None) -> Receipt | None:
         """The receipt of the committed append that has the identity `chosen`, or an event with this id, once
         it is settled; None where there is none. Raises PostgresTrouble."""
-        found = await receipt_by(self._postgres, tenant, chosen, event_id)
+        found = await receipt_by(self._reads, tenant, chosen, event_id)
         if found is not None:
             partition = self._lane_for(tenant).partition
             await self._settling.found(partition, found.last_seq, found.done.event_ids[-1])

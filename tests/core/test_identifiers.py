@@ -240,7 +240,7 @@ def test_two_segments_that_differ_never_become_one() -> None:
     assert decode_segment(b"caf%C3%A9") != decode_segment(b"cafe%CC%81")  # NFC and NFD
 
 
-# EventContext
+# Minting
 
 
 def test_a_minted_code_is_canonical() -> None:

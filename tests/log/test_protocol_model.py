@@ -101,7 +101,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Run:
-    """SequencedBatch or judged directly, not yet known committed; what rests on it is answered if it is."""
+    """Sequenced or judged directly, not yet known committed; what rests on it is answered if it is."""
 
     epoch: int
     before: tuple[int, str]

@@ -11,8 +11,9 @@ import pytest
 from msgspec.structs import replace
 from uuid_utils import uuid7
 
-from gateway.events import Appended, Event, Page, Stream
+from gateway.events import Appended, Event, Page, Stream, event_identity
 from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
 from gateway.log.read.reader import VERSION_MAX, Range
 from gateway.log.redis.scripts import RedisTrouble
 from tests.log.conftest import OpenLog
@@ -490,3 +491,19 @@ async def test_pages_of_as_many_events_as_a_script_reads_at_once(log: Log, count
     assert await everything(log, stream) == list(wanted.events)
     assert await everything(log, stream, newest_first=True) == list(wanted.events)[::-1]
     assert await everything(log, stream, limit=count - 1) == list(wanted.events)[:-1]
+
+
+async def test_a_receipt_takes_a_connection_of_those_for_reads(log: Log) -> None:
+    """Appends wait for none that only ask what was done."""
+    stream = new_stream()
+    (done,) = await appended(log, append(stream))
+    asked = (stream.tenant, event_identity(stream.tenant, done.event_ids[0]), done.event_ids[0])
+    found = await log.receipt(*asked)
+    assert found is not None
+    assert found.done.event_ids == done.event_ids
+    log._reads._deadline_s = 0.05
+    while not log._reads._turns.locked():
+        await log._reads._turns.acquire()
+    with pytest.raises(PostgresTrouble, match="other reads took all connections"):
+        await log.receipt(*asked)
+    await appended(log, append(stream))

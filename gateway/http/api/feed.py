@@ -31,7 +31,7 @@ from gateway.http.api.follow import (
     wanted_stream,
 )
 from gateway.http.api.live_bounds import LiveBounds
-from gateway.http.api.reads import PAGE_EVENTS_MAX
+from gateway.http.api.reads import PAGE_EVENTS_MAX, unavailable
 from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.parameters import Parameters
@@ -135,7 +135,7 @@ class Feed:
             try:
                 return await self._outbox.end(tenant)
             except PostgresTrouble as trouble:
-                raise Refused(_unavailable()) from trouble
+                raise Refused(unavailable()) from trouble
         return _position(text, "after")
 
     async def _page(self, wanted: Filter, after: Position, limit: int, bytes_max: int) -> Page:
@@ -144,7 +144,7 @@ class Feed:
         except LostPlace as lost:
             raise Refused(_invalid(str(lost))) from lost
         except PostgresTrouble as trouble:
-            raise Refused(_unavailable()) from trouble
+            raise Refused(unavailable()) from trouble
 
     async def _page_or_wait(self, asked: Asked, wait_s: float, head: Head, receive: Receive) -> Page:
         """The next page; where nothing is left to read, the first events that come within the time. Raises
@@ -389,7 +389,3 @@ def _position(text: str, where: str) -> Position:
 
 def _invalid(why: str, where: str = "after") -> Refusal:
     return Refusal("invalid_position", f"`{where}` is no position in this feed. {why}", where)
-
-
-def _unavailable() -> Refusal:
-    return Refusal("unavailable", "Postgres does not answer, and this read needs it. Try again shortly.")

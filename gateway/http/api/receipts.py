@@ -6,23 +6,19 @@ how identities are kept (`log`).
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.admit.line import read_key
 from gateway.errors import Refusal
 from gateway.events import event_identity, identity
 from gateway.http import outcomes, response
-from gateway.http.parameters import Parameters
+from gateway.http.api.reads import unavailable
+from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.request import Refused
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay.position import Place, encode_alone
-
-_KEY: Final = re.compile(r"[!-~]{1,255}")
-_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 class Receipts:
@@ -36,8 +32,7 @@ class Receipts:
         try:
             found = await self._log.receipt(tenant, chosen, event_id)
         except PostgresTrouble as trouble:
-            why = "Postgres does not answer, and this read needs it. Try again shortly."
-            raise Refused(Refusal("unavailable", why)) from trouble
+            raise Refused(unavailable()) from trouble
         if found is None:
             raise Refused(Refusal("not_found", f"No committed append has {shown}."))
         body = outcomes.appended(found.done, batch=len(found.done.event_ids) > 1).body
@@ -52,12 +47,9 @@ def _named(query: Parameters, tenant: bytes) -> tuple[bytes, bytes | None, str]:
         why = "Name the append by one of `idempotency_key` and `event_id`."
         raise Refused(Refusal("missing_field" if key is None else "invalid_field", why, "idempotency_key"))
     if event_id is None:
-        assert key is not None
-        if not _KEY.fullmatch(key):
-            why = "`idempotency_key` must be 1 to 255 visible ASCII characters, without blanks."
-            raise Refused(Refusal("invalid_field", why, "idempotency_key"))
-        return identity(tenant, "key", key.encode()), None, "this Idempotency-Key"
-    if not _UUID.fullmatch(event_id):
-        raise Refused(Refusal("invalid_field", "An event's id is a UUID.", "event_id"))
-    raw = bytes.fromhex(event_id.replace("-", ""))
-    return event_identity(tenant, raw), raw, f"the event id {event_id.lower()}"
+        chosen = read_key(key)
+        if isinstance(chosen, Refusal):
+            raise Refused(chosen)
+        return identity(tenant, "key", chosen.encode()), None, "this Idempotency-Key"
+    event = uuid_of(event_id, "event_id")
+    return event_identity(tenant, event.bytes), event.bytes, f"the event id {event}"

@@ -20,7 +20,7 @@ from gateway.errors import Refusal
 from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.json_body import decoded
 from gateway.http.key_watch import KeyWatch
-from gateway.http.parameters import Parameters
+from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.render import encode
 from gateway.http.request import Head, Refused, check_json_body, content_length, read_body
 from gateway.http.response import json_response
@@ -44,7 +44,6 @@ WAIT_S_MAX = 20.0
 ACKED_MAX = 1000
 _POLL_S = 0.25
 _STATES = ("retrying", "claimed", "parked")
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -138,7 +137,7 @@ class SubscriptionPaths:
         """What was tried and answered, newest first."""
         name, query = _name(request), Parameters(request.scope["query_string"])
         text = query.text("event_id")
-        event_id = None if text is None else _uuid(text, "event_id")
+        event_id = None if text is None else uuid_of(text, "event_id")
         limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
         found = await self._subscriptions.attempts(_tenant(request), name, event_id, limit)
         return _done({"attempts": _there(found, name)})
@@ -162,7 +161,7 @@ class SubscriptionPaths:
     async def replay(self, request: Request) -> Response:
         """Parked events are tried again: all, or the one named."""
         name, body = _name(request), _fields(await self._object(request), ("event_id",))
-        event_id = _uuid(body["event_id"], "event_id") if "event_id" in body else None
+        event_id = uuid_of(body["event_id"], "event_id") if "event_id" in body else None
         replayed = _there(await self._subscriptions.replay(_tenant(request), name, event_id), name)
         _tell(request, name, "replay")
         return _done({"replayed": replayed})
@@ -172,7 +171,7 @@ class SubscriptionPaths:
         name, body = _name(request), _fields(await self._object(request, needed=True), ("event_id",))
         if "event_id" not in body:
             raise Refused(Refusal("missing_field", "Name the parked event as `event_id`.", "event_id"))
-        event_id = _uuid(body["event_id"], "event_id")
+        event_id = uuid_of(body["event_id"], "event_id")
         skipped = _there(await self._subscriptions.skip(_tenant(request), name, event_id), name)
         if not skipped:
             raise Refused(Refusal("not_found", f"No event {event_id} is parked there."))
@@ -210,7 +209,7 @@ class SubscriptionPaths:
         name, body = _name(request), _fields(await self._object(request, needed=True), ("claim", "ids"))
         if not body:
             raise Refused(Refusal("missing_field", "Name a `claim`, or events as `ids`.", "claim"))
-        claims = [_uuid(body["claim"], "claim")] if "claim" in body else []
+        claims = [uuid_of(body["claim"], "claim")] if "claim" in body else []
         result = await self._pull.ack(_tenant(request), name, claims, _uuids(body.get("ids", [])))
         if isinstance(result, NotPulled):
             raise Refused(_not_pulled(result))
@@ -332,13 +331,7 @@ def _number(
     return value
 
 
-def _uuid(value: object, path: str) -> UUID:
-    if not isinstance(value, str) or not _UUID.fullmatch(value):
-        raise Refused(Refusal("invalid_field", "A UUID is needed here.", path))
-    return UUID(value)
-
-
 def _uuids(value: object) -> list[UUID]:
     if not isinstance(value, list) or len(value) > ACKED_MAX:
         raise Refused(Refusal("invalid_field", f"`ids` must be a list of at most {ACKED_MAX} ids.", "ids"))
-    return [_uuid(each, f"ids[{n}]") for n, each in enumerate(value)]
+    return [uuid_of(each, f"ids[{n}]") for n, each in enumerate(value)]

@@ -20,6 +20,7 @@ from gateway.http.api.bulk import Bulk
 from gateway.http.api.feed import Feed
 from gateway.http.api.health import Health
 from gateway.http.api.ids import Ids
+from gateway.http.api.reads import unavailable
 from gateway.http.api.receipts import Receipts
 from gateway.http.api.specs import Specs
 from gateway.http.api.subscriptions import SubscriptionPaths
@@ -122,8 +123,7 @@ class System:
         try:
             found = await self._log.event(tenant, bytes.fromhex(event_id.replace("-", "")))
         except PostgresTrouble as trouble:
-            why = "Postgres does not answer, and this read needs it. Try again shortly."
-            raise Refused(Refusal("unavailable", why)) from trouble
+            raise Refused(unavailable()) from trouble
         if found is None:
             raise Refused(Refusal("not_found", f"There is no event {event_id.lower()}."))
         return response.json_response(200, b'{"ok":true,"event":%b}' % render.event_json(found))

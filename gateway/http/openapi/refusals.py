@@ -129,7 +129,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal(
             "missing_field", "Name the append by one of `idempotency_key` and `event_id`.", "idempotency_key"
         ),
-        Refusal("invalid_field", "An event's id is a UUID.", "event_id"),
+        Refusal("invalid_field", "A UUID is needed here.", "event_id"),
     ),
     "resolve": (
         *_SYSTEM,

@@ -132,8 +132,7 @@ def claims_of(rows: Iterable[Any]) -> Claims:
 async def receipt(postgres: Postgres, original: Original, *, replayed: bool) -> Appended:
     """What the append was answered when it was committed. Raises PostgresTrouble."""
     rows = await postgres.fetch("receipt", original.p, original.first_seq, original.last_seq)
-    ids = tuple(row["id"].bytes for row in rows)
-    return Appended(rows[0]["aggregate_id"], rows[0]["version"], ids, replayed)
+    return _appended(rows, replayed=replayed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +155,13 @@ async def receipt_by(
     rows = await postgres.fetch("receipt_by_identity", tenant.hex(), chosen, minted)
     if not rows:
         return None
+    return Receipt(_appended(rows, replayed=True), rows[0]["p"], rows[-1]["seq"], rows[-1]["mark"])
+
+
+def _appended(rows: Sequence[Any], *, replayed: bool) -> Appended:
+    """Of the rows of an append, in their order."""
     ids = tuple(row["id"].bytes for row in rows)
-    done = Appended(rows[0]["aggregate_id"], rows[0]["version"], ids, replayed=True)
-    return Receipt(done, rows[0]["p"], rows[-1]["seq"], rows[-1]["mark"])
+    return Appended(rows[0]["aggregate_id"], rows[0]["version"], ids, replayed)
 
 
 async def mismatch(postgres: Postgres, claims: Claims, retry: Retry) -> Mismatch:
