@@ -43,9 +43,11 @@ class Receipts:
 def _named(query: Parameters, tenant: bytes) -> tuple[bytes, bytes | None, str]:
     """The identity, the event id where it is one, and words for both. Raises Refused."""
     key, event_id = query.text("idempotency_key"), query.text("event_id")
-    if (key is None) == (event_id is None):
-        why = "Name the append by one of `idempotency_key` and `event_id`."
-        raise Refused(Refusal("missing_field" if key is None else "invalid_field", why, "idempotency_key"))
+    why = "Name the append by one of `idempotency_key` and `event_id`."
+    if key is None and event_id is None:
+        raise Refused(Refusal("missing_field", why, "idempotency_key"))
+    if key is not None and event_id is not None:
+        raise Refused(Refusal("invalid_field", why, "idempotency_key"))
     if event_id is None:
         chosen = read_key(key)
         if isinstance(chosen, Refusal):
