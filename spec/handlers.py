@@ -18,26 +18,40 @@ Scalar = str | int | float | bool | None
 
 
 class Root(enum.StrEnum):
-    """Where a path starts."""
+    """Where a path starts, but for the names that `let` gives: those are their own roots, as in `$total`."""
 
     DATA = "$.data"
     METADATA = "$.metadata"  # as in an event that is read: timestamp, actor, target, correlation_id, …
     KEY = "$.key"
     TYPE = "$.type"  # the event's
-    STATE = "state"  # `@` outside `where`: the whole state, as the operations before this one left it
-    ITEM = "item"  # `@` within `where`: the item that is tested
+    STATE = "state"  # `@`: what the operations change, as those before this one left it
+    ITEM = "item"  # `@` within `where`, and in the `value` of `map` and `update_where`: the item
+    AGGREGATE = "^"  # in projections: the state of the event's own aggregate after it
+
+
+class Each(enum.Enum):
+    """`[*]`: every item of a list."""
+
+    EACH = "*"
+
+
+EACH = Each.EACH
+
+Step = str | int | Each
+"""A field's name, the place of an item (from 0; from the end, -1 the last), or every item."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """`$.data.customer.email?`: the value there.
+    """`$.data.customer.email?`: the value there. `root` is a `Root`, or a name that is bound, with its `$`.
 
     What is absent is null, unless the path is `optional`: then what holds the path is left out, be it a field
-    of an object, an item of a list, a part of a `$merge`, or the operation itself.
+    of an object, an item of a list, a part of a `$merge`, or the operation itself. A path with `[*]` leads to
+    one flat list of the values that are there, if what it is asked of is a list.
     """
 
-    root: Root
-    fields: tuple[str, ...] = ()
+    root: str
+    fields: tuple[Step, ...] = ()
     optional: bool = False
 
 

@@ -145,10 +145,11 @@ def _read_where(arguments: Arguments, pointer: str, scope: Scope, report: Report
     if "where" not in arguments:
         return None
     tested = replace(scope, at=Root.ITEM)
-    return _read_predicate(arguments["where"], below(pointer, "where"), tested, report)
+    return read_predicate(arguments["where"], below(pointer, "where"), tested, report)
 
 
-def _read_predicate(value: object, pointer: str, scope: Scope, report: Report) -> Predicate:
+def read_predicate(value: object, pointer: str, scope: Scope, report: Report) -> Predicate:
+    """The test that `value` is; what is at fault in it never holds, with faults in `report`."""
     if isinstance(value, dict) and value and all(_is_field_of_item(*entry) for entry in value.items()):
         return _read_fields(value, pointer, scope, report)
     if not isinstance(value, dict) or len(value) != 1:
@@ -163,18 +164,18 @@ def _read_predicate(value: object, pointer: str, scope: Scope, report: Report) -
     if name == "exists":
         return handlers.Exists(read_path(operand, place, scope, report))
     if name == "not":
-        return handlers.Not(_read_predicate(operand, place, scope, report))
+        return handlers.Not(read_predicate(operand, place, scope, report))
     if name in _COMPARISONS:
         return _read_comparison(Comparison(name), operand, place, scope, report)
     if not isinstance(operand, list):
         report.add("wrong_type", place, f"`{name}` takes a list of tests.")
         return _NEVER
-    parts = tuple(_read_predicate(part, below(place, i), scope, report) for i, part in enumerate(operand))
+    parts = tuple(read_predicate(part, below(place, i), scope, report) for i, part in enumerate(operand))
     return _OF_LISTS[name](parts)
 
 
 def _is_field_of_item(name: str, operand: object) -> bool:
-    """Whether the entry reads as `field of the item: value it must have` rather than as a named test."""
+    """Whether the entry reads as `field of `@`: value it must have` rather than as a named test."""
     return name.startswith("@.") or (name not in _PREDICATES and not isinstance(operand, list | dict))
 
 

@@ -11,34 +11,52 @@ import re
 from dataclasses import dataclass
 
 from spec.errors import Report, below, proposal, shown
-from spec.handlers import Constant, ListTemplate, MergeTemplate, ObjectTemplate, Path, Root, Template
+from spec.handlers import (
+    EACH,
+    Constant,
+    ListTemplate,
+    MergeTemplate,
+    ObjectTemplate,
+    Path,
+    Root,
+    Step,
+    Template,
+)
 from spec.subschemas import Schema
 
 _FIELD = r"""[^.\[\]?*()"'\s\x00-\x1f]+"""
 _FIELDS = re.compile(rf"{_FIELD}(?:\.{_FIELD})*")
-_PATH = re.compile(rf"(\$\.(?:data|metadata|key|type)|@)((?:\.{_FIELD})*)(\?)?")
+_STEP = rf"\.({_FIELD})|\[(-?[0-9]{{1,9}}|\*)\]"
+_STEPS = re.compile(_STEP)
+_PATH = re.compile(rf"(\$\.(?:data|metadata|key|type)|@|\^|\$[a-z_]{{1,32}})((?:{_STEP})*)(\?)?")
 
 _METADATA = frozenset({"timestamp", "actor", "target", "correlation_id", "causation_id", "extra"})
 _PARTY = frozenset({"type", "id"})
 _TEMPLATES = frozenset({"$", "$merge", "$literal"})
+_ROOTS = frozenset({Root.DATA, Root.METADATA, Root.KEY, Root.TYPE, Root.AGGREGATE})
+"""As paths write them; `@` is what the scope says."""
 
 _PATHS_ARE = (
-    "paths are `$.data.field`, `$.metadata.timestamp`, `$.metadata.actor.id`, `$.key`, `$.type` or "
-    "`@.field`, with `?` at the end where it may be absent"
+    "paths are `$.data.field`, `$.metadata.timestamp`, `$.metadata.actor.id`, `$.key`, `$.type`, "
+    "`@.field`, `@.list[0]`, `@.list[*].field` or a `$name` of `let`, with `?` at the end where it may be "
+    "absent"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What paths may refer to: the event's data, if its schema is known, and what `@` stands for."""
+    """What paths may refer to: the event's data, if its schema is known, what `@` stands for (None: nothing
+    here), the names that are bound, with their `$`, and whether there is an aggregate, `^`, beside it."""
 
     schema: Schema
-    at: Root = Root.STATE
+    at: Root | None = Root.STATE
+    names: frozenset[str] = frozenset()
+    aggregate: bool = False
 
 
 def read_template(value: object, pointer: str, scope: Scope, report: Report) -> Template:
     """The template that `value` is; what is at fault in it becomes null, with faults in `report`."""
-    if isinstance(value, str) and value.startswith(("$", "@")):
+    if isinstance(value, str) and value.startswith(("$", "@", "^") if scope.aggregate else ("$", "@")):
         return read_path(value, pointer, scope, report)
     if isinstance(value, list):
         items = (read_template(item, below(pointer, i), scope, report) for i, item in enumerate(value))
@@ -95,11 +113,30 @@ def read_path(value: object, pointer: str, scope: Scope, report: Report) -> Path
             "invalid_path", pointer, f'{what} is no path: {_PATHS_ARE}. A text is `{{"$literal": …}}`.'
         )
         return Path(Root.DATA)
-    root = scope.at if found[1] == "@" else Root(found[1])
-    path = Path(root, tuple(found[2].split(".")[1:]), found[3] is not None)
-    if (why := _nowhere(path, scope)) is not None:
+    root = scope.at if found[1] == "@" else Root(found[1]) if found[1] in _ROOTS else found[1]
+    steps = tuple(_step(name, place) for name, place in _STEPS.findall(found[2]))
+    path = Path(Root.DATA if root is None else root, steps, found[5] is not None)
+    if (why := _unbound(found[1], scope) or _nowhere(path, scope)) is not None:
         report.add("impossible_path" if root is Root.DATA else "invalid_path", pointer, why)
     return path
+
+
+def _step(name: str, place: str) -> Step:
+    if name:
+        return name
+    return EACH if place == "*" else int(place)
+
+
+def _unbound(root: str, scope: Scope) -> str | None:
+    """Why nothing has the name that a path begins with, or None."""
+    if root == "@" and scope.at is None:
+        return "There is no `@` here; `$.data` is the data so far."
+    if root == "^" and not scope.aggregate:
+        return "Only projections have `^`, the state of the event's own aggregate; a handler's is `@`."
+    if root in _ROOTS or root in ("@", "^") or root in scope.names:
+        return None
+    bound = f"bound here: {', '.join(sorted(scope.names))}" if scope.names else "nothing is bound here"
+    return f'`let` binds no {shown(root)}; {bound}. A text is `{{"$literal": …}}`.'
 
 
 def _nowhere(path: Path, scope: Scope) -> str | None:
@@ -108,7 +145,9 @@ def _nowhere(path: Path, scope: Scope) -> str | None:
         case Root.DATA, fields:
             return _ruled_out(scope.schema, fields)
         case Root.METADATA, (first, *_) if first not in _METADATA:
-            return f"An event's metadata has no {shown(first)}. {proposal(first, _METADATA)}"
+            what = shown(first) if isinstance(first, str) else "items"
+            near = f" {proposal(first, _METADATA)}" if isinstance(first, str) else ""
+            return f"An event's metadata has no {what}.{near}"
         case Root.METADATA, ("actor" | "target", second, *rest) if second not in _PARTY or rest:
             return "An actor or target has a `type` and an `id`, no more."
         case (Root.METADATA, ("timestamp" | "correlation_id" | "causation_id", _, *_)) | (
@@ -119,24 +158,34 @@ def _nowhere(path: Path, scope: Scope) -> str | None:
     return None
 
 
-def _ruled_out(schema: Schema, fields: tuple[str, ...]) -> str | None:
-    """Why data that fits `schema` never has `fields`: only what it says outright, not what it implies."""
+def _ruled_out(schema: Schema, steps: tuple[Step, ...]) -> str | None:
+    """Why data that fits `schema` never has `steps`: only what it says outright, not what it implies."""
     walked = "$.data"
-    for field in fields:
+    for step in steps:
         if isinstance(schema, bool):
             return None
-        types = schema.get("type", "object")
-        if types != "object" and not (isinstance(types, list) and "object" in types):
-            return f"By the event's schema `{walked}` is no object, so it has no {shown(field)}."
-        properties = schema.get("properties")
-        inner = properties.get(field) if isinstance(properties, dict) else None
-        if inner is None and "patternProperties" not in schema:
-            inner = schema.get("additionalProperties")
+        kind, kinds = ("object", "no object") if isinstance(step, str) else ("array", "no list")
+        types = schema.get("type", kind)
+        has = shown(step) if isinstance(step, str) else "items"
+        if types != kind and not (isinstance(types, list) and kind in types):
+            return f"By the event's schema `{walked}` is {kinds}, so it has no {has}."
+        inner = _inner(schema, step)
         if inner is False:
-            return f"The event's schema allows no {shown(field)} in `{walked}`; declare it there."
+            return f"The event's schema allows no {has} in `{walked}`; declare it there."
         schema = inner if isinstance(inner, dict) else True
-        walked += f".{field}"
+        walked += f".{step}" if isinstance(step, str) else f"[{'*' if step is EACH else step}]"
     return None
+
+
+def _inner(schema: dict[str, object], step: Step) -> object:
+    """What `schema` says outright of the values there; None where it says nothing."""
+    if not isinstance(step, str):
+        return None if "prefixItems" in schema else schema.get("items")
+    properties = schema.get("properties")
+    inner = properties.get(step) if isinstance(properties, dict) else None
+    if inner is None and "patternProperties" not in schema:
+        inner = schema.get("additionalProperties")
+    return inner
 
 
 def read_target(value: object, pointer: str, report: Report) -> tuple[str, ...] | None:
@@ -155,7 +204,7 @@ def read_object(value: object, pointer: str, scope: Scope, report: Report) -> Te
     """As `read_template`, where nothing but an object makes sense."""
     faults_before = len(report)
     template = read_template(value, pointer, scope, report)
-    never = isinstance(template, Constant | ListTemplate) or _is_text(template)
+    never = isinstance(template, Constant | ListTemplate) or _is_text(template) or _is_list(template)
     if never and len(report) == faults_before:
         report.add("invalid_template", pointer, "This must be an object, or a path to one.")
     return template
@@ -168,10 +217,14 @@ def read_number(value: object, pointer: str, scope: Scope, report: Report) -> Te
     if isinstance(template, Constant):
         never = isinstance(template.value, bool) or not isinstance(template.value, int | float)
     else:
-        never = not isinstance(template, Path) or _is_text(template)
+        never = not isinstance(template, Path) or _is_text(template) or _is_list(template)
     if never and len(report) == faults_before:
         report.add("invalid_template", pointer, "This must be a number, or a path to one.")
     return template
+
+
+def _is_list(template: Template) -> bool:
+    return isinstance(template, Path) and EACH in template.fields
 
 
 def _is_text(template: Template) -> bool:

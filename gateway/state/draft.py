@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.state.templates import STATE_BYTES_MAX, Misfit, name_size
+from gateway.state.budget import Misfit
+from gateway.state.templates import name_size
 from gateway.state.values import Fields, Node, encode, fields_of, kind, nests_within
 
 STATE_DEPTH_MAX: Final = 128
@@ -19,9 +20,6 @@ handler that sets a field to `@` deepens the state with each event."""
 FIELDS_MAX: Final = 25_000
 ITEMS_MAX: Final = 50_000
 """Fields of an object and items of a list that operations add to: opening one takes under 10 ms."""
-
-LOOKS_MAX: Final = 250_000
-"""Items that the operations of one event may test one by one: about a second."""
 
 _OPENED_MAX: Final = 8
 """Lists that are remembered open although nothing in them was changed yet."""
@@ -66,18 +64,12 @@ def full() -> Misfit:
 
 @dataclass(slots=True)
 class Draft:
-    """`size_at_most` bounds the length of the state as JSON from above; `looks` are the present event's."""
+    """`size_at_most` bounds the length of the state as JSON from above, `bytes_max` is what it may be."""
 
     fields: Fields
     size_at_most: int
-    looks: int = 0
+    bytes_max: int
     _opened: dict[int, tuple[Node, list[Node]]] = field(default_factory=dict)
-
-    def look(self, count: int) -> None:
-        """Raises Misfit: the event's operations have tested too many items."""
-        self.looks += count
-        if self.looks > LOOKS_MAX:
-            raise Misfit(f"One event may test {LOOKS_MAX} items; this would be more.")
 
     def opened(self, found: Node, open_it: Callable[[Node], list[Node] | None]) -> list[Node] | None:
         """The items of a list, opened once however many operations look into it before one changes it."""
@@ -113,7 +105,7 @@ class Draft:
             # Measured when in doubt, so that the answer depends on the state and not on the way to it.
             self.size_at_most = len(encode(self.fields))
             if not self.surely_holds(size):
-                raise Misfit(f"The state would be longer than {STATE_BYTES_MAX} bytes; store less in it.")
+                raise Misfit(f"The state would be longer than {self.bytes_max} bytes; store less in it.")
         if not nests_within(value, STATE_DEPTH_MAX - len(target)):
             raise Misfit(f"The state would be nested deeper than {STATE_DEPTH_MAX} levels.")
 
@@ -123,7 +115,7 @@ class Draft:
 
     def surely_holds(self, size: int) -> bool:
         """Makes room for `size` bytes if that is possible without a measurement."""
-        if self.size_at_most + size > STATE_BYTES_MAX:
+        if self.size_at_most + size > self.bytes_max:
             return False
         self.size_at_most += size
         return True

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.events import Recorded
+from gateway.state.budget import STATE_BYTES_MAX, Budget, Misfit
 from gateway.state.draft import Draft
 from gateway.state.operations import apply
-from gateway.state.templates import Misfit, View
+from gateway.state.templates import View
 from gateway.state.values import Node, decode_fields, encode, read
 from spec.handlers import DEFAULT_HANDLER, AppendUnique, Handler, Remove
 
@@ -99,6 +100,7 @@ def fold(
     events: Iterable[Recorded],
     handler_of: Callable[[str], Handler],
     go_on: Callable[[], bool] | None = None,
+    bytes_max: int = STATE_BYTES_MAX,
 ) -> Folded:
     """The state after `events`, which follow on those of `before`, oldest first; or after as many of them as
     it takes until `go_on`, asked after each, says no. `handler_of` takes an event type. Total: raises nothing
@@ -106,7 +108,7 @@ def fold(
 
     The same for every way to cut a stream into calls.
     """
-    draft = Draft(decode_fields(before.data_json), len(before.data_json))
+    draft = Draft(decode_fields(before.data_json), len(before.data_json), bytes_max)
     errors: list[HandlerError] = []
     length, created, updated = before.length, before.created_at_ms, before.updated_at_ms
     for recorded in events:
@@ -141,12 +143,12 @@ def fold(
 
 def _applied(handler: Handler, draft: Draft, recorded: Recorded, data: Node | None) -> list[HandlerError]:
     errors: list[HandlerError] = []
-    draft.looks = 0
+    view = None if data is None else View.of(recorded, data, draft.fields, Budget(draft.bytes_max))
     for index, operation in enumerate(handler):
         try:
-            if data is None:
+            if view is None:
                 raise Misfit("The event's data can't be read; compare it with the backup.")
-            apply(operation, draft, View(recorded, data, draft.fields))
+            apply(operation, draft, view)
         except Misfit as misfit:
             errors.append(HandlerError(recorded.version, recorded.event.type, index, str(misfit)))
     return errors

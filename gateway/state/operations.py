@@ -7,9 +7,10 @@ from decimal import Decimal
 from itertools import compress
 from typing import assert_never
 
+from gateway.state.budget import Misfit
 from gateway.state.draft import FIELDS_MAX, ITEMS_MAX, Draft, Place, Target, full
 from gateway.state.predicates import Named, Where, parts_of, spelling_at
-from gateway.state.templates import Misfit, View, value_of
+from gateway.state.templates import COPIED_BYTES, View, value_of
 from gateway.state.values import (
     NUMBER_DIGITS_MAX,
     Fields,
@@ -31,6 +32,7 @@ from spec.handlers import (
     Predicate,
     Remove,
     Set,
+    Step,
 )
 
 
@@ -40,10 +42,11 @@ def apply(operation: Operation, draft: Draft, view: View) -> None:
         _remove(draft, operation, view)
         return
     template = operation.by if isinstance(operation, Increment | Decrement) else operation.value
+    view.size = 0
     value = value_of(template, view)
     if value is None:
         return
-    draft.look(view.size >> 13)  # what copies much is counted as if it tested items
+    view.budget.look(view.size // COPIED_BYTES)
     match operation:
         case Set():
             _set(draft, operation.target, value, view.size)
@@ -117,10 +120,10 @@ class _Items(list[Node]):
     """A list that is looked up in: of each of some paths within the items, the spelling of what stands there,
     None where nothing does, in the order of the items; and how often each occurs."""
 
-    spellings: dict[Target, list[str | None]]
-    counts: dict[Target, Counter[str | None]]
+    spellings: dict[tuple[Step, ...], list[str | None]]
+    counts: dict[tuple[Step, ...], Counter[str | None]]
 
-    def look_up(self, path: Target) -> Counter[str | None]:
+    def look_up(self, path: tuple[Step, ...]) -> Counter[str | None]:
         if path not in self.counts:
             self.spellings[path] = [spelling_at(item, path) for item in self]
             self.counts[path] = Counter(self.spellings[path])
@@ -213,7 +216,7 @@ def _remove_items(draft: Draft, target: Target, predicate: Predicate, view: View
     if named is not None:
         kept = _all_but(items, named)
     else:
-        draft.look(len(items) * parts_of(predicate))
+        view.budget.look(len(items) * parts_of(predicate))
         kept = [not where.holds(predicate, item) for item in items]
     if not all(kept):
         items.keep(kept)

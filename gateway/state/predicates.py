@@ -1,4 +1,4 @@
-"""Tests of the handler language: which items `where` picks.
+"""Tests of the handler language: which items `where` picks, what `if` and rules ask.
 
 Where spec/handlers.py leaves a choice: a comparison with an absent optional path is false, whatever it
 compares by, so that what is absent never removes anything.
@@ -12,23 +12,29 @@ from decimal import Decimal
 from operator import ge, gt, le, lt
 from typing import Any, Final, assert_never
 
-from gateway.state.templates import Misfit, View, found_at, value_of
-from gateway.state.values import Node, fields_of, length, plain, raw, spelled
+from gateway.state.budget import Misfit
+from gateway.state.templates import View, found_at, value_of
+from gateway.state.values import Node, fields_of, items_of, length, plain, raw, spelled
 from spec import handlers
-from spec.handlers import Compare, Comparison, Constant, Exists, Path, Predicate, Root, Template
+from spec.handlers import EACH, Compare, Comparison, Constant, Exists, Path, Predicate, Root, Step, Template
 from spec.tables import complete
 
 COMPARED_BYTES_MAX: Final = 256 * 1024
 """Longest value that is compared: as long as the data of an event are by default."""
 
 
-def spelling_at(item: Node, path: tuple[str, ...]) -> str | None:
-    """One spelling for equal values; of what stands at the path in the item, None where nothing does. Raises
-    Misfit: it is too long to be compared."""
+def spelling_at(item: Node, path: tuple[Step, ...]) -> str | None:
+    """One spelling for equal values; of what stands at the path in the item, None where nothing does. The
+    path has no `[*]`. Raises Misfit: it is too long to be compared."""
     node: Node | None = item
-    for name in path:
-        fields = None if node is None else fields_of(node)
-        node = None if fields is None else fields.get(name)
+    for step in path:
+        if isinstance(step, str):
+            fields = None if node is None else fields_of(node)
+            node = None if fields is None else fields.get(step)
+        else:
+            assert isinstance(step, int)
+            items = None if node is None else items_of(node)
+            node = items[step] if items is not None and -len(items) <= step < len(items) else None
     return None if node is None else spelled(_plain(node))
 
 
@@ -53,7 +59,7 @@ def parts_of(predicate: Predicate) -> int:
 class Named:
     """The items in which one of these spellings stands at the path."""
 
-    path: tuple[str, ...]
+    path: tuple[Step, ...]
     spellings: frozenset[str | None]
 
 
@@ -85,7 +91,7 @@ class Where:
         if not isinstance(predicate, Compare) or predicate.by is not Comparison.EQUALS:
             return None
         for field_of, wanted in ((predicate.left, predicate.right), (predicate.right, predicate.left)):
-            if isinstance(field_of, Path) and field_of.root is Root.ITEM and _is_fixed(wanted):
+            if isinstance(field_of, Path) and _is_of_item(field_of) and _is_fixed(wanted):
                 operand = self._operand(wanted)
                 if operand is None:
                     return Named(field_of.fields, frozenset())
@@ -95,10 +101,11 @@ class Where:
 
     def holds(self, predicate: Predicate, item: Node) -> bool:
         """Raises Misfit: a value to compare is longer than any state."""
-        self.view.item = item
-        return self._holds(predicate)
+        self.view.roots[Root.ITEM] = item
+        return self.true(predicate)
 
-    def _holds(self, predicate: Predicate) -> bool:
+    def true(self, predicate: Predicate) -> bool:
+        """The same of a test that is of no item."""
         match predicate:
             case Compare(by, left, right):
                 one, other = self._operand(left), self._operand(right)
@@ -106,11 +113,11 @@ class Where:
             case Exists(path):
                 return found_at(path, self.view) is not None
             case handlers.All(parts):
-                return all(map(self._holds, parts))
+                return all(map(self.true, parts))
             case handlers.Any(parts):
-                return any(map(self._holds, parts))
+                return any(map(self.true, parts))
             case handlers.Not(part):
-                return not self._holds(part)
+                return not self.true(part)
             case _:
                 assert_never(predicate)
 
@@ -129,6 +136,10 @@ class Where:
 
 
 _NULL_FORM: Final = spelled(None)
+
+
+def _is_of_item(path: Path) -> bool:
+    return path.root is Root.ITEM and EACH not in path.fields
 
 
 def _is_fixed(template: Template) -> bool:

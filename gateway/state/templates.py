@@ -7,41 +7,52 @@ event does not have; but a path to that, such as `$.metadata.target?`, finds it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, assert_never
 from uuid import UUID
 
 from msgspec import Raw
 
 from gateway.events import Event, Recorded
-from gateway.state.values import Fields, Node, decode_raw, encode, fields_of, length, raw, read
-from spec.handlers import Constant, ListTemplate, MergeTemplate, ObjectTemplate, Path, Root, Template
+from gateway.state.budget import Budget, Misfit
+from gateway.state.values import Fields, Node, decode_raw, encode, fields_of, items_of, length, raw, read
+from spec.handlers import (
+    EACH,
+    Constant,
+    ListTemplate,
+    MergeTemplate,
+    ObjectTemplate,
+    Path,
+    Root,
+    Step,
+    Template,
+)
 
-STATE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Longest state, as JSON: 16 times the longest data of an event, read and written in under 10 ms. A handler
-that sets two fields to `@` doubles the state with each event; without a limit, thirty of them would take the
-memory of the gateway."""
-
-
-class Misfit(Exception):
-    """The operation does not fit; the message is a sentence."""
+COPIED_BYTES: Final = 1 << 13
+"""What reads or copies so much counts as if it tested an item."""
 
 
 @dataclass(slots=True)
 class View:
-    """What the paths of one operation see."""
+    """What paths see of one event: each root that is no part of it by its name, `$.data` among them, which
+    upcasters change, and `text`, the data as they were stored."""
 
     recorded: Recorded
-    data: Node
-    state: Fields
-    item: Node | None = None  # that is tested
+    text: bytes | None
+    roots: dict[str, Node]
+    budget: Budget = field(default_factory=Budget)
     size: int = 0  # of the value that is being made, in bytes at most
+
+    @classmethod
+    def of(cls, recorded: Recorded, data: Node, state: Fields, budget: Budget) -> View:
+        """What a handler sees, whose `@` is `state`."""
+        return cls(recorded, recorded.event.payload, {Root.DATA: data, Root.STATE: state}, budget)
 
     def counted(self, value: Raw) -> Raw:
         """Raises Misfit: the value is longer than any state."""
         self.size += length(value)
-        if self.size > STATE_BYTES_MAX:
-            raise Misfit(f"The value would be longer than {STATE_BYTES_MAX} bytes.")
+        if self.size > self.budget.bytes_max:
+            raise Misfit(f"The value would be longer than {self.budget.bytes_max} bytes.")
         return value
 
 
@@ -99,30 +110,61 @@ def _merged(parts: tuple[Template, ...], view: View) -> Fields:
 
 def found_at(path: Path, view: View) -> Raw | None:
     """What stands at the path, if anything does."""
+    if path.root is Root.DATA and not path.fields and view.text is not None:
+        return decode_raw(view.text)
     node = _root(path, view)
-    if path.root is Root.DATA and not path.fields:
-        payload = view.recorded.event.payload
-        assert payload is not None  # an erased event is not folded
-        return decode_raw(payload)
-    for name in path.fields:
-        fields = None if node is None else fields_of(node)
-        node = None if fields is None else fields.get(name)
+    if EACH in path.fields:
+        node = None if node is None else _all_at(node, path, view)
+    else:
+        for step in path.fields:
+            node = None if node is None else _at(node, step, path, view)
     return None if node is None else raw(node)
+
+
+def _at(node: Node, step: Step, path: Path, view: View) -> Node | None:
+    """What stands one step on."""
+    if isinstance(node, Raw) and length(node) >= COPIED_BYTES:
+        _opens(length(node), path, view)
+    if isinstance(step, str):
+        fields = fields_of(node)
+        return None if fields is None else fields.get(step)
+    items = items_of(node)
+    assert isinstance(step, int)
+    return items[step] if items is not None and -len(items) <= step < len(items) else None
+
+
+def _all_at(node: Node, path: Path, view: View) -> list[Node] | None:
+    """One flat list of what stands at a path with `[*]`; None where the first is asked of no list."""
+    nodes, listed = [node], False
+    for step in path.fields:
+        if step is EACH:
+            lists = [items_of(each) for each in nodes]
+            if not listed and lists in ([], [None]):
+                return None
+            nodes, listed = [item for items in lists for item in items or ()], True
+        else:
+            found = [_at(each, step, path, view) for each in nodes]
+            nodes = [each for each in found if each is not None]
+        _opens(len(nodes) * COPIED_BYTES, path, view)
+    return nodes
+
+
+def _opens(size: int, path: Path, view: View) -> None:
+    """Counts what is opened. Of the state it is none of the event's own: what of it is open already depends
+    on where folding began."""
+    count = view.budget.work if path.root in (Root.STATE, Root.ITEM) else view.budget.look
+    count(size // COPIED_BYTES)
 
 
 def _root(path: Path, view: View) -> Node | None:
     match path.root:
-        case Root.DATA:
-            return view.data
-        case Root.STATE:
-            return view.state
-        case Root.ITEM:
-            return view.item
         case Root.KEY:
             return Raw(encode(view.recorded.stream.key))
         case Root.TYPE:
             return Raw(encode(view.recorded.event.type))
-    return _metadata(view.recorded.event, path.fields)
+        case Root.METADATA:
+            return _metadata(view.recorded.event, path.fields)
+    return view.roots.get(path.root)
 
 
 def _party(party_type: str | None, identifier: str | None) -> Raw | None:
@@ -148,10 +190,11 @@ _METADATA: Final[Mapping[str, Callable[[Event], Raw | None]]] = {
 """Fields in the order and form in which a read shows them (docs/http-api.md); None for what there is not."""
 
 
-def _metadata(event: Event, fields: tuple[str, ...]) -> Fields:
+def _metadata(event: Event, fields: tuple[Step, ...]) -> Fields:
     """What a path of these fields needs."""
     if not fields:
         made = {name: of(event) for name, of in _METADATA.items()}
         return {name: _NULL if part is None else part for name, part in made.items()}
-    part = _METADATA[fields[0]](event) if fields[0] in _METADATA else None
-    return {} if part is None else {fields[0]: part}
+    name = fields[0]
+    part = _METADATA[name](event) if isinstance(name, str) and name in _METADATA else None
+    return {} if part is None or not isinstance(name, str) else {name: part}

@@ -149,9 +149,24 @@ def find(path: h.Path, scene: Any) -> Any:
     value = scene.get(path.root, ABSENT)
     if path.root == "$.metadata" and path.fields:
         value = {name: part for name, part in value.items() if part is not None}
-    for name in path.fields:
-        value = value.get(name, ABSENT) if isinstance(value, dict) else ABSENT
-    return value
+    return walk(value, path.fields)
+
+
+def walk(value: Any, steps: tuple[h.Step, ...]) -> Any:
+    if not steps or value is ABSENT:
+        return value
+    step, *rest = steps
+    if isinstance(step, str):
+        return walk(value.get(step, ABSENT) if isinstance(value, dict) else ABSENT, tuple(rest))
+    if not isinstance(value, list):
+        return ABSENT
+    if isinstance(step, int):
+        within = -len(value) <= step < len(value)
+        return walk(value[step] if within else ABSENT, tuple(rest))
+    found = [walk(item, tuple(rest)) for item in value]
+    if h.EACH in rest:  # lists within: one flat list
+        return [part for each in found if each is not ABSENT for part in each]
+    return [each for each in found if each is not ABSENT]
 
 
 def evaluate(template: h.Template, scene: Any) -> Any:

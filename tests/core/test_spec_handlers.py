@@ -9,6 +9,7 @@ import pytest
 from spec import handlers
 from spec.errors import Faults
 from spec.handlers import (
+    EACH,
     All,
     Append,
     AppendUnique,
@@ -110,6 +111,9 @@ def test_each_operation_is_a_value(written: object, operation: handlers.Operatio
         ("$.type", Path(Root.TYPE)),
         ("@", Path(Root.STATE)),
         ("@.a.b?", Path(Root.STATE, ("a", "b"), True)),
+        ("@.list[0].a", Path(Root.STATE, ("list", 0, "a"))),
+        ("$.data[-2][3]?", Path(Root.DATA, (-2, 3), True)),
+        ("@.list[*].a", Path(Root.STATE, ("list", EACH, "a"))),
         ({"$": "$.data.a"}, Path(Root.DATA, ("a",))),
     ],
 )

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from gateway.events import Recorded
 from gateway.state import EMPTY, Folded, draft, fold, values
-from gateway.state import templates as templates_module
 from spec import handlers as h
 from tests.core.state_reference import parse, reference
 from tests.core.state_samples import NUMBERS, recorded
@@ -39,9 +38,10 @@ objects = st.dictionaries(names, texts, max_size=3).map(_object)
 paths = st.builds(
     h.Path,
     st.sampled_from([*h.Root, h.Root.DATA, h.Root.DATA, h.Root.STATE]),
-    st.lists(st.sampled_from(["a", "b", "c\u00e9", "actor", "target", "extra", "type"]), max_size=2).map(
-        tuple
-    ),
+    st.lists(
+        st.sampled_from(["a", "b", "c\u00e9", "actor", "target", "extra", "type", 0, 1, -1, -2, h.EACH]),
+        max_size=3,
+    ).map(tuple),
     st.booleans(),
 )
 constants = st.builds(h.Constant, st.sampled_from(["a", "b", 0, 1, -3, 0.1, 2.5, 2**70, True, False, None]))
@@ -129,14 +129,12 @@ def test_no_state_is_over_its_limits_and_they_do_not_depend_on_where_folding_pau
     events: list[Recorded], handling: dict[str, h.Handler], bytes_max: int, depth_max: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draft, "STATE_BYTES_MAX", bytes_max)
-        patch.setattr(templates_module, "STATE_BYTES_MAX", bytes_max)
         patch.setattr(draft, "STATE_DEPTH_MAX", depth_max)
         patch.setattr(values, "DATA_DEPTH_MAX", depth_max)
-        whole = _fold(EMPTY, events, handling)
+        whole = fold(EMPTY, events, handling.__getitem__, bytes_max=bytes_max)
         paused = EMPTY
         for event in events:
-            paused = _fold(paused, [event], handling)
+            paused = fold(paused, [event], handling.__getitem__, bytes_max=bytes_max)
             assert len(paused.data_json) <= bytes_max
             assert values.nests_within(paused.data_json, depth_max)
     assert paused == whole

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from gateway.state import EMPTY, Folded
-from gateway.state.draft import FIELDS_MAX, ITEMS_MAX, LOOKS_MAX, STATE_DEPTH_MAX
+from gateway.state.budget import LOOKS_MAX, STATE_BYTES_MAX
+from gateway.state.draft import FIELDS_MAX, ITEMS_MAX, STATE_DEPTH_MAX
 from gateway.state.predicates import COMPARED_BYTES_MAX
-from gateway.state.templates import STATE_BYTES_MAX
 from gateway.state.values import spelled
 from spec.handlers import (
     DEFAULT_HANDLER,

@@ -9,6 +9,7 @@ import pytest
 from gateway.events import Recorded
 from gateway.state import EMPTY, fold
 from spec.handlers import (
+    EACH,
     All,
     Any,
     Append,
@@ -26,6 +27,7 @@ from spec.handlers import (
     Remove,
     Root,
     Set,
+    Step,
     Template,
 )
 from tests.core.state_samples import folded, recorded
@@ -83,6 +85,31 @@ def test_a_path_leads_to_what_is_there(path: str, found: object) -> None:
 def test_what_is_absent_is_null_or_left_out(path: str) -> None:
     assert value(at(path)) is None
     assert value(at(path, optional=True)) == "left out"
+
+
+LISTS = recorded(7, b'{"l":[{"a":[1,{"b":2}]},{"a":7},8,{"a":[{"b":null},[3]]}],"o":{}}')
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        (("l", 0, "a", 0), 1),
+        (("l", -1, "a", -1, 0), 3),
+        (("l", 4), "left out"),
+        (("l", -5), "left out"),
+        (("o", 0), "left out"),
+        (("l", EACH), [{"a": [1, {"b": 2}]}, {"a": 7}, 8, {"a": [{"b": None}, [3]]}]),
+        (("l", EACH, "a"), [[1, {"b": 2}], 7, [{"b": None}, [3]]]),
+        (("l", EACH, "a", EACH), [1, {"b": 2}, {"b": None}, [3]]),
+        (("l", EACH, "a", EACH, "b"), [2, None]),
+        (("l", EACH, "a", 0), [1, {"b": None}]),
+        (("l", EACH, "none"), []),
+        (("o", EACH), "left out"),
+        (("none", EACH, "a"), "left out"),
+    ],
+)
+def test_a_path_leads_to_one_item_or_to_all(steps: tuple[Step, ...], found: object) -> None:
+    assert value(Path(Root.DATA, steps, optional=True), LISTS) == found
 
 
 def test_null_is_there() -> None:

@@ -84,7 +84,8 @@ PIGEON: Any = SimpleNamespace(value=Constant(1), target=("a",))
 
 
 def test_a_form_that_a_function_forgets_is_an_error_and_not_another_form() -> None:
-    view: Any = SimpleNamespace(size=0, counted=lambda value: value, look=lambda _items: None)
+    budget = SimpleNamespace(look=lambda _items: None)
+    view: Any = SimpleNamespace(size=0, counted=lambda value: value, budget=budget, roots={})
     for call in (
         lambda: subscriptions.kind_of(PIGEON),
         lambda: word_of(PIGEON),
