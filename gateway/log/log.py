@@ -30,7 +30,7 @@ from gateway.log.append.identities import (
 )
 from gateway.log.append.journal import Journal
 from gateway.log.append.pacing import GatewayLoad
-from gateway.log.append.pending import Backlog, Waiter
+from gateway.log.append.pending import Backlog, Link, Waiter
 from gateway.log.append.sequencer import Sequencer
 from gateway.log.append.sweeper import Sweeper
 from gateway.log.commit_connection import CommitConnection
@@ -188,6 +188,11 @@ class Log:
     def append_each(self, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:
         """Many appends of one tenant, each with who is told its outcome. None of them waits for another."""
         self._lane_for(tenant).sequencer.submit_each(asked)
+
+    def append_linked(self, append: Append, waiter: Waiter, link: Link, deadline: float) -> None:
+        """One that was decided on the state that another append leaves (Link); what else it may be told,
+        `append` says. `deadline` is by the loop's clock."""
+        self._lane_for(append.stream.tenant).sequencer.submit_linked(append, waiter, link, deadline)
 
     async def settled(self, retry: Retry) -> Appended | Mismatch | None:
         """The receipt of an append that is committed already, and settled, whatever the spec says of it by

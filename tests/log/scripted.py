@@ -44,12 +44,12 @@ class Partition:
     async def sequence(
         self, *appends: Append, hints: Sequence[str] | None = None, window: int = WINDOW,
         told: tuple[int, str] = (0, ""), tail: int = 256, looked_up: int = 0, number: int | None = None,
-        caller: str = "me",
+        caller: str = "me", expected: Sequence[float] | None = None,
     ) -> list[Any]:  # fmt: skip
         self.calls += 1
         number = self.calls if number is None else number
         head = CallHead(self.epoch, window, *told, tail, looked_up, caller, number)
-        names, args = sequence_call(self.keys, head, appends, hints or [self.fresh] * len(appends))
+        names, args = sequence_call(self.keys, head, appends, hints or [self.fresh] * len(appends), expected)
         return await self.scripts.run("sequence", names, args)
 
     @property

@@ -22,6 +22,8 @@ class Asked:
     expected: int
     key: int | None
     body: int
+    linked: bool
+    """Its length holds only if every earlier append of the call to its stream has its place."""
 
 
 ASKED = st.builds(
@@ -31,6 +33,7 @@ ASKED = st.builds(
     expected=st.sampled_from([ANY_LENGTH, ANY_LENGTH, AT_LEAST_ONE, 0, 1, 2, 3]),
     key=st.sampled_from([None, None, 0, 1]),
     body=st.sampled_from([0, 0, 0, 1]),
+    linked=st.booleans(),
 )
 
 
@@ -45,7 +48,13 @@ class Model:
     c: int = 0
     chain: str = ""
 
-    def answer(self, one: Append, blocked: set[Stream]) -> Any:
+    def answer(self, one: Append, linked: bool, blocked: set[Stream], skipped: set[Stream]) -> Any:
+        answer = self._answer(one, linked and one.expected >= 0, blocked, skipped)
+        if isinstance(answer, bytes):
+            skipped.add(one.stream)
+        return answer
+
+    def _answer(self, one: Append, linked: bool, blocked: set[Stream], skipped: set[Stream]) -> Any:
         if one.stream in blocked:
             return b"B"
         held = [self.claims[each] for each in one.identities if each in self.claims]
@@ -56,6 +65,8 @@ class Model:
             return b"D%d:%d" % held[0][:2]
         head = self.heads.get(one.stream, 0)
         if (one.expected >= 0 and one.expected != head) or (one.expected == AT_LEAST_ONE and head == 0):
+            return b"C%d" % head
+        if linked and one.stream in skipped:
             return b"C%d" % head
         count = len(one.events)
         if self.q > self.c and self.q - self.c + count > self.window:
@@ -88,10 +99,17 @@ async def test_the_script_answers_as_the_model_does(
             for each in asked
         ]  # fmt: skip
         blocked: set[Stream] = set()
+        skipped: set[Stream] = set()
         if commits:
             model.c = model.q
         reply = await partition.sequence(
-            *appends, window=window, told=(model.c, model.chain if commits else "")
+            *appends,
+            window=window,
+            told=(model.c, model.chain if commits else ""),
+            expected=[each.expected + (each.linked and each.expected >= 0) / 2 for each in asked],
         )
-        assert reply[7:] == [model.answer(each, blocked) for each in appends]
+        answers = [
+            model.answer(one, each.linked, blocked, skipped) for one, each in zip(appends, asked, strict=True)
+        ]
+        assert reply[7:] == answers
         assert (int(reply[3]), reply[4].decode(), int(reply[5])) == (model.q, model.chain, model.c)

@@ -27,15 +27,21 @@ class CallHead(NamedTuple):
 
 
 def sequence_call(
-    keys: PartitionKeys, head: CallHead, appends: Sequence[Append], hints: Sequence[str]
+    keys: PartitionKeys,
+    head: CallHead,
+    appends: Sequence[Append],
+    hints: Sequence[str],
+    expected: Sequence[float] | None = None,
 ) -> tuple[list[str], list[str | bytes | int]]:
-    """KEYS, and ARGV after the nonce. A hint is '' or '<as of>:<head in Postgres>'."""
+    """KEYS, and ARGV after the nonce. A hint is '' or '<as of>:<head in Postgres>'; `expected` stands in
+    place of what the appends ask for themselves."""
+    expected = [append.expected for append in appends] if expected is None else expected
     names = [keys.meta, keys.journal, *keys.identities, keys.calls, keys.heads]
     names += [keys.stream(append.stream) for append in appends]
     identities: list[bytes] = []
     facts: list[bytes] = []
     bodies: list[bytes] = []
-    for append, hint in zip(appends, hints, strict=True):
+    for append, hint, asked in zip(appends, hints, expected, strict=True):
         identities += append.identities
         packed, digests, told = append.packed, append.digests, hint.encode()
         count, front = len(packed), _array(1 + len(packed)) + append.header
@@ -43,7 +49,7 @@ def sequence_call(
         bodies += packed
         facts += (
             _facts(
-                append.expected, count, len(append.identities), len(front) + append.size_bytes, len(front),
+                asked, count, len(append.identities), len(front) + append.size_bytes, len(front),
                 append.request_digest, digests[:32], len(told),
             ),
             told,

@@ -16,7 +16,7 @@ from gateway.events import Stream
 from gateway.log.append.deferred_outcomes import DeferredOutcomes, Verdict
 from gateway.log.append.direct_sequencer import DirectSequencer
 from gateway.log.append.identities import Original, claims_of
-from gateway.log.append.pending import Pending
+from gateway.log.append.pending import Pending, expected_of
 from gateway.log.append.sequenced import Commits, SequencedBatch
 from gateway.log.entries import SequencedAppend
 from gateway.log.epoch.chain import roll
@@ -121,10 +121,11 @@ class Direct:
         before = (placing.seq, placing.chain)
         run = SequencedBatch(self._partition.epoch, before, before, DIRECT)
         resting: list[tuple[Pending, Verdict]] = []
-        for pending in batch:
-            verdict = placing.judge(pending.append)
+        for pending, expected in zip(batch, expected_of(batch), strict=True):
+            verdict = placing.judge(pending.append, expected)
             if isinstance(verdict, SequencedAppend):
                 pending.in_doubt = pending.sent = True
+                pending.placed_at(verdict.first_version)
                 run.add(pending, verdict)
                 continue
             # Its original is its own first try, perhaps: then it may be there when its time is up.

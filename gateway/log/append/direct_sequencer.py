@@ -6,6 +6,8 @@ committed: all of it rests on one look at Postgres, and the compare-and-swap tel
 
 from __future__ import annotations
 
+import math
+
 from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Stream
 from gateway.log.append.identities import Claim, ClaimedByAnother, Claims, Original
 from gateway.log.entries import SequencedAppend
@@ -22,18 +24,27 @@ class DirectSequencer:
         self._p = p
         self._claims = claims
         self._heads = heads
+        self._skipped: set[Stream] = set()
         self.seq = claims.seq
         self.chain = chain
 
-    def judge(self, append: Append) -> SequencedAppend | Original | ClaimedByAnother | Conflict:
-        """Its identities first, then the length that it asked for."""
-        verdict = self._claims.judge(append)
+    def judge(
+        self, append: Append, expected: float | None = None
+    ) -> SequencedAppend | Original | ClaimedByAnother | Conflict:
+        """Its identities first, then the length that it asks for: its own, or `expected`, where half a length
+        more says that every earlier append of the batch to this stream must have its place."""
+        verdict = self._claims.judge(append) or self._conflict(append, expected)
         if verdict is not None:
+            self._skipped.add(append.stream)
             return verdict
-        head, expected = self._heads[append.stream], append.expected
-        if expected not in (ANY_LENGTH, AT_LEAST_ONE, head) or (expected == AT_LEAST_ONE and head == 0):
+        return self._place(append, self._heads[append.stream])
+
+    def _conflict(self, append: Append, expected: float | None) -> Conflict | None:
+        head = self._heads[append.stream]
+        asked = append.expected if expected is None else math.floor(expected)
+        if asked not in (ANY_LENGTH, AT_LEAST_ONE, head) or (asked == AT_LEAST_ONE and head == 0):
             return Conflict(head)
-        return self._place(append, head)
+        return Conflict(head) if asked != (expected or asked) and append.stream in self._skipped else None
 
     def _place(self, append: Append, head: int) -> SequencedAppend:
         count = len(append.events)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
-from gateway.events import Append, NotCommitted, Outcome, OutcomeUnknown
+from gateway.events import ANOTHER_HISTORY, Append, NotCommitted, Outcome, OutcomeUnknown
 from gateway.log.limits import Limits
-from gateway.telemetry.steps import Link
+from gateway.telemetry.steps import Link as Span
 
 APPEND_BYTES: Final = 3 * 1024
 """What an append that waits takes beside its packed bytes: its objects, and those of its events."""
@@ -34,6 +34,17 @@ class Waiter(Protocol):
         """Must return at once, and do no more than take note."""
 
 
+class Link(msgspec.Struct, gc=False, eq=False):
+    """Of an append to `first_version` that was decided on the state that another one leaves, `after`, which
+    was not committed then; or that others were decided on. It is placed only where that one was placed at its
+    own version, so nothing is appended to another state than the one it was decided on. `placed`: it is
+    sequenced there, in this epoch, or committed."""
+
+    first_version: int
+    after: Link | None = None
+    placed: bool = False
+
+
 class Pending(msgspec.Struct, gc=False, eq=False):
     """Mutable, owned by the partition's tasks; nothing that it refers to refers to it.
 
@@ -44,7 +55,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     `looked_up`: the partition's seq when Postgres was asked for its identities; None before.
     `hint`: the head in Postgres of a stream that Redis does not have, '<as of>:<head>'.
     `sent`: an earlier call placed it, or may have: the original of a retry may be our own.
-    `span`: of the request, where traces are on.
+    `span`: of the request, where traces are on. `link`: of one that belongs to a row of appends.
     `told` counts outcomes one by one; those of `resolve_at` are counted by the batch.
     """
 
@@ -58,7 +69,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     again: bool = False
     looked_up: int | None = None
     sent: bool = False
-    span: Link | None = None
+    span: Span | None = None
+    link: Link | None = None
 
     @property
     def done(self) -> bool:
@@ -69,11 +81,17 @@ class Pending(msgspec.Struct, gc=False, eq=False):
         """Whether Postgres must be asked for its identities before it may be sequenced."""
         return self.looked_up is None and (self.again or bool(self.append.chosen)) and not self.done
 
+    def placed_at(self, first_version: int) -> None:
+        if self.link is not None:
+            self.link.placed = self.link.first_version == first_version
+
     def anew(self) -> None:
         """It may have been sequenced, in what is not there any more: nothing that was found out holds."""
         self.again = True
         self.looked_up = None
         self.hint = ""
+        if self.link is not None:
+            self.link.placed = False
 
     def resolve(self, outcome: Outcome) -> None:
         if not self.waiter.done():
@@ -82,6 +100,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
 
     def resolve_at(self, first_version: int) -> bool:
         """It was committed at this version; whether anybody still waited for that."""
+        if self.link is not None:
+            self.link.after = None  # or each would hold all before it in memory
         if self.waiter.done():
             return False
         self.waiter.set_result(self.append.committed_at(first_version))
@@ -93,6 +113,26 @@ class Pending(msgspec.Struct, gc=False, eq=False):
             self.resolve(OutcomeUnknown(self.append.append_id))
         else:
             self.resolve(NotCommitted("it was not sequenced in time; nothing was written"))
+
+
+def expected_of(batch: Sequence[Pending]) -> list[float]:
+    """What each append asks for, where all are sequenced in this order: its own, and a half more where it
+    goes after one of the batch. Where the one that it was decided on is neither placed nor here, no length
+    will do: whether it was committed before is found all the same."""
+    expected: list[float] = []
+    here: set[int] = set()
+    for pending in batch:
+        asked: float = pending.append.expected
+        link = pending.link
+        if link is not None:
+            after = link.after
+            if after is not None and id(after) in here:
+                asked += 0.5
+            elif after is not None and not after.placed:
+                asked = ANOTHER_HISTORY
+            here.add(id(link))
+        expected.append(asked)
+    return expected
 
 
 class Outstanding(deque[Pending]):

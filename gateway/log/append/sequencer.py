@@ -22,7 +22,7 @@ from gateway.log.append.direct import Direct
 from gateway.log.append.identities import ClaimedByAnother, Original
 from gateway.log.append.look_ups import Claimed, LookUps
 from gateway.log.append.pacing import BatchPolicy, GatewayLoad
-from gateway.log.append.pending import Backlog, Outstanding, Pending, Queue, Waiter
+from gateway.log.append.pending import Backlog, Link, Outstanding, Pending, Queue, Waiter, expected_of
 from gateway.log.append.sequenced import Commits, SequencedBatch
 from gateway.log.entries import SequencedAppend
 from gateway.log.epoch.partition import Partition
@@ -92,14 +92,19 @@ class Sequencer:
         self._take_on(append, future, self._loop.time() + self._limits.append_deadline_s)
         return future
 
+    def submit_linked(self, append: Append, waiter: Waiter, link: Link, deadline: float) -> None:
+        """Where the append that it was decided on has its place (Link), else it is told a Conflict; by the
+        deadline, of the loop's clock, as `submit`'s future is."""
+        self._take_on(append, waiter, deadline, link)
+
     def submit_each(self, asked: Iterable[tuple[Append, Waiter]]) -> None:
         """In this order. Each waiter is told as `submit`'s future is, perhaps before this returns."""
         deadline = self._loop.time() + self._limits.append_deadline_s
         for append, waiter in asked:
             self._take_on(append, waiter, deadline)
 
-    def _take_on(self, append: Append, waiter: Waiter, deadline: float) -> None:
-        pending = Pending(append, next(self._numbers), deadline, waiter, self._told)
+    def _take_on(self, append: Append, waiter: Waiter, deadline: float, link: Link | None = None) -> None:
+        pending = Pending(append, next(self._numbers), deadline, waiter, self._told, link=link)
         if self._partition.halted is not None:
             pending.resolve(NotCommitted(self._partition.halted, retry_after_s=30))
             return
@@ -286,7 +291,7 @@ class Sequencer:
             next(self._calls),
         )
         appends, hints = [each.append for each in batch], [each.hint for each in batch]
-        names, args = sequence_call(partition.keys, head, appends, hints)
+        names, args = sequence_call(partition.keys, head, appends, hints, expected_of(batch))
         doubts = [pending.in_doubt for pending in batch]
         for pending in batch:
             pending.in_doubt = True
@@ -347,6 +352,7 @@ class Sequencer:
             if type(answer) is int:
                 append, retry = pending.append, pending.append.retry
                 pending.sent = True
+                pending.placed_at(answer)
                 seq += len(append.events)
                 placed = SequencedAppend(
                     append.stream, append.append_id, append.events, append.digests, retry.chosen,

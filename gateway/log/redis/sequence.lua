@@ -6,7 +6,8 @@
 --       6 how many of its newest events a stream keeps, 7 seq at which the identities were looked up,
 --       8 caller, 9 the caller's call number,
 --       10 identities of all appends one after another, 32 bytes each,
---       11 facts, for each append one after another, numbers big-endian: f64 expected, u32 number of events n,
+--       11 facts, for each append one after another, numbers big-endian: f64 expected (a half above a length: and
+--          every earlier append of the call to this stream was placed), u32 number of events n,
 --          u32 number of identities, u32 length of its body, u32 where the first event begins in it, 32 bytes
 --          of request digest (zeros: none), 32 of the first row digest, u8 length of the head hint, the hint ('' or
 --          '<as of>:<head>'); and where n is above 1, the other row digests and u32 length of each event,
@@ -63,7 +64,7 @@ for turn = 3, 4 do
 end
 
 -- All heads in one go too.
-local heads, blocked = {}, {}
+local heads, blocked, skipped = {}, {}, {}
 local known = call('HMGET', HEADS, '', unpack(KEYS, STREAM + 1))
 if known[1] ~= ARGV[2] then
   -- Without it, what is sequenced and not committed would be taken for missing.
@@ -106,6 +107,8 @@ local q, h = p.q, p.h
 -- The verdict on an append, or nil and the head that it goes after.
 local function judge(i, key, hint, first, last, digest, expected, n)
   if blocked[key] then return blocked[key] end
+  local chained = expected % 1 ~= 0
+  if chained then expected = expected - 0.5 end
   local verdict = earlier(first, last, digest)
   if verdict then return verdict end
   local head = head_of(i, key, hint)
@@ -113,7 +116,7 @@ local function judge(i, key, hint, first, last, digest, expected, n)
     verdict = 'S'
   elseif not head then
     verdict = 'X'
-  elseif (expected >= 0 and expected ~= head) or (expected == -2 and head == 0) then
+  elseif (expected >= 0 and expected ~= head) or (expected == -2 and head == 0) or (chained and skipped[key]) then
     return 'C' .. text(head)
   elseif q > p.c and q - p.c + n > window then
     verdict = 'B'
@@ -185,7 +188,7 @@ for i = 1, appends do
   local lengths, last, key = at + 32 * n - 32, first + k - 1, KEYS[STREAM + i]
   local verdict, head = judge(i, key, hint, first, last, digest, expected, n)
   if verdict then
-    reply[8 + i] = verdict
+    reply[8 + i], skipped[key] = verdict, true
     if run < from then runs[#runs + 1] = sub(BODIES, run, from - 1) end
     run = from + size
   else
