@@ -5,30 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from gateway.admit.path import split
 from gateway.http.request import Application, Message, Receive, Scope, Send
+from gateway.http.routes import route_named
 
 if TYPE_CHECKING:  # the SDK is there only where traces are on
     from gateway.telemetry.tracing import OtelTracing
 
 _UNTRACED = (b"/_/health/", b"/_/metrics")
-_AGGREGATE = ("/{type}", "/{type}/{id}", "/{type}/{id}/{event_type}", "/{type}/{id}/events/{version}")
-_BELOW = (
-    (b"/_/events/", "/_/events/{event_id}"),
-    (b"/_/resolve/", "/_/resolve/{alias}"),
-    (b"/_/webhooks/", "/_/webhooks/{tenant}/{source}"),
-)
-_SYSTEM = frozenset(
-    (
-        b"/_/bulk",
-        b"/_/feed",
-        b"/_/receipts",
-        b"/_/spec",
-        b"/_/openapi.json",
-        b"/_/ids/humane",
-        b"/_/ids/check",
-    )
-)
 
 
 class TracingMiddleware:
@@ -46,7 +29,7 @@ class TracingMiddleware:
             for name, value in scope["headers"]
             if name in (b"traceparent", b"tracestate")
         }
-        span = self._tracing.begin_request(scope["method"], route(raw_path), headers)
+        span = self._tracing.begin_request(scope["method"], route_named(raw_path), headers)
 
         def watching(message: Message) -> Awaitable[None]:
             if "status" in message:  # the start of an answer, or one that is whole
@@ -71,17 +54,3 @@ def _correlation_id(message: Message) -> str | None:
     ]
     found = dict(headers).get(b"x-correlation-id")
     return None if found is None else found.decode()
-
-
-def route(raw_path: bytes) -> str:
-    """The path with names in place of what a client chose: few enough to be grouped by."""
-    if raw_path in _SYSTEM:
-        return raw_path.decode()
-    if raw_path.startswith(b"/_/"):
-        return next((told for start, told in _BELOW if raw_path.startswith(start)), "/_/{path}")
-    segments = split(raw_path)
-    if segments is None or not 1 <= len(segments) <= len(_AGGREGATE):
-        return "/{path}"
-    if len(segments) == 3 and segments[2] in ("aliases", "events", "length"):
-        return f"/{{type}}/{{id}}/{segments[2]}"
-    return _AGGREGATE[len(segments) - 1]

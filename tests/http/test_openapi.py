@@ -21,6 +21,7 @@ from gateway.config import Config
 from gateway.errors import REFUSALS
 from gateway.http.openapi.document import document
 from gateway.http.openapi.refusals import GROUPS
+from gateway.http.routes import SYSTEM_ROUTES
 from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
@@ -221,28 +222,8 @@ def test_a_type_without_events_has_nothing_to_post() -> None:
 def test_every_path_of_the_service_itself_is_there() -> None:
     _, described = made(SPEC)
     own = {(method, path) for path, method, _ in operations(described) if path.startswith("/_/")}
-    assert own == {
-        ("post", "/_/bulk"),
-        ("post", "/_/webhooks/{tenant}/{source}"),
-        ("get", "/_/events/{event_id}"),
-        ("get", "/_/receipts"),
-        ("get", "/_/resolve/{alias}"),
-        ("get", "/_/ids/humane"),
-        ("post", "/_/ids/check"),
-        ("get", "/_/spec"),
-        ("put", "/_/spec"),
-        ("get", "/_/feed"),
-        ("get", "/_/subscriptions"),
-        *((method, "/_/subscriptions/{name}") for method in ("get", "put", "delete")),
-        *(("get", f"/_/subscriptions/{{name}}/{each}") for each in ("waiting", "attempts")),
-        *(
-            ("post", f"/_/subscriptions/{{name}}/{each}")
-            for each in ("pause", "resume", "replay", "skip", "claim", "ack")
-        ),
-        ("get", "/_/openapi.json"),
-        ("get", "/_/health/live"),
-        ("get", "/_/health/ready"),
-    }
+    routes = {(route.method.lower(), route.path) for route in SYSTEM_ROUTES}
+    assert own == routes - {("get", "/_/webhooks/{tenant}/{source}")}
 
 
 def test_every_refusal_there_is_is_documented() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from gateway.http.routes import AGGREGATE_ROUTES, SYSTEM_ROUTES, route_named
+from spec.check import RESERVED_EVENT_TYPES
 from tests.http.raw import ask, request
 from tests.support.accounts import Account
 from tests.support.calls import append, appended, envelope, new_id, refused
@@ -209,3 +211,16 @@ async def test_every_answer_says_that_it_is_one_tenants_alone(
             response.request.url,
             response.status_code,
         )
+
+
+def test_no_event_type_may_have_the_name_of_an_aggregate_s_own_path() -> None:
+    third = {route.path.split("/")[3] for route in AGGREGATE_ROUTES if route.path.count("/") >= 3}
+    assert third - {"{event_type}"} <= RESERVED_EVENT_TYPES
+
+
+def test_a_literal_segment_comes_before_a_named_one() -> None:
+    assert route_named(b"/order/1/events") == "/{type}/{id}/events"
+    assert route_named(b"/order/1/event") == "/{type}/{id}/{event_type}"
+    assert {route_named(route.path.encode()) for route in (*AGGREGATE_ROUTES, *SYSTEM_ROUTES)} == {
+        route.path for route in (*AGGREGATE_ROUTES, *SYSTEM_ROUTES)
+    }

@@ -11,8 +11,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from gateway.admit.path import split
-from gateway.catalog.model import CatalogUnavailable, Principal, Scope
+from gateway.catalog.model import CatalogUnavailable, Principal
 from gateway.errors import Refusal
 from gateway.http import response
 from gateway.http.api.aliases import Aliases, located
@@ -25,16 +24,14 @@ from gateway.http.outcomes import unforeseen
 from gateway.http.parameters import Parameters
 from gateway.http.request import ClientGone, Head, Receive, Refused, Send
 from gateway.http.request import Scope as AsgiScope
+from gateway.http.routes import Found, find_aggregate
 from gateway.names.aliases import SIGIL
 
 logger = logging.getLogger("sluice.edge")
 
 _SYSTEM = b"/_/"
 _BULK = b"/_/bulk"
-_READS = ("GET", "HEAD")
-_READ_SUBRESOURCES = ("length", "events", "aliases")
 
-Segments = tuple[str | None, ...]
 System = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 
@@ -80,90 +77,55 @@ class AggregateRouter:
             return
         head = Head(scope)
         principal = await self._callers.principal(head)
-        segments = split(raw_path)
+        found = find_aggregate(raw_path)
         method: str = scope["method"]
-        count = 0 if segments is None else len(segments)
-        if segments is None or count == 0 or count > 4:
+        if found is None:
             await _no_path_of_ours(method, raw_path, send)
             return
-        if method == "POST":
-            await self._post(scope, principal, head, segments, receive, send)
-        elif method in _READS:
-            await self._get(scope, principal, head, segments, receive, send)
-        else:
-            await _another_method(scope, segments, send)
-
-    async def _post(
-        self,
-        scope: AsgiScope,
-        principal: Principal,
-        head: Head,
-        segments: Segments,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        count = len(segments)
-        if count > 3 or (count == 3 and segments[2] in _READ_SUBRESOURCES):
-            await _another_method(scope, segments, send)
+        route = found.path.routes.get("GET" if method == "HEAD" else method)
+        if route is None or route.scope is None:
+            await response.allowed_only(send, method, found.path.allow, _correlated(scope))
             return
-        with self._callers.served(principal, Scope.WRITE, receive) as counting:
-            await self._append(scope, principal, head, segments, counting, send)
+        serve = self._append if route.method == "POST" else self._read
+        with self._callers.served(principal, route.scope, receive) as counted:
+            await serve(scope, principal, head, found, counted if route.method == "POST" else receive, send)
 
     async def _append(
         self,
         scope: AsgiScope,
         principal: Principal,
         head: Head,
-        segments: Segments,
+        found: Found,
         receive: Receive,
         send: Send,
     ) -> None:
-        count = len(segments)
-        aggregate_type = segments[0] or ""
-        key = segments[1] if count > 1 else None
+        names = found.names
+        aggregate_type, key = names["type"] or "", names.get("id")
         refused = None
         if key is not None and key.startswith(SIGIL):
             meant = await self._aliases.exact(principal, aggregate_type, key)
             key, refused = (meant, None) if isinstance(meant, str) else (None, meant)
             send = send if key is None else located(send, aggregate_type, key)
-        names = PathParams(
+        path = PathParams(
             aggregate_type=aggregate_type,
             key=key,
-            event_type=(segments[2] or "") if count > 2 else None,
-            minting=count == 1,
+            event_type=(names["event_type"] or "") if "event_type" in names else None,
+            minting="id" not in names,
             refused=refused,
         )
-        await self._appends.append(principal, head, scope["headers"], receive, send, names)
-
-    async def _get(
-        self,
-        scope: AsgiScope,
-        principal: Principal,
-        head: Head,
-        segments: Segments,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        count = len(segments)
-        readable = count == 2 or (count == 3 and segments[2] in _READ_SUBRESOURCES)
-        if not readable and not (count == 4 and segments[2] == "events"):
-            await _another_method(scope, segments, send)
-            return
-        with self._callers.served(principal, Scope.READ, receive):
-            await self._read(scope, principal, head, segments, receive, send)
+        await self._appends.append(principal, head, scope["headers"], receive, send, path)
 
     async def _read(
         self,
         scope: AsgiScope,
         principal: Principal,
         head: Head,
-        segments: Segments,
+        found: Found,
         receive: Receive,
         send: Send,
     ) -> None:
-        count = len(segments)
         head_only = scope["method"] == "HEAD"
-        aggregate_type, key = segments[0] or "", segments[1]
+        aggregate_type, key = found.names["type"] or "", found.names["id"]
         if key is not None and key.startswith(SIGIL):
             known = self._aliases.known(principal, aggregate_type, key)
             subject = known or await self._aliases.subject(principal, aggregate_type, key)
@@ -171,17 +133,20 @@ class AggregateRouter:
         else:
             subject = await self._reads.stored(principal, aggregate_type, key)
         query = Parameters(scope["query_string"])
-        if count == 2:
-            read = await self._states.state(subject, query, head.joined(b"if-none-match"))
-        elif count == 4:
-            read = await self._reads.event(subject, segments[3] or "", query)
-        elif segments[2] == "length":
-            read = await self._reads.length(subject, query)
-        elif segments[2] == "aliases":
-            read = await self._aliases.of(subject)
-        else:
-            await self._events(principal.handle, subject, query, head, receive, send, head_only)
-            return
+        match found.path.text:
+            case "/{type}/{id}":
+                read = await self._states.state(subject, query, head.joined(b"if-none-match"))
+            case "/{type}/{id}/length":
+                read = await self._reads.length(subject, query)
+            case "/{type}/{id}/aliases":
+                read = await self._aliases.of(subject)
+            case "/{type}/{id}/events/{version}":
+                read = await self._reads.event(subject, found.names["version"] or "", query)
+            case "/{type}/{id}/events":
+                await self._events(principal.handle, subject, query, head, receive, send, head_only)
+                return
+            case path:
+                raise NotImplementedError(path)
         await response.answer_read(send, read, head_only)
 
     async def _events(
@@ -222,29 +187,6 @@ def _correlated(scope: AsgiScope) -> response.Headers:
     if scope["method"] != "POST" or (raw_path.startswith(_SYSTEM) and raw_path != _BULK):
         return []
     return [(b"x-correlation-id", correlation_id_of(Head(scope)).encode())]
-
-
-async def _another_method(scope: AsgiScope, segments: Segments, send: Send) -> None:
-    """A method that the path does not have: 405; to OPTIONS, the ones that it has."""
-    allowed = _allowed(segments)
-    if allowed is None:
-        raise Refused(response.no_such_route())
-    await response.allowed_only(send, scope["method"], allowed, _correlated(scope))
-
-
-def _allowed(segments: Segments) -> str | None:
-    """The methods of a path, as `Allow` lists them; None where there is no such path."""
-    match len(segments):
-        case 1:
-            return "POST, OPTIONS"
-        case 2:
-            return "GET, HEAD, POST, OPTIONS"
-        case 3 if segments[2] not in _READ_SUBRESOURCES:
-            return "POST, OPTIONS"
-        case 4 if segments[2] != "events":
-            return None
-        case _:
-            return "GET, HEAD, OPTIONS"
 
 
 async def _no_path_of_ours(method: str, raw_path: bytes, send: Send) -> None:

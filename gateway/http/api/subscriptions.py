@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 from uuid import UUID
 
 from starlette.requests import Request
@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 from gateway.aside import Aside
 from gateway.catalog.model import Principal
-from gateway.catalog.model import Scope as KeyScope
 from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.http.authentication import UNAUTHORIZED
@@ -48,15 +47,6 @@ _STATES = ("retrying", "claimed", "parked")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class Path(NamedTuple):
-    """Below /_/subscriptions."""
-
-    path: str
-    method: str
-    scope: KeyScope
-    endpoint: Endpoint
-
-
 class SubscriptionPaths:
     def __init__(
         self,
@@ -75,22 +65,23 @@ class SubscriptionPaths:
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
 
-    def routes(self) -> Sequence[Path]:
-        admin, write = KeyScope.ADMIN, KeyScope.WRITE
-        return (
-            Path("", "GET", admin, _answered(self.every)),
-            Path("/{name}", "GET", admin, _answered(self.get)),
-            Path("/{name}", "PUT", admin, _answered(self.put)),
-            Path("/{name}", "DELETE", admin, _answered(self.delete)),
-            Path("/{name}/waiting", "GET", admin, _answered(self.waiting)),
-            Path("/{name}/attempts", "GET", admin, _answered(self.attempts)),
-            Path("/{name}/pause", "POST", admin, _answered(self.pause)),
-            Path("/{name}/resume", "POST", admin, _answered(self.resume)),
-            Path("/{name}/replay", "POST", admin, _answered(self.replay)),
-            Path("/{name}/skip", "POST", admin, _answered(self.skip)),
-            Path("/{name}/claim", "POST", write, _answered(self.claim)),
-            Path("/{name}/ack", "POST", write, _answered(self.ack)),
-        )
+    def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
+        """By method and path below /_/subscriptions."""
+        found: dict[tuple[str, str], Endpoint] = {
+            ("GET", ""): self.every,
+            ("GET", "/{name}"): self.get,
+            ("PUT", "/{name}"): self.put,
+            ("DELETE", "/{name}"): self.delete,
+            ("GET", "/{name}/waiting"): self.waiting,
+            ("GET", "/{name}/attempts"): self.attempts,
+            ("POST", "/{name}/pause"): self.pause,
+            ("POST", "/{name}/resume"): self.resume,
+            ("POST", "/{name}/replay"): self.replay,
+            ("POST", "/{name}/skip"): self.skip,
+            ("POST", "/{name}/claim"): self.claim,
+            ("POST", "/{name}/ack"): self.ack,
+        }
+        return {at: _answered(endpoint) for at, endpoint in found.items()}
 
     async def every(self, request: Request) -> Response:
         """All of the tenant's, by name."""

@@ -1,0 +1,157 @@
+"""Every route of the API: method, path, and the scope that a key needs for it. Pure.
+
+Owns: how a path is found among them, and what `Allow` says of it. The router, the endpoints under /_/, the
+names of spans and the tests read this one table. An endpoint is bound to its route where it is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from gateway.admit.path import split
+from gateway.catalog.model import Scope
+
+READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
+
+
+class Route(NamedTuple):
+    method: str
+    """HEAD goes with GET, OPTIONS with every path."""
+    path: str
+    scope: Scope | None = None
+    """Which a key needs; None: no key opens it."""
+    by_spec: bool = False
+    """Whether the answer depends on what the tenant's spec declares."""
+
+
+AGGREGATE_ROUTES: Final = (
+    Route("POST", "/{type}", WRITE, by_spec=True),
+    Route("GET", "/{type}/{id}", READ, by_spec=True),
+    Route("POST", "/{type}/{id}", WRITE, by_spec=True),
+    Route("GET", "/{type}/{id}/length", READ, by_spec=True),
+    Route("GET", "/{type}/{id}/aliases", READ, by_spec=True),
+    Route("GET", "/{type}/{id}/events", READ, by_spec=True),
+    Route("GET", "/{type}/{id}/events/{version}", READ, by_spec=True),
+    Route("POST", "/{type}/{id}/{event_type}", WRITE, by_spec=True),
+)
+
+SYSTEM_ROUTES: Final = (
+    Route("GET", "/_/health/live"),
+    Route("GET", "/_/health/ready"),
+    Route("POST", "/_/bulk", WRITE, by_spec=True),
+    Route("GET", "/_/feed", READ),
+    Route("GET", "/_/resolve/{alias}", READ, by_spec=True),
+    Route("GET", "/_/events/{event_id}", READ),
+    Route("GET", "/_/receipts", READ),
+    Route("GET", "/_/ids/humane", READ),
+    Route("POST", "/_/ids/check", READ, by_spec=True),
+    Route("GET", "/_/spec", READ, by_spec=True),
+    Route("PUT", "/_/spec", ADMIN),
+    Route("GET", "/_/openapi.json", READ, by_spec=True),
+    Route("GET", "/_/subscriptions", ADMIN),
+    Route("GET", "/_/subscriptions/{name}", ADMIN),
+    Route("PUT", "/_/subscriptions/{name}", ADMIN),
+    Route("DELETE", "/_/subscriptions/{name}", ADMIN),
+    Route("GET", "/_/subscriptions/{name}/waiting", ADMIN),
+    Route("GET", "/_/subscriptions/{name}/attempts", ADMIN),
+    Route("POST", "/_/subscriptions/{name}/pause", ADMIN),
+    Route("POST", "/_/subscriptions/{name}/resume", ADMIN),
+    Route("POST", "/_/subscriptions/{name}/replay", ADMIN),
+    Route("POST", "/_/subscriptions/{name}/skip", ADMIN),
+    Route("POST", "/_/subscriptions/{name}/claim", WRITE),
+    Route("POST", "/_/subscriptions/{name}/ack", WRITE),
+    Route("GET", "/_/webhooks/{tenant}/{source}"),
+    Route("POST", "/_/webhooks/{tenant}/{source}"),
+)
+
+RAW: Final = b"/_/resolve/"
+"""The endpoint below it reads the raw path: an alias that can't be decoded is a malformed one."""
+
+
+class Path(NamedTuple):
+    """A path of the table with its routes by method."""
+
+    text: str
+    routes: Mapping[str, Route]
+    allow: str
+    """The value of `Allow`."""
+
+
+class Found(NamedTuple):
+    path: Path
+    names: dict[str, str | None]
+    """What the request has in place of each `{name}`; None: it can't be decoded."""
+
+
+class _Node:
+    """The paths that begin alike. A literal segment comes before a named one."""
+
+    def __init__(self) -> None:
+        self.literal: dict[str, _Node] = {}
+        self.named: tuple[str, _Node] | None = None
+        self.path: Path | None = None
+
+    def add(self, path: Path) -> None:
+        node = self
+        for segment in path.text[1:].split("/"):
+            if segment.startswith("{"):
+                node.named = node.named or (segment[1:-1], _Node())
+                node = node.named[1]
+            else:
+                node = node.literal.setdefault(segment, _Node())
+        node.path = path
+
+    def find(self, segments: tuple[str | None, ...]) -> Found | None:
+        node, names = self, {}
+        for segment in segments:
+            below = None if segment is None else node.literal.get(segment)
+            if below is not None:
+                node = below
+            elif node.named is not None:
+                name, node = node.named
+                names[name] = segment
+            else:
+                return None
+        return None if node.path is None else Found(node.path, names)
+
+
+def _tree(routes: Iterable[Route]) -> _Node:
+    by_path: dict[str, dict[str, Route]] = {}
+    for route in routes:
+        by_path.setdefault(route.path, {})[route.method] = route
+    tree = _Node()
+    for text, methods in by_path.items():
+        allowed = {*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}
+        tree.add(Path(text, methods, ", ".join(method for method in _METHODS if method in allowed)))
+    return tree
+
+
+_AGGREGATES: Final = _tree(AGGREGATE_ROUTES)
+_SYSTEM: Final = _tree(SYSTEM_ROUTES)
+
+
+def find_aggregate(raw_path: bytes) -> Found | None:
+    """Of a path that does not begin with /_/, without its query."""
+    segments = split(raw_path)
+    return _AGGREGATES.find(segments) if segments else None
+
+
+def find_system(raw_path: bytes) -> Found | None:
+    """Of a path that begins with /_/, without its query. Every segment must be decodable, without `%2F`."""
+    if raw_path.startswith(RAW):
+        return _SYSTEM.find(("_", "resolve", None))
+    segments = split(raw_path)
+    if segments is None or not all(segment and "/" not in segment for segment in segments):
+        return None
+    return _SYSTEM.find(segments)
+
+
+def route_named(raw_path: bytes) -> str:
+    """The path with names in place of what a client chose: few enough to be grouped by."""
+    system = raw_path.startswith(b"/_/")
+    found = find_system(raw_path) if system else find_aggregate(raw_path)
+    if found is not None:
+        return found.path.text
+    return "/_/{path}" if system else "/{path}"
