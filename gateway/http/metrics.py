@@ -1,4 +1,4 @@
-"""/_/metrics: who may see it, and the page; and the count of answers.
+"""/_/metrics: who may see it, and the page; and what is done with every answer.
 
 The page shows all tenants, so no tenant's key opens it on the port that clients use: only the token of
 SLUICE_METRICS_TOKEN, which under `sluice dev` is the admin key that it made itself.
@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.http.bounds import Connections
+from gateway.http.correlation import correlate
 from gateway.http.fast_path.appends import FastAppends
 from gateway.http.request import Application, Head, Message, Receive, Scope, Send
 from gateway.http.unread import Unread
@@ -50,7 +51,8 @@ class MetricsPage:
 
 
 class MetricsMiddleware:
-    """An application whose answers are counted by method and status. The protocol looks here for `unread`
+    """An application whose answers are counted by method and status, and told with the id of their
+    request. The protocol looks here for `unread`
     (unread.py), and for `express` (express.py) and `connections` (bounds.py), which count for themselves."""
 
     def __init__(
@@ -73,6 +75,7 @@ class MetricsMiddleware:
         def counting(message: Message) -> Awaitable[None]:
             if "status" in message:  # the start of an answer, or one that is whole
                 responses[method, message["status"]] += 1
+                correlate(message, scope)
             return send(message)
 
         counting.knows_whole_answers = getattr(send, "knows_whole_answers", False)  # type: ignore[attr-defined]

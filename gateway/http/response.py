@@ -133,10 +133,8 @@ def refusal_headers(refusal: Refusal, more: Iterable[tuple[bytes, bytes]] = ()) 
     return headers
 
 
-async def allowed_only(
-    send: Send, method: str, allowed: str, more: Iterable[tuple[bytes, bytes]] = ()
-) -> None:
-    """405 with `more` headers to a method that is not among those `allowed`; to OPTIONS, 204 with what is."""
+async def allowed_only(send: Send, method: str, allowed: str) -> None:
+    """405 to a method that is not among those `allowed`; to OPTIONS, 204 with what is."""
     allow = (b"allow", allowed.encode())
     if method == "OPTIONS":
         headers = [allow, API_VERSION, *PRIVATE]
@@ -144,7 +142,7 @@ async def allowed_only(
         await send({"type": "http.response.body", "body": b""})
     else:
         refusal = Refusal("method_not_allowed", f"This path answers {allowed} alone.")
-        await refuse(send, refusal, [allow, *more])
+        await refuse(send, refusal, [allow])
 
 
 def no_such_route() -> Refusal:

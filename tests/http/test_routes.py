@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import httpx
 import pytest
 
@@ -108,6 +110,7 @@ async def test_system_paths_never_collide_with_aggregates(client: httpx.AsyncCli
 
 
 async def test_head_answers_as_get_does_without_the_body(client: httpx.AsyncClient) -> None:
+    client.headers["x-correlation-id"] = new_id()
     key = new_id()
     receipt = await appended(client, "order", key, "was_placed", {"total": 1})
     paths = [
@@ -128,6 +131,7 @@ async def test_head_answers_as_get_does_without_the_body(client: httpx.AsyncClie
 
 
 async def test_head_of_a_stream_is_its_header_alone(client: httpx.AsyncClient) -> None:
+    client.headers["x-correlation-id"] = new_id()
     key = new_id()
     await appended(client, "order", key, "was_noted")
     for path in (f"/order/{key}/events", "/config/global/events", "/_/feed"):
@@ -224,3 +228,22 @@ def test_a_literal_segment_comes_before_a_named_one() -> None:
     assert {route_named(route.path.encode()) for route in (*AGGREGATE_ROUTES, *SYSTEM_ROUTES)} == {
         route.path for route in (*AGGREGATE_ROUTES, *SYSTEM_ROUTES)
     }
+
+
+async def test_every_answer_names_the_correlation_id_of_its_request(
+    client: httpx.AsyncClient, stranger: httpx.AsyncClient, gateway: Served, tenant: Account
+) -> None:
+    key, mine = new_id(), new_id()
+    await appended(client, "order", key, "was_placed")
+    paths = [f"/order/{key}", f"/order/{key}/events", "/_/spec", "/_/feed", "/order/nope", "/_/health/live"]
+    for asker in (client, stranger):
+        for method in ("GET", "HEAD", "OPTIONS", "PATCH"):
+            for path in paths:
+                told = await asker.request(method, path, headers={"x-correlation-id": mine})
+                assert told.headers.get_list("x-correlation-id") == [mine], (method, path)
+                other = await asker.request(method, path, headers={"x-correlation-id": mine.upper()})
+                assert UUID(other.headers["x-correlation-id"]).version == 7
+    brought = [(b"X-Correlation-Id", mine.encode())]
+    untrusted = await ask(gateway.port, request("GET", "/order/global#x", tenant.read, headers=brought))
+    assert untrusted is not None
+    assert (untrusted.status, untrusted.headers["x-correlation-id"]) == (400, mine)

@@ -28,6 +28,7 @@ def new_client(url: str, key: str | None) -> httpx.AsyncClient:
 
 async def _is_ours(response: httpx.Response) -> None:
     assert response.headers.get_list("sluice-api") == ["1"], response
+    assert len(response.headers.get_list("x-correlation-id")) == 1, response
     assert response.status_code < 500 or response.status_code in (503, 504), response
 
 

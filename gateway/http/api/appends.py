@@ -28,7 +28,7 @@ from gateway.admit.append import (
     minting_address,
     retry_of,
 )
-from gateway.admit.preconditions import NOTHING_ASKED, Asked, etag, read_asked, read_correlation_id
+from gateway.admit.preconditions import NOTHING_ASKED, Asked, etag, read_asked
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
@@ -294,11 +294,6 @@ def correlation(asked: Asked) -> tuple[str, bytes]:
         minted = uuid7()
         return str(minted), minted.bytes
     return asked.correlation_id, bytes.fromhex(asked.correlation_id.replace("-", ""))
-
-
-def correlation_id_of(head: Head) -> str:
-    """The same as text, where no more was read of the headers."""
-    return read_correlation_id(head.joined(b"x-correlation-id")) or str(uuid7())
 
 
 def mint() -> bytes:

@@ -25,10 +25,11 @@ from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.events import NotCommitted, Stream
 from gateway.http import response
-from gateway.http.api.appends import correlation_id_of, mint
+from gateway.http.api.appends import mint
 from gateway.http.api.bulk_responses import PIECE_BYTES, Doubted, Missed, as_line
 from gateway.http.api.bulk_run import Broken, Line, Run
 from gateway.http.authentication import UNAUTHORIZED
+from gateway.http.correlation import correlation_id_of
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.outcomes import Answer, Outcomes, refused, unforeseen
 from gateway.http.request import ClientGone, Head, Receive, Refused, Scope, Send, check_json_body

@@ -15,11 +15,12 @@ from gateway.catalog.model import CatalogUnavailable, Principal
 from gateway.errors import Refusal
 from gateway.http import response
 from gateway.http.api.aliases import Aliases, located
-from gateway.http.api.appends import Appends, PathParams, correlation_id_of
+from gateway.http.api.appends import Appends, PathParams
 from gateway.http.api.follow import NDJSON, SSE, Follow, wanted_stream
 from gateway.http.api.reads import Reads, Subject
 from gateway.http.api.states import States
 from gateway.http.authentication import Authenticator
+from gateway.http.correlation import correlation_id_of
 from gateway.http.outcomes import unforeseen
 from gateway.http.parameters import Parameters
 from gateway.http.request import ClientGone, Head, Receive, Refused, Send
@@ -30,7 +31,6 @@ from gateway.names.aliases import SIGIL
 logger = logging.getLogger("sluice.edge")
 
 _SYSTEM = b"/_/"
-_BULK = b"/_/bulk"
 
 System = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
@@ -58,13 +58,13 @@ class AggregateRouter:
         try:
             await self._serve(scope, receive, send)
         except Refused as refused:
-            await _refuse(scope, send, refused.refusal, refused.more)
+            await _answer(send, refused.refusal, refused.more)
         except CatalogUnavailable:
-            await _refuse(scope, send, _no_catalog(scope["method"]))
+            await _answer(send, _no_catalog(scope["method"]))
         except ClientGone:
             return
         except asyncio.CancelledError:  # a shutdown that waits no longer; an append under way answers itself
-            await _refuse(scope, send, _stopping(scope["method"]))
+            await _answer(send, _stopping(scope["method"]))
         except Exception:
             method, correlation_id = scope["method"], correlation_id_of(Head(scope))
             logger.exception("request_failed", extra={"method": method, "correlation_id": correlation_id})
@@ -84,7 +84,7 @@ class AggregateRouter:
             return
         route = found.path.routes.get("GET" if method == "HEAD" else method)
         if route is None or route.scope is None:
-            await response.allowed_only(send, method, found.path.allow, _correlated(scope))
+            await response.allowed_only(send, method, found.path.allow)
             return
         serve = self._append if route.method == "POST" else self._read
         with self._callers.served(principal, route.scope, receive) as counted:
@@ -169,24 +169,10 @@ class AggregateRouter:
             await response.answer_read(send, await self._reads.events(subject, query), head_only)
 
 
-async def _refuse(
-    scope: AsgiScope, send: Send, refusal: Refusal, more: response.Headers | None = None
-) -> None:
-    await _answer(send, refusal, [*(more or ()), *_correlated(scope)])
-
-
-async def _answer(send: Send, refusal: Refusal, more: response.Headers) -> None:
+async def _answer(send: Send, refusal: Refusal, more: response.Headers | None = None) -> None:
     """The one answer of a request; one that has begun already breaks off, and its connection with it."""
     with contextlib.suppress(RuntimeError):
-        await response.refuse(send, refusal, more)
-
-
-def _correlated(scope: AsgiScope) -> response.Headers:
-    """What goes with every answer to an append."""
-    raw_path: bytes = scope["raw_path"]
-    if scope["method"] != "POST" or (raw_path.startswith(_SYSTEM) and raw_path != _BULK):
-        return []
-    return [(b"x-correlation-id", correlation_id_of(Head(scope)).encode())]
+        await response.refuse(send, refusal, more or ())
 
 
 async def _no_path_of_ours(method: str, raw_path: bytes, send: Send) -> None:

@@ -20,6 +20,7 @@ from gateway.http import response
 from gateway.http.addresses import Addresses
 from gateway.http.authentication import spec_unread
 from gateway.http.bounds import Bounded, Received
+from gateway.http.correlation import NAME, line_of
 from gateway.http.render import refusal_json, uuid_text
 from gateway.http.request import Head, Receive, Refused, Scope, Send, content_length, read_body, too_large
 from gateway.http.server.framing import BAD_SIGNATURE, WEBHOOKS
@@ -121,12 +122,16 @@ class Webhooks:
             return False
         request = Request(b"POST", path, query, tuple(headers.items()), body)
         echo = echoed(place.source, request)
-        return self._intake.at_once(place, request, partial(self._reply, reply, echo))
+        return self._intake.at_once(
+            place, request, partial(self._reply, reply, echo, line_of(headers.get(NAME)))
+        )
 
-    def _reply(self, reply: Reply, echo: response.Headers, result: Accepted | Deferred) -> None:
+    def _reply(
+        self, reply: Reply, echo: response.Headers, correlation: bytes, result: Accepted | Deferred
+    ) -> None:
         status, body, more = _told(result, echo)
         self._responses["POST", status] += 1
-        reply(status, response.head_lines(body, more), body)
+        reply(status, response.head_lines(body, more) + correlation, body)
 
     async def _current(self, raw_path: bytes) -> Place:
         """As `_place`, by a spec that is young enough: a gateway that stood still, or is cut off from

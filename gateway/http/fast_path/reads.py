@@ -22,6 +22,7 @@ from gateway.http.api.reads import Reads, Subject, length_answer, rest_of
 from gateway.http.api.states import States, following
 from gateway.http.api.webhooks import Reply
 from gateway.http.authentication import Authenticator
+from gateway.http.correlation import NAME, line_of
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer
 from gateway.http.unread import LARGE_BYTES, Unread
@@ -75,7 +76,9 @@ class FastReads:
         if subject is None or asked is None or not self._callers.begin_at_once(principal, Scope.READ):
             return False
         wanted, judge = asked
-        self._log.look(wanted, partial(self._seen, principal, subject, judge, reply, give_up))
+        self._log.look(
+            wanted, partial(self._seen, principal, subject, judge, headers.get(NAME), reply, give_up)
+        )
         return True
 
     def _subject(self, principal: Principal, aggregate_type: str | None, key: str | None) -> Subject | None:
@@ -113,6 +116,7 @@ class FastReads:
         principal: Principal,
         subject: Subject,
         judge: Judge,
+        correlation_id: bytes | None,
         reply: Reply,
         give_up: Callable[[], None],
         page: Page | None,
@@ -131,4 +135,4 @@ class FastReads:
         head = read.head
         if subject.aliased:
             head += location_line(subject.stream.aggregate_type, subject.stream.key)
-        reply(read.status, head, read.body)
+        reply(read.status, head + line_of(correlation_id), read.body)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Sized
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -19,6 +19,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gateway.http.bounds import Connections
+from gateway.http.correlation import NAME, correlation_id_in
 from gateway.http.request import Refused
 from gateway.http.response import PRIVATE
 from gateway.http.server.exchange import Exchange, FastExchange
@@ -257,6 +258,7 @@ class Connection(HttpToolsProtocol):
             b"content-length": str(len(body)).encode(),
             b"connection": b"close",
             **dict(PRIVATE),
+            NAME: correlation_id_in(self._newest_headers()).encode(),
         }
         if status == 401:
             headers[b"www-authenticate"] = b"Bearer"
@@ -264,6 +266,14 @@ class Connection(HttpToolsProtocol):
             headers[b"retry-after"] = b"1"
         lines = b"".join([name + b": " + value + b"\r\n" for name, value in headers.items()])
         return STATUS_LINE[status] + lines + b"\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
+
+    def _newest_headers(self) -> Iterable[tuple[bytes, bytes]]:
+        """Of the request that is being read, as far as they have come."""
+        cycle = self.cycle
+        if self.headers or cycle is None or cycle.response_complete:
+            return self.headers
+        found: Any = cycle.scope.get("headers", ())
+        return tuple(found)
 
     def _say(self, words: bytes) -> None:
         if not self.transport.is_closing():
