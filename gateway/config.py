@@ -520,7 +520,7 @@ SETTINGS: tuple[Setting, ...] = tuple(_table())
 
 # Names that belong to others: the installer, the command line as a client, the secrets that specs name.
 _FOREIGN = frozenset(
-    PREFIX + name for name in ("PYTHON", "KEY", "KEY_FILE", "URL", "SECRETS_DIR", "SECRETS_TENANT")
+    PREFIX + name for name in ("PYTHON", "KEY", "KEY_FILE", "URL", "ACTOR", "SECRETS_DIR", "SECRETS_TENANT")
 )
 _FOREIGN_PREFIX = PREFIX + "SECRET_"
 

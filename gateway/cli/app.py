@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from gateway import __version__
-from gateway.cli import ids, keys, names, operations, relay, sources, specs, subscriptions, tenants, webhooks
+from gateway.cli import (
+    aggregates,
+    find,
+    ids,
+    keys,
+    names,
+    operations,
+    relay,
+    sources,
+    specs,
+    subscriptions,
+    tenants,
+    timeline,
+    webhooks,
+)
 from gateway.cli.database import PostgresOption, postgres_url, read_file
 from gateway.cli.output import say
 from gateway.config import Config, one
@@ -55,7 +70,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Sluice: event sourcing over plain HTTP, on the Redis and Postgres you already run.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(specs.app, name="spec")
@@ -107,5 +121,16 @@ def migrate(postgres: PostgresOption = None) -> None:
         say("nothing to apply: the database is at this release's version")
 
 
-for _command in (operations.audit, operations.doctor, operations.repair, operations.rewind):
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    aggregates.show,
+    timeline.events,
+    timeline.tail,
+    aggregates.append,
+    find.find,
+    operations.audit,
+    operations.doctor,
+    operations.repair,
+    operations.rewind,
+)
+for _command in _COMMANDS:
     app.command()(_command)

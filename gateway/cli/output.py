@@ -4,6 +4,7 @@ reads: a delivery, a name, an error may hold what a stranger sent, and a termina
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Collection, Sequence
@@ -49,6 +50,27 @@ def say_raw(text: str) -> None:
 def print_json(value: object, *, indent: int | None = None) -> None:
     """JSON of the same value, in which what a terminal would obey is `\\u001b`."""
     typer.echo(_UNSAFE.sub(_as_json, json.dumps(value, indent=indent, ensure_ascii=False)))
+
+
+def print_json_text(text: bytes, *, indent: int = -1) -> None:
+    """JSON that is text already, on one line or indented: its numbers stay as they are written."""
+    import msgspec
+
+    typer.echo(_UNSAFE.sub(_as_json, msgspec.json.format(text, indent=indent).decode()))
+
+
+def is_coloured() -> bool:
+    """Whether stdout is a terminal that shows colours, and its owner has not asked for none (NO_COLOR)."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not plain
+
+
+def say_parts(*parts: tuple[str, str | None]) -> None:
+    """A line of texts, each with the colour that a terminal shows it in, or None."""
+    plain = not is_coloured()
+    texts = [(escaped(text), colour) for text, colour in parts]
+    shown = (text if plain or colour is None else typer.style(text, fg=colour) for text, colour in texts)
+    typer.echo("  ".join(shown), color=not plain)
 
 
 def print_table(

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from gateway.catalog.model import CatalogError
-from gateway.cli.database import PostgresOption, is_database_set, postgres_url, prepared, read_file
+from gateway.cli.database import PostgresOption, is_database_set, postgres_url, prepared
+from gateway.cli.gateways import api_key
 from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, print_json, say
 from gateway.config import ConfigError, redacted
@@ -175,7 +176,7 @@ def _over_http(
     from gateway.client.connection import authorization
 
     try:
-        bearer = authorization(_key(key))
+        bearer = authorization(api_key(key))
     except Refused as refused:
         raise ConfigError((refused.error,)) from None
     try:
@@ -196,20 +197,6 @@ def _over_http(
         status = response.status_code
         raise CatalogError(f"what answers at {redacted(url)} is no Sluice gateway: status {status}")
     return answer
-
-
-def _key(option: str | None) -> str:
-    """The option, else SLUICE_KEY, else what the file SLUICE_KEY_FILE holds. Raises ConfigError."""
-    text, path = option or os.environ.get("SLUICE_KEY", ""), os.environ.get("SLUICE_KEY_FILE", "")
-    if not text.strip() and path:
-        try:
-            text = read_file(path)
-        except (OSError, UnicodeDecodeError) as fault:
-            why = getattr(fault, "strerror", None) or "it must be UTF-8 text"
-            raise ConfigError((f"SLUICE_KEY_FILE: {path} can't be read: {why}",)) from None
-    if not text.strip():
-        raise ConfigError(("a gateway asks for a key: set SLUICE_KEY or SLUICE_KEY_FILE, or give --key",))
-    return text.strip()
 
 
 def _json_object(text: bytes) -> dict[str, Any]:

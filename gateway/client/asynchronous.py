@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from time import monotonic
 from typing import Unpack
 
@@ -120,7 +120,7 @@ class AsyncClient:
         """One page of what is committed; with `wait_s`, where nothing is left, the first that comes."""
         return await self._carry_out(calls.feed(limit, wait_s, options))
 
-    async def follow(
+    def follow(
         self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]
     ) -> AsyncGenerator[Event, None]:
         """Every committed event in order, for ever: from the saved position, where there is one, else from
@@ -132,6 +132,17 @@ class AsyncClient:
 
         Raises Refused for what the service refuses, and waits out everything else.
         """
+        return self._follow(saved, options, calls.decode_event)
+
+    def follow_json(
+        self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]
+    ) -> AsyncGenerator[bytes, None]:
+        """The same, each event as the JSON that the feed sends."""
+        return self._follow(saved, options, bytes)
+
+    async def _follow(
+        self, saved: SavedPosition | None, options: FeedOptions, decode: Callable[[bytes], T]
+    ) -> AsyncGenerator[T, None]:
         following = Following(options, saved, self._patience)
         if following.from_now:
             following.begin(await self._now(following))
@@ -149,8 +160,8 @@ class AsyncClient:
                             following.refused(answer_of(response, await response.aread()))
                         else:
                             async for received in response.aiter_bytes():
-                                for event in following.received(received):
-                                    yield event
+                                for document in following.received(received):
+                                    yield decode(document)
                                     following.processed()
                 except (httpx.TransportError, httpx.DecodingError):
                     pass  # the gateway or the network is away: connect again
@@ -165,6 +176,12 @@ class AsyncClient:
                 return (await self.feed(limit=1, **following.options)).position
             except Unavailable:
                 await asyncio.sleep(following.pause_s(chance()))
+
+    # -- anything else
+
+    async def call(self, call: Call[T]) -> T:
+        """A request that has no method here, repeated and refused as the others."""
+        return await self._carry_out(call)
 
     # -- carrying out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +16,9 @@ from gateway.client.retry import Answer, Call, Request
 
 _encode = msgspec.json.Encoder().encode
 _METADATA = ("target", "previous_length", "event_id", "causation_id", "extra")
+decode_event = msgspec.json.Decoder(Event).decode
 PAGE_EVENTS = 1000
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def append(
@@ -50,6 +53,8 @@ def _append(
     }
     if "correlation_id" in options:
         headers["x-correlation-id"] = sendable("X-Correlation-Id", options["correlation_id"])
+    if options.get("wait"):
+        headers["prefer"] = "wait"
     # Encoded once: a repeat must have the very bytes.
     request = Request("POST", _path(*path), {}, headers, _encode(body))
     return Call(request, _receipt, idempotency_key)
@@ -74,6 +79,11 @@ def events(aggregate_type: str, key: str, start: int) -> Call[tuple[tuple[Event,
     return Call(Request("GET", _path(aggregate_type, key, "events"), params, {}), _stream_page)
 
 
+def get(segments: tuple[str, ...], params: Mapping[str, str] = _NOTHING) -> Call[Answer]:
+    """Any path, its segments spelled as text; the answer as it came."""
+    return Call(Request("GET", _path(*segments), params, {}), _as_it_came)
+
+
 def event(event_id: str) -> Call[Event]:
     return Call(Request("GET", _path("_", "events", event_id), {}, {}), _event)
 
@@ -86,11 +96,13 @@ def feed(limit: int, wait_s: int, options: FeedOptions) -> Call[FeedPage]:
 def feed_params(options: FeedOptions) -> dict[str, str]:
     check_options(options, FeedOptions)
     params = {}
-    for name in ("types", "event_types"):
+    for name in ("types", "event_types", "tags"):
         if names := options.get(name):
             params[name] = ",".join(sorted(names))  # type: ignore[call-overload]
-    after = options.get("after")
-    return params if after is None else {**params, "after": after}
+    for name in ("after", "correlation_id", "actor", "from_time"):
+        if (value := options.get(name)) is not None:
+            params[name] = str(value)
+    return params
 
 
 def sendable(header: str, value: str) -> str:
@@ -113,6 +125,8 @@ class _Appended(msgspec.Struct):
     length: int
     event_id: str | None = None
     event_ids: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    position: str | None = None
 
 
 class _Times(msgspec.Struct):
@@ -140,10 +154,15 @@ class _Single(msgspec.Struct):
     event: Event
 
 
+def _as_it_came(answer: Answer) -> Answer:
+    return answer
+
+
 def _receipt(answer: Answer) -> Receipt:
-    told = msgspec.json.decode(answer.content, type=_Appended)
-    ids = told.event_ids or (told.event_id or "",)
-    return Receipt(told.key, told.length, ids, answer.headers.get("idempotency-replayed") == "true")
+    body = msgspec.json.decode(answer.content, type=_Appended)
+    ids = body.event_ids or (body.event_id or "",)
+    replayed = answer.headers.get("idempotency-replayed") == "true"
+    return Receipt(body.key, body.length, ids, replayed, body.aliases, body.position)
 
 
 def _state(answer: Answer) -> State:

@@ -12,7 +12,6 @@ import httpx
 
 from gateway.client.calls import feed_params, sendable
 from gateway.client.errors import Refused
-from gateway.client.model import Event
 from gateway.client.options import FeedOptions
 from gateway.client.positions import Keeper, SavedPosition
 from gateway.client.retry import Answer, Lost, Patience, may_repeat, refusal, retry_after_s
@@ -97,7 +96,8 @@ class Following:
             resumed["last-event-id"] = sendable("Last-Event-ID", self._position)
         return {"accept": "text/event-stream", "accept-encoding": "gzip", **resumed}
 
-    def received(self, data: bytes) -> Iterator[Event]:
+    def received(self, data: bytes) -> Iterator[bytes]:
+        """The events in it, as JSON."""
         self._failures, self._least_s = 0, 0.0
         for position, event in self._messages.feed(data):
             self._position = position

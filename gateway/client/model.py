@@ -60,12 +60,15 @@ class Event(msgspec.Struct, frozen=True):
 
 class Receipt(msgspec.Struct, frozen=True):
     """Committed: at versions `length - len(event_ids) + 1` to `length` of the stream of `key`. `replayed`
-    when an earlier request of the same key or event id did it."""
+    when an earlier request of the same key or event id did it. `aliases` are a new aggregate's, where the
+    append asked for them by `wait`; `position` is the feed's behind its last event, where it is known."""
 
     key: str
     length: int
     event_ids: tuple[str, ...]
     replayed: bool
+    aliases: tuple[str, ...] = ()
+    position: str | None = None
 
     @property
     def event_id(self) -> str:

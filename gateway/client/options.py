@@ -12,7 +12,8 @@ from gateway.client.model import Actor, Target
 class AppendOptions(TypedDict, total=False):
     """`previous_length`: append only if the stream has exactly this many events. `event_id`: a UUIDv7, or a
     UUIDv5, for a single event. `idempotency_key`: one that outlives this process, where the caller would
-    repeat the call after a crash; without it each call has a key of its own."""
+    repeat the call after a crash; without it each call has a key of its own. `wait`: wait up to 5 s for the
+    aliases of a new aggregate."""
 
     actor: Required[Actor]
     target: Target
@@ -22,15 +23,21 @@ class AppendOptions(TypedDict, total=False):
     correlation_id: str
     extra: Mapping[str, Any]
     idempotency_key: str
+    wait: bool
 
 
 class FeedOptions(TypedDict, total=False):
-    """`after`: a position, `"beginning"` or `"now"`; default: the beginning. Without `types` or
-    `event_types`, all."""
+    """`after`: a position, `"beginning"` or `"now"`; default: the beginning. Without a filter, all: by
+    aggregate `types`, `event_types`, `tags`, `correlation_id`, `actor` as `type:id`; `from_time` (RFC 3339 or
+    Unix seconds) begins at the first event at or after it."""
 
     after: str | None
     types: Collection[str]
     event_types: Collection[str]
+    tags: Collection[str]
+    correlation_id: str
+    actor: str
+    from_time: str
 
 
 def check_options(options: Mapping[str, object], form: type, needed: tuple[str, ...] = ()) -> None:

@@ -7,12 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
-from gateway.client.model import Event
-
-_decode = msgspec.json.Decoder(Event).decode
-
 
 class Messages:
     """What one connection has sent; begin with a new one at each."""
@@ -20,14 +14,16 @@ class Messages:
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, received: bytes) -> Iterator[tuple[str, Event | None]]:
-        """The messages that are complete now: position, and the event or None where only that moved."""
+    def feed(self, received: bytes) -> Iterator[tuple[str, bytes | None]]:
+        """The messages that are complete now: position, and the event's JSON or None where only that
+        moved."""
         *blocks, self._rest = (self._rest + received).split(b"\n\n")
         for block in blocks:
-            position, event = "", None
+            position: str = ""
+            event: bytes | None = None
             for line in block.split(b"\n"):
                 if line.startswith(b"data: "):
-                    event = _decode(line[6:])
+                    event = line[6:]
                 elif line.startswith(b"id: "):
                     position = line[4:].decode()
             if position:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from time import monotonic
 from typing import Unpack
 
@@ -131,6 +131,17 @@ class Client:
 
         Raises Refused for what the service refuses, and waits out everything else.
         """
+        return self._follow(saved, options, calls.decode_event)
+
+    def follow_json(
+        self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]
+    ) -> Generator[bytes, None, None]:
+        """The same, each event as the JSON that the feed sends."""
+        return self._follow(saved, options, bytes)
+
+    def _follow(
+        self, saved: SavedPosition | None, options: FeedOptions, decode: Callable[[bytes], T]
+    ) -> Generator[T, None, None]:
         following = Following(options, saved, self._patience)
         if following.from_now:
             following.begin(self._now(following))
@@ -148,8 +159,8 @@ class Client:
                             following.refused(answer_of(response, response.read()))
                         else:
                             for received in response.iter_bytes():
-                                for event in following.received(received):
-                                    yield event
+                                for document in following.received(received):
+                                    yield decode(document)
                                     following.processed()
                 except (httpx.TransportError, httpx.DecodingError):
                     pass  # the gateway or the network is away: connect again
@@ -164,6 +175,12 @@ class Client:
                 return self.feed(limit=1, **following.options).position
             except Unavailable:
                 time.sleep(following.pause_s(chance()))
+
+    # -- anything else
+
+    def call(self, call: Call[T]) -> T:
+        """A request that has no method here, repeated and refused as the others."""
+        return self._carry_out(call)
 
     # -- carrying out
 

@@ -6,6 +6,7 @@ import json
 import shlex
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -14,18 +15,21 @@ DEPTH_MAX = 8
 """A schema nested deeper is not worth a greeting."""
 
 
-def curl(base_url: str, key: str, spec: object) -> str:
+def curl(base_url: str, key: str, key_file: Path | None, spec: object) -> str:
     """A curl command that appends one event: the first of the spec whose schema a simple value satisfies.
 
-    `spec` is a spec document, bare or wrapped. Where nothing simple does, the command reads the spec.
+    It reads the key from the file, if one is given: what is no terminal keeps what it is sent. `spec` is a
+    spec document, bare or wrapped. Where nothing simple does, the command reads the spec.
     """
-    headers = ["-H", f"Authorization: Bearer {key}"]
+    bearer = shlex.quote(f"Authorization: Bearer {key}")
+    if key_file is not None:
+        bearer = f'"Authorization: Bearer $(cat {shlex.quote(str(key_file))})"'
     request = _request(_bare(spec))
     if request is None:
-        return shlex.join(["curl", f"{base_url}/_/spec", *headers])
+        return f"curl {shlex.quote(base_url + '/_/spec')} -H {bearer}"
     path, body = request
-    headers += ["-H", "Content-Type: application/json"]
-    return shlex.join(["curl", "-X", "POST", base_url + path, *headers, "-d", json.dumps(body)])
+    more = shlex.join(["-H", "Content-Type: application/json", "-d", json.dumps(body)])
+    return f"curl -X POST {shlex.quote(base_url + path)} -H {bearer} {more}"
 
 
 def _request(spec: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
@@ -259,8 +260,10 @@ class Supervisor:
     def _announce(self, key: str) -> None:
         status, body = fetch(f"{self._url}/_/spec", key)
         spec = json.loads(body if status == 200 else self._settings.spec or bundled_spec())
-        with contextlib.suppress(BrokenPipeError):  # whoever read our output has seen enough
-            print(f"ready {self._url}", greeting.curl(self._url, key, spec), sep="\n", flush=True)
+        hidden = None if sys.stdout.isatty() else self._folder.key_file
+        command = greeting.curl(self._url, key, hidden, spec)
+        with contextlib.suppress(BrokenPipeError):  # the reader of our output has seen enough
+            print(f"ready {self._url}", command, sep="\n", flush=True)
 
     @property
     def _url(self) -> str:

@@ -23,7 +23,7 @@ def unset() -> Sluice:
 def test_help_names_every_command(unset: Sluice) -> None:
     ran = unset("--help")
     assert ran.code == 0
-    for command in ("dev", "serve", "migrate", "names", "spec", "keys", "tenants"):
+    for command in ("dev", "serve", "migrate", "show", "events", "tail", "append", "find", "spec", "keys"):
         assert f" {command} " in ran.out
 
 
@@ -58,6 +58,16 @@ def test_wrong_usage_exits_2_and_says_so_on_stderr(unset: Sluice, words: list[st
     ran = unset(*words)
     assert (ran.code, ran.out) == (2, "")
     assert "Usage: sluice" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "proposed"),
+    [("sluice ta", {"tail"}), ("sluice spec de", {"deploy"}), ("sluice dev --po", {"--port", "--postgres"})],
+)
+def test_a_shell_completes_commands_and_options(unset: Sluice, words: str, proposed: set[str]) -> None:
+    count = len(words.split()) - 1
+    ran = unset(_SLUICE_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(count))
+    assert set(ran.out.split()) == proposed
 
 
 def test_help_starts_without_what_only_running_needs() -> None:

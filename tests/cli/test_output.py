@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import gateway.cli
 from gateway.catalog.model import CatalogError
-from gateway.cli.output import escaped, print_json, print_table, say, say_raw
+from gateway.cli.output import escaped, print_json, print_json_text, print_table, say, say_parts, say_raw
 from gateway.cli.signing import _data
 
 CLI = Path(gateway.cli.__file__).parent
@@ -74,6 +74,40 @@ def test_json_is_the_same_value_and_has_nothing_that_a_terminal_obeys(
     out = capsys.readouterr().out
     assert json.loads(out) == {"ä\u202e": [HOSTILE, 1]}
     assert (unsafe(out), "ä" in out) == ([], True)
+
+
+def test_json_that_is_text_keeps_its_numbers_and_has_nothing_that_a_terminal_obeys(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = b'{"n": 42.50,\n "big": 123456789012345678901234567890, "s": "\xe2\x80\xaeb"}'
+    print_json_text(text)
+    assert capsys.readouterr().out == '{"n":42.50,"big":123456789012345678901234567890,"s":"\\u202eb"}\n'
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environ", "coloured"),
+    [
+        (True, {}, True),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"TERM": "dumb"}, False),
+        (False, {}, False),
+    ],
+)
+def test_colour_is_for_terminals_whose_owner_wants_it(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    terminal: bool,
+    environ: dict[str, str],
+    coloured: bool,
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    say_parts(("order", "cyan"), (HOSTILE, None))
+    out = capsys.readouterr().out
+    assert out == (f"\x1b[36morder\x1b[0m  {SHOWN}\n" if coloured else f"order  {SHOWN}\n")
 
 
 def test_a_command_to_paste_has_no_body_that_a_terminal_would_change() -> None:

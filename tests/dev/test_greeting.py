@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -15,7 +17,7 @@ URL = "http://127.0.0.1:8017"
 
 
 def pasted(spec: object) -> list[str]:
-    return shlex.split(curl(URL, "sl_key", spec))
+    return shlex.split(curl(URL, "sl_key", None, spec))
 
 
 def one_event(schema: object) -> dict[str, Any]:
@@ -35,6 +37,18 @@ def test_it_posts_the_first_event_of_the_spec(wrapped: bool) -> None:
     body = json.loads(words[-1])
     assert body["data"] == {"total": 42}
     assert body["metadata"]["actor"]["type"] == "user"
+
+
+def test_where_the_output_is_kept_the_command_reads_the_key_from_its_file(tmp_path: Path) -> None:
+    key_file = tmp_path / "it's here" / "key"
+    key_file.parent.mkdir()
+    key_file.write_text("sl_key\n")
+    for spec in (one_event(True), {}):
+        command = curl(URL, "sl_key", key_file, spec)
+        assert "sl_key" not in command
+        words = f'set -- {command}; for word; do echo "$word"; done'
+        said = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=True).stdout
+        assert "Authorization: Bearer sl_key" in said.splitlines()
 
 
 @pytest.mark.parametrize(

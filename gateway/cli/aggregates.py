@@ -1,0 +1,153 @@
+"""`sluice show` and `sluice append`: one aggregate, through a running gateway."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.gateways import KeyOption, UrlOption, at_gateway
+from gateway.cli.input import read_input
+from gateway.cli.output import JsonOption, moment, print_json, print_json_text, refuse, say
+
+if TYPE_CHECKING:
+    from gateway.client import Actor, AppendOptions, Client
+
+TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="Of the aggregate, as the spec names it.")]
+AggregateArgument = Annotated[str, typer.Argument(metavar="KEY", help="Its key, or an alias with its @.")]
+
+
+def show(
+    aggregate_type: TypeArgument,
+    key: AggregateArgument,
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="As it was then: RFC 3339, or Unix seconds.")
+    ] = None,
+    at_length: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="As its first N events make it.")
+    ] = None,
+    url: UrlOption = None,
+    api_key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print an aggregate's state, its aliases and its length."""
+    import msgspec
+
+    from gateway.client.calls import get
+
+    asked = {"at": at, "at_length": None if at_length is None else str(at_length)}
+    params = {name: value for name, value in asked.items() if value is not None}
+
+    def work(client: Client) -> tuple[bytes, bytes]:
+        state = client.call(get((aggregate_type, key), params))
+        return state.content, client.call(get((aggregate_type, key, "aliases"))).content
+
+    state, named = at_gateway(url, api_key, work, as_json=as_json)
+    aliases = msgspec.json.decode(named).get("aliases", [])
+    parts = msgspec.json.decode(state, type=dict[str, msgspec.Raw])
+    if as_json:
+        print_json_text(msgspec.json.encode({**parts, "aliases": aliases}))
+        return
+    metadata = msgspec.json.decode(parts["metadata"])
+    say("  ".join([aggregate_type, msgspec.json.decode(parts["key"]), *aliases]))
+    say(f"length {metadata['length']}{_times(metadata)}")
+    print_json_text(bytes(parts["data"]), indent=2)
+
+
+def append(
+    aggregate_type: TypeArgument,
+    key: AggregateArgument,
+    event_type: Annotated[str, typer.Argument(metavar="EVENT_TYPE")],
+    data: Annotated[str, typer.Argument(metavar="[DATA]", help="JSON; - reads stdin.")] = "{}",
+    actor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE:ID", help="Who acts; else SLUICE_ACTOR, else you (a UUIDv5 of your login)."
+        ),
+    ] = None,
+    target: Annotated[str | None, typer.Option(metavar="TYPE:ID", help="On what or whom.")] = None,
+    previous_length: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Append only if there are exactly N events.")
+    ] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="To repeat this command safely; else one is made.")
+    ] = None,
+    correlation: Annotated[str | None, typer.Option(metavar="UUID", help="What it belongs to.")] = None,
+    url: UrlOption = None,
+    api_key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Append an event, exactly once: lost answers are asked for again under one Idempotency-Key."""
+    import msgspec
+
+    text = read_input(data) if data == "-" else data.encode()
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise typer.BadParameter(f"this is not JSON: {fault}", param_hint="DATA") from None
+
+    def work(client: Client) -> Any:
+        options: AppendOptions = {"actor": _actor(client, actor), "wait": True}
+        if target is not None:
+            options["target"] = _target(target)
+        if previous_length is not None:
+            options["previous_length"] = previous_length
+        if idempotency_key is not None:
+            options["idempotency_key"] = idempotency_key
+        if correlation is not None:
+            options["correlation_id"] = correlation
+        return client.append(aggregate_type, key, event_type, msgspec.Raw(text), **options)
+
+    receipt = at_gateway(url, api_key, work, as_json=as_json)
+    if as_json:
+        shown = {"ok": True, "key": receipt.key, "event_id": receipt.event_id, "length": receipt.length}
+        shown |= {"aliases": list(receipt.aliases)} if receipt.aliases else {}
+        print_json({**shown, "replayed": receipt.replayed})
+        return
+    said = "was there already" if receipt.replayed else "appended"
+    say("  ".join([f"{said}: event {receipt.event_id}", aggregate_type, receipt.key, *receipt.aliases]))
+    say(f"length {receipt.length}")
+
+
+def _pair(text: str, hint: str) -> tuple[str, str]:
+    kind, colon, identity = text.partition(":")
+    if not (kind and colon and identity):
+        raise typer.BadParameter(f"{text!r} is not TYPE:ID, such as user:global", param_hint=hint)
+    return kind, identity
+
+
+def _target(text: str) -> Any:
+    from gateway.client import Target
+
+    return Target(*_pair(text, "--target"))
+
+
+def _actor(client: Client, option: str | None) -> Actor:
+    """As given, or the person at this terminal: of type `user` where the spec has it, else its first agent
+    type; the id is the same for the same login name, here and on every machine."""
+    import msgspec
+
+    from gateway.client import Actor
+    from gateway.client.calls import get
+
+    if given := option or os.environ.get("SLUICE_ACTOR"):
+        return Actor(*_pair(given, "--actor"))
+    answer = msgspec.json.decode(client.call(get(("_", "spec"))).content)
+    types = answer["spec"].get("agent_types", [])
+    if not types:
+        refuse("the spec has no agent_types: nothing can be appended")
+    login = getpass.getuser()
+    kind = "user" if "user" in types else types[0]
+    found = Actor(kind, str(uuid.uuid5(uuid.NAMESPACE_OID, f"login:{login}")))
+    say(f"actor {found.type}:{found.id} (login {login}; --actor names another)", err=True)
+    return found
+
+
+def _times(metadata: dict[str, Any]) -> str:
+    named = (("created", metadata["created_at"]), ("updated", metadata["updated_at"]))
+    shown = [f"{name} {moment(datetime.fromtimestamp(at, UTC))}" for name, at in named if at is not None]
+    return "".join([f", {each}" for each in shown])

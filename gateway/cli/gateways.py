@@ -1,0 +1,71 @@
+"""How commands reach a running gateway: its URL, a key, and a client whose failures are sentences."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from gateway.cli.database import DEVELOPMENT, read_file
+from gateway.cli.output import print_json, refuse
+from gateway.config import ConfigError, redacted
+
+if TYPE_CHECKING:
+    from gateway.client import Client
+
+_T = TypeVar("_T")
+
+GIVE_UP_S = 15.0
+"""A person at a terminal waits for no longer; a program has the client."""
+
+UrlOption = Annotated[
+    str | None, typer.Option("--url", metavar="URL", help="The gateway; else SLUICE_URL says which.")
+]
+KeyOption = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Better in SLUICE_KEY or the file SLUICE_KEY_FILE.")
+]
+
+
+def api_key(option: str | None) -> str:
+    """The option, else SLUICE_KEY, else what the file SLUICE_KEY_FILE holds. Raises ConfigError."""
+    text, path = option or os.environ.get("SLUICE_KEY", ""), os.environ.get("SLUICE_KEY_FILE", "")
+    if not text.strip() and path:
+        try:
+            text = read_file(path)
+        except (OSError, UnicodeDecodeError) as fault:
+            why = getattr(fault, "strerror", None) or "it must be UTF-8 text"
+            raise ConfigError((f"SLUICE_KEY_FILE: {path} can't be read: {why}",)) from None
+    if not text.strip():
+        raise ConfigError(("a gateway asks for a key: set SLUICE_KEY or SLUICE_KEY_FILE, or give --key",))
+    return text.strip()
+
+
+def at_gateway(
+    url: str | None, key: str | None, work: Callable[[Client], _T], *, as_json: bool = False
+) -> _T:
+    """What the work returns. A refusal ends the command with 1: its sentence, or the answer as JSON."""
+    from gateway.client import Client, Patience, Refused, SluiceError
+
+    place = _url(url)
+    try:
+        with Client(place, api_key(key), patience=Patience(give_up_s=GIVE_UP_S)) as client:
+            return work(client)
+    except Refused as refused:
+        if as_json and refused.body:
+            print_json(refused.body)
+            raise typer.Exit(1) from None
+        where = f" ({refused.path})" if refused.path else ""
+        refuse(f"{refused.code}: {refused.error}{where}")
+    except SluiceError as trouble:
+        refuse(f"the gateway at {redacted(place)}: {trouble}")
+    raise AssertionError("refuse ends the command")
+
+
+def _url(option: str | None) -> str:
+    """Raises ConfigError where nothing says which gateway is meant."""
+    if url := option or os.environ.get("SLUICE_URL"):
+        return url
+    hints = [f"For the instance here, first: `. {DEVELOPMENT}`"] if DEVELOPMENT.exists() else []
+    raise ConfigError(("no gateway is named: set SLUICE_URL, or give --url", *hints))

@@ -1,0 +1,144 @@
+"""`sluice show`, `events`, `tail`, `append`, `find`: a person looks at data, through a running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from gateway.config import Config
+from tests.cli.command import Ran, Sluice
+from tests.support.accounts import SPEC, open_account
+from tests.support.serving import serving
+
+ORDER = "e0000000-0000-4000-a000-000000000001"
+CORRELATION = "c0000000-0000-4000-a000-000000000001"
+NAMED = {**SPEC, "public_ids": {"key": "ORD", "types": ["order"]}}
+COLOUR = re.compile(r"\x1b\[")
+Run = Callable[..., Awaitable[Ran]]
+
+
+@pytest.fixture(scope="module")
+async def run(servers: Any, template: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run]:
+    """`sluice`, after `. .sluice/run/env`: with SLUICE_URL and SLUICE_KEY_FILE."""
+    url = servers.database_url("cli_data")
+    admin = await asyncpg.connect(servers.database_url("postgres"))
+    await admin.execute(f"CREATE DATABASE cli_data TEMPLATE {template} STRATEGY FILE_COPY")
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+        await pool.execute("UPDATE instance SET id = gen_random_uuid()")
+        account = await open_account(pool, NAMED)
+    key_file: Path = tmp_path_factory.mktemp("run") / "key"
+    key_file.write_text(f"{account.admin}\n")
+    async with serving(Config(redis_url=servers.redis_url, postgres_url=url)) as served:
+        sluice = Sluice(SLUICE_URL=served.url, SLUICE_KEY_FILE=str(key_file))
+
+        async def call(*words: str, stdin: bytes = b"", **environ: str) -> Ran:
+            return await asyncio.to_thread(sluice, *words, stdin=stdin, **environ)
+
+        placed = await call(
+            *("append", "order", ORDER, "was_placed", '{"total": 42.50}', "--json"),
+            *("--correlation", CORRELATION, "--idempotency-key", "place-1", "--actor", "user:global"),
+        )
+        assert placed.json["aliases"] == ["ORD-1"]
+        yield call
+    await admin.execute("DROP DATABASE cli_data WITH (FORCE)")
+    await admin.close()
+
+
+async def test_an_aggregate_is_shown_by_its_alias_as_it_is_and_as_it_was(run: Run) -> None:
+    shown = (await run("show", "order", "@ord-1")).out
+    assert shown.startswith(f"order  {ORDER}  ORD-1\nlength ")
+    as_json = (await run("show", "order", "@ORD-1", "--json")).json
+    assert (as_json["key"], as_json["aliases"]) == (ORDER, ["ORD-1"])
+    assert (await run("show", "order", ORDER, "--at-length", "0")).code == 1
+    before = await run("show", "order", "@ORD-1", "--at", "2001-01-01T00:00:00Z", "--json")
+    assert (before.code, json.loads(before.out)["code"]) == (1, "not_found")
+
+
+async def test_numbers_are_shown_as_they_were_written(run: Run) -> None:
+    assert '"data":{"total":42.50}' in (await run("events", "order", "@ORD-1", "--limit", "1", "--json")).out
+
+
+async def test_an_append_says_what_it_did_and_again_that_it_was_there(run: Run) -> None:
+    words = ("append", "order", "@ORD-1", "was_named", "-", "--idempotency-key", "name-1")
+    first, again = [await run(*words, stdin=b'{"name": "Ada"}') for _ in range(2)]
+    assert first.out.startswith("appended: event 01")
+    assert again.out.startswith("was there already: event 01")
+    assert first.out.split()[2] == again.out.split()[4]
+    assert re.search(r"actor user:[-0-9a-f]{36} \(login ", first.err)
+    assert (await run("show", "order", "@ORD-1", "--json")).json["data"]["customer"] == {"name": "Ada"}
+    named = await run(*words, stdin=b"{}", SLUICE_ACTOR="user:global")
+    assert (named.code, named.err.split(":")[0]) == (1, "idempotency_mismatch")
+
+
+async def test_what_the_gateway_refuses_is_a_sentence_or_its_answer(run: Run) -> None:
+    ran = await run("append", "order", ORDER, "was_payed", "{}", "--actor", "user:global")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("unknown_event_type: ")
+    ran = await run("append", "order", ORDER, "was_placed", "{}", "--previous-length", "99", "--json")
+    assert (ran.code, json.loads(ran.out)["code"]) == (1, "version_conflict")
+    for words in (
+        ["append", "order", ORDER, "was_placed", "{"],
+        ["events", "order"],
+        ["events", "--from", "1"],
+    ):
+        assert (await run(*words)).code == 2
+
+
+async def test_events_are_listed_of_one_aggregate_and_of_all(run: Run) -> None:
+    await run("append", "config", "global", "was_changed", '{"n": 1}')
+    of_one = await run("events", "order", "@ORD-1", "--limit", "1")
+    assert of_one.out.splitlines()[0].split() == ["at", "version", "event", "actor", "id", "data"]
+    assert "was_placed" in of_one.out
+    assert "--limit" in of_one.err or "was_named" not in of_one.out
+    of_all = (await run("events", "--since", "1h", "--type", "config", "--json")).json
+    assert {each["aggregate_type"] for each in of_all["events"]} == {"config"}
+    assert of_all["more"] is False
+
+
+async def test_the_feed_is_followed_a_line_an_event(run: Run) -> None:
+    lines = (await run("tail", "--after", "beginning", "--limit", "1", "--json")).out.splitlines()
+    (event,) = [json.loads(line) for line in lines]
+    assert (event["aggregate_type"], event["version"], "position" in event) == ("order", 1, True)
+    shown = await run("tail", "--after", "beginning", "--limit", "1", "--type", "order")
+    assert f"order.was_placed  {ORDER}  1  user:global" in shown.out
+    assert not COLOUR.search(shown.out)
+
+
+@pytest.mark.parametrize(
+    ("anything", "what"),
+    [
+        ("ORD-1", "alias"),
+        ("@ord-1", "alias"),
+        (ORDER.upper(), "key"),
+        (CORRELATION, "correlation id"),
+        ("place-1", "idempotency key"),
+    ],
+)
+async def test_an_identifier_of_any_kind_is_found(run: Run, anything: str, what: str) -> None:
+    found = (await run("find", anything, "--json")).json["found"]
+    assert [(each["what"], each["aggregate_type"], each["key"]) for each in found] == [(what, "order", ORDER)]
+
+
+async def test_an_event_is_found_by_its_id_and_nothing_by_another(run: Run) -> None:
+    (event,) = (await run("events", "order", ORDER, "--limit", "1", "--json")).json["events"]
+    (found,) = (await run("find", event["id"], "--json")).json["found"]
+    assert (found["what"], found["id"], found["key"]) == ("event", event["id"], ORDER)
+    nothing = await run("find", "nothing-of-ours")
+    assert (nothing.code, nothing.out) == (1, "")
+
+
+async def test_without_a_gateway_or_a_key_it_says_what_to_set(run: Run) -> None:
+    ran = await run("show", "order", ORDER, SLUICE_URL="")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, "no gateway is named: set SLUICE_URL, or give --url")
+    ran = await run("show", "order", ORDER, SLUICE_KEY_FILE="")
+    assert ran.code == 2
+    assert ran.err.startswith("a gateway asks for a key")
+    ran = await run("show", "order", ORDER, "--key", "sl_unknown")
+    assert (ran.code, ran.err.split(":")[0]) == (1, "unauthorized")
