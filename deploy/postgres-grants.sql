@@ -23,7 +23,7 @@ GRANT SELECT, INSERT, UPDATE ON tenant_storage, storage_mark TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON redis_unreachable TO sluice_gateway;
 
 -- What only grows.
-GRANT SELECT, INSERT ON outbox, append_identity TO sluice_gateway;
+GRANT SELECT, INSERT ON outbox, append_identity, event_tag TO sluice_gateway;
 GRANT INSERT, SELECT (p) ON quarantined_append TO sluice_gateway;
 -- What it saw committed and Postgres has lost. Only `sluice rewind`, as sluice_owner, gives such a thing up.
 GRANT SELECT, INSERT ON partition_trail TO sluice_gateway;

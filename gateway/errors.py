@@ -54,6 +54,7 @@ REFUSALS: dict[str, Rule] = {
     "unknown_actor_type": Rule(422, False, Known.NOTHING),
     "unknown_target_type": Rule(422, False, Known.NOTHING),
     "schema_violation": Rule(422, False, Known.NOTHING),
+    "invalid_tag": Rule(422, False, Known.NOTHING),
     "storage_full": Rule(403, False, Known.NOTHING),
     "depth_exceeded": Rule(422, False, Known.NOTHING),
     "idempotency_mismatch": Rule(422, False, Known.NOTHING),

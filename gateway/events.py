@@ -25,6 +25,7 @@ ANOTHER_HISTORY: Final = 2**63 - 1
 _ROW_DOMAIN: Final = b"sluice/row/1"
 _IDENTITY_DOMAIN: Final = b"sluice/identity/1"
 _REQUEST_DOMAIN: Final = b"sluice/request/1"
+_TAG_DOMAIN: Final = b"sluice/tag/1"
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -56,15 +57,21 @@ class Stream(msgspec.Struct, array_like=True, frozen=True, gc=False):
     key: str
 
 
+Tags = tuple[tuple[str, ...], ...]
+"""The declared tags of each event of an append, in the order of the events; empty where none has any. An
+event's own tag, `<aggregate type>:<key>`, is not among them: its stream says it."""
+
+
 class Header(msgspec.Struct, array_like=True, frozen=True):
     """What the journal keeps of an append beside its events: enough for any gateway to commit it.
     `chosen` are the identities that the client chose, for Postgres to remember for ever; where it chose none,
-    the digest is empty."""
+    the digest is empty. `tags` follow from the data and the spec, so no digest has them."""
 
     stream: Stream
     append_id: bytes
     chosen: tuple[bytes, ...]
     request_digest: bytes
+    tags: Tags = ()
 
 
 _id_of = attrgetter("id")
@@ -74,8 +81,14 @@ _decode_header = msgspec.msgpack.Decoder(Header).decode
 
 pack_event = _encode
 unpack_event = _decode_event
-pack_header = _encode
 unpack_header = _decode_header
+
+
+def pack_header(header: Header) -> bytes:
+    """Without tags as releases wrote it that had none."""
+    if header.tags:
+        return _encode(header)
+    return _encode((header.stream, header.append_id, header.chosen, header.request_digest))
 
 
 def event_bytes(event: Event) -> int:
@@ -125,6 +138,11 @@ def event_identity(tenant: bytes, event_id: bytes) -> bytes:
     return sha256(b"sluice/identity/116:%b5:event16:%b" % (tenant, event_id)).digest()
 
 
+def tag_key(tenant: bytes, tag: str) -> bytes:
+    """By what a tag is stored and looked up, 16 bytes: the same tag of another tenant has another key."""
+    return sha256(_TAG_DOMAIN + tenant + tag.encode()).digest()[:16]
+
+
 def request_digest(path: str, body: bytes, expected: int) -> bytes:
     """What must be equal in a retry: canonical path, body bytes and the version asked for beside them."""
     text, number = path.encode(), b"%d" % expected
@@ -166,6 +184,7 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     retry: Retry
     expected: int
     size_bytes: int
+    tags: Tags = ()
 
     @property
     def chosen(self) -> tuple[bytes, ...]:
@@ -183,7 +202,9 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
         return Appended(self.stream.key, first_version, tuple(map(_id_of, self.events)))
 
 
-def make_append(stream: Stream, events: tuple[Event, ...], expected: int, retry: Retry) -> Append:
+def make_append(
+    stream: Stream, events: tuple[Event, ...], expected: int, retry: Retry, tags: Tags = ()
+) -> Append:
     """Packs and digests once; nothing downstream encodes an event again."""
     append_id = events[0].id
     minted = event_identity(stream.tenant, append_id)
@@ -194,11 +215,12 @@ def make_append(stream: Stream, events: tuple[Event, ...], expected: int, retry:
         events=events,
         packed=packed,
         digests=row_digests(stream, append_id, packed),
-        header=_encode(Header(stream, append_id, chosen, retry.request_digest)),
+        header=pack_header(Header(stream, append_id, chosen, retry.request_digest, tags)),
         identities=(minted, *[each for each in chosen if each != minted]) if chosen else (minted,),
         retry=retry,
         expected=expected,
         size_bytes=sum(map(len, packed)),
+        tags=tags,
     )
 
 

@@ -18,6 +18,7 @@ from spec.names_check import check_prefixes
 from spec.operations import read_handler
 from spec.parts import PARTS
 from spec.schemas import any_value, compile_schema
+from spec.tags import read_tags
 from spec.templates import Scope
 
 RESERVED_EVENT_TYPES = frozenset({"events", "length", "aliases", "state", "children", "snapshot"})
@@ -28,7 +29,7 @@ _EDITORS = "$schema"
 """By this key an editor finds schema.json; it means nothing else."""
 _SPEC_KEYS = frozenset({*_SPEC_REQUIRED, "singletons", "target_types", _EDITORS, *PARTS})
 _AGGREGATE_KEYS = frozenset({"events", "mint"})
-_EVENT_KEYS = frozenset({"handler", "schema"})
+_EVENT_KEYS = frozenset({"handler", "schema", "tags"})
 
 Declared = TypeVar("Declared")
 NameFault = tuple[str, str] | None
@@ -96,7 +97,8 @@ def _check_event_type(name: str, value: object, pointer: str, report: Report) ->
     if "handler" in declared:
         scope = Scope(compiled.schema)
         handler = read_handler(declared["handler"], below(pointer, "handler"), scope, report)
-    return EventType(name, compiled.schema, handler, compiled)
+    tags = read_tags(declared.get("tags", []), below(pointer, "tags"), compiled.schema, report)
+    return EventType(name, compiled.schema, handler, compiled, tags)
 
 
 def _object(value: object, pointer: str, what: str, report: Report) -> dict[str, object]:

@@ -11,6 +11,7 @@ from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.names import HashIds, PublicIds
 from spec.subschemas import Schema
 from spec.subscriptions import NONE, Subscription
+from spec.tags import TagRule
 from spec.violations import WEIGHT_MIN, CompiledSchema, SchemaViolation, is_light
 from spec.webhooks.sources import Source
 
@@ -36,6 +37,7 @@ class EventType:
     schema: Schema
     handler: Handler
     compiled: CompiledSchema = field(repr=False, compare=False)
+    tags: tuple[TagRule, ...] = ()
 
     def violation(self, instance: object) -> SchemaViolation | None:
         """The first thing that the schema refuses about an event's data, or None.

@@ -25,6 +25,7 @@ from gateway.events import (
     Event,
     Retry,
     Stream,
+    Tags,
     make_append,
     make_retry,
     request_digest,
@@ -33,6 +34,7 @@ from spec.errors import nearest
 from spec.identifiers import Refused as NotAnIdentifier
 from spec.identifiers import canonicalize, identify
 from spec.model import AggregateType, EventType, Spec
+from spec.tags import TagFault, tags_of
 
 # What may be refused although an earlier request like it was accepted: the spec has changed, or the tenant
 # has come to its bound since.
@@ -44,6 +46,7 @@ SPEC_REFUSALS = frozenset(
         "unknown_actor_type",
         "unknown_target_type",
         "schema_violation",
+        "invalid_tag",
         "storage_full",
     )
 )
@@ -82,6 +85,7 @@ class EventContext(msgspec.Struct, frozen=True, gc=False):
     schema_work_max: int = SCHEMA_WORK_MAX
     rewound: int = 0  # the mark that ETags of the tenant's streams carry
     storage_full: Refusal | None = None  # why nothing more of the tenant is stored
+    salt: bytes = b""  # the tenant's own, for hashed tags
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):
@@ -203,9 +207,12 @@ def compose_read(
     refusal = _schemas(types, envelope, minting.schema_work_max, single=single)
     if refusal is not None:
         return Fault(refusal, retry)
+    tags = _tags(types, envelope, minting.salt, single=single)
+    if isinstance(tags, Refusal):
+        return Fault(tags, retry)
     if minting.storage_full is not None:
         return Fault(minting.storage_full, retry)
-    return _append(place, types, envelope, ids, retry, expected, minting)
+    return _append(place, types, envelope, ids, retry, expected, minting, tags)
 
 
 def before_the_head(spec: Spec | None, aggregate: str, body: bytes, refusal: Refusal) -> Refusal:
@@ -396,6 +403,22 @@ def _schemas(
     return None
 
 
+def _tags(types: tuple[EventType, ...], envelope: Envelope, salt: bytes, *, single: bool) -> Tags | Refusal:
+    for event_type in types:
+        if event_type.tags:
+            break
+    else:  # as mostly; cheaper than `any` for one event
+        return ()
+    tags: list[tuple[str, ...]] = []
+    for n, (event_type, event) in enumerate(zip(types, envelope.events, strict=True)):
+        found = tags_of(event_type.tags, event.data, salt)
+        if isinstance(found, TagFault):
+            base = "data" if single else f"events[{n}].data"
+            return Refusal("invalid_tag", found.error, f"{base}{found.path}")
+        tags.append(found)
+    return tuple(tags) if any(tags) else ()
+
+
 def too_much_work(event_type: EventType, work_max: int) -> str:
     return (
         f"Checking this by the schema of {event_type.name} could take over {work_max} comparisons in one "
@@ -412,6 +435,7 @@ def _append(
     retry: Retry,
     expected: int,
     minting: EventContext,
+    tags: Tags,
 ) -> Append:
     actor_id, target_id = ids
     causation_id = None if envelope.causation_id is None else _bytes(envelope.causation_id)
@@ -435,7 +459,7 @@ def _append(
             )
         )
     stream = Stream(minting.tenant, place.aggregate_type.name, place.key)
-    return make_append(stream, tuple(events), expected, retry)
+    return make_append(stream, tuple(events), expected, retry, tags)
 
 
 def _bytes(uuid: str) -> bytes:

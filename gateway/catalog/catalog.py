@@ -265,7 +265,7 @@ class Catalog:
         for row, found in zip(changes.specs, read, strict=True):
             self._named[row["name"]] = Tenant(_uuid(row["tenant"]), row["name"], row["handle"])
             self._handles.add(row["handle"])
-            self._declare(_uuid(row["tenant"]), row["revision"], row["document"], *found)
+            self._declare(row, *found)
         self._serving = dict(self._declared)
         for row, following in zip(changes.closing, closing, strict=True):
             self._close(_uuid(row["tenant"]), following)
@@ -275,9 +275,9 @@ class Catalog:
         """What is deployed stays readable; whether a target may be reached is looked at when it is."""
         return PermissiveEnviron(self._secrets_of(row["name"]))
 
-    def _declare(
-        self, tenant_id: UUID, revision: int, document: bytes, found: Spec | Faults, rest: _Rest | None
-    ) -> None:
+    def _declare(self, row: Any, found: Spec | Faults, rest: _Rest | None) -> None:
+        tenant_id, revision = _uuid(row["tenant"]), row["revision"]
+        document, salt = row["document"], row["salt"]
         match found:
             case Faults() as faults:
                 self._unreadable[tenant_id] = (revision, faults)
@@ -285,12 +285,12 @@ class Catalog:
                 told = {"tenant": str(tenant_id), "revision": revision}
                 logger.error("spec_unreadable", extra={**told, "faults": shown})
                 if rest is not None:
-                    self._declared[tenant_id] = Deployed(revision, rest[0], document, rest[1])
+                    self._declared[tenant_id] = Deployed(revision, rest[0], document, rest[1], salt)
             case spec:
                 if self._unreadable.pop(tenant_id, None) is not None:
                     told = {"tenant": str(tenant_id), "revision": revision}
                     logger.info("spec_readable", extra=told)
-                self._declared[tenant_id] = Deployed(revision, spec, document)
+                self._declared[tenant_id] = Deployed(revision, spec, document, salt=salt)
 
     def _close(self, tenant_id: UUID, following: Spec | Faults) -> None:
         deployed = self._declared.get(tenant_id)

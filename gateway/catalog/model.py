@@ -58,12 +58,14 @@ class Principal:
 @dataclass(frozen=True, slots=True)
 class Deployed:
     """The spec a tenant's requests are checked by. `document` is as it was sent. `closed` are its sources of
-    webhooks that can't be read here, as where a secret is not set: `spec` is without them."""
+    webhooks that can't be read here, as where a secret is not set: `spec` is without them. `salt` is the
+    tenant's own: what is hashed for it tells nothing elsewhere."""
 
     revision: int
     spec: Spec
     document: bytes
     closed: frozenset[str] = frozenset()
+    salt: bytes = b""
 
     @property
     def etag(self) -> str:

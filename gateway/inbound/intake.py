@@ -384,7 +384,9 @@ class Intake:
         record: normalize.Record | None = None,
     ) -> Append | Quarantine:
         tenant, revision = place.tenant_id, place.deployed.revision
-        minting = EventContext(tenant, revision, now_ms, uuid7().bytes, _mint, 0, self._schema_work_max)
+        minting = EventContext(
+            tenant, revision, now_ms, uuid7().bytes, _mint, 0, self._schema_work_max, salt=place.deployed.salt
+        )
         return normalize.compose(place.plan, delivery, headers, key, minting, claimed, record)
 
     async def _if_committed(self, place: Place, delivery: Delivery) -> Appended | Quarantine | Deferred:

@@ -23,6 +23,7 @@ from gateway.names.content import ALGORITHM, Identity, context_of, grade
 from spec.errors import nearest, shown
 from spec.identifiers import GLOBAL, canonicalize
 from spec.model import EventType, Spec
+from spec.tags import TagFault, tags_of
 from spec.violations import AT_ONCE_WORK_MAX, WEIGHT_MIN, is_light, values_in
 from spec.webhooks.sources import Fixed, Path, Row, Shape, Source, Template
 
@@ -178,6 +179,9 @@ def compose(
     if violation is not None:
         joint = "." if violation.path and not violation.path.startswith("[") else ""
         return Quarantine("schema_violation", f"data{joint}{violation.path}: {violation.message}")
+    tags = tags_of(event_type.tags, value, minting.salt)
+    if isinstance(tags, TagFault):
+        return Quarantine("invalid_tag", f"data{tags.path}: {tags.error}")
     event = Event(
         minting.mint(),
         event_type.name,
@@ -196,7 +200,8 @@ def compose(
     known = delivery if claimed is None else msgspec.structs.replace(delivery, id=claimed)
     must_exist = source.target.must_exist and key not in plan.spec.singletons and key != GLOBAL
     expected = AT_LEAST_ONE if must_exist else ANY_LENGTH
-    return make_append(stream, (event,), expected, known.retry(minting.tenant, source.name))
+    retry = known.retry(minting.tenant, source.name)
+    return make_append(stream, (event,), expected, retry, (tags,) if tags else ())
 
 
 class _Said(msgspec.Struct, frozen=True, gc=False, kw_only=True):

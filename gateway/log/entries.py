@@ -9,7 +9,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.events import Event, Header, Stream, next_chain, row_digests, unpack_event, unpack_header
+from gateway.events import (
+    Event,
+    Header,
+    Stream,
+    Tags,
+    next_chain,
+    row_digests,
+    tag_key,
+    unpack_event,
+    unpack_header,
+)
 
 _V = TypeVar("_V")
 
@@ -25,6 +35,7 @@ class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
     request_digest: bytes
     first_version: int
     last_seq: int
+    tags: Tags = ()
 
     @property
     def first_seq(self) -> int:
@@ -65,6 +76,7 @@ def _placed(place: bytes, parts: Sequence[msgspec.Raw]) -> tuple[SequencedAppend
         request_digest=header.request_digest,
         first_version=int(first_version),
         last_seq=int(last_seq),
+        tags=header.tags,
     )
     return placed, chain.decode()
 
@@ -82,7 +94,7 @@ def chain_over(chain: str, run: Iterable[SequencedAppend]) -> str:
 
 
 def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
-    """What commit.sql takes from $7 on: a column each, then the identities that clients chose.
+    """What commit.sql takes from $7 on: a column each, then the identities that clients chose, then tags.
 
     Most arrays go as literals: asyncpg looks at each item of an array twice to see whether it is one itself,
     which takes longer than anything else in a commit. Ids of appends, digests, identities and payloads are
@@ -120,6 +132,7 @@ def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
         b"".join([placed.digests for placed in run]),
         b"".join(kept),
         *_claims(run),
+        *_tags(run),
     ]
 
 
@@ -132,6 +145,20 @@ def _claims(run: Sequence[SequencedAppend]) -> list[Any]:
         _numbers([len(placed.events) for placed, _ in claims]),
         b"".join([placed.request_digest for placed, _ in claims]),
     ]
+
+
+def _tags(run: Sequence[SequencedAppend]) -> tuple[str | None, str | None]:
+    """Each declared tag and the seq of its event; NULLs where there is none."""
+    tagged = [placed for placed in run if placed.tags]
+    if not tagged:
+        return None, None
+    keys: list[bytes] = []
+    seqs: list[int] = []
+    for placed in tagged:
+        for seq, tags in enumerate(placed.tags, placed.first_seq):
+            keys += [tag_key(placed.stream.tenant, tag) for tag in tags]
+            seqs += [seq] * len(tags)
+    return uuids(keys), _numbers(seqs)
 
 
 def _numbers(column: list[int]) -> str:

@@ -17,12 +17,12 @@ _FAILOVER_SAFE: Final = ("on", "remote_apply")
 _CRASH_SAFE: Final = (*_FAILOVER_SAFE, "remote_write", "local")
 _READ: Final = (
     "instance", "schema_version", "partition_log", "partition_mark", "partition_trail", "outbox",
-    "append_identity", "tenant", "api_key", "spec_revision", "spec_closing", "catalog_reader",
+    "append_identity", "event_tag", "tenant", "api_key", "spec_revision", "spec_closing", "catalog_reader",
     "catalog_clock", "redis_unreachable",
 )  # fmt: skip
 _GROWING: Final = (
-    "outbox", "append_identity", "quarantined_append", "partition_mark", "partition_trail", "spec_revision",
-    "spec_closing", "catalog_reader", "redis_unreachable",
+    "outbox", "append_identity", "event_tag", "quarantined_append", "partition_mark", "partition_trail",
+    "spec_revision", "spec_closing", "catalog_reader", "redis_unreachable",
 )  # fmt: skip
 NEEDED: Final = (
     *((table, "", "SELECT") for table in _READ),
@@ -37,6 +37,7 @@ UNIQUE: Final = (
     "outbox(p, seq)",
     "outbox(tenant, aggregate_type, aggregate_id, version)",
     "append_identity(tenant, identity)",
+    "event_tag(tag, seq)",
     "partition_log(p)",
 )
 

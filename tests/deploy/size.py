@@ -47,7 +47,7 @@ async def _say_where(servers: Servers) -> None:
 
 async def _measure(servers: Servers, events_a_stream: int) -> str:
     place = Place(servers.postgres_url, servers.redis_url)
-    await place.execute("TRUNCATE outbox, append_identity, partition_mark")
+    await place.execute("TRUNCATE outbox, append_identity, event_tag, partition_mark")
     await place.execute("UPDATE partition_log SET seq = 0, chain = ''")
     await place.execute("UPDATE instance SET id = gen_random_uuid()")
     gateway = await open_gateway(place)

@@ -38,6 +38,7 @@ STATUSES = {
     "unknown_actor_type": 422,
     "unknown_target_type": 422,
     "schema_violation": 422,
+    "invalid_tag": 422,
     "storage_full": 403,
     "depth_exceeded": 422,
     "idempotency_mismatch": 422,

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 from uuid_utils import uuid7
 
-from gateway.events import Append, Appended, Outcome, Stream, next_chain
+from gateway.events import Append, Appended, Outcome, Stream, next_chain, tag_key
 from gateway.log.commit_connection import ChainBroken, CommitConnection, Ready, RefusedByPostgres
 from gateway.log.entries import SequencedAppend, chain_over, commit_columns, event_of, stream_of
 from gateway.log.log import Log
@@ -104,6 +105,19 @@ async def test_each_column_of_each_row_comes_back_as_it_was_placed(
         (P, each.append_id, each.stream, one) for each in (*several, *single) for one in each.events
     ]
     await check_invariants(place, settles=False)
+
+
+async def test_tags_are_stored_with_the_seq_of_their_event(
+    connection: CommitConnection, place: Place
+) -> None:
+    stream = new_stream()
+    tagged = msgspec.structs.replace(placed(append(stream, 2), 1, 2), tags=(("a:1", "b:1"), ("a:1",)))
+    last = msgspec.structs.replace(placed(append(stream), 4, 4), tags=(("b:1",),))
+    run = [tagged, placed(append(stream), 3, 3), last]
+    assert await connection.swap(P, EPOCH, (0, ""), (4, chain_over("", run)), run)
+    rows = await place.fetch("SELECT tag, seq FROM event_tag ORDER BY seq, tag")
+    a, b = (tag_key(stream.tenant, tag) for tag in ("a:1", "b:1"))
+    assert {(row["tag"].bytes, row["seq"]) for row in rows} == {(a, 1), (b, 1), (a, 2), (b, 4)}
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", '","'])

@@ -136,6 +136,7 @@ class Appends:
             schema_work_max=self._schema_work_max,
             storage_full=self._log.storage.refusal(principal.tenant.id.bytes),
             rewound=self._log.rewound(principal.tenant.id.bytes),
+            salt=deployed.salt,
         )
         judge = partial(compose, deployed.spec, place, asked, body, minting)
         append = judge() if is_light(place, body) else await self._judged_aside(principal, judge)

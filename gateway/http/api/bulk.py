@@ -183,6 +183,7 @@ class Bulk:
             event_bytes_max=self._event_bytes_max,
             schema_work_max=self._schema_work_max,
             storage_full=self._log.storage.refusal(request.principal.tenant.id.bytes),
+            salt=b"" if deployed is None else deployed.salt,
         )
         return None if deployed is None else deployed.spec, minting
 

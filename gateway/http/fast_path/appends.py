@@ -98,6 +98,7 @@ class FastAppends:
             self._schema_work_max,
             self._log.rewound(principal.tenant.id.bytes),
             self._log.storage.refusal(principal.tenant.id.bytes),
+            deployed.salt,
         )
         append = compose(deployed.spec, place, asked, body, minting)
         if isinstance(append, Fault):

@@ -59,6 +59,7 @@ _METADATA = (
     Refusal("unknown_actor_type", "The spec's agent_types do not name 'usr'.", "metadata.actor.type"),
     Refusal("unknown_target_type", "The spec's target_types do not name 'ordr'.", "metadata.target.type"),
     Refusal("schema_violation", "This property is required.", "data.total"),
+    Refusal("invalid_tag", "A value of the tag `customer` has at most 128 bytes.", "data.customer_id"),
     Refusal("storage_full", "The events of this tenant take the 1000000000 bytes that it may store."),
     Refusal("idempotency_mismatch", "This Idempotency-Key or event_id belongs to another request."),
 )

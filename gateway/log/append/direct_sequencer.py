@@ -51,7 +51,7 @@ class DirectSequencer:
         self.seq += count
         placed = SequencedAppend(
             append.stream, append.append_id, append.events, append.digests, append.chosen,
-            append.request_digest, head + 1, self.seq,
+            append.request_digest, head + 1, self.seq, append.tags,
         )  # fmt: skip
         self.chain = placed.chain_after(self.chain)
         self._heads[append.stream] = head + count

@@ -356,7 +356,7 @@ class Sequencer:
                 seq += len(append.events)
                 placed = SequencedAppend(
                     append.stream, append.append_id, append.events, append.digests, retry.chosen,
-                    retry.request_digest, answer, seq,
+                    retry.request_digest, answer, seq, append.tags,
                 )  # fmt: skip
                 sequenced.add(pending, placed)
                 continue

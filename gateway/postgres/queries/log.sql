@@ -24,14 +24,14 @@ SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND application_name
 -- rows in between, or does nothing at all. Never ON CONFLICT: a violation is a bug and must be loud.
 -- $1 p, $2 epoch, $3 and $4 seq and chain before, $5 and $6 after, then a column an array, one item a row, where
 -- each payload begins and how long it is (-1: none), all ids of appends, 16 bytes each, all digests, 32 bytes each,
--- and all payloads; then the identities that clients chose, these and their requests' digests as digests are, and
--- last the mode. Returns the number of rows inserted, 0 when the swap failed.
+-- and all payloads; then the identities that clients chose, these and their requests' digests as digests are; then
+-- the declared tags, and the seq of the event that has each; and last the mode. Returns the number of rows inserted, 0 when the swap failed.
 -- The arrays are unnested side by side in a list of columns: in FROM, each would be stored before it is read.
 -- The advisory lock tells swap_in_turn (migration 14), which takes the UPDATE's place where another gateway's events
 -- come before these, that a commit is under way.
 WITH swapped AS (
     UPDATE partition_log SET seq = $5, chain = $6
-    WHERE p = $1 AND epoch = $2 AND mode = $32 AND seq = $3 AND chain = $4
+    WHERE p = $1 AND epoch = $2 AND mode = $34 AND seq = $3 AND chain = $4
     RETURNING p, pg_advisory_xact_lock(1936483683, p)
 ), inserted AS (
     INSERT INTO outbox (p, seq, version, recorded_at, id, tenant, correlation_id, causation_id, spec_rev,
@@ -70,6 +70,9 @@ WITH swapped AS (
         substr($31::bytea, 32 * i.ordinality::int - 31, 32)
     FROM swapped, unnest($27::text::uuid[], $29::text::bigint[], $30::text::int[]) WITH ORDINALITY
         AS i(tenant, seq, count)
+), tagged AS (
+    INSERT INTO event_tag (tag, seq)
+    SELECT t.tag, t.seq FROM swapped, unnest($32::text::uuid[], $33::text::bigint[]) AS t(tag, seq)
 )
 SELECT count(*) FROM inserted
 
