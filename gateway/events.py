@@ -198,8 +198,10 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     def append_id(self) -> bytes:
         return self.events[0].id
 
-    def committed_at(self, first_version: int) -> Appended:
-        return Appended(self.stream.key, first_version, tuple(map(_id_of, self.events)))
+    def committed_at(self, first_version: int, p: int = 0, last_seq: int = 0) -> Appended:
+        """Its outcome when its last event is at `last_seq` of partition `p`."""
+        last = FeedPlace(p, last_seq, self.digests[-32:-28])
+        return Appended(self.stream.key, first_version, tuple(map(_id_of, self.events)), False, last)
 
 
 def make_append(
@@ -224,13 +226,31 @@ def make_append(
     )
 
 
-class Appended(msgspec.Struct, frozen=True, gc=False):
-    """Committed at `first_version`… of the stream of `key`; `replayed` when an earlier request did it."""
+class FeedPlace(msgspec.Struct, frozen=True, gc=False):
+    """Where a committed event is in the feed: its partition, its seq, and the beginning of its row digest."""
+
+    p: int
+    seq: int
+    mark: bytes
+
+
+class Appended(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """Committed at `first_version`… of the stream of `key`; `replayed` when an earlier request did it. `last`
+    is the place of its last event. Receipts are equal wherever the feed has their events."""
 
     key: str
     first_version: int
     event_ids: tuple[bytes, ...]
     replayed: bool = False
+    last: FeedPlace | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Appended):
+            return NotImplemented
+        mine = (self.key, self.first_version, self.event_ids, self.replayed)
+        return mine == (other.key, other.first_version, other.event_ids, other.replayed)
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def length(self) -> int:

@@ -12,7 +12,8 @@ import msgspec
 
 from gateway.errors import Refusal
 from gateway.event_json import event_json, fed_json, uuid_text
-from gateway.events import Appended, Recorded
+from gateway.events import Appended, FeedPlace, Recorded
+from gateway.relay.position import encode_place
 
 __all__ = ["event_json", "events_json", "fed_json", "uuid_text"]
 
@@ -28,7 +29,7 @@ def receipt_json(done: Appended) -> bytes:
     length = done.length
     return (
         f'{{"ok":true,"key":"{done.key}","event_id":"{uuid_text(done.event_ids[0])}",'
-        f'"stream_id":"{length}-0","length":{length}}}'
+        f'"stream_id":"{length}-0","length":{length},"position":"{position_text(done.last)}"}}'
     ).encode()
 
 
@@ -39,8 +40,14 @@ def batch_receipt_json(done: Appended) -> bytes:
     stream_ids = ",".join([f'"{version}-0"' for version in versions])
     return (
         f'{{"ok":true,"key":"{done.key}","event_ids":[{ids}],"stream_ids":[{stream_ids}],'
-        f'"count":{len(done.event_ids)},"length":{done.length}}}'
+        f'"count":{len(done.event_ids)},"length":{done.length},"position":"{position_text(done.last)}"}}'
     ).encode()
+
+
+def position_text(last: FeedPlace | None) -> str:
+    """The feed's position behind the last event of an append."""
+    assert last is not None
+    return encode_place(last.p, last.seq, last.mark)
 
 
 def with_aliases(receipt: bytes, aliases: tuple[str, ...]) -> bytes:

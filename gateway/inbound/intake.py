@@ -201,7 +201,7 @@ class Intake:
         item = item_of(waiting.delivery, outcome)
         if item.held is None:
             self._recorder.keep(row_of(waiting.receipt, item))
-            self._tell(waiting, Accepted((Told(item.event_id, item.duplicate),), batch=False))
+            self._tell(waiting, Accepted((Told(item.event_id, item.duplicate, item.last),), batch=False))
             return
         task = asyncio.create_task(self._quarantine_late(waiting, item))
         self._finishing.add(task)
@@ -297,7 +297,8 @@ class Intake:
             await self._quarantine(receipt, items)
         else:
             self._recorder.keep(row_of(receipt, items[0]))
-        return Accepted(tuple([Told(each.event_id, each.duplicate) for each in items]), receipt.batch)
+        told = tuple([Told(each.event_id, each.duplicate, each.last) for each in items])
+        return Accepted(told, receipt.batch)
 
     async def _keep_batch(self, receipt: Receipt, items: Sequence[Item]) -> None:
         """The request once, in a row of its own, and a row an item; at once where one is in quarantine. Of an

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from uuid_utils import uuid7
 
 from gateway.catalog.model import Deployed, Tenant
-from gateway.events import Appended
+from gateway.events import Appended, FeedPlace
 from gateway.inbound import store
 from gateway.inbound.deliveries import Delivery
 from gateway.inbound.normalize import Plan, Quarantine, plan_of
@@ -58,12 +58,14 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     held: Quarantine | None
     event_id: bytes | None
     duplicate: bool
+    last: FeedPlace | None = None
 
 
 def item_of(delivery: Delivery, outcome: Appended | Quarantine) -> Item:
     if isinstance(outcome, Quarantine):
         return Item(delivery.id, delivery.digest, delivery.item, outcome, None, False)
-    return Item(delivery.id, delivery.digest, delivery.item, None, outcome.event_ids[0], outcome.replayed)
+    event_id = outcome.event_ids[0]
+    return Item(delivery.id, delivery.digest, delivery.item, None, event_id, outcome.replayed, outcome.last)
 
 
 def rows_of(receipt: Receipt, items: Sequence[Item]) -> list[Kept]:

@@ -7,7 +7,16 @@ from typing import Final, assert_never
 
 import msgspec
 
-from gateway.events import Appended, Conflict, Mismatch, NotCommitted, Outcome, OutcomeUnknown, Quarantined
+from gateway.events import (
+    Appended,
+    Conflict,
+    FeedPlace,
+    Mismatch,
+    NotCommitted,
+    Outcome,
+    OutcomeUnknown,
+    Quarantined,
+)
 from gateway.inbound.handshakes import Answered
 from gateway.inbound.normalize import Quarantine
 from gateway.inbound.verdicts import Rejected
@@ -22,10 +31,11 @@ NOT_THERE: Final = Quarantine(
 
 
 class Told(msgspec.Struct, frozen=True, gc=False):
-    """What became of one delivery. Without an event it is in quarantine."""
+    """What became of one delivery. Without an event it is in quarantine; `last` is the event's place."""
 
     event_id: bytes | None
     duplicate: bool = False
+    last: FeedPlace | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):

@@ -22,7 +22,6 @@ from gateway.log.append.committer import Committer
 from gateway.log.append.identities import (
     ClaimedByAnother,
     Original,
-    Receipt,
     look_up,
     mismatch,
     receipt,
@@ -212,13 +211,14 @@ class Log:
         self._metrics.told(outcome)
         return outcome
 
-    async def receipt(self, tenant: bytes, chosen: bytes, event_id: bytes | None) -> Receipt | None:
+    async def receipt(self, tenant: bytes, chosen: bytes, event_id: bytes | None) -> Appended | None:
         """The receipt of the committed append that has the identity `chosen`, or an event with this id, once
         it is settled; None where there is none. Raises PostgresTrouble."""
         found = await receipt_by(self._reads, tenant, chosen, event_id)
         if found is not None:
+            assert found.last is not None
             partition = self._lane_for(tenant).partition
-            await self._settling.found(partition, found.last_seq, found.done.event_ids[-1])
+            await self._settling.found(partition, found.last.seq, found.event_ids[-1])
         return found
 
     async def stands(self, p: int, epoch: int, seq: int, event_id: bytes) -> None:

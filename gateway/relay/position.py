@@ -12,6 +12,7 @@ import itertools
 import re
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import b2a_base64
 from typing import Final
 
 import msgspec
@@ -23,6 +24,7 @@ _FORMAT: Final = 1
 _TEXT: Final = re.compile(r"[A-Za-z0-9_-]{2,32768}")
 _PLACE: Final = struct.Struct(">HQ4s")
 _ALONE: Final = struct.Struct(">BHQ4s")
+_URLSAFE: Final = bytes.maketrans(b"+/", b"-_")
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -60,7 +62,12 @@ def encode(position: Position) -> str:
 
 def encode_alone(p: int, place: Place) -> str:
     """`encode` of a position in one partition, for every event of a feed."""
-    return urlsafe_b64encode(_ALONE.pack(_FORMAT, p, place.seq, place.mark)).decode()
+    return encode_place(p, place.seq, place.mark)
+
+
+def encode_place(p: int, seq: int, mark: bytes) -> str:
+    """The same by the parts of the place, for every receipt."""
+    return b2a_base64(_ALONE.pack(_FORMAT, p, seq, mark), newline=False).translate(_URLSAFE).decode()
 
 
 def decode(text: str) -> Position | None:

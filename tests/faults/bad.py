@@ -45,7 +45,7 @@ def _acknowledge_before_commit() -> None:
 
     def put(self: Committer, sequenced: Any) -> None:
         for pending, placed in zip(sequenced.pendings, sequenced.placed, strict=True):
-            pending.resolve_at(placed.first_version)
+            pending.resolve_at(placed.first_version, 0, placed.last_seq)
         real(self, sequenced)
 
     Committer.put = put  # type: ignore[method-assign]

@@ -39,7 +39,8 @@ async def test_the_receipt_says_where_the_event_is(client: httpx.AsyncClient) ->
         response = await append(client, "order", key, "was_placed", {"sku": "A-1"})
         receipt = response.json()
         assert response.status_code == 201
-        assert list(receipt) == ["ok", "key", "event_id", "stream_id", "length"]
+        assert list(receipt) == ["ok", "key", "event_id", "stream_id", "length", "position"]
+        assert receipt.pop("position")
         assert UUID_V7.fullmatch(receipt.pop("event_id"))
         assert receipt == {"ok": True, "key": key, "stream_id": f"{length}-0", "length": length}
         assert response.headers["content-type"] == "application/json"

@@ -41,7 +41,7 @@ async def test_a_receipt_a_line_in_the_order_of_the_request(client: httpx.AsyncC
     told = await bulk(client, *sent)
     assert [answer["line"] for answer in told] == list(range(1, 101))
     for n, answer in enumerate(told):
-        assert list(answer) == ["line", "status", "ok", "key", "event_id", "stream_id", "length"]
+        assert list(answer) == ["line", "status", "ok", "key", "event_id", "stream_id", "length", "position"]
         version = n // 7 + 1
         assert (answer["status"], answer["ok"], answer["key"]) == (201, True, keys[n % 7])
         assert (answer["stream_id"], answer["length"]) == (f"{version}-0", version)

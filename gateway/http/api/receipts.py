@@ -18,7 +18,6 @@ from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.request import Refused
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
-from gateway.relay.position import Place, encode_alone
 
 
 class Receipts:
@@ -35,9 +34,7 @@ class Receipts:
             raise Refused(unavailable()) from trouble
         if found is None:
             raise Refused(Refusal("not_found", f"No committed append has {shown}."))
-        body = outcomes.appended(found.done, batch=len(found.done.event_ids) > 1).body
-        position = encode_alone(found.p, Place(found.last_seq, found.mark))
-        return response.json_response(200, b'%b,"position":"%b"}' % (body[:-1], position.encode()))
+        return response.json_response(200, outcomes.appended(found, batch=len(found.event_ids) > 1).body)
 
 
 def _named(query: Parameters, tenant: bytes) -> tuple[bytes, bytes | None, str]:

@@ -21,7 +21,7 @@ from gateway.http.addresses import Addresses
 from gateway.http.authentication import spec_unread
 from gateway.http.bounds import Bounded, Received
 from gateway.http.correlation import NAME, line_of
-from gateway.http.render import refusal_json, uuid_text
+from gateway.http.render import position_text, refusal_json, uuid_text
 from gateway.http.request import Head, Receive, Refused, Scope, Send, content_length, read_body, too_large
 from gateway.http.server.framing import BAD_SIGNATURE, WEBHOOKS
 from gateway.inbound.handshakes import REFUSED, Answered, echoed
@@ -54,7 +54,7 @@ _CLOSED = Refusal(
     "The event will never appear by this request: this gateway can't read the source, or a secret of it.",
 )
 _REJECTED = Refusal("unauthorized", BAD_SIGNATURE)
-_ACCEPTED = b'{"ok":true,"event_id":"%b","duplicate":%b}'
+_ACCEPTED = b'{"ok":true,"event_id":"%b","duplicate":%b,"position":"%b"}'
 _QUARANTINED = b'{"ok":true,"quarantined":true,"event_id":null}'
 _QUARANTINED_ITEM = b'{"ok":true,"quarantined":true,"event_id":null,"duplicate":false}'
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
@@ -217,7 +217,8 @@ async def _answer_handshake(send: Send, answered: Answered) -> None:
 def _told_json(told: Told) -> bytes:
     if told.event_id is None:
         return _QUARANTINED
-    return _ACCEPTED % (uuid_text(told.event_id).encode(), b"true" if told.duplicate else b"false")
+    duplicate = b"true" if told.duplicate else b"false"
+    return _ACCEPTED % (uuid_text(told.event_id).encode(), duplicate, position_text(told.last).encode())
 
 
 def _batch_json(deliveries: tuple[Told, ...]) -> bytes:

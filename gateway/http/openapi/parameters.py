@@ -22,6 +22,7 @@ RECEIPT = {
     "event_id": EXAMPLE_EVENT_ID,
     "stream_id": "6-0",
     "length": 6,
+    "position": "AQAGAAAAAAAAAAF2MsH7",
 }
 
 _ETAG_OF_LENGTH = r'^("(0|[1-9][0-9]{0,17})(\.r[0-9]{1,10})?(\.e[1-9][0-9]{0,18})?"|\*)$'

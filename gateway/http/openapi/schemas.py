@@ -28,6 +28,7 @@ NAME: Schema = {"type": "string", "pattern": f"^{NAME_GRAMMAR}$"}
 LENGTH: Schema = {"type": "integer", "minimum": 0, "maximum": PREVIOUS_LENGTH_MAX}
 VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": PREVIOUS_LENGTH_MAX}
 OK: Schema = {"const": True}
+POSITION: Schema = {"type": "string", "description": "The feed's, behind the last event."}
 
 
 _TOLD_ALIASES: Schema = {
@@ -143,6 +144,7 @@ def _receipt() -> Schema:
             "event_id": ref("EventId"),
             "stream_id": {"type": "string", "description": "The event's id in the stream: `<version>-0`."},
             "length": {**VERSION, "description": "The stream's length after the append."},
+            "position": POSITION,
         },
         _TOLD_ALIASES,
     )
@@ -157,6 +159,7 @@ def _batch_receipt() -> Schema:
             "stream_ids": list_of({"type": "string"}),
             "count": VERSION,
             "length": VERSION,
+            "position": POSITION,
         },
         _TOLD_ALIASES,
     )

@@ -16,7 +16,7 @@ from gateway.http.openapi.operations import (
 )
 from gateway.http.openapi.outgoing import TAG, subscription_paths
 from gateway.http.openapi.parameters import EXAMPLE_ID, header_refs
-from gateway.http.openapi.schemas import LENGTH, OK, Schema, ids_to_check, list_of, object_of, ref
+from gateway.http.openapi.schemas import LENGTH, OK, POSITION, Schema, ids_to_check, list_of, object_of, ref
 
 _OPEN: list[Schema] = [{}]  # needs no key
 
@@ -86,7 +86,7 @@ def _feed() -> Schema:
 
 def _webhook(config: Config) -> Schema:
     duplicate: Schema = {"type": "boolean", "description": "It came before; this is that event."}
-    told = object_of({"ok": OK, "event_id": ref("EventId"), "duplicate": duplicate})
+    told = object_of({"ok": OK, "event_id": ref("EventId"), "duplicate": duplicate, "position": POSITION})
     held = object_of({"ok": OK, "quarantined": OK, "event_id": {"type": "null"}})
     batch = object_of({"ok": OK, "events": list_of({"type": "object"})})
     sent = f"As the provider sends it, signed; at most {config.webhook_bytes_max} bytes."
@@ -117,19 +117,12 @@ def _event() -> Schema:
 
 
 def _receipts() -> Schema:
-    position = object_of(
-        {"position": {"type": "string", "description": "The feed's, behind its last event."}}
-    )
     return operation(
         "receipt",
         "What a committed append was answered, by its Idempotency-Key or by the id of an event of it",
         tag=TAG,
         parameters=("of-key", "of-event"),
-        done={
-            "200": answer(
-                "The receipt.", {"allOf": [{"anyOf": [ref("Receipt"), ref("BatchReceipt")]}, position]}
-            )
-        },
+        done={"200": answer("The receipt.", {"anyOf": [ref("Receipt"), ref("BatchReceipt")]})},
         refused="receipt",
     )
 

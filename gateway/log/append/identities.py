@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gateway.events import Append, Appended, Mismatch, Retry
+from gateway.events import Append, Appended, FeedPlace, Mismatch, Retry
 from gateway.log.entries import uuids
 from gateway.log.postgres import Postgres
 
@@ -135,33 +135,21 @@ async def receipt(postgres: Postgres, original: Original, *, replayed: bool) -> 
     return _appended(rows, replayed=replayed)
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What an append was answered when it was committed, and where its last event stands: its partition, seq,
-    and the beginning of the row digest there."""
-
-    done: Appended
-    p: int
-    last_seq: int
-    mark: bytes
-
-
 async def receipt_by(
     postgres: Postgres, tenant: bytes, chosen: bytes, event_id: bytes | None
-) -> Receipt | None:
+) -> Appended | None:
     """The receipt of the append that has this identity, or an event with this id, minted or not; None where
     none has. Raises PostgresTrouble."""
     minted = None if event_id is None else event_id.hex()
     rows = await postgres.fetch("receipt_by_identity", tenant.hex(), chosen, minted)
-    if not rows:
-        return None
-    return Receipt(_appended(rows, replayed=True), rows[0]["p"], rows[-1]["seq"], rows[-1]["mark"])
+    return _appended(rows, replayed=True) if rows else None
 
 
 def _appended(rows: Sequence[Any], *, replayed: bool) -> Appended:
     """Of the rows of an append, in their order."""
     ids = tuple(row["id"].bytes for row in rows)
-    return Appended(rows[0]["aggregate_id"], rows[0]["version"], ids, replayed)
+    last = FeedPlace(rows[-1]["p"], rows[-1]["seq"], rows[-1]["mark"])
+    return Appended(rows[0]["aggregate_id"], rows[0]["version"], ids, replayed, last)
 
 
 async def mismatch(postgres: Postgres, claims: Claims, retry: Retry) -> Mismatch:

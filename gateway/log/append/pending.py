@@ -98,13 +98,14 @@ class Pending(msgspec.Struct, gc=False, eq=False):
             self.waiter.set_result(outcome)
             self.told(outcome)
 
-    def resolve_at(self, first_version: int) -> bool:
-        """It was committed at this version; whether anybody still waited for that."""
+    def resolve_at(self, first_version: int, p: int, last_seq: int) -> bool:
+        """It was committed at this version, its last event at `last_seq` of partition `p`; whether anybody
+        still waited for that."""
         if self.link is not None:
             self.link.after = None  # or each would hold all before it in memory
         if self.waiter.done():
             return False
-        self.waiter.set_result(self.append.committed_at(first_version))
+        self.waiter.set_result(self.append.committed_at(first_version, p, last_seq))
         return True
 
     def expire(self) -> None:

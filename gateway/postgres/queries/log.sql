@@ -278,7 +278,8 @@ WHERE gateway <> $1 AND seen <= clock_timestamp()
 
 -- name: receipt
 -- The events of one committed append. $1 p, $2 first seq, $3 last seq
-SELECT id, aggregate_id, version FROM outbox WHERE p = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq
+SELECT p, seq, id, aggregate_id, version, substr(digest, 1, 4) AS mark
+FROM outbox WHERE p = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq
 
 
 -- name: receipt_by_identity
