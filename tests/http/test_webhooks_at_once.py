@@ -27,7 +27,7 @@ from tests.http.webhooks import SOURCES, Hooks, declared, kept, open_hooks
 from tests.support.calls import refused
 from tests.support.serving import Served
 
-DATED = ("date", "content-length")
+DATED = ("date", "content-length", "x-correlation-id")
 
 
 class Taken:
