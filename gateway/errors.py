@@ -45,6 +45,7 @@ REFUSALS: dict[str, Rule] = {
     "unknown_alias": Rule(404, False, Known.NOTHING),
     "ambiguous_alias": Rule(422, False, Known.NOTHING),
     "invalid_field": Rule(422, False, Known.NOTHING),
+    "unknown_tag": Rule(422, False, Known.NOTHING),
     "invalid_position": Rule(400, False, Known.NOT_AN_APPEND),
     "unsupported_media_type": Rule(415, False, Known.NOTHING),
     "too_large": Rule(413, False, Known.NOTHING),

@@ -89,7 +89,11 @@ class Spec:
     hash_ids: HashIds | None = None
     weight: int = field(init=False, compare=False)
     """Of the heaviest schema among its events."""
+    tag_prefixes: frozenset[str] = field(init=False, compare=False)
+    """Of all tags that its events may have: those that they declare, and their aggregate types."""
 
     def __post_init__(self) -> None:
-        weights = (each.weight for each in self.aggregate_types.values())
-        object.__setattr__(self, "weight", max(weights, default=WEIGHT_MIN))
+        types = self.aggregate_types.values()
+        object.__setattr__(self, "weight", max((each.weight for each in types), default=WEIGHT_MIN))
+        declared = {rule.prefix for each in types for event in each.events.values() for rule in event.tags}
+        object.__setattr__(self, "tag_prefixes", frozenset({*self.aggregate_types, *declared}))

@@ -29,6 +29,7 @@ STATUSES = {
     "unknown_alias": 404,
     "ambiguous_alias": 422,
     "invalid_field": 422,
+    "unknown_tag": 422,
     "invalid_position": 400,
     "unsupported_media_type": 415,
     "too_large": 413,
