@@ -1,26 +1,21 @@
-"""The composition root: the one module that knows every class, and the life of a gateway process.
+"""The composition root: the one module that knows every class, and a gateway's start and stop.
 
-Start: settings, Postgres, Redis, log, catalog, then the sockets. Stop: no new connections, finish what was
-accepted, flush the log, close. Operators can look on until the end.
+Start: Postgres, Redis, log, catalog. Stop: finish what was accepted, flush the log, close. Operators can look
+on until the end. serve.py puts a socket in front.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
-import resource
-import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import asyncpg
-import uvicorn
-import uvloop
 from prometheus_client import CollectorRegistry
 
 from gateway import __version__
@@ -50,11 +45,13 @@ from gateway.http.api.specs import Specs
 from gateway.http.api.states import States
 from gateway.http.api.subscriptions import SubscriptionPaths
 from gateway.http.api.system import System
-from gateway.http.api.webhooks import Webhooks
+from gateway.http.api.webhooks import BAD_SIGNATURE, Webhooks
+from gateway.http.api.webhooks import PREFIX as WEBHOOKS
 from gateway.http.authentication import Authenticator
 from gateway.http.bounds import Connections, Limited, bodies_of, requests_of
 from gateway.http.fast_path.appends import FastAppends
 from gateway.http.fast_path.reads import FastReads
+from gateway.http.fast_path.requests import FastRequests
 from gateway.http.key_watch import KeyWatch
 from gateway.http.metrics import MetricsMiddleware, MetricsPage
 from gateway.http.openapi.endpoint import OpenApi
@@ -62,7 +59,6 @@ from gateway.http.ops import MetricsHere, Ops, ops_listening
 from gateway.http.outcomes import Outcomes
 from gateway.http.rate_limits import RateLimits
 from gateway.http.request import Application
-from gateway.http.server.config import uvicorn_config
 from gateway.http.server.protocol import make_protocol
 from gateway.http.tracing import TracingMiddleware
 from gateway.http.unread import Unread
@@ -94,20 +90,22 @@ _CATALOG_POOL_MAX = 4
 _KEY_POOL_MAX = 1  # one statement at a time
 _OUTBOX_POOL_MAX = 4  # whoever reads the history through does not stand in the way of appends
 _REDIS_CONNECTIONS_MAX = 64
-_BACKLOG = 2048
-_OWN_DESCRIPTORS = 1024
-"""Of a gateway beside its clients': to Redis, Postgres and receivers, and of those that are turned away."""
-_DESCRIPTORS_MAX = 1_000_000
-_GC_OBJECTS = 20_000
-"""Containers made since the last collection that bring the next: a few MB at most wait for it."""
 _OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+class Edge(NamedTuple):
+    """What a server needs to serve a gateway."""
+
+    application: Application
+    protocol: type[asyncio.Protocol]
+    """Frames requests, and offers ordinary ones to the fast path before the application sees them."""
 
 
 @asynccontextmanager
 async def gateway(
     config: Config, stopping: asyncio.Event, amazon: Amazon | None = None
-) -> AsyncIterator[Application]:
-    """The application, with all that it needs started; afterwards all of it is stopped, nothing lost.
+) -> AsyncIterator[Edge]:
+    """What a server is given, with all that it needs started; afterwards all of it is stopped, nothing lost.
     `stopping` is set when no more requests come: whoever follows live is let go. `amazon` is asked in place
     of Amazon, if there is one.
 
@@ -157,7 +155,7 @@ async def gateway(
                     )
                     reads = Reads(log, catalog)
                     aliases = Aliases(log, reads, store, resolver, assigner)
-                    application = _application(
+                    edge = _edge(
                         config=config,
                         log=log,
                         outbox=outbox,
@@ -182,7 +180,7 @@ async def gateway(
                         "traces": tracing is not None,
                     }
                     logger.info("gateway_started", extra=told)
-                    yield application
+                    yield edge
                 logger.info("gateway_stopped")
     finally:
         aside.close()
@@ -250,7 +248,7 @@ async def _running(
                 logger.warning("catalog_not_closed", extra={"reason": str(trouble)})
 
 
-def _application(
+def _edge(
     *,
     config: Config,
     log: Log,
@@ -268,7 +266,7 @@ def _application(
     aside: Aside,
     metrics: Metrics,
     tracing: OtelTracing | None,
-) -> Application:
+) -> Edge:
     limited, addresses = Limited(metrics), Addresses(config.trusted_proxies or ())
     requests, bodies = requests_of(config, limited), bodies_of(config, limited)
     connections = Connections(config, addresses, limited)
@@ -309,11 +307,25 @@ def _application(
         aliases,
         MetricsHere(system, operators.page, operators.metrics),
     )
-    if tracing is not None:
-        return MetricsMiddleware(TracingMiddleware(gate, tracing), metrics, unread, connections=connections)
-    express_reads = FastReads(log, callers, reads, states, aliases, unread, metrics)
-    express = FastAppends(log, catalog, callers, outcomes, webhooks, express_reads, config, metrics)
-    return MetricsMiddleware(gate, metrics, unread, express, connections)
+    fast_path = None
+    application: Application = gate
+    if tracing is None:
+        fast_path = FastRequests(
+            FastAppends(log, catalog, callers, outcomes, webhooks, config, metrics),
+            FastReads(log, callers, reads, states, aliases, unread, metrics),
+        )
+    else:  # a span needs the whole of a request
+        application = TracingMiddleware(gate, tracing)
+    protocol = make_protocol(
+        config.headers_max,
+        config.header_bytes_max,
+        body_timeout_s=config.body_timeout_s,
+        fast_path=fast_path,
+        connections=connections,
+        unread=unread,
+        signed_below=(WEBHOOKS, BAD_SIGNATURE),
+    )
+    return Edge(MetricsMiddleware(application, metrics), protocol)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
@@ -356,109 +368,3 @@ async def _tracing(config: Config) -> AsyncIterator[OtelTracing | None]:
         yield sending
     finally:
         await asyncio.to_thread(sending.close)
-
-
-def serve(config: Config) -> None:
-    """Runs a gateway until SIGTERM or SIGINT. Exits 1 with a sentence when it can't start."""
-    logs.to_stderr(config.log_level, human=config.dev and sys.stderr.isatty())
-    try:
-        uvloop.run(_serve(config))
-    except (CannotStart, CatalogUnavailable, postgres.PostgresTrouble) as fault:
-        sys.exit(f"sluice serve: {fault}")
-
-
-def _within_descriptors(config: Config) -> Config:
-    """With as many connections as this process may have: without a descriptor for the next one, nothing could
-    be accepted and the listening socket would be asked over and over."""
-    most = config.connections_max or _DESCRIPTORS_MAX
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = min(most + _OWN_DESCRIPTORS, hard if hard != resource.RLIM_INFINITY else _DESCRIPTORS_MAX)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
-    if soft != resource.RLIM_INFINITY:
-        most = min(most, max(soft - _OWN_DESCRIPTORS, 1))
-    return replace(config, connections_max=most)
-
-
-async def _serve(config: Config) -> None:
-    config = _within_descriptors(config)
-    stopping = asyncio.Event()
-    asyncio.get_running_loop().set_exception_handler(_tell_fault)
-    with _bound(config) as bound:  # first: whoever can't have the address need not start
-        async with gateway(config, stopping) as application:
-            protocol = make_protocol(
-                config.headers_max, config.header_bytes_max, body_timeout_s=config.body_timeout_s
-            )
-            server = _Server(stopping, uvicorn_config(application, protocol, int(config.shutdown_grace_s)))
-            _rarely_collect()
-            _listen(bound, config)
-            await server.serve(sockets=[bound])
-
-
-def _rarely_collect() -> None:
-    """What an append is made of refers to nothing that refers back, so reference counts free it. A collector
-    that looked at every 700 new objects would look in vain."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_GC_OBJECTS, 20, 50)
-
-
-def _tell_fault(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """asyncio's own line would repeat the task or the callback with all that it holds."""
-    why = context["message"].partition("(")[0].strip()
-    logger.error("task_failed", extra={"reason": why}, exc_info=context.get("exception"))
-
-
-class _Server(uvicorn.Server):
-    """Tells live followers to go before it waits for its connections to end."""
-
-    def __init__(self, stopping: asyncio.Event, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._stopping = stopping
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Without raising the signal once more at the end, as uvicorn does for whoever runs it: that would
-        kill the process before the log is flushed."""
-        with super().capture_signals():
-            try:
-                yield
-            finally:
-                self._captured_signals.clear()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        logger.info("gateway_stopping")
-        self._stopping.set()
-        await super().shutdown(sockets)
-
-
-def _bound(config: Config) -> socket.socket:
-    """The socket that a supervisor handed over, or one of our own, which does not listen yet. Raises
-    CannotStart."""
-    if config.listen_fd is not None:
-        try:
-            return socket.socket(fileno=config.listen_fd)
-        except OSError as fault:
-            why = f"SLUICE_LISTEN_FD {config.listen_fd} is no open socket: {fault.strerror}"
-            raise CannotStart(why) from fault
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    own = socket.socket(family, socket.SOCK_STREAM)
-    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        own.bind((config.host, config.port))
-    except OSError as fault:
-        own.close()
-        raise _can_not_listen(config, fault) from fault
-    return own
-
-
-def _listen(bound: socket.socket, config: Config) -> None:
-    try:
-        bound.listen(_BACKLOG)
-    except OSError as fault:  # somebody else bound it too, and was quicker
-        raise _can_not_listen(config, fault) from fault
-
-
-def _can_not_listen(config: Config, fault: OSError) -> CannotStart:
-    return CannotStart(f"can't listen on {config.host}:{config.port}: {fault.strerror}")

@@ -103,7 +103,7 @@ def sluice(
 def serve() -> None:
     """Run the gateway alone. Settings come from SLUICE_*; any number share one Redis and Postgres."""
     config = Config.from_environ(os.environ, read_file)
-    from gateway.app import serve as run
+    from gateway.serve import serve as run
 
     run(config)
 

@@ -12,8 +12,8 @@ from typing import Final
 from uuid_utils import uuid7
 
 from gateway.admit.preconditions import collect, read_correlation_id
+from gateway.http.asgi_extension import WHOLE
 from gateway.http.request import Head, Message, Scope
-from gateway.http.server.exchange import WHOLE
 
 NAME: Final = b"x-correlation-id"
 _BEGINS: Final = NAME + b": "

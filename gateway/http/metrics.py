@@ -13,11 +13,9 @@ from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.http.bounds import Connections
+from gateway.http.asgi_extension import understood
 from gateway.http.correlation import correlate
-from gateway.http.fast_path.appends import FastAppends
 from gateway.http.request import Application, Head, Message, Receive, Scope, Send
-from gateway.http.unread import Unread
 from gateway.telemetry.metrics import Metrics
 
 _BEARER = b"bearer "
@@ -51,26 +49,16 @@ class MetricsPage:
 
 
 class MetricsMiddleware:
-    """An application whose answers are counted by method and status, and told with the id of their
-    request. The protocol looks here for `unread`
-    (unread.py), and for `express` (express.py) and `connections` (bounds.py), which count for themselves."""
+    """An application whose answers are counted by method and status, and carry the id of their request. What
+    the fast path answers counts itself."""
 
-    def __init__(
-        self,
-        application: Application,
-        metrics: Metrics,
-        unread: Unread | None = None,
-        express: FastAppends | None = None,
-        connections: Connections | None = None,
-    ) -> None:
+    def __init__(self, application: Application, metrics: Metrics) -> None:
         self._application = application
-        self.unread = unread
-        self.express = express
-        self.connections = connections
         self._responses = metrics.responses
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         method, responses = scope["method"], self._responses
+        send = understood(scope, send)
 
         def counting(message: Message) -> Awaitable[None]:
             if "status" in message:  # the start of an answer, or one that is whole
@@ -78,5 +66,4 @@ class MetricsMiddleware:
                 correlate(message, scope)
             return send(message)
 
-        counting.knows_whole_answers = getattr(send, "knows_whole_answers", False)  # type: ignore[attr-defined]
         return self._application(scope, receive, counting)

@@ -8,9 +8,9 @@ import msgspec
 from starlette.responses import Response
 
 from gateway.errors import Refusal
+from gateway.http.asgi_extension import ROOM, WHOLE
 from gateway.http.render import refusal_json
 from gateway.http.request import Message, Refused, Send
-from gateway.http.server.exchange import ROOM, WHOLE
 from gateway.http.unread import LARGE_BYTES
 
 Headers = list[tuple[bytes, bytes]]
@@ -30,22 +30,12 @@ _HEAD = b"content-type: application/json\r\n" + _ALWAYS
 async def answer(send: Send, status: int, body: bytes, more: Iterable[tuple[bytes, bytes]] = ()) -> None:
     """One JSON answer, whole. No value in `more` may hold a line break: none is taken from outside unless it
     was held to a grammar without."""
-    if getattr(send, "knows_whole_answers", False):
-        await send({"type": WHOLE, "status": status, "head": head_lines(body, more), "body": body})
-        return
-    length = (b"content-length", b"%d" % len(body))
-    headers = [_JSON, length, API_VERSION, *PRIVATE, *more]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": WHOLE, "status": status, "head": head_lines(body, more), "body": body})
 
 
 async def answer_with(send: Send, status: int, body: bytes, lines: bytes) -> None:
     """The same with headers in `lines` as they are sent, each with its CR LF."""
-    if getattr(send, "knows_whole_answers", False):
-        await send({"type": WHOLE, "status": status, "head": head_with(body, lines), "body": body})
-        return
-    headers = [line.partition(b": ") for line in lines.split(b"\r\n")[:-1]]
-    await answer(send, status, body, [(name, value) for name, _, value in headers])
+    await send({"type": WHOLE, "status": status, "head": head_with(body, lines), "body": body})
 
 
 def head_lines(body: bytes, more: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -92,20 +82,14 @@ async def answer_read(send: Send, read: ReadAnswer, head_only: bool) -> None:
     """To a HEAD without the body. Raises Refused (429) where the key has not read what it was sent before."""
     if len(read.body) > LARGE_BYTES and not head_only:
         await require_room(send, len(read.body))
-    if getattr(send, "knows_whole_answers", False) and not head_only:
-        await send({"type": WHOLE, "status": read.status, "head": read.head, "body": read.body})
-        return
-    content = (_JSON, (b"content-length", b"%d" % len(read.body))) if read.status == 200 else ()
-    headers = [*content, API_VERSION, *PRIVATE, *read.more]
-    await send({"type": "http.response.start", "status": read.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if head_only else read.body})
+    body = b"" if head_only else read.body
+    await send({"type": WHOLE, "status": read.status, "head": read.head, "body": body})
 
 
 async def require_room(send: Send, size: int) -> None:
     """Before a large answer is begun. Raises Refused (429) where the key has not read earlier ones."""
     message: Message = {"type": ROOM, "bytes": size}
-    if getattr(send, "knows_whole_answers", False):
-        await send(message)
+    await send(message)
     if refused := message.get("refused"):
         raise Refused(Refusal("rate_limited", refused))
 

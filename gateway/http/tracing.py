@@ -36,7 +36,6 @@ class TracingMiddleware:
                 span.answered(message["status"], _correlation_id(message))
             return send(message)
 
-        watching.knows_whole_answers = getattr(send, "knows_whole_answers", False)  # type: ignore[attr-defined]
         failure: BaseException | None = None
         try:
             await self._application(scope, receive, watching)

@@ -35,7 +35,15 @@ _ABOUT_CODE: Final = (
     TypeError,
 )
 # Not the edge's: a refusal repeats what was sent.
-_TRUSTED_MODULES: Final = ("gateway.log.", "gateway.catalog.", "gateway.app", "asyncpg.", "redis.", "asyncio")
+_TRUSTED_MODULES: Final = (
+    "gateway.log.",
+    "gateway.catalog.",
+    "gateway.app",
+    "gateway.serve",
+    "asyncpg.",
+    "redis.",
+    "asyncio",
+)
 _DATA_EXCEPTION: Final = "22"  # SQLSTATE class: the message quotes the value
 
 

@@ -19,7 +19,7 @@ from typing import Any
 DEADLINE_S = 60
 IMPORTED = [
     "gateway.cli",
-    "gateway.app",
+    "gateway.serve",
     "gateway.cli.servers",
     "gateway.operations.audit",
     "rich.table",

@@ -64,8 +64,8 @@ async def sluice(shipped: Shipped, *words: str) -> int | None:
 @asynccontextmanager
 async def unready(config: Config, key: str) -> AsyncIterator[httpx.AsyncClient]:
     """Of a gateway that nobody waits for to be ready."""
-    async with gateway(config, asyncio.Event()) as application:
-        transport = httpx.ASGITransport(application)  # type: ignore[arg-type]
+    async with gateway(config, asyncio.Event()) as edge:
+        transport = httpx.ASGITransport(edge.application)  # type: ignore[arg-type]
         headers = {"authorization": f"Bearer {key}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://x", headers=headers) as client:
             yield client

@@ -18,7 +18,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway import app
+from gateway import serve
 from gateway.config import KIB, Config
 from gateway.http.bounds import Bounded, Limited, Received
 from gateway.http.request import Refused
@@ -289,11 +289,11 @@ async def test_connections_of_a_trusted_proxy_count_for_the_gateway_alone(
 
 def test_connections_are_no_more_than_the_process_has_descriptors_for(config: Config) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    within = app._within_descriptors(replace(config, connections_max=10**6))
+    within = serve._within_descriptors(replace(config, connections_max=10**6))
     now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert now >= soft
-    assert within.connections_max == now - app._OWN_DESCRIPTORS
-    assert app._within_descriptors(replace(config, connections_max=10)).connections_max == 10
+    assert within.connections_max == now - serve._OWN_DESCRIPTORS
+    assert serve._within_descriptors(replace(config, connections_max=10)).connections_max == 10
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 

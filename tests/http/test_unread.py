@@ -129,8 +129,8 @@ async def test_what_a_slow_client_has_not_taken_is_in_its_write_buffer_only(
         "raw_path": path.format(key=key).encode(), "query_string": b"", "client": ("127.0.0.1", 1),
         "headers": [(b"authorization", f"Bearer {tenant.read}".encode()), (b"accept", accept.encode())],
     }  # fmt: skip
-    async with gateway(config, asyncio.Event()) as application:
-        asking_for = asyncio.ensure_future(application(scope, receive, send))
+    async with gateway(config, asyncio.Event()) as edge:
+        asking_for = asyncio.ensure_future(edge.application(scope, receive, send))
         async with asyncio.timeout(10):
             await waits.wait()
         asking_for.cancel()

@@ -23,7 +23,6 @@ import uvicorn
 from gateway.app import gateway
 from gateway.config import Config
 from gateway.http.server.config import uvicorn_config
-from gateway.http.server.protocol import make_protocol
 from gateway.inbound.verify.amazon import Amazon
 
 START_S = 30.0
@@ -48,11 +47,9 @@ async def serving(config: Config, amazon: Amazon | None = None) -> AsyncIterator
     """A gateway in this process, as `sluice serve` starts one; leaving it stops it in order."""
     stopping = asyncio.Event()
     with _listening() as listening:
-        async with gateway(config, stopping, amazon) as application:
-            protocol = make_protocol(
-                config.headers_max, config.header_bytes_max, body_timeout_s=config.body_timeout_s
-            )
-            server = _Server(uvicorn_config(application, protocol, int(config.shutdown_grace_s)))
+        async with gateway(config, stopping, amazon) as edge:
+            to_serve = uvicorn_config(edge.application, edge.protocol, int(config.shutdown_grace_s))
+            server = _Server(to_serve)
             task = asyncio.create_task(server.serve(sockets=[listening]))
             served = Served(listening.getsockname()[1], config.postgres_url)
             try:

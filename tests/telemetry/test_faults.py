@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from gateway.admit.line import judge_line
-from gateway.app import _tell_fault
 from gateway.http.api.bulk import Bulk
 from gateway.log.log import Log
+from gateway.serve import _tell_fault
 from gateway.telemetry.logs import JsonFormatter
 from tests.support.calls import NDJSON, bulk_line, envelope, length_of, lines, new_id, told_in
 from tests.telemetry.scrape import scrape

@@ -21,10 +21,10 @@ from gateway.errors import Refusal
 from gateway.events import Stream
 from gateway.http import response
 from gateway.http.api.reads import Reads, Subject, never_written, unavailable
+from gateway.http.asgi_extension import WHOLE
 from gateway.http.render import encode
 from gateway.http.request import Message, Refused, Send
 from gateway.http.response import ReadAnswer
-from gateway.http.server.exchange import WHOLE
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.names.aliases import SIGIL, Alias, Kind, Malformed, parse_alias
@@ -216,6 +216,4 @@ def located(send: Send, aggregate_type: str, key: str) -> Send:
             message["head"] += line
         return send(message)
 
-    if getattr(send, "knows_whole_answers", False):
-        send_located.knows_whole_answers = True  # type: ignore[attr-defined]
     return send_located

@@ -26,11 +26,11 @@ from gateway.http.api.reads import (
     unavailable,
     wait_for_length,
 )
+from gateway.http.asgi_extension import AT_ONCE
 from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.parameters import Parameters
 from gateway.http.request import Head, Message, Receive, Refused, Send
-from gateway.http.server.exchange import AT_ONCE
 from gateway.log.log import FOLLOW_POLL_S, Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.read.reader import VERSION_MAX, Range
@@ -254,8 +254,7 @@ async def at_once(send: Send) -> Callable[[bytes], bool]:
     """What sends a part of a stream that has started, without waiting, and says whether it did: not while the
     client is slow to read."""
     message: Message = {"type": AT_ONCE}
-    if getattr(send, "knows_whole_answers", False):
-        await send(message)
+    await send(message)
     function: Callable[[bytes], bool] = message.get("function", _never)
     return function
 

@@ -7,7 +7,6 @@ database; where that is stale, one look at Postgres serves all deliveries that w
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final, assert_never
 
@@ -23,7 +22,7 @@ from gateway.http.bounds import Bounded, Received
 from gateway.http.correlation import NAME, line_of
 from gateway.http.render import position_text, refusal_json, uuid_text
 from gateway.http.request import Head, Receive, Refused, Scope, Send, content_length, read_body, too_large
-from gateway.http.server.framing import BAD_SIGNATURE, WEBHOOKS
+from gateway.http.server.fast_path import Reply
 from gateway.inbound.handshakes import REFUSED, Answered, echoed
 from gateway.inbound.intake import Intake
 from gateway.inbound.receipts import Place, place_of
@@ -32,10 +31,10 @@ from gateway.inbound.results import Accepted, Deferred, Result, Told
 from gateway.inbound.verdicts import Rejected
 from gateway.telemetry.metrics import Metrics
 
-Reply = Callable[[int, bytes, bytes], None]
-"""Told the answer once: status, header lines each with its CR LF, body."""
-
-PREFIX = WEBHOOKS
+PREFIX: Final = b"/_/webhooks/"
+"""Below it a signature is the key."""
+BAD_SIGNATURE: Final = "The request's signature is missing, too old or wrong."
+"""All that a sender learns of it."""
 _PLACES_MAX: Final = 1_024
 """Paths whose sources are remembered."""
 _ASKED_BY_GET = (
@@ -110,7 +109,7 @@ class Webhooks:
             await _tell(send, answered, [])
 
     def take(self, target: bytes, headers: dict[bytes, bytes], body: bytes, reply: Reply) -> bool:
-        """As the express does (express.py): a delivery that waits for nothing but its append, or False."""
+        """As the fast path does: a delivery that waits for nothing but its append, or False."""
         if not self._catalog.fresh:
             return False
         path, _, query = target.partition(b"?")

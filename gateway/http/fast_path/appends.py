@@ -27,11 +27,11 @@ from gateway.events import Append, Appended, Outcome, OutcomeUnknown
 from gateway.http import response
 from gateway.http.api.appends import correlation, lines_of, mint
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS
-from gateway.http.api.webhooks import Reply, Webhooks
+from gateway.http.api.webhooks import Webhooks
 from gateway.http.authentication import Authenticator
-from gateway.http.fast_path.reads import FastReads
 from gateway.http.outcomes import Answer, Outcomes, appended, refused, unforeseen
 from gateway.http.request import JSON
+from gateway.http.server.fast_path import Reply
 from gateway.log.log import Log
 from gateway.telemetry.metrics import Metrics
 from spec.model import Spec
@@ -50,11 +50,9 @@ class FastAppends:
         callers: Authenticator,
         outcomes: Outcomes,
         webhooks: Webhooks,
-        reads: FastReads,
         config: Config,
         metrics: Metrics,
     ) -> None:
-        self.reads = reads
         self._webhooks = webhooks
         self._log = log
         self._catalog = catalog

@@ -1,6 +1,6 @@
 """Reads that need no second look: from the parser to Redis and back without a task.
 
-The counterpart of express.py: a GET of a state that is kept, of a length or of events, with a known key and
+The counterpart of appends.py: a GET of a state that is kept, of a length or of events, with a known key and
 without parameters, waits for nothing but its part of one call to Redis. What is not of this kind is left
 alone for the application, and so is what Redis does not tell.
 
@@ -20,11 +20,11 @@ from gateway.http.api.aliases import Aliases, location_line
 from gateway.http.api.follow import wanted_stream
 from gateway.http.api.reads import Reads, Subject, length_answer, rest_of
 from gateway.http.api.states import States, following
-from gateway.http.api.webhooks import Reply
 from gateway.http.authentication import Authenticator
 from gateway.http.correlation import NAME, line_of
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer
+from gateway.http.server.fast_path import Reply
 from gateway.http.unread import LARGE_BYTES, Unread
 from gateway.log.log import Log
 from gateway.log.read.reader import Range

@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Sized
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import unquote
 
 from uvicorn._types import HTTPScope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from gateway.http.asgi_extension import EXTENSION
 from gateway.http.bounds import Connections
 from gateway.http.correlation import NAME, correlation_id_in
 from gateway.http.request import Refused
@@ -30,6 +31,7 @@ LINGER_S: Final = 2.0
 client would never see why (RFC 9112 section 9.6)."""
 
 
+_EXTENSIONS: Final[dict[str, dict[object, object]]] = {EXTENSION: {}}
 _CODES: Final = {401: "unauthorized", 429: "rate_limited"}
 
 
@@ -37,6 +39,10 @@ class Connection(HttpToolsProtocol):
     """What is true of every connection, whatever is asked on it."""
 
     cycle: Exchange | FastExchange | None  # type: ignore[assignment]  # the newest; None before the first
+    clients: ClassVar[Connections | None] = None
+    """Of all connections; None: they are not counted."""
+    unread: ClassVar[Unread | None] = None
+    """What clients have not read yet; None: it is not bounded."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -44,11 +50,10 @@ class Connection(HttpToolsProtocol):
         self._idle_since: float | None = None  # on the loop's clock; None while something is under way
         self._over = False  # nothing more is read from this connection
         self._http_version = "1.1"
-        self._connections: Connections | None = getattr(self.app, "connections", None)
+        self._connections = self.clients
         self._counted_as: str | None = None  # by whom this connection is held; None: it is not counted
         self._let_in = True
         self._running: Exchange | _LastWords | None = None  # of those in line the one that is at work
-        self._unread: Unread | None = getattr(self.app, "unread", None)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -70,8 +75,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
-        if self._unread is not None:
-            self._unread.end(self)
+        if self.unread is not None:
+            self.unread.end(self)
         if self._connections is not None:
             if self._counted_as is not None:
                 self._connections.end(self, self._counted_as)
@@ -87,7 +92,7 @@ class Connection(HttpToolsProtocol):
             self.timeout_keep_alive_task = None
 
     def has_proven_a_key(self) -> bool:
-        return self._unread is not None and self._holder(self._unread) != ""
+        return self.unread is not None and self._holder(self.unread) != ""
 
     def give_way(self) -> None:
         if self._connections is not None and self._counted_as is not None:
@@ -103,13 +108,13 @@ class Connection(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._unread is not None and not self.transport.is_closing():
-            self._unread.end(self)
+        if self.unread is not None and not self.transport.is_closing():
+            self.unread.end(self)
 
     def _await_reader(self) -> None:
         """The client has to take what was written."""
-        if self._unread is not None:
-            self._unread.begin(self, self.transport, self._holder(self._unread))
+        if self.unread is not None:
+            self.unread.begin(self, self.transport, self._holder(self.unread))
 
     def _holder(self, unread: Unread) -> str:
         cycle = (
@@ -119,10 +124,10 @@ class Connection(HttpToolsProtocol):
 
     def _room(self, size: int) -> str | None:
         """None where the request at work may be answered by so many bytes; else why it may not."""
-        if self._unread is None:
+        if self.unread is None:
             return None
-        holder = self._holder(self._unread)
-        return None if self._unread.has_room(holder, size) else self._unread.refused(holder)
+        holder = self._holder(self.unread)
+        return None if self.unread.has_room(holder, size) else self.unread.refused(holder)
 
     def _close(self) -> None:
         """Behind what was written, which the client has to take."""
@@ -197,7 +202,7 @@ class Connection(HttpToolsProtocol):
             self.pipeline.appendleft((cycle, self.app))
 
     def _begin_after_all(self, ride: FastExchange, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-        """The same for a GET that the express took and can't answer. It is the first in line."""
+        """The same for a GET that the fast path took and can't answer. It is the first in line."""
         if ride.disconnected:
             return
         cycle = self._cycle(b"GET", target, headers, ride.keep_alive)
@@ -225,6 +230,7 @@ class Connection(HttpToolsProtocol):
             "client": self.client,
             "server": self.server,
             "state": self.app_state.copy(),
+            "extensions": _EXTENSIONS,
         }
         cycle = Exchange(
             scope=scope,

@@ -1,9 +1,4 @@
-"""uvicorn's request and response, and a short way to send an answer that is whole.
-
-An ASGI answer is two messages, and uvicorn looks at each header of the first with two patterns. Nine of ten
-answers here are small, known at once, and made of headers that were held to a grammar before: for these,
-one message and one write. `respond.answer` takes this way where `send` says that it knows it, else ASGI's.
-"""
+"""uvicorn's request and response, with what asgi_extension.py adds: an answer that is whole is one write."""
 
 from __future__ import annotations
 
@@ -13,18 +8,9 @@ from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-WHOLE: Final = "sluice.answer"
-"""The message: {"type": WHOLE, "status", "head": header lines as bytes, each with its CR LF, "body"}."""
-
-AT_ONCE: Final = "sluice.at_once"
-"""The message {"type": AT_ONCE}, in the midst of an answer, gets a "function": it sends a part, if that takes
-no waiting, and says whether it did."""
+from gateway.http.asgi_extension import AT_ONCE, ROOM, WHOLE
 
 _CLOSE: Final = b"connection: close\r\n"
-
-
-ROOM: Final = "sluice.room"
-"""The message {"type": ROOM, "bytes"}, before a large answer, gets a "refused": why not, if so."""
 
 
 class Exchange(RequestResponseCycle):
@@ -104,8 +90,6 @@ class Exchange(RequestResponseCycle):
             self._end()
         self.on_response()
 
-    send.knows_whole_answers = True  # type: ignore[attr-defined]
-
     async def _send_by_uvicorn(self, message: Any) -> None:
         if self.scope["http_version"] == "1.0":
             # It knows no chunks (RFC 9112 section 6.1): what has no length ends with the connection.
@@ -145,7 +129,7 @@ class Exchange(RequestResponseCycle):
 
 
 class FastExchange:
-    """A request that the express took (express.py): what its connection looks at until it is answered."""
+    """A request that the fast path took: what its connection looks at until it is answered."""
 
     __slots__ = (
         "_on_response",

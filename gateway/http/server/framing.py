@@ -7,10 +7,6 @@ from typing import Final
 
 import httptools
 
-WEBHOOKS: Final = b"/_/webhooks/"
-"""Below it a signature is the key."""
-BAD_SIGNATURE: Final = "The request's signature is missing, too old or wrong."
-"""All that a sender is told of it."""
 SLASH: Final = ord("/")
 HASH: Final = ord("#")
 

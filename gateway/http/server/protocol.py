@@ -1,6 +1,6 @@
 """HTTP/1.1 framing that can be trusted: what uvicorn and llhttp let through, refused before the app sees it.
 
-Owns: the limits of a request's header, the deadlines of header and body, what the express may take.
+Owns: the limits of a request's header, the deadlines of header and body, what is offered to the fast path.
 Must not know: routes, keys, JSON bodies.
 
 llhttp, left strict, refuses two lengths, a length beside a coding, folded lines, bare CR or LF, control
@@ -23,19 +23,19 @@ from typing import Any, ClassVar, Final
 
 import httptools
 
-from gateway.http.fast_path.appends import FastAppends
+from gateway.http.bounds import Connections
 from gateway.http.server.connection import Connection
 from gateway.http.server.exchange import Exchange, FastExchange
+from gateway.http.server.fast_path import FastPath
 from gateway.http.server.framing import (
-    BAD_SIGNATURE,
     HASH,
     SLASH,
-    WEBHOOKS,
     Untrusted,
     blame,
     check_host,
     origin_form,
 )
+from gateway.http.unread import Unread
 
 logger = logging.getLogger("sluice.edge")
 
@@ -65,15 +65,25 @@ def make_protocol(
     header_bytes_max: int = HEADER_BYTES_MAX,
     header_timeout_s: float = HEADER_TIMEOUT_S,
     body_timeout_s: float = BODY_TIMEOUT_S,
+    *,
+    fast_path: FastPath | None = None,
+    connections: Connections | None = None,
+    unread: Unread | None = None,
+    signed_below: tuple[bytes, str] | None = None,
 ) -> type[asyncio.Protocol]:
-    """A protocol class with these limits, for `uvicorn.Config(http=…, ws="none")`."""
-    limits = {
+    """A protocol class with these limits, for `uvicorn.Config(http=…, ws="none")`. `signed_below` is a path
+    below which a signature is the key, and the sentence that refuses one: all that a sender learns."""
+    given = {
         "headers_max": headers_max,
         "header_bytes_max": header_bytes_max,
         "header_timeout_s": header_timeout_s,
         "body_timeout_s": body_timeout_s,
+        "fast_path": fast_path,
+        "clients": connections,
+        "unread": unread,
+        "signed_below": signed_below,
     }
-    return type("StrictProtocol", (StrictProtocol,), limits)
+    return type("StrictProtocol", (StrictProtocol,), given)
 
 
 class StrictProtocol(Connection):
@@ -83,6 +93,8 @@ class StrictProtocol(Connection):
     header_bytes_max: ClassVar[int] = HEADER_BYTES_MAX
     header_timeout_s: ClassVar[float] = HEADER_TIMEOUT_S
     body_timeout_s: ClassVar[float] = BODY_TIMEOUT_S
+    fast_path: ClassVar[FastPath | None] = None
+    signed_below: ClassVar[tuple[bytes, str] | None] = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -96,8 +108,7 @@ class StrictProtocol(Connection):
         self._bytes_least = 0  # lower bound: the chunks that held nothing else
         self._mid_body = False  # the last chunk but those of whole requests ended within a body
         self._empty_bytes = 0  # bytes received since a body last grew
-        self._express: FastAppends | None = getattr(self.app, "express", None)
-        self._held: list[tuple[bytes, bytes]] | None = None  # headers of a request that the express may take
+        self._held: list[tuple[bytes, bytes]] | None = None  # headers of a request for the fast path
         self._held_found: dict[bytes, bytes] = {}  # the same by name
         self._held_body = b""
 
@@ -244,7 +255,7 @@ class StrictProtocol(Connection):
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def on_message_begin(self) -> None:
-        """In place of uvicorn's, which makes the scope here: most requests need none (express.py)."""
+        """In place of uvicorn's, which makes the scope here: most requests need none (fast_path.py)."""
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
@@ -283,13 +294,13 @@ class StrictProtocol(Connection):
             self._disarm()
         self.headers = self._trailers
         if (
-            self._express is not None
+            self.fast_path is not None
             and keep_alive
             and each_once
             and not self.expect_100_continue
             and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
-            and method in _EXPRESS
+            and method in _FAST
         ):
             self._held, self._held_found, self._held_body = headers, found, b""
         else:
@@ -302,19 +313,20 @@ class StrictProtocol(Connection):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        held, express = self._held, self._express
-        if held is None or express is None:
+        held, fast_path = self._held, self.fast_path
+        if held is None or fast_path is None:
             super().on_message_complete()
             return
         ride = FastExchange(self.transport, self.on_response_complete, self._held_found.get(b"authorization"))
         try:
-            if self.parser.get_method() == b"POST":
-                taken = express.take(self.url, self._held_found, self._held_body, ride.reply)
-            else:
-                give_up = partial(self._begin_after_all, ride, self.url, held)
-                taken = not self._held_body and express.reads.take(
-                    self.url, self._held_found, ride.reply, give_up
-                )
+            taken = fast_path.take(
+                self.parser.get_method(),
+                self.url,
+                self._held_found,
+                self._held_body,
+                ride.reply,
+                partial(self._begin_after_all, ride, self.url, held),
+            )
         except Exception:  # a bug before anything was handed over: the application judges the request instead
             logger.exception("fast_path_failed", extra={"method": self.parser.get_method().decode("ascii")})
             ride.disconnected, taken = True, False  # an answer that comes to it all the same is not sent
@@ -387,8 +399,8 @@ class StrictProtocol(Connection):
         """Ends the connection with a refusal, once all earlier requests are answered."""
         self._over = True
         logger.info("request_refused", extra={"status": status, "reason": sentence})
-        if status == 431 and self.url.startswith(WEBHOOKS):
-            status, sentence = 401, BAD_SIGNATURE  # one that is so long is none
+        if status == 431 and self.signed_below is not None and self.url.startswith(self.signed_below[0]):
+            status, sentence = 401, self.signed_below[1]  # one that is so long is none
         words = self._refusal(status, sentence)
         cycle = self.cycle
         in_header = self.headers is not self._trailers
@@ -413,7 +425,7 @@ class _Nowhere(list[tuple[bytes, bytes]]):
         pass
 
 
-_EXPRESS: Final = (b"GET", b"POST")
+_FAST: Final = (b"GET", b"POST")
 _UNUSUAL: Final = frozenset((b"connection", b"expect", b"transfer-encoding"))
 
 
