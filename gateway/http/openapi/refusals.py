@@ -108,6 +108,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         *_SYSTEM,
         _INVALID_PARAMETER,
         Refusal("invalid_position", "`after` is no position in this feed.", "after"),
+        Refusal("unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "tags"),
     ),
     "check": (*_CALLER, *_BODY, *_ENVELOPE, _NOT_COMMITTED),
     "webhook": (
