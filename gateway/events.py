@@ -8,6 +8,7 @@ Source: the append protocol (docs/guarantees.md); docs/decisions/0003 (digests w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1, sha256
 from operator import attrgetter
@@ -62,16 +63,39 @@ Tags = tuple[tuple[str, ...], ...]
 event's own tag, `<aggregate type>:<key>`, is not among them: its stream says it."""
 
 
+class Spread(msgspec.Struct, array_like=True, frozen=True):
+    """Which streams an append to several has: each once, in the order of their first events, and for each
+    event the number of its stream among them."""
+
+    streams: tuple[Stream, ...]
+    order: tuple[int, ...]
+
+    def stream_of(self, n: int) -> Stream:
+        """Of the append's event `n`."""
+        return self.streams[self.order[n]]
+
+    def versions(self, firsts: Sequence[int]) -> tuple[int, ...]:
+        """Of each event, where those to each stream begin at these."""
+        following = list(firsts)
+        versions = []
+        for which in self.order:
+            versions.append(following[which])
+            following[which] += 1
+        return tuple(versions)
+
+
 class Header(msgspec.Struct, array_like=True, frozen=True):
     """What the journal keeps of an append beside its events: enough for any gateway to commit it.
     `chosen` are the identities that the client chose, for Postgres to remember for ever; where it chose none,
-    the digest is empty. `tags` follow from the data and the spec, so no digest has them."""
+    the digest is empty. `tags` follow from the data and the spec, so no digest has them. `spread` is None
+    where all events are of one stream."""
 
     stream: Stream
     append_id: bytes
     chosen: tuple[bytes, ...]
     request_digest: bytes
     tags: Tags = ()
+    spread: Spread | None = None
 
 
 _id_of = attrgetter("id")
@@ -85,9 +109,11 @@ unpack_header = _decode_header
 
 
 def pack_header(header: Header) -> bytes:
-    """Without tags as releases wrote it that had none."""
-    if header.tags:
+    """Without tags and other streams as releases wrote it that had none."""
+    if header.spread is not None:
         return _encode(header)
+    if header.tags:
+        return _encode((header.stream, header.append_id, header.chosen, header.request_digest, header.tags))
     return _encode((header.stream, header.append_id, header.chosen, header.request_digest))
 
 
@@ -102,18 +128,30 @@ def row_digest(stream: Stream, append_id: bytes, packed_event: bytes) -> bytes:
     return sha256(_ROW_DOMAIN + _encode(stream) + append_id + packed_event).digest()
 
 
-def row_digests(stream: Stream, append_id: bytes, packed_events: tuple[bytes, ...]) -> bytes:
+def row_digests(
+    stream: Stream, append_id: bytes, packed_events: tuple[bytes, ...], spread: Spread | None = None
+) -> bytes:
     """The row digests of one append, one after another, 32 bytes each."""
+    if spread is not None:
+        return b"".join(
+            [row_digest(spread.stream_of(n), append_id, packed) for n, packed in enumerate(packed_events)]
+        )
     prefix = _ROW_DOMAIN + _encode(stream) + append_id
     if len(packed_events) == 1:  # as nearly always: a comprehension costs as much as the digest
         return sha256(prefix + packed_events[0]).digest()
     return b"".join([sha256(prefix + packed).digest() for packed in packed_events])
 
 
-def next_chain(chain: str, first_version: int, digests: bytes) -> str:
-    """The chain after an append: equal chains mean equal rows at equal versions, in one order.
+def next_chain(chain: str, first_version: int, digests: bytes, versions: Sequence[int] = ()) -> str:
+    """The chain after an append: equal chains mean equal rows at equal versions, in one order. `versions` are
+    those of all its events, where they may not follow each other: an append to several streams.
     The scripts compute the same with `redis.sha1hex`."""
-    return sha1(b"%s:%d:%s" % (chain.encode(), first_version, digests), usedforsecurity=False).hexdigest()
+    if versions and any(version != first_version + n for n, version in enumerate(versions)):
+        numbers = ",".join(map(str, versions)).encode()
+        framed = b"%s:%s:%s" % (chain.encode(), numbers, digests)
+    else:
+        framed = b"%s:%d:%s" % (chain.encode(), first_version, digests)
+    return sha1(framed, usedforsecurity=False).hexdigest()
 
 
 def identity(tenant: bytes, kind: str, value: bytes) -> bytes:
@@ -172,7 +210,9 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One append, admitted and ready to be sequenced; all of its events or none.
 
     `identities` begins with the one of the first event's id, minted or not; the others a client chose.
-    `expected` is a length, ANOTHER_HISTORY, ANY_LENGTH or AT_LEAST_ONE.
+    `expected` is a length, ANOTHER_HISTORY, ANY_LENGTH or AT_LEAST_ONE. Where the append is to several
+    streams, `spread` says which, `stream` and `expected` are the first one's, and `others` what the rest are
+    asked to be, in their order.
     """
 
     stream: Stream
@@ -185,6 +225,13 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     expected: int
     size_bytes: int
     tags: Tags = ()
+    spread: Spread | None = None
+    others: tuple[int, ...] = ()
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """Each once."""
+        return (self.stream,) if self.spread is None else self.spread.streams
 
     @property
     def chosen(self) -> tuple[bytes, ...]:
@@ -198,14 +245,27 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     def append_id(self) -> bytes:
         return self.events[0].id
 
-    def committed_at(self, first_version: int, p: int = 0, last_seq: int = 0) -> Appended:
-        """Its outcome when its last event is at `last_seq` of partition `p`."""
-        last = FeedPlace(p, last_seq, self.digests[-32:-28])
-        return Appended(self.stream.key, first_version, tuple(map(_id_of, self.events)), False, last)
+    def committed_at(
+        self, first_version: int, p: int = 0, last_seq: int = 0, versions: tuple[int, ...] = ()
+    ) -> Appended:
+        """Its outcome when its last event is at `last_seq` of partition `p`; `versions` of an append to
+        several streams."""
+        last, ids = FeedPlace(p, last_seq, self.digests[-32:-28]), tuple(map(_id_of, self.events))
+        if self.spread is None:
+            return Appended(self.stream.key, first_version, ids, False, last)
+        rows = zip(self.spread.order, versions, strict=True)
+        places = tuple([(self.spread.streams[which], version) for which, version in rows])
+        return Appended(self.stream.key, first_version, ids, False, last, places)
 
 
 def make_append(
-    stream: Stream, events: tuple[Event, ...], expected: int, retry: Retry, tags: Tags = ()
+    stream: Stream,
+    events: tuple[Event, ...],
+    expected: int,
+    retry: Retry,
+    tags: Tags = (),
+    spread: Spread | None = None,
+    others: tuple[int, ...] = (),
 ) -> Append:
     """Packs and digests once; nothing downstream encodes an event again."""
     append_id = events[0].id
@@ -216,13 +276,15 @@ def make_append(
         stream=stream,
         events=events,
         packed=packed,
-        digests=row_digests(stream, append_id, packed),
-        header=pack_header(Header(stream, append_id, chosen, retry.request_digest, tags)),
+        digests=row_digests(stream, append_id, packed, spread),
+        header=pack_header(Header(stream, append_id, chosen, retry.request_digest, tags, spread)),
         identities=(minted, *[each for each in chosen if each != minted]) if chosen else (minted,),
         retry=retry,
         expected=expected,
         size_bytes=sum(map(len, packed)),
         tags=tags,
+        spread=spread,
+        others=others,
     )
 
 
@@ -236,19 +298,21 @@ class FeedPlace(msgspec.Struct, frozen=True, gc=False):
 
 class Appended(msgspec.Struct, frozen=True, gc=False, eq=False):
     """Committed at `first_version`… of the stream of `key`; `replayed` when an earlier request did it. `last`
-    is the place of its last event. Receipts are equal wherever the feed has their events."""
+    is the place of its last event; `places` the stream and version of each, where they are of several
+    streams. Receipts are equal wherever the feed has their events."""
 
     key: str
     first_version: int
     event_ids: tuple[bytes, ...]
     replayed: bool = False
     last: FeedPlace | None = None
+    places: tuple[tuple[Stream, int], ...] = ()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Appended):
             return NotImplemented
-        mine = (self.key, self.first_version, self.event_ids, self.replayed)
-        return mine == (other.key, other.first_version, other.event_ids, other.replayed)
+        mine = (self.key, self.first_version, self.event_ids, self.replayed, self.places)
+        return mine == (other.key, other.first_version, other.event_ids, other.replayed, other.places)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -259,9 +323,11 @@ class Appended(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The stream has `length` committed events, not the number asked for; nothing was written."""
+    """The stream has `length` committed events, not the number asked for; nothing was written. `which` of
+    the append's streams it is."""
 
     length: int
+    which: int = 0
 
 
 @dataclass(frozen=True, slots=True)

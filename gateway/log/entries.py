@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.events import (
+    Append,
     Event,
     Header,
+    Spread,
     Stream,
     Tags,
     next_chain,
@@ -25,7 +27,8 @@ _V = TypeVar("_V")
 
 
 class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
-    """An append with the place that a script gave it: its last event stands at `last_seq`."""
+    """An append with the place that a script gave it: its last event stands at `last_seq`. Of one to several
+    streams, `stream` and `first_version` are the first event's, and `versions` those of all events."""
 
     stream: Stream
     append_id: bytes
@@ -36,18 +39,42 @@ class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
     first_version: int
     last_seq: int
     tags: Tags = ()
+    spread: Spread | None = None
+    versions: tuple[int, ...] = ()
 
     @property
     def first_seq(self) -> int:
         return self.last_seq - len(self.events) + 1
 
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """Each once."""
+        return (self.stream,) if self.spread is None else self.spread.streams
+
+    def places(self) -> Iterator[tuple[Stream, int]]:
+        """The stream and version of each event."""
+        for n in range(len(self.events)):
+            if self.spread is None:
+                yield self.stream, self.first_version + n
+            else:
+                yield self.spread.stream_of(n), self.versions[n]
+
     def rows(self) -> Iterator[tuple[int, tuple[int, bytes]]]:
         """The seq of each event, and what tells its row from any other: version and digest."""
-        for n in range(len(self.events)):
-            yield self.first_seq + n, (self.first_version + n, self.digests[32 * n : 32 * n + 32])
+        for n, (_, version) in enumerate(self.places()):
+            yield self.first_seq + n, (version, self.digests[32 * n : 32 * n + 32])
 
     def chain_after(self, chain: str) -> str:
-        return next_chain(chain, self.first_version, self.digests)
+        return next_chain(chain, self.first_version, self.digests, self.versions)
+
+
+def sequenced_append(append: Append, firsts: Sequence[int], last_seq: int) -> SequencedAppend:
+    """The append at its place: its events to each of its streams begin at these versions."""
+    spread, retry = append.spread, append.retry
+    return SequencedAppend(
+        append.stream, append.append_id, append.events, append.digests, retry.chosen, retry.request_digest,
+        firsts[0], last_seq, append.tags, spread, () if spread is None else spread.versions(firsts),
+    )  # fmt: skip
 
 
 def placed_from_journal(entry: Sequence[Any]) -> list[tuple[SequencedAppend, str]]:
@@ -64,19 +91,22 @@ _bodies = msgspec.msgpack.Decoder(list[list[msgspec.Raw]]).decode
 
 def _placed(place: bytes, parts: Sequence[msgspec.Raw]) -> tuple[SequencedAppend, str]:
     """Digests are computed anew from the events: a commit on another's behalf is checked as one's own is."""
-    last_seq, first_version, chain = place.split(b":")
+    last_seq, first_versions, chain = place.split(b":")
+    firsts = tuple(map(int, first_versions.split(b",")))
     header: Header = unpack_header(parts[0])
     packed = tuple(map(bytes, parts[1:]))
     placed = SequencedAppend(
         stream=header.stream,
         append_id=header.append_id,
         events=tuple(unpack_event(each) for each in packed),
-        digests=row_digests(header.stream, header.append_id, packed),
+        digests=row_digests(header.stream, header.append_id, packed, header.spread),
         chosen=header.chosen,
         request_digest=header.request_digest,
-        first_version=int(first_version),
+        first_version=firsts[0],
         last_seq=int(last_seq),
         tags=header.tags,
+        spread=header.spread,
+        versions=() if header.spread is None else header.spread.versions(firsts),
     )
     return placed, chain.decode()
 
@@ -103,10 +133,12 @@ def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
     events = [event for placed in run for event in placed.events]
     if len(events) == len(run):
         owners, versions = run, [placed.first_version for placed in run]
+        streams = [placed.stream for placed in run]
     else:
         owners = [placed for placed in run for _ in placed.events]
-        versions = [placed.first_version + n for placed in run for n in range(len(placed.events))]
-    streams = [placed.stream for placed in owners]
+        places = [each for placed in run for each in placed.places()]
+        versions = [version for _, version in places]
+        streams = [stream for stream, _ in places]
     payloads = [event.payload for event in events]
     sizes = [-1 if each is None else len(each) for each in payloads]
     kept = [each or b"" for each in payloads]

@@ -102,8 +102,8 @@ async def _in_journal(
 ) -> AsyncIterator[Here]:
     async for _, each in history(place, standing.p, parts, after):
         placed = each.placed
-        for n, event in enumerate(placed.events):
-            yield Here(placed.stream, placed.first_seq + n, placed.first_version + n, event)
+        for n, ((stream, version), event) in enumerate(zip(placed.places(), placed.events, strict=True)):
+            yield Here(stream, placed.first_seq + n, version, event)
 
 
 async def _in_streams(place: Place, standing: Standing, after: int, before: int) -> AsyncIterator[Here]:

@@ -613,6 +613,8 @@ def _entries(placed: SequencedAppend) -> list[Entry]:
         place = Place(placed.last_seq, placed.digests[:MARK_BYTES])
         return [Entry(place, Recorded(placed.stream, placed.first_version, placed.events[0]))]
     return [
-        Entry(Place(seq, digest[:MARK_BYTES]), Recorded(placed.stream, version, event))
-        for (seq, (version, digest)), event in zip(placed.rows(), placed.events, strict=True)
+        Entry(Place(seq, digest[:MARK_BYTES]), Recorded(stream, version, event))
+        for (seq, (_, digest)), (stream, version), event in zip(
+            placed.rows(), placed.places(), placed.events, strict=True
+        )
     ]

@@ -49,8 +49,11 @@ class Partition:
         self.calls += 1
         number = self.calls if number is None else number
         head = CallHead(self.epoch, window, *told, tail, looked_up, caller, number)
-        names, args = sequence_call(self.keys, head, appends, hints or [self.fresh] * len(appends), expected)
+        names, args = sequence_call(self.keys, head, appends, hints or self._fresh(appends), expected)
         return await self.scripts.run("sequence", names, args)
+
+    def _fresh(self, appends: Sequence[Append]) -> list[str]:
+        return [" ".join([self.fresh] * len(each.streams)) for each in appends]
 
     @property
     def fresh(self) -> str:

@@ -22,6 +22,7 @@ from tests.support.drive import (
     Place,
     Proceed,
     append,
+    append_to_all,
     appended,
     crash,
     hold_fetch,
@@ -427,3 +428,19 @@ async def test_a_gateway_that_was_seen_in_the_future_keeps_nobody_from_redis(pla
         await pool.close()
         await place.execute("DELETE FROM redis_unreachable")
     assert sides.keys() & {row["gateway"] for row in rows} == {"lives"}
+
+
+async def test_appends_to_several_streams_are_judged_on_what_postgres_holds(
+    redis_away: Servers, open_log: OpenLog
+) -> None:
+    log, tenant = await open_log(), new_tenant()
+    one, two, three = new_stream(tenant), new_stream(tenant), new_stream(tenant)
+    await appended(log, append(two))
+    asked = append_to_all([one, two, one]), append_to_all([one, two], {two: 1}), append_to_all([three, one])
+    outcomes = await asyncio.gather(*(log.append(each) for each in asked))
+    assert [each.places for each in outcomes if type(each) is Appended] == [
+        ((one, 1), (two, 2), (one, 2)),
+        ((three, 1), (one, 3)),
+    ]
+    assert outcomes[1] == Conflict(2, 1)
+    assert [await log.length(each) for each in (one, two, three)] == [3, 2, 1]

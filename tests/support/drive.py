@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from gateway.events import (
     Appended,
     Event,
     Outcome,
+    Spread,
     Stream,
     make_append,
     make_retry,
@@ -142,6 +143,26 @@ def append(
     if key is not None or chosen:
         digest = request_digest(f"/{stream.aggregate_type}/{stream.key}", body, expected)
     return make_append(stream, events, expected, make_retry(stream.tenant, key, chosen, digest))
+
+
+def append_to_all(
+    order: Sequence[Stream],
+    expected: Mapping[Stream, int] | None = None,
+    *,
+    key: bytes | None = None,
+    body: bytes = b"body",
+) -> Append:
+    """One append of an event to each of these, in this order; a stream may come again. With one stream it is
+    a batch like any other."""
+    streams, asked = tuple(dict.fromkeys(order)), expected or {}
+    events = tuple(event(None, b'{"n":%d}' % n) for n in range(len(order)))
+    lengths = [asked.get(each, ANY_LENGTH) for each in streams]
+    digest = b"" if key is None else request_digest("/_/append", body, ANY_LENGTH)
+    retry = make_retry(order[0].tenant, key, (), digest)
+    if len(streams) == 1:
+        return make_append(streams[0], events, lengths[0], retry)
+    spread = Spread(streams, tuple(streams.index(each) for each in order))
+    return make_append(streams[0], events, lengths[0], retry, (), spread, tuple(lengths[1:]))
 
 
 async def appended(log: Log, *appends: Append) -> list[Appended]:

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gateway.events import Append
 from gateway.log.redis.keys import PartitionKeys
 
 _facts: Final = struct.Struct(">dIIII32s32sB").pack
+_pack: Final = msgspec.msgpack.Encoder().encode
 
 
 class CallHead(NamedTuple):
@@ -33,17 +36,27 @@ def sequence_call(
     hints: Sequence[str],
     expected: Sequence[float] | None = None,
 ) -> tuple[list[str], list[str | bytes | int]]:
-    """KEYS, and ARGV after the nonce. A hint is '' or '<as of>:<head in Postgres>'; `expected` stands in
-    place of what the appends ask for themselves."""
+    """KEYS, and ARGV after the nonce. A hint is '' or '<as of>:<head in Postgres>' of each stream, a blank
+    between them; `expected` stands in place of what the appends ask for themselves."""
     expected = [append.expected for append in appends] if expected is None else expected
     names = [keys.meta, keys.journal, *keys.identities, keys.calls, keys.heads]
     names += [keys.stream(append.stream) for append in appends]
     identities: list[bytes] = []
     facts: list[bytes] = []
     bodies: list[bytes] = []
-    for append, hint, asked in zip(appends, hints, expected, strict=True):
+    spread: list[tuple[object, ...]] = []
+    for n, (append, hint, asked) in enumerate(zip(appends, hints, expected, strict=True), 1):
         identities += append.identities
         packed, digests, told = append.packed, append.digests, hint.encode()
+        if append.spread is not None:
+            others = append.spread.streams[1:]
+            first, *more = hint.split(" ")
+            told = first.encode()
+            order = "".join(
+                [chr(1 + which) for which in append.spread.order]
+            )  # Lua's MessagePack has no bytes
+            spread.append((n, len(names), append.others, more or [""] * len(others), order))
+            names += [keys.stream(stream) for stream in others]
         count, front = len(packed), _array(1 + len(packed)) + append.header
         bodies.append(front)
         bodies += packed
@@ -56,7 +69,8 @@ def sequence_call(
         )  # fmt: skip
         if count > 1:
             facts += (digests[32:], struct.pack(f">{count}I", *map(len, packed)))
-    return names, [*head, b"".join(identities), b"".join(facts), b"".join(bodies)]
+    several = _pack(spread) if spread else b""
+    return names, [*head, b"".join(identities), b"".join(facts), b"".join(bodies), several]
 
 
 @cache

@@ -194,7 +194,8 @@ class Committer:
         answered = 0
         for pending, placed in zip(run.pendings[:count], run.placed[:count], strict=True):
             pending.in_doubt = False
-            answered += pending.resolve_at(placed.first_version, self._partition.number, placed.last_seq)
+            version, versions = placed.first_version, placed.versions
+            answered += pending.resolve_at(version, self._partition.number, placed.last_seq, versions)
         self._telemetry.metrics.committed(answered, seq - run.before[0], waited_s)
         self._followers.committed(self._partition.number, run.placed[:count])
         del run.pendings[:count], run.placed[:count]

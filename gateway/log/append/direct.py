@@ -86,7 +86,7 @@ class Direct:
         identities = [(each.tenant, identity) for each in retries for identity in each.chosen]
         events = [(each.tenant, event_id) for each in retries for event_id in each.chosen_events]
         events += [(append.stream.tenant, append.append_id) for append in asked]
-        streams = list({pending.append.stream: None for pending in batch})
+        streams = list({stream: None for pending in batch for stream in pending.append.streams})
         known, chain = self._partition.committed_seq, self._partition.committed_chain
         rows = await self._postgres.fetch(
             "look_directly",

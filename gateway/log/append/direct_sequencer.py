@@ -10,7 +10,7 @@ import math
 
 from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Stream
 from gateway.log.append.identities import Claim, ClaimedByAnother, Claims, Original
-from gateway.log.entries import SequencedAppend
+from gateway.log.entries import SequencedAppend, sequenced_append
 
 
 class DirectSequencer:
@@ -35,29 +35,37 @@ class DirectSequencer:
         more says that every earlier append of the batch to this stream must have its place."""
         verdict = self._claims.judge(append) or self._conflict(append, expected)
         if verdict is not None:
-            self._skipped.add(append.stream)
+            self._skipped.update(append.streams)
             return verdict
-        return self._place(append, self._heads[append.stream])
+        return self._place(append)
 
     def _conflict(self, append: Append, expected: float | None) -> Conflict | None:
+        if append.spread is not None:
+            asked_for = zip(append.streams, (append.expected, *append.others), strict=True)
+            for which, (stream, length) in enumerate(asked_for):
+                if _conflicts(length, self._heads[stream]):
+                    return Conflict(self._heads[stream], which)
+            return None
         head = self._heads[append.stream]
         asked = append.expected if expected is None else math.floor(expected)
-        if asked not in (ANY_LENGTH, AT_LEAST_ONE, head) or (asked == AT_LEAST_ONE and head == 0):
+        if _conflicts(asked, head):
             return Conflict(head)
         return Conflict(head) if asked != (expected or asked) and append.stream in self._skipped else None
 
-    def _place(self, append: Append, head: int) -> SequencedAppend:
+    def _place(self, append: Append) -> SequencedAppend:
         count = len(append.events)
         self.seq += count
-        placed = SequencedAppend(
-            append.stream, append.append_id, append.events, append.digests, append.chosen,
-            append.request_digest, head + 1, self.seq, append.tags,
-        )  # fmt: skip
+        firsts = [self._heads[stream] + 1 for stream in append.streams]
+        placed = sequenced_append(append, firsts, self.seq)
         self.chain = placed.chain_after(self.chain)
-        self._heads[append.stream] = head + count
+        self._heads.update(placed.places())
         tenant, claim = append.stream.tenant, Claim(self._p, placed.first_seq, count, placed.request_digest)
         for identity in append.chosen:
             self._claims.identities[tenant, identity] = claim
         for n, event in enumerate(append.events):
             self._claims.events[tenant, event.id] = (self._p, placed.first_seq + n)
         return placed
+
+
+def _conflicts(asked: float, head: int) -> bool:
+    return asked not in (ANY_LENGTH, AT_LEAST_ONE, head) or (asked == AT_LEAST_ONE and head == 0)

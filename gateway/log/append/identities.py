@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gateway.events import Append, Appended, FeedPlace, Mismatch, Retry
-from gateway.log.entries import uuids
+from gateway.log.entries import stream_of, uuids
 from gateway.log.postgres import Postgres
 
 
@@ -149,7 +149,9 @@ def _appended(rows: Sequence[Any], *, replayed: bool) -> Appended:
     """Of the rows of an append, in their order."""
     ids = tuple(row["id"].bytes for row in rows)
     last = FeedPlace(rows[-1]["p"], rows[-1]["seq"], rows[-1]["mark"])
-    return Appended(rows[0]["aggregate_id"], rows[0]["version"], ids, replayed, last)
+    places = tuple((stream_of(row), row["version"]) for row in rows)
+    several = places if any(stream != places[0][0] for stream, _ in places) else ()
+    return Appended(rows[0]["aggregate_id"], rows[0]["version"], ids, replayed, last, several)
 
 
 async def mismatch(postgres: Postgres, claims: Claims, retry: Retry) -> Mismatch:

@@ -53,7 +53,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     their way to Postgres. While it is False, dropping the append means that it will never appear.
     `again`: it was sequenced before, so Postgres must be asked for it before it is sequenced once more.
     `looked_up`: the partition's seq when Postgres was asked for its identities; None before.
-    `hint`: the head in Postgres of a stream that Redis does not have, '<as of>:<head>'.
+    `hint`: the head in Postgres of a stream that Redis does not have, '<as of>:<head>'; of an append to
+    several, one for each, a blank between them.
     `sent`: an earlier call placed it, or may have: the original of a retry may be our own.
     `span`: of the request, where traces are on. `link`: of one that belongs to a row of appends.
     `told` counts outcomes one by one; those of `resolve_at` are counted by the batch.
@@ -98,14 +99,14 @@ class Pending(msgspec.Struct, gc=False, eq=False):
             self.waiter.set_result(outcome)
             self.told(outcome)
 
-    def resolve_at(self, first_version: int, p: int, last_seq: int) -> bool:
-        """It was committed at this version, its last event at `last_seq` of partition `p`; whether anybody
-        still waited for that."""
+    def resolve_at(self, first_version: int, p: int, last_seq: int, versions: tuple[int, ...] = ()) -> bool:
+        """It was committed at this version (these, if to several streams), its last event at `last_seq` of
+        partition `p`; whether anybody still waited for that."""
         if self.link is not None:
             self.link.after = None  # or each would hold all before it in memory
         if self.waiter.done():
             return False
-        self.waiter.set_result(self.append.committed_at(first_version, p, last_seq))
+        self.waiter.set_result(self.append.committed_at(first_version, p, last_seq, versions))
         return True
 
     def expire(self) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from asyncpg.pgproto.pgproto import UUID
@@ -24,7 +25,7 @@ from gateway.log.append.look_ups import Claimed, LookUps
 from gateway.log.append.pacing import BatchPolicy, GatewayLoad
 from gateway.log.append.pending import Backlog, Link, Outstanding, Pending, Queue, Waiter, expected_of
 from gateway.log.append.sequenced import Commits, SequencedBatch
-from gateway.log.entries import SequencedAppend
+from gateway.log.entries import sequenced_append
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
 from gateway.log.epoch.verify import CannotVerify, PostgresLostCommits, Verifier
@@ -349,16 +350,12 @@ class Sequencer:
         back: list[Pending] = []
         cold: list[Pending] = []
         for pending, answer in zip(batch, answers, strict=True):
-            if type(answer) is int:
-                append, retry = pending.append, pending.append.retry
+            firsts = (answer,) if type(answer) is int else _first_versions(answer)
+            if firsts:
                 pending.sent = True
-                pending.placed_at(answer)
-                seq += len(append.events)
-                placed = SequencedAppend(
-                    append.stream, append.append_id, append.events, append.digests, retry.chosen,
-                    retry.request_digest, answer, seq, append.tags,
-                )  # fmt: skip
-                sequenced.add(pending, placed)
+                pending.placed_at(firsts[0])
+                seq += len(pending.append.events)
+                sequenced.add(pending, sequenced_append(pending.append, firsts, seq))
                 continue
             pending.in_doubt = False
             match answer[:1]:
@@ -371,7 +368,9 @@ class Sequencer:
                 case b"M":
                     self._verdicts.answer_after(pending, after[0], ClaimedByAnother())
                 case b"C":
-                    self._verdicts.answer_after(pending, after[0], Conflict(int(answer[1:])))
+                    self._verdicts.answer_after(
+                        pending, after[0], Conflict(*map(int, answer[1:].split(b":")))
+                    )
                 case b"X":
                     cold.append(pending)
                     back.append(pending)
@@ -401,7 +400,7 @@ class Sequencer:
     async def _warm(self, cold: list[Pending], as_of: str) -> None:
         """One batched look-up for all streams of the call that Redis does not have."""
         self._telemetry.metrics.cold_streams.inc(len(cold))
-        streams = [pending.append.stream for pending in cold]
+        streams = [stream for pending in cold for stream in pending.append.streams]
         try:
             rows = await self._postgres.fetch(
                 "heads",
@@ -412,5 +411,11 @@ class Sequencer:
         except PostgresTrouble:
             await self._back_off()
             return
-        for pending, row in zip(cold, rows, strict=True):
-            pending.hint = f"{as_of}:{row['head']}"
+        hints = iter([f"{as_of}:{row['head']}" for row in rows])
+        for pending in cold:
+            pending.hint = " ".join(islice(hints, len(pending.append.streams)))
+
+
+def _first_versions(answer: bytes) -> tuple[int, ...]:
+    """Of an append to several streams, in each of them; empty where it has no place."""
+    return tuple(map(int, answer[1:].split(b","))) if answer[:1] == b"V" else ()

@@ -12,12 +12,12 @@ class ChainWalk:
     """Add rows in the order of their seq, from just after the place where `chain` stood; appends are told
     apart by their append_id."""
 
-    __slots__ = ("_append_id", "_before", "_digests", "_first_version")
+    __slots__ = ("_append_id", "_before", "_digests", "_versions")
 
     def __init__(self, chain: str) -> None:
         self._before = chain
         self._append_id: bytes | None = None
-        self._first_version = 0
+        self._versions: list[int] = []
         self._digests: list[bytes] = []
 
     def add(self, append_id: bytes, version: int, digest: bytes) -> bool:
@@ -25,7 +25,8 @@ class ChainWalk:
         begins = append_id != self._append_id
         if begins:
             self._before = self.chain
-            self._append_id, self._first_version, self._digests = append_id, version, []
+            self._append_id, self._versions, self._digests = append_id, [], []
+        self._versions.append(version)
         self._digests.append(digest)
         return begins
 
@@ -34,7 +35,7 @@ class ChainWalk:
         """The chain here, if the last row added is the last of its append."""
         if self._append_id is None:
             return self._before
-        return next_chain(self._before, self._first_version, b"".join(self._digests))
+        return next_chain(self._before, self._versions[0], b"".join(self._digests), self._versions)
 
 
 def roll(chain: str, rows: Iterable[Any], to_seq: int) -> str:

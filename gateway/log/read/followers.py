@@ -72,5 +72,6 @@ class Followers:
             tap(placed)
         if self._of:
             for each in placed:
-                for follower in self._of.get(each.stream, ()):
-                    follower.wake()
+                for stream in each.streams:
+                    for follower in self._of.get(stream, ()):
+                        follower.wake()

@@ -69,7 +69,7 @@ end
 -- The chain after an append that ends at `seq` and is in the journal.
 local function chain_in(journal, seq)
   local entry = redis.call('XRANGE', journal, seq, '+', 'COUNT', 1)[1]
-  return entry and string.match(' ' .. entry[2][1], ' ' .. seq .. ':%d+:(%x*)')
+  return entry and string.match(' ' .. entry[2][1], ' ' .. seq .. ':[%d,]+:(%x*)')
 end
 
 -- Where the last calls began, ' <q>:<h>' for each: commits mostly end there, and so the journal's entry of a whole

@@ -1,7 +1,8 @@
 -- Gives every append of the call its place, or says why not. Validates everything over an overlay first,
 -- then writes: a script error rolls nothing back, so the writes stand between setting and clearing `torn`.
 --
--- KEYS  1 meta, 2 journal, 3 and 4 identity hashes, 5 calls, 6 heads, 7… one stream for each append
+-- KEYS  1 meta, 2 journal, 3 and 4 identity hashes, 5 calls, 6 heads, 7… one stream for each append, then the others
+--       of appends to several
 -- ARGV  1 nonce, 2 epoch, 3 window (events that may be uncommitted), 4 and 5 seq and chain known committed,
 --       6 how many of its newest events a stream keeps, 7 seq at which the identities were looked up,
 --       8 caller, 9 the caller's call number,
@@ -11,14 +12,18 @@
 --          u32 number of identities, u32 length of its body, u32 where the first event begins in it, 32 bytes
 --          of request digest (zeros: none), 32 of the first row digest, u8 length of the head hint, the hint ('' or
 --          '<as of>:<head>'); and where n is above 1, the other row digests and u32 length of each event,
---       12 bodies one after another, each a MessagePack array of header and events, kept as they are
+--       12 bodies one after another, each a MessagePack array of header and events, kept as they are,
+--       13 '' or, as MessagePack, of each append to several streams: its number from 1, how many KEYS come before its
+--          other streams, what each of these is expected to be, their hints, and for each event a byte with the number
+--          of its stream among the append's, from 1
 -- returns {nonce, 'FENCED', reason} or
 --         {nonce, 'OK', q before, h before, q after, h after, c, as of, answer…}
---   answer: first version (integer) when sequenced, else 'D<seq>:<count>' the retry of that append,
---           'M' mismatch, 'C<head>' conflict, 'X' cold, 'B' busy, 'S' look the identities up again
+--   answer: first version (integer) when sequenced, 'V<first version in each stream>,…' if to several; else
+--           'D<seq>:<count>' the retry of that append, 'M' mismatch, 'C<head>' conflict, 'C<head>:<stream, from 0>' if to several,
+--           'X' cold, 'B' busy, 'S' look the identities up again
 --
--- Journal entry <last seq>-0, one a call: its field is '<last seq>:<first version>:<chain after it>' for each
---   append, a space between them; its value is their bodies.
+-- Journal entry <last seq>-0, one a call: its field is '<last seq>:<first version in each stream>,…:<chain after it>'
+--   for each append, a space between them; its value is their bodies.
 -- Heads: '' epoch, and the last version of each stream that this epoch's calls have found, under its key.
 -- Stream entry <version>-0: one field, the seq; its value is the packed event.
 --
@@ -47,7 +52,13 @@ local bucket = math.floor(p.q / p.w)
 local stale = tonumber(ARGV[7]) < (bucket - 1) * p.w
 
 local STREAM, HEADS, IDENTITIES, FACTS, BODIES = 6, KEYS[6], ARGV[10], ARGV[11], ARGV[12]
-local appends = #KEYS - STREAM
+local appends, several = #KEYS - STREAM, {}
+if ARGV[13] ~= '' then
+  for _, of in ipairs(cmsgpack.unpack(ARGV[13])) do
+    several[of[1]] = { before = of[2], expected = of[3], hints = of[4], order = of[5] }
+    appends = appends - #of[3]
+  end
+end
 
 -- All identities in one go. A claim reads '<last seq>:<count>:<request digest>'.
 local identities, claimed = {}, {}
@@ -127,6 +138,36 @@ local function judge(i, key, hint, first, last, digest, expected, n)
   return verdict
 end
 
+-- The same of an append to several streams, and their heads: all are as they are expected to be, or none is written.
+local function judge_all(i, of, key, hint, first, last, digest, expected, n)
+  local keys, before = { key }, {}
+  for s, _ in ipairs(of.expected) do keys[1 + s] = KEYS[of.before + s] end
+  of.keys = keys
+  local verdict, conflict
+  for s = 1, #keys do verdict = verdict or blocked[keys[s]] end
+  if not verdict then
+    local retried = earlier(first, last, digest)
+    if retried then return retried end
+    if stale then verdict = 'S' end
+  end
+  for s = 1, #keys do
+    local asked = s == 1 and expected or of.expected[s - 1]
+    local head = head_of(s == 1 and i or of.before + s - 1 - STREAM, keys[s], s == 1 and hint or of.hints[s - 1])
+    before[s] = head
+    if not head then
+      verdict = verdict or 'X'
+    elseif not conflict and ((asked >= 0 and asked ~= head) or (asked == -2 and head == 0)) then
+      conflict = 'C' .. text(head) .. ':' .. text(s - 1)
+    end
+  end
+  verdict = verdict or conflict or (q > p.c and q - p.c + n > window and 'B')
+  if not verdict then return nil, before end
+  if verdict ~= conflict then
+    for s = 1, #keys do blocked[keys[s]] = verdict end
+  end
+  return verdict
+end
+
 -- What is to be written. Entries of streams, a column each: key, id, seq, event; for HEADS and the identity
 -- hashes, fields and values by turns, the latter for each bucket.
 local x, x_key, x_id, x_seq, x_event = 0, {}, {}, {}, {}
@@ -161,6 +202,28 @@ local function add_each(key, version, seq, n, from, place)
   end
 end
 
+-- The events of an append to several streams; returns the first version in each, and all versions for the chain, which
+-- are one number where they follow each other.
+local function add_to_all(of, heads_before, seq, n, from, place)
+  local following, firsts, versions, row = {}, {}, {}, true
+  for s = 1, #heads_before do
+    following[s] = heads_before[s] + 1
+    firsts[s] = text(following[s])
+  end
+  local whole_first = following[1]
+  for k = 1, n do
+    local length, s = cut('>I4', FACTS, place + 4 * k - 4), string.byte(of.order, k)
+    local version = following[s]
+    following[s] = version + 1
+    row = row and version == whole_first + k - 1
+    versions[k] = text(version)
+    add(of.keys[s], versions[k], text(seq + k), sub(BODIES, from, from + length - 1))
+    from = from + length
+  end
+  of.heads = following
+  return table.concat(firsts, ','), row and versions[1] or table.concat(versions, ',')
+end
+
 local function claim(first, last, value)
   if q >= full then
     local turn = math.floor(q / p.w)
@@ -180,38 +243,57 @@ local reply = { NONCE, 'OK', whole(q), h, '', '', whole(p.c), p.as_of }
 local first, at, from, run, runs = 1, 1, 1, 1, {}
 -- A stream is trimmed each time that its head passes a multiple of `stride`.
 local tail, longer = tonumber(ARGV[6]), {}
-local stride = math.ceil(tail / 4)
+local stride, e = math.ceil(tail / 4), 0
+
+local function moved(key, head, n, as_text)
+  ends[e + 1], ends[e + 2], e = key, as_text or text(head), e + 2
+  heads[key] = head
+  if head % stride < n then longer[key] = head end
+end
+
 for i = 1, appends do
   local expected, n, k, size, events, digest, rows, hint
   expected, n, k, size, events, digest, rows, hint, at = cut('>dI4I4I4I4c32c32Bc0', FACTS, at)
   if digest == NO_DIGEST then digest = '' end
-  local lengths, last, key = at + 32 * n - 32, first + k - 1, KEYS[STREAM + i]
-  local verdict, head = judge(i, key, hint, first, last, digest, expected, n)
+  local lengths, last, key, of = at + 32 * n - 32, first + k - 1, KEYS[STREAM + i], several[i]
+  local verdict, head
+  if of then
+    verdict, head = judge_all(i, of, key, hint, first, last, digest, expected, n)
+  else
+    verdict, head = judge(i, key, hint, first, last, digest, expected, n)
+  end
   if verdict then
     reply[8 + i], skipped[key] = verdict, true
+    if of then
+      for s = 2, #of.keys do skipped[of.keys[s]] = true end
+    end
     if run < from then runs[#runs + 1] = sub(BODIES, run, from - 1) end
     run = from + size
   else
-    local version, before = head + 1, q
-    local v = text(version)
+    local before, v, versions, answer = q, nil, nil, nil
     q = q + n
     local seq = text(q)
-    if n == 1 then
-      add(key, v, seq, sub(BODIES, from + events, from + size - 1))
-      ends[2 * placed + 2] = v
+    if n > 1 then rows = rows .. sub(FACTS, at, lengths - 1) end
+    if of then
+      v, versions = add_to_all(of, head, before, n, from + events, lengths)
+      for s = 1, #of.keys do moved(of.keys[s], of.heads[s] - 1, of.heads[s] - 1 - head[s]) end
+      answer = 'V' .. v
     else
-      rows = rows .. sub(FACTS, at, lengths - 1)
-      add_each(key, head, before, n, from + events, lengths)
-      ends[2 * placed + 2] = text(head + n)
+      answer = head + 1
+      v = text(answer)
+      versions = v
+      if n == 1 then
+        add(key, v, seq, sub(BODIES, from + events, from + size - 1))
+      else
+        add_each(key, head, before, n, from + events, lengths)
+      end
+      moved(key, head + n, n, n == 1 and v)
     end
-    ends[2 * placed + 1] = key
     placed = placed + 1
-    h = sha1hex(h .. ':' .. v .. ':' .. rows)
+    h = sha1hex(h .. ':' .. versions .. ':' .. rows)
     index[placed] = seq .. ':' .. v .. ':' .. h
-    heads[key] = head + n
-    if (head + n) % stride < n then longer[key] = head + n end
     claim(first, last, seq .. ':' .. text(n) .. ':' .. digest)
-    reply[8 + i] = version
+    reply[8 + i] = answer
   end
   at = n == 1 and at or lengths + 4 * n
   first, from = last + 1, from + size

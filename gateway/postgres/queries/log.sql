@@ -278,7 +278,7 @@ WHERE gateway <> $1 AND seen <= clock_timestamp()
 
 -- name: receipt
 -- The events of one committed append. $1 p, $2 first seq, $3 last seq
-SELECT p, seq, id, aggregate_id, version, substr(digest, 1, 4) AS mark
+SELECT p, seq, id, tenant, aggregate_type, aggregate_id, version, substr(digest, 1, 4) AS mark
 FROM outbox WHERE p = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq
 
 
@@ -291,10 +291,10 @@ WITH claimed AS (
 ), minted AS (
     SELECT p, seq, append_id FROM outbox WHERE id = $3::text::uuid AND tenant = $1::text::uuid
 )
-SELECT o.p, o.seq, o.id, o.aggregate_id, o.version, substr(o.digest, 1, 4) AS mark
+SELECT o.p, o.seq, o.id, o.tenant, o.aggregate_type, o.aggregate_id, o.version, substr(o.digest, 1, 4) AS mark
 FROM claimed c JOIN outbox o ON o.p = c.p AND o.seq BETWEEN c.first AND c.last
 UNION ALL
-SELECT o.p, o.seq, o.id, o.aggregate_id, o.version, substr(o.digest, 1, 4)
+SELECT o.p, o.seq, o.id, o.tenant, o.aggregate_type, o.aggregate_id, o.version, substr(o.digest, 1, 4)
 FROM minted m JOIN outbox o ON o.p = m.p AND o.seq BETWEEN m.seq - 999 AND m.seq + 999 AND o.append_id = m.append_id
 WHERE NOT EXISTS (SELECT FROM claimed)
 ORDER BY 2
