@@ -1,7 +1,8 @@
 -- What a gateway may do, and no more. As sluice_owner, after every `sluice migrate`; running it again is harmless.
 --     psql -f deploy/postgres-grants.sql
 --
--- It can't delete or change an event, make a table, mint a key, or create a tenant.
+-- It can't delete or change an event, but those of a tenant that is being deleted, and it can't make a table.
+-- Tenants, and keys of at most the asker's scope, are made over HTTP.
 
 \set ON_ERROR_STOP on
 BEGIN;
@@ -31,9 +32,12 @@ GRANT SELECT, INSERT ON partition_trail TO sluice_gateway;
 -- What goes out: subscriptions, cursors, what waits, what was tried.
 GRANT SELECT, INSERT, UPDATE, DELETE ON subscription, straggler, delivery_attempt, subscribed_spec TO sluice_gateway;
 
--- Tenants and their keys are read; when a key was last used is noted.
-GRANT SELECT ON tenant TO sluice_gateway;
-GRANT SELECT, UPDATE (last_used_at) ON api_key TO sluice_gateway;
+-- Tenants are provisioned over HTTP with a key of scope operator; none is renamed. A deletion is asked for, and then
+-- carried out by a function that empties nothing else. When a key was last used is noted.
+GRANT SELECT, INSERT, UPDATE (suspended_at) ON tenant TO sluice_gateway;
+GRANT SELECT, INSERT ON tenant_deletion TO sluice_gateway;
+GRANT EXECUTE ON FUNCTION delete_tenant_step TO sluice_gateway;
+GRANT SELECT, INSERT, UPDATE (last_used_at, expires_at, revoked_at, changed) ON api_key TO sluice_gateway;
 
 -- What foreign systems call a tenant's aggregates: grows; only sluice_owner renames a scope.
 GRANT SELECT, INSERT ON source_scope, source_key TO sluice_gateway;

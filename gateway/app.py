@@ -10,10 +10,10 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import asyncpg
 from prometheus_client import CollectorRegistry
@@ -45,6 +45,7 @@ from gateway.http.api.specs import Specs
 from gateway.http.api.states import States
 from gateway.http.api.subscriptions import SubscriptionPaths
 from gateway.http.api.system import System
+from gateway.http.api.tenants import Tenants
 from gateway.http.api.webhooks import BAD_SIGNATURE, Webhooks
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS
 from gateway.http.authentication import Authenticator
@@ -72,6 +73,7 @@ from gateway.log.log import Log
 from gateway.log.redis.cluster import open_redis
 from gateway.network import GuardedNetwork
 from gateway.operations.audit_loop import AuditLoop
+from gateway.operations.deletions import Deletions
 from gateway.outbound import Outbound, heard, outgoing
 from gateway.pools import CannotStart, check_redis, close_pool, open_postgres, ops_listener
 from gateway.relay.live import Live
@@ -140,7 +142,7 @@ async def gateway(
                 writer = Writer(log, store)
                 assigner = Assigner(log, catalog, store, writer)
                 async with (
-                    _running(config, log, catalog, assigner, metrics) as operators,
+                    _running(config, log, catalog, catalog_pool, assigner, metrics) as operators,
                     recording(
                         pool,
                         config.webhook_retention_days * 86_400,
@@ -206,7 +208,14 @@ async def _auditing(
     if not config.audit_rows_per_s:
         yield
         return
-    task = asyncio.create_task(AuditLoop(pool, instance, config.audit_rows_per_s, metrics).run())
+    async with _beside(AuditLoop(pool, instance, config.audit_rows_per_s, metrics).run()):
+        yield
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """A task goes on until this is left."""
+    task = asyncio.create_task(work)
     try:
         yield
     finally:
@@ -224,7 +233,12 @@ class Operators:
 
 @asynccontextmanager
 async def _running(
-    config: Config, log: Log, catalog: Catalog, assigner: Assigner, metrics: Metrics
+    config: Config,
+    log: Log,
+    catalog: Catalog,
+    pool: asyncpg.Pool,
+    assigner: Assigner,
+    metrics: Metrics,
 ) -> AsyncIterator[Operators]:
     """Log, catalog and assigner at work, looked at by operators from before their start to after their
     end."""
@@ -238,7 +252,7 @@ async def _running(
     async with health.looking(), ops_listening(operators.page, ops_listener(config)):
         await log.start()
         try:
-            async with assigner.running():
+            async with assigner.running(), _beside(Deletions(pool, log, lambda: catalog.any_resting).run()):
                 yield operators
         finally:
             await log.stop(config.shutdown_grace_s)
@@ -293,6 +307,7 @@ def _edge(
         Specs(catalog, catalog_pool, going_out.subscriptions, aside, config),
         OpenApi(catalog, aside, config),
         Ids(catalog, aside, config),
+        Tenants(catalog, catalog_pool, aside, config),
         webhooks,
         aliases,
         SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, aside, config, stopping),

@@ -69,6 +69,7 @@ class _Changes(NamedTuple):
     keys: list[Any]
     specs: list[Any]
     closing: list[Any]
+    resting: list[Any]
 
 
 class Catalog:
@@ -95,6 +96,7 @@ class Catalog:
         self._declared: dict[UUID, Deployed] = {}
         self._named: dict[str, Tenant] = {}  # those that have a spec
         self._handles: set[str] = set()  # theirs
+        self._resting: frozenset[UUID] = frozenset()
         self._serving: dict[UUID, Deployed] = {}  # as declared, but without what is being removed
         self._unreadable: dict[UUID, tuple[int, Faults]] = {}
         self._revision = -1
@@ -125,6 +127,14 @@ class Catalog:
     def tenant(self, name: str) -> Tenant | None:
         """The tenant of this name, from memory alone; None where there is none with a spec."""
         return self._named.get(name)
+
+    def resting(self, tenant_id: UUID) -> bool:
+        """Whether this tenant is suspended, or going."""
+        return bool(self._resting) and tenant_id in self._resting
+
+    @property
+    def any_resting(self) -> bool:
+        return bool(self._resting)
 
     @property
     def serving(self) -> Mapping[UUID, Deployed]:
@@ -252,11 +262,13 @@ class Catalog:
             keys = await conn.fetch("SELECT handle FROM api_key WHERE changed > $1", self._revision)
             specs = await conn.fetch(statement("changed_specs"), self._revision)
             closing = await conn.fetch("SELECT tenant, document FROM spec_closing WHERE expires_at > now()")
-        return _Changes(-1 if revision is None else revision, keys, specs, closing)
+            resting = await conn.fetch(statement("resting_tenants"))
+        return _Changes(-1 if revision is None else revision, keys, specs, closing, resting)
 
     async def _follow(self, changes: _Changes) -> None:
         """Keys first. Specs take long to read, which a thread does; then all of them count at once."""
         self._forget({row["handle"] for row in changes.keys})
+        self._resting = frozenset([_uuid(row["id"]) for row in changes.resting])
         read = [await asyncio.to_thread(_read, row["document"], self._secrets(row)) for row in changes.specs]
         # What verifies webhooks does not matter to what is closed.
         closing = [

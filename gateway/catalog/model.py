@@ -18,11 +18,13 @@ REPORT_S = 2.0
 
 
 class Scope(IntEnum):
-    """What a key may do; each includes the ones before, so `principal.scope >= Scope.WRITE` is the check."""
+    """What a key may do; each includes the ones before, so `principal.scope >= Scope.WRITE` is the check. The
+    last one reaches beyond its tenant: to provision others."""
 
     READ = 1
     WRITE = 2
     ADMIN = 3
+    OPERATOR = 4
 
     @property
     def text(self) -> str:
@@ -30,7 +32,7 @@ class Scope(IntEnum):
 
     @classmethod
     def parse(cls, text: str) -> Scope | None:
-        """`read`, `write` or `admin`; None for anything else."""
+        """`read`, `write`, `admin` or `operator`; None for anything else."""
         return _SCOPES.get(text)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from gateway.catalog.model import Scope
+from gateway.catalog.model import CatalogError, Scope, Tenant
 from gateway.cli.database import PostgresOption, postgres_url, prepared
 from gateway.cli.output import JsonOption, cell, moment, print_json, print_table, say
 
@@ -26,8 +26,13 @@ HandleArgument = Annotated[str, typer.Argument(help="The key's handle, as `sluic
 
 @app.command()
 def create(
-    tenant: Annotated[str, typer.Option(help="The tenant's name.")],
-    scope: Annotated[Literal["read", "write", "admin"], typer.Option(help="Each includes the ones before.")],
+    scope: Annotated[
+        Literal["read", "write", "admin", "operator"],
+        typer.Option(help="Each includes the ones before; `operator` provisions tenants."),
+    ],
+    tenant: Annotated[
+        str | None, typer.Option(help="The tenant's name; a key of scope `operator` needs none.")
+    ] = None,
     name: Annotated[str, typer.Option(help="A label for lists.")] = "",
     expires_in: Annotated[
         int | None, typer.Option(metavar="DAYS", min=1, max=DAYS_MAX, help="Else it never expires.")
@@ -38,10 +43,10 @@ def create(
     """Make a key and print it: the only time it is shown."""
 
     async def work(conn: Any) -> Minted:
-        from gateway.catalog import keys, tenants
+        from gateway.catalog import keys
 
         lifetime = None if expires_in is None else timedelta(days=expires_in)
-        owner = await tenants.named(conn, tenant)
+        owner = await _owner(conn, tenant, scope)
         return await keys.create(conn, owner, Scope[scope.upper()], name=name, expires_in=lifetime)
 
     _print_minted(_on_catalog(postgres, work), as_json)
@@ -147,3 +152,15 @@ def _shown(key: Listed) -> dict[str, str | None]:
         "revoked_at": moment(key.revoked_at),
         "rotated_from": key.rotated_from,
     }
+
+
+async def _owner(conn: Any, tenant: str | None, scope: str) -> Tenant:
+    from gateway.catalog import tenants
+    from gateway.catalog.database import change
+
+    if tenant is not None:
+        return await tenants.named(conn, tenant)
+    if scope != Scope.OPERATOR.text:
+        raise CatalogError("`--tenant` is missing: whose key is it?")
+    async with change(conn) as (changing, _):
+        return await tenants.operators(changing)

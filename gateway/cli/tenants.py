@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from uuid import UUID
 
 import typer
 
-from gateway.catalog.model import Tenant
+from gateway.catalog.model import CatalogError, Tenant
 from gateway.cli.database import PostgresOption, postgres_url, prepared
-from gateway.cli.output import JsonOption, print_json, print_table, say
+from gateway.cli.output import JsonOption, cell, moment, print_json, print_table, refuse, say
+
+if TYPE_CHECKING:
+    from gateway.catalog.tenants import Standing
 
 app = typer.Typer(help="Whose events they are.", no_args_is_help=True)
+
+_LOOK_EVERY_S: Final = 0.5
+_UNBEGUN_S: Final = 30.0
+"""Gateways that follow the catalog begin within some seconds."""
+_T = TypeVar("_T")
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `sluice tenants list` shows it.")]
 
 
 @app.command()
@@ -20,42 +32,146 @@ def create(
         str,
         typer.Argument(metavar="NAME", help="a-z, then up to 62 of a-z, 0-9, _ and -; it never changes."),
     ],
+    tenant_id: Annotated[
+        str | None, typer.Option("--id", metavar="UUID", help="A UUIDv7 of your own; else one is made.")
+    ] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create a tenant."""
-    tenant = asyncio.run(_create(postgres_url(postgres), name))
+    chosen = None if tenant_id is None else _uuid7(tenant_id)
+
+    async def work(conn: Any) -> Tenant:
+        from gateway.catalog import tenants
+
+        return await tenants.create(conn, name, tenant_id=chosen)
+
+    tenant = _on_catalog(postgres, work)
     if as_json:
-        print_json(_shown(tenant))
+        print_json({"id": str(tenant.id), "name": tenant.name, "handle": tenant.handle, "status": "active"})
     else:
         say(f"tenant {tenant.name} created: id {tenant.id}, handle {tenant.handle}")
 
 
 @app.command("list")
 def list_(postgres: PostgresOption = None, as_json: JsonOption = False) -> None:
-    """List the tenants."""
-    tenants = asyncio.run(_every(postgres_url(postgres)))
+    """List the tenants, and whether each is active, suspended or being deleted."""
+    found = _on_catalog(postgres, _every)
     if as_json:
-        print_json([_shown(tenant) for tenant in tenants])
+        print_json([_shown(each) for each in found])
     else:
-        print_table(
-            ["name", "id", "handle"], [[tenant.name, str(tenant.id), tenant.handle] for tenant in tenants]
-        )
+        rows = [[cell(each.name), str(each.id), each.handle, each.status] for each in found]
+        print_table(["name", "id", "handle", "status"], rows)
 
 
-def _shown(tenant: Tenant) -> dict[str, str]:
-    return {"id": str(tenant.id), "name": tenant.name, "handle": tenant.handle}
+@app.command()
+def suspend(name: NameArgument, postgres: PostgresOption = None) -> None:
+    """Refuse all requests of a tenant from now on, on every gateway within 5 seconds. Nothing is lost."""
+    _suspend(name, postgres, suspended=True)
+    say(f"tenant {name} is suspended")
 
 
-async def _create(url: str, name: str) -> Tenant:
+@app.command()
+def resume(name: NameArgument, postgres: PostgresOption = None) -> None:
+    """Take the requests of a suspended tenant again."""
+    _suspend(name, postgres, suspended=False)
+    say(f"tenant {name} is active")
+
+
+@app.command()
+def delete(
+    name: NameArgument,
+    confirmed: Annotated[bool, typer.Option("--yes", help="Do it: nothing brings it back.")] = False,
+    wait: Annotated[
+        bool, typer.Option(help="Show how far it has come until it is done; a gateway carries it out.")
+    ] = True,
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete a tenant with all that is its own. Its keys end at once."""
+    if not confirmed:
+        refuse(f"this deletes all events of {name}, and nothing brings them back: say --yes")
+
+    async def work(conn: Any) -> Standing:
+        from gateway.catalog import tenants
+
+        tenant = await tenants.named(conn, name)
+        standing = await tenants.delete(conn, tenant.id)
+        return await _followed(conn, standing) if wait else standing
+
+    standing = _on_catalog(postgres, work)
+    if as_json:
+        print_json(_shown(standing))
+    else:
+        say(f"tenant {name} is {'deleted' if standing.status == 'deleted' else 'being deleted'}")
+
+
+async def _followed(conn: Any, standing: Standing) -> Standing:
+    """How it stands once it is deleted, with progress on a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
     from gateway.catalog import tenants
 
-    async with prepared(url) as conn:
-        return await tenants.create(conn, name)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("events", total=None)
+        begun = time.monotonic()
+        while standing.deletion is not None and standing.status != "deleted":
+            progress.update(task, total=standing.deletion.events or None, completed=standing.deletion.deleted)
+            if standing.deletion.deleted == 0 and time.monotonic() - begun > _UNBEGUN_S:
+                raise CatalogError("no gateway carries it out: start one, and the deletion goes on")
+            await asyncio.sleep(_LOOK_EVERY_S)
+            standing = await tenants.standing(conn, standing.id)
+    return standing
 
 
-async def _every(url: str) -> list[Tenant]:
+def _suspend(name: str, postgres: str | None, *, suspended: bool) -> None:
+    async def work(conn: Any) -> None:
+        from gateway.catalog import tenants
+
+        tenant = await tenants.named(conn, name)
+        await tenants.suspend(conn, tenant.id, suspended=suspended)
+
+    _on_catalog(postgres, work)
+
+
+def _shown(standing: Standing) -> dict[str, object]:
+    shown: dict[str, object] = {
+        "id": str(standing.id),
+        "name": standing.name,
+        "handle": standing.handle,
+        "status": standing.status,
+    }
+    if standing.deletion is not None:
+        shown["events_deleted"] = standing.deletion.deleted
+        shown["finished_at"] = moment(standing.deletion.finished_at)
+    return shown
+
+
+def _uuid7(text: str) -> UUID:
+    try:
+        found = UUID(text)
+    except ValueError:
+        found = UUID(int=0)
+    if found.version != 7 or str(found) != text.lower():
+        raise typer.BadParameter("a tenant's id is a UUIDv7.", param_hint="--id")
+    return found
+
+
+def _on_catalog(postgres: str | None, work: Callable[[Any], Awaitable[_T]]) -> _T:
+    async def run(url: str) -> _T:
+        async with prepared(url) as conn:
+            return await work(conn)
+
+    return asyncio.run(run(postgres_url(postgres)))
+
+
+async def _every(conn: Any) -> list[Standing]:
     from gateway.catalog import tenants
 
-    async with prepared(url) as conn:
-        return await tenants.every(conn)
+    found: list[Standing] = []
+    more = await tenants.page(conn, "", tenants.TENANTS_PAGE_MAX)
+    while more:
+        found += more
+        more = await tenants.page(conn, more[-1].name or "", tenants.TENANTS_PAGE_MAX)
+    return found

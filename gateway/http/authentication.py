@@ -16,6 +16,8 @@ from gateway.http.request import Head, Receive, Refused
 
 UNAUTHORIZED = Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`.")
 
+SUSPENDED = Refusal("tenant_suspended", "This tenant is suspended. Ask those who operate the gateway.")
+
 HELD_BACK_S = 2.0
 """How long an address that tried too many unknown keys waits for each further answer."""
 
@@ -90,9 +92,11 @@ class Authenticator:
 
     def begin(self, principal: Principal, scope: Scope, *, by_spec: bool = True) -> None:
         """Counts a request of this key as under way, until `end`. Raises Refused: 403 where the key's scope
-        does not reach, 429 where it has or sent too many requests, and 503 where the request is judged
-        `by_spec` and this gateway could read none of the tenant's."""
+        does not reach or its tenant is suspended, 429 where it has or sent too many requests, and 503 where
+        the request is judged `by_spec` and this gateway could read none of the tenant's."""
         require(principal, scope)
+        if scope is not Scope.OPERATOR and self._catalog.resting(principal.tenant.id):
+            raise Refused(SUSPENDED)
         handle = principal.handle
         self._requests.begin(handle)
         try:
@@ -110,6 +114,7 @@ class Authenticator:
         if (
             principal.scope < scope
             or self._catalog.unserved(principal.tenant.id)
+            or self._catalog.resting(principal.tenant.id)
             or self._requests.bound(handle)
         ):
             return False

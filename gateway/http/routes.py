@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from gateway.admit.path import split
 from gateway.catalog.model import Scope
 
-READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
+READ, WRITE, ADMIN, OPERATOR = Scope.READ, Scope.WRITE, Scope.ADMIN, Scope.OPERATOR
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
 
 
@@ -50,6 +50,13 @@ SYSTEM_ROUTES: Final = (
     Route("GET", "/_/spec", READ, by_spec=True),
     Route("PUT", "/_/spec", ADMIN),
     Route("GET", "/_/openapi.json", READ, by_spec=True),
+    Route("GET", "/_/tenant", READ),
+    Route("GET", "/_/tenants", OPERATOR),
+    Route("GET", "/_/tenants/{id}", OPERATOR),
+    Route("PUT", "/_/tenants/{id}", OPERATOR),
+    Route("DELETE", "/_/tenants/{id}", OPERATOR),
+    Route("POST", "/_/tenants/{id}/suspend", OPERATOR),
+    Route("POST", "/_/tenants/{id}/resume", OPERATOR),
     Route("GET", "/_/subscriptions", ADMIN),
     Route("GET", "/_/subscriptions/{name}", ADMIN),
     Route("PUT", "/_/subscriptions/{name}", ADMIN),

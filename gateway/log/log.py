@@ -266,6 +266,11 @@ class Log:
         """Raises PostgresTrouble."""
         return (await self.page(Range(stream, limit=0))).length
 
+    async def forget(self, tenant: bytes, streams: Sequence[Stream]) -> None:
+        """Redis holds these streams of a tenant no more, as far as all of them is committed. Raises
+        RedisTrouble."""
+        await self._evictor.forget(self._lane_for(tenant).partition, streams)
+
     def committed_seq(self, tenant: bytes) -> int:
         """How far the tenant's partition is known to be committed; 0 before that is known."""
         return self._lane_for(tenant).partition.committed_seq

@@ -339,6 +339,22 @@ _ROWS: Final = (
         "None: an audit record.",
     ),
     LogEvent(
+        "tenant_deleted",
+        "info",
+        ("tenant",),
+        "All that was the deleted tenant's own is gone; `GET /_/tenants/{id}` says how many events.",
+        "None: an audit record.",
+    ),
+    LogEvent(
+        "tenant_deletion_failed",
+        "warning",
+        ("reason",),
+        "A step of a tenant's deletion did not succeed: Postgres or Redis does not answer. The gateway goes "
+        "on once a second.",
+        "Check what else does not answer. Where `reason` names a denied permission, run "
+        "deploy/postgres-grants.sql again after `sluice migrate`.",
+    ),
+    LogEvent(
         "alias_assignment_failed",
         "warning",
         ("tenant", "reason"),

@@ -19,6 +19,25 @@ def test_a_tenant_is_created_and_listed(sluice: Sluice) -> None:
     assert "beta" in table
 
 
+def test_a_tenant_may_bring_its_id_and_is_suspended_resumed_and_deleted(sluice: Sluice) -> None:
+    mine = "0190a0b0-0000-7000-8000-00000000000a"
+    assert sluice("tenants", "create", "acme", "--id", mine, "--json").json["id"] == mine
+    assert sluice("tenants", "create", "beta", "--id", str(uuid.uuid4())).code == 2
+    for command, status in (("suspend", "suspended"), ("resume", "active")):
+        assert sluice("tenants", command, "acme").code == 0
+        assert [each["status"] for each in sluice("tenants", "list", "--json").json] == [status]
+    assert sluice("tenants", "delete", "acme").code == 1
+    assert sluice("tenants", "delete", "acme", "--yes", "--no-wait", "--json").json["status"] == "deleting"
+    assert sluice("tenants", "suspend", "acme").code == 1
+
+
+def test_a_key_of_scope_operator_needs_no_tenant(sluice: Sluice) -> None:
+    made = sluice("keys", "create", "--scope", "operator", "--json")
+    assert (made.code, made.json["scope"]) == (0, "operator")
+    assert sluice("tenants", "list", "--json").json == []
+    assert sluice("keys", "create", "--scope", "admin").code == 1
+
+
 def test_the_help_says_what_a_tenant_may_be_called(sluice: Sluice) -> None:
     told = sluice("tenants", "create", "--help").out
     assert "NAME" in told

@@ -33,10 +33,8 @@ from tests.support.serving import Served, serving
 STATEMENTS = {**statements_of("log"), **statements_of("catalog")}
 OWNERS_ALONE = {
     "create_instance",
-    "create_key",
     "create_partitions",
     "create_schema_version",
-    "create_tenant",
     "end_key",
     "rename_source_scope",
     "revoke_key",

@@ -29,6 +29,9 @@ ROUTES: list[tuple[str, set[str]]] = [
     ("/_/ids/humane", READS),
     ("/_/ids/check", {"POST", "OPTIONS"}),
     ("/_/spec", READS | {"PUT"}),
+    ("/_/tenant", READS),
+    ("/_/tenants", READS),
+    ("/_/tenants/0190a0b0-0000-7000-8000-000000000000", READS | {"PUT", "DELETE"}),
     ("/_/health/live", READS),
     ("/_/health/ready", READS),
 ]

@@ -20,6 +20,7 @@ from gateway.http.api.reads import unavailable
 from gateway.http.api.receipts import Receipts
 from gateway.http.api.specs import Specs
 from gateway.http.api.subscriptions import SubscriptionPaths
+from gateway.http.api.tenants import Tenants
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS
 from gateway.http.api.webhooks import Webhooks
 from gateway.http.authentication import Authenticator
@@ -51,6 +52,7 @@ class System:
         specs: Specs,
         openapi: OpenApi,
         ids: Ids,
+        tenants: Tenants,
         webhooks: Webhooks,
         aliases: Aliases,
         subscriptions: SubscriptionPaths,
@@ -75,6 +77,13 @@ class System:
             ("GET", "/_/spec"): specs.get,
             ("PUT", "/_/spec"): specs.put,
             ("GET", "/_/openapi.json"): openapi.get,
+            ("GET", "/_/tenant"): tenants.mine,
+            ("GET", "/_/tenants"): tenants.every,
+            ("GET", "/_/tenants/{id}"): tenants.get,
+            ("PUT", "/_/tenants/{id}"): tenants.put,
+            ("DELETE", "/_/tenants/{id}"): tenants.delete,
+            ("POST", "/_/tenants/{id}/suspend"): tenants.suspend,
+            ("POST", "/_/tenants/{id}/resume"): tenants.resume,
             **{
                 (method, f"/_/subscriptions{path}"): endpoint
                 for (method, path), endpoint in subscriptions.endpoints().items()

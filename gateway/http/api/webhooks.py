@@ -52,6 +52,7 @@ _CLOSED = Refusal(
     "not_committed",
     "The event will never appear by this request: this gateway can't read the source, or a secret of it.",
 )
+_RESTING = Refusal("not_committed", "The event will never appear by this request: the tenant is suspended.")
 _REJECTED = Refusal("unauthorized", BAD_SIGNATURE)
 _ACCEPTED = b'{"ok":true,"event_id":"%b","duplicate":%b,"position":"%b"}'
 _QUARANTINED = b'{"ok":true,"quarantined":true,"event_id":null}'
@@ -145,6 +146,8 @@ class Webhooks:
         place = self._places.get(path)
         if place is None or self._catalog.deployed(place.tenant.id) is not place.deployed:
             return None
+        if self._catalog.resting(place.tenant.id):
+            return None
         return place if self._catalog.tenant(place.tenant.name) is place.tenant else None
 
     def _place(self, raw_path: bytes) -> Place:
@@ -155,6 +158,8 @@ class Webhooks:
             tenant = self._catalog.tenant(segments[2])
             deployed = None if tenant is None else self._catalog.deployed(tenant.id)
             source = None if deployed is None else deployed.spec.webhooks.get(segments[3])
+            if tenant is not None and self._catalog.resting(tenant.id):
+                raise Refused(_RESTING)
             if tenant is not None and deployed is not None and source is not None:
                 if len(self._places) >= _PLACES_MAX:  # a path has many spellings
                     self._places.clear()

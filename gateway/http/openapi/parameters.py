@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.admit.preconditions import LENGTH_MAX
 from gateway.admit.query import UNIX_SECONDS_MAX, UNIX_SECONDS_MIN
+from gateway.catalog.tenants import TENANTS_PAGE_MAX
 from gateway.http.api.feed import FROM_BEGINNING, FROM_NOW, WAIT_S_MAX
 from gateway.http.api.ids import IDS_MAX
 from gateway.http.api.reads import MIN_LENGTH_WAIT_S, PAGE_EVENTS_DEFAULT, PAGE_EVENTS_MAX
@@ -44,6 +45,13 @@ def parameters() -> dict[str, Schema]:
         **_of_appends(),
         **_of_reads(),
         **_of_feed(),
+        "tenant_id": _in_path(
+            "id", {"type": "string", "format": "uuid"}, "The tenant's id, a UUIDv7.", EXAMPLE_EVENT_ID
+        ),
+        "after-name": _in_query("after", _TEXT, "The `next` of the page before."),
+        "tenants-limit": _in_query(
+            "limit", {"type": "integer", "minimum": 1, "maximum": TENANTS_PAGE_MAX}, "How many at most."
+        ),
         "tenant": _in_path("tenant", _TEXT, "The tenant's name.", "main"),
         "source": _in_path("source", _TEXT, "A source of webhooks that the spec declares.", "stripe"),
         "subscription": _in_path(

@@ -19,6 +19,7 @@ _CALLER = (
     Refusal("bad_request", "The request has 120 headers; 100 are allowed.", status=431),
     Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`."),
     Refusal("forbidden", "This key has the scope read; the request needs write."),
+    Refusal("tenant_suspended", "This tenant is suspended. Ask those who operate the gateway."),
     Refusal("rate_limited", "This key may send 100 requests a second; try again in 1 s."),
 )
 _UNKNOWN_ALIAS = Refusal("unknown_alias", 'There is no order with the alias "VNO-42".', "key")
@@ -85,6 +86,10 @@ _PARENT = (
     Refusal("depth_exceeded", "bd-k86gaq.1.2.3 is 3 levels deep and can't have children.", "parent"),
 )
 _SYSTEM = (*_CALLER, _UNAVAILABLE)
+_TENANT = (
+    Refusal("not_found", f"There is no tenant {EXAMPLE_EVENT_ID}."),
+    Refusal("invalid_identifier", "A tenant's id is a UUIDv7.", "id"),
+)
 _NO_SUBSCRIPTION = Refusal("not_found", "There is no subscription 'billing'.")
 _DECLARED = Refusal(
     "declared_by_spec", "The spec declares 'billing'; deploy a spec that says otherwise.", "name"
@@ -147,6 +152,16 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("invalid_spec", "The spec has faults."),
         Refusal("spec_conflict", "The spec would refuse or reinterpret what is already stored."),
         Refusal("version_conflict", "Revision 3 is deployed, not the one expected."),
+    ),
+    "tenant": (*_SYSTEM, _NOT_COMMITTED, *_TENANT),
+    "tenant.put": (
+        *_SYSTEM,
+        *_BODY,
+        *_TENANT,
+        Refusal("missing_field", 'Send {"name": "acme"}.', "name"),
+        Refusal("unknown_field", "There is no field 'nam' here.", "nam"),
+        Refusal("invalid_field", "`name` must be a string.", "name"),
+        Refusal("tenant_conflict", "There is a tenant 'acme' already, with another id."),
     ),
     "subscription": (*_SYSTEM, _INVALID_PARAMETER, _NO_SUBSCRIPTION),
     "subscription.put": (

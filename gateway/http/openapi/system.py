@@ -17,6 +17,7 @@ from gateway.http.openapi.operations import (
 from gateway.http.openapi.outgoing import TAG, subscription_paths
 from gateway.http.openapi.parameters import EXAMPLE_ID, header_refs
 from gateway.http.openapi.schemas import LENGTH, OK, POSITION, Schema, ids_to_check, list_of, object_of, ref
+from gateway.http.openapi.tenants import tenant_paths
 
 _OPEN: list[Schema] = [{}]  # needs no key
 
@@ -33,6 +34,7 @@ def system_paths(config: Config) -> dict[str, Schema]:
         "/_/ids/humane": {"get": _humane()},
         "/_/ids/check": {"post": _check()},
         "/_/spec": {"get": _spec(), "put": _deploy()},
+        **tenant_paths(),
         **subscription_paths(),
         "/_/openapi.json": {"get": _this()},
         "/_/health/live": {"get": _live()},

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gateway.events import Stream
 from gateway.log.epoch.partition import Partition
 from gateway.log.limits import Limits
 from gateway.log.redis.keys import PartitionKeys
@@ -206,6 +207,14 @@ class Evictor:
         self._ages.extend([age for age in touched if age >= 0][:_AGES_A_STEP])
         self._metrics.streams_evicted.inc(evicted)
         return evicted
+
+    async def forget(self, partition: Partition, streams: Sequence[Stream]) -> None:
+        """Evicts these streams, however young they are. Raises RedisTrouble."""
+        if not _in_redis(partition):
+            return
+        names = [partition.keys.stream(each).encode() for each in streams]
+        for first in range(0, len(names), _SAMPLE):
+            await self._run(partition, 0, names[first : first + _SAMPLE], 0, _SAMPLE)
 
     def _old_s(self, share: float) -> float:
         """What nobody touched for so long goes first: by the ages of streams, and of the oldest journal."""

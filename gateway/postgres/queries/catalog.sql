@@ -1,3 +1,10 @@
+-- name: begin_deletion
+-- A tenant is to go; nothing where it is going already. $1 tenant, $2 the clock's revision
+INSERT INTO tenant_deletion (tenant, name, handle, revision, events)
+SELECT id, name, handle, $2, coalesce((SELECT events FROM tenant_storage WHERE tenant = id), 0) FROM tenant WHERE id = $1
+ON CONFLICT (tenant) DO NOTHING
+
+
 -- name: changed_specs
 -- The newest revision of each tenant whose spec changed after a revision of the clock, and who that is.
 -- $1 that revision.
@@ -89,9 +96,35 @@ RETURNING true
 SELECT revision, document FROM spec_revision WHERE tenant = $1 ORDER BY revision DESC LIMIT 1
 
 
+-- name: deletable
+-- Tenants to be emptied now: every gateway that still acts knows that they are going. $1 seconds of silence after
+-- which a gateway acts on nothing
+SELECT tenant FROM tenant_deletion d
+WHERE finished_at IS NULL AND NOT EXISTS (
+    SELECT FROM catalog_reader WHERE revision < d.revision AND seen_at > now() - $1::float8 * interval '1 second')
+ORDER BY requested_at
+
+
+-- name: delete_step
+-- Deletes at most $2 rows of a tenant that is going. $1 tenant. Returns whether nothing is left.
+SELECT delete_tenant_step($1, $2)
+
+
+-- name: doomed_streams
+-- Some streams of a tenant that is going, those that a step deletes first. $1 tenant, $2 how many rows are looked at
+SELECT DISTINCT aggregate_type, aggregate_id FROM (
+    SELECT aggregate_type, aggregate_id FROM outbox WHERE tenant = $1 AND aggregate_type > '' LIMIT $2
+) AS next
+
+
 -- name: end_key
 -- Ends a key after its grace, never later than it ends anyway. $1 handle, $2 grace, $3 the clock's revision.
 UPDATE api_key SET expires_at = least(expires_at, now() + $2::interval), changed = $3 WHERE handle = $1
+
+
+-- name: every_tenant
+-- All tenants by name, without the one of name $1.
+SELECT id, name, handle FROM tenant WHERE name <> $1 ORDER BY name
 
 
 -- name: find_keys
@@ -174,6 +207,19 @@ WHERE ($1::text IS NULL OR k.handle = $1) AND ($2::uuid IS NULL OR k.tenant = $2
 ORDER BY t.name, k.created_at, k.handle
 
 
+-- name: list_tenants
+-- Tenants as they stand, by name; those that are gone only by their ids. $1 one id or null; else those behind name $2,
+-- at most $3, without the one of name $4.
+SELECT coalesce(t.id, d.tenant) AS id, coalesce(t.name, d.name) AS name, coalesce(t.handle, d.handle) AS handle,
+    CASE WHEN d.finished_at IS NOT NULL THEN 'deleted' WHEN d.tenant IS NOT NULL THEN 'deleting'
+        WHEN t.suspended_at IS NOT NULL THEN 'suspended' ELSE 'active' END AS status,
+    t.created_at, d.requested_at, d.events, d.deleted, d.finished_at
+FROM tenant t FULL JOIN tenant_deletion d ON d.tenant = t.id
+WHERE CASE WHEN $1::uuid IS NOT NULL THEN coalesce(t.id, d.tenant) = $1 ELSE t.name > $2 END
+    AND coalesce(t.name, '') <> $4
+ORDER BY t.name LIMIT $3
+
+
 -- name: living_relative
 -- The predecessor or successor of a key that still lives beside it. $1 handle.
 SELECT other.handle
@@ -236,9 +282,19 @@ INSERT INTO catalog_reader (gateway, revision, seen_at) VALUES ($1, $2, now())
 ON CONFLICT (gateway) DO UPDATE SET revision = excluded.revision, seen_at = excluded.seen_at
 
 
+-- name: resting_tenants
+-- Tenants whose requests are refused.
+SELECT id FROM tenant WHERE suspended_at IS NOT NULL
+
+
 -- name: revoke_key
 -- Ends a key now. $1 handle, $2 the clock's revision.
 UPDATE api_key SET revoked_at = now(), changed = $2 WHERE handle = $1
+
+
+-- name: revoke_keys_of
+-- Ends the keys of a tenant now. $1 tenant, $2 the clock's revision.
+UPDATE api_key SET revoked_at = now(), changed = $2 WHERE tenant = $1 AND revoked_at IS NULL
 
 
 -- name: stored_events
@@ -249,3 +305,8 @@ FROM outbox
 WHERE tenant = $1 AND aggregate_type = $2 AND (aggregate_id, version) > ($3, $4)
 ORDER BY aggregate_id, version
 LIMIT $6
+
+
+-- name: suspend_tenant
+-- Whose requests are refused from now on, or taken again. $1 tenant, $2 which
+UPDATE tenant SET suspended_at = CASE WHEN $2 THEN coalesce(suspended_at, now()) END WHERE id = $1

@@ -37,6 +37,11 @@ SELECT (SELECT partitions FROM instance) AS partitions,
     (SELECT revision FROM catalog_clock) AS clock
 
 
+-- name: deleted_tenants
+-- Tenants of whose events the places are left, or soon will be.
+SELECT tenant FROM tenant_deletion
+
+
 -- name: finish_repair
 -- What a repair did, for ever; the partition goes on in the epoch that the lost commits led to. Its alarm ends
 -- when nothing is missing any more; but another one may have come meanwhile. $1 p, $2 epoch, $3 seq at least,

@@ -1,9 +1,10 @@
 -- name: acquire
--- Takes what nobody delivers now. $1 owner, $2 lease in seconds, $3 how many at most
+-- Takes what nobody delivers now, but for tenants that are suspended. $1 owner, $2 lease in seconds, $3 how many at most
 UPDATE subscription SET owner = $1, lease_until = clock_timestamp() + $2::float8 * interval '1 s', moves = moves + 1
 WHERE id IN (
     SELECT id FROM subscription
     WHERE state = 'active' AND kind <> 'pull' AND (lease_until IS NULL OR lease_until < clock_timestamp())
+        AND NOT EXISTS (SELECT FROM tenant t WHERE t.id = subscription.tenant AND t.suspended_at IS NOT NULL)
     ORDER BY lease_until NULLS FIRST, id LIMIT $3 FOR UPDATE SKIP LOCKED
 )
 RETURNING id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, failing_since,
@@ -116,8 +117,10 @@ SELECT p, seq FROM partition_log
 
 
 -- name: held
--- Which of these subscriptions this relay holds still, and how often each was moved. $1 ids, $2 owner
+-- Which of these subscriptions this relay holds still, and may: not those of a tenant that is suspended; and how often
+-- each was moved. $1 ids, $2 owner
 SELECT id, moves FROM subscription WHERE id = ANY($1::bigint[]) AND owner = $2
+    AND NOT EXISTS (SELECT FROM tenant t WHERE t.id = subscription.tenant AND t.suspended_at IS NOT NULL)
 
 
 -- name: lag
