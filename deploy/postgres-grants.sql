@@ -37,7 +37,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON subscription, straggler, delivery_attemp
 GRANT SELECT, INSERT, UPDATE (suspended_at) ON tenant TO sluice_gateway;
 GRANT SELECT, INSERT ON tenant_deletion TO sluice_gateway;
 GRANT EXECUTE ON FUNCTION delete_tenant_step TO sluice_gateway;
-GRANT SELECT, INSERT, UPDATE (last_used_at, expires_at, revoked_at, changed) ON api_key TO sluice_gateway;
+GRANT SELECT, INSERT, UPDATE (last_used_at, revoked_at, changed) ON api_key TO sluice_gateway;
 
 -- What foreign systems call a tenant's aggregates: grows; only sluice_owner renames a scope.
 GRANT SELECT, INSERT ON source_scope, source_key TO sluice_gateway;
