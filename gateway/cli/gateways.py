@@ -50,7 +50,13 @@ def at_gateway(
 
     place = _url(url)
     try:
-        with Client(place, api_key(key), patience=Patience(give_up_s=GIVE_UP_S)) as client:
+        client = Client(place, api_key(key), patience=Patience(give_up_s=GIVE_UP_S))
+    except ValueError as fault:
+        raise ConfigError((f"SLUICE_URL or --url: {fault}",)) from None
+    except Refused as refused:
+        raise ConfigError((refused.error,)) from None
+    try:
+        with client:
             return work(client)
     except Refused as refused:
         if as_json and refused.body:

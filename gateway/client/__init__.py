@@ -15,8 +15,19 @@ from gateway.client.errors import (
     SluiceError,
     Unavailable,
 )
-from gateway.client.model import Actor, Event, FeedPage, Metadata, Receipt, State, Target
-from gateway.client.options import AppendOptions, FeedOptions
+from gateway.client.model import (
+    Actor,
+    BulkAppend,
+    Claim,
+    Event,
+    FeedPage,
+    Metadata,
+    Receipt,
+    Resolved,
+    State,
+    Target,
+)
+from gateway.client.options import AppendOptions, CreateOptions, FeedOptions
 from gateway.client.positions import PositionFile, SavedPosition
 from gateway.client.retry import Patience
 from gateway.client.synchronous import Client
@@ -25,8 +36,11 @@ __all__ = (
     "Actor",
     "AppendOptions",
     "AsyncClient",
+    "BulkAppend",
+    "Claim",
     "Client",
     "Conflict",
+    "CreateOptions",
     "Event",
     "FeedOptions",
     "FeedPage",
@@ -37,6 +51,7 @@ __all__ = (
     "PositionFile",
     "Receipt",
     "Refused",
+    "Resolved",
     "SavedPosition",
     "SluiceError",
     "State",

@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from datetime import datetime
 from time import monotonic
 from typing import Unpack
 
-import httpx
-
-from gateway.client import calls
+from gateway.client import bulk, calls
+from gateway.client.async_pool import Pool
 from gateway.client.connection import (
-    FOLLOW,
+    BATCH_WAIT_S,
     FOLLOW_READ_S,
     Following,
-    answer_of,
+    RetryLog,
     chance,
-    default_headers,
-    lost_of,
+    default_head,
     new_key,
-    timeouts,
 )
-from gateway.client.errors import Unavailable
-from gateway.client.model import Event, FeedPage, Receipt, State
-from gateway.client.options import AppendOptions, FeedOptions
+from gateway.client.errors import Refused, Unavailable
+from gateway.client.http1 import address_of
+from gateway.client.model import BulkAppend, Claim, Event, FeedPage, Receipt, Resolved, State
+from gateway.client.options import AppendOptions, CreateOptions, FeedOptions
 from gateway.client.positions import SavedPosition
-from gateway.client.retry import Answer, Call, Lost, Patience, Request, T, attempts
+from gateway.client.retry import Answer, Attempts, Call, Lost, Patience, Request, T, attempts
 
 
 class AsyncClient:
     """Calls repeat by themselves what may be repeated, for as long as `patience` says. Each raises Refused
     for what the service refuses, Unavailable where it gives no answer in time. Making one raises Refused
-    for an API key that no header can carry."""
+    for an API key that no header can carry, ValueError for a URL that is none.
+    Threads may share a `Client`."""
 
     def __init__(self, url: str, key: str, *, patience: Patience | None = None) -> None:
         self._patience = patience or Patience()
-        self._http = httpx.AsyncClient(base_url=url, headers=default_headers(key))
+        self._pool = Pool(address_of(url), default_head(key))
+        self._retries = RetryLog()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -44,7 +45,7 @@ class AsyncClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        await self._http.aclose()
+        await self._pool.aclose()
 
     # -- appends
 
@@ -79,21 +80,50 @@ class AsyncClient:
         self,
         aggregate_type: str,
         events: Sequence[tuple[str, object]],
-        **options: Unpack[AppendOptions],
+        **options: Unpack[CreateOptions],
     ) -> Receipt:
-        """The same for a new aggregate, whose key the gateway mints and the receipt tells."""
+        """The same for a new aggregate, whose key the gateway mints and the receipt has. With `parent` it is
+        the child of that one."""
         return await self._carry_out(calls.append_many(aggregate_type, None, events, new_key(), options))
+
+    async def bulk(self, appends: Iterable[BulkAppend]) -> AsyncGenerator[bulk.Outcome, None]:
+        """Many appends, each for itself, in parts of 1,000: what became of each, in their order. Those of one
+        aggregate are appended in their order. An outcome is a Receipt, or what `append` would have raised.
+
+        Raises Refused where a request as a whole is refused.
+        """
+        for part in bulk.parts(appends):
+            steps = bulk.attempts_of(part, self._patience, monotonic, chance)
+            for outcome in await self._follow_steps(steps):
+                yield outcome
+
+    async def receipt(
+        self, *, idempotency_key: str | None = None, event_id: str | None = None
+    ) -> Receipt | None:
+        """Of the committed append with this key, or this event; None where there is none, which says nothing
+        of one that is still under way."""
+        try:
+            return await self._carry_out(calls.receipt(idempotency_key, event_id))
+        except Refused as refused:
+            if refused.code != "not_found":
+                raise
+            return None
 
     # -- reads
 
     async def state(
-        self, aggregate_type: str, key: str, *, at_length: int | None = None, min_length: int | None = None
+        self,
+        aggregate_type: str,
+        key: str,
+        *,
+        at: datetime | float | str | None = None,
+        at_length: int | None = None,
+        min_length: int | None = None,
     ) -> State:
-        """As its events make it: all of them, or the first `at_length`; once there are `min_length`. Raises
-        Refused (404) for an aggregate that was never written."""
-        given = {"at_length": at_length, "min_length": min_length}
-        params = {name: str(value) for name, value in given.items() if value is not None}
-        return await self._carry_out(calls.state(aggregate_type, key, params))
+        """As its events make it: all of them, those up to a time (`at`: with a zone, RFC 3339, or Unix
+        seconds) or the first `at_length`; once there are `min_length`. Raises Refused (404) for an aggregate
+        that was never written."""
+        return await self._carry_out(calls.state(aggregate_type, key, at, at_length, min_length))
 
     async def length(self, aggregate_type: str, key: str) -> int:
         """0 where nothing was ever written."""
@@ -111,6 +141,29 @@ class AsyncClient:
     async def event(self, event_id: str) -> Event:
         """By its id."""
         return await self._carry_out(calls.event(event_id))
+
+    async def resolve(self, alias: str) -> Resolved:
+        """Which aggregate an alias names, with its `@` or without. Raises Refused (404) where none."""
+        return await self._carry_out(calls.resolve(alias))
+
+    async def aliases(self, aggregate_type: str, key: str) -> tuple[str, ...]:
+        """Of an aggregate, the oldest first."""
+        return await self._carry_out(calls.aliases(aggregate_type, key))
+
+    # -- pull subscriptions
+
+    async def claim(
+        self, subscription: str, *, limit: int = 100, wait_s: float = 0.0, lease_s: float | None = None
+    ) -> Claim:
+        """Events that no other consumer gets while they are leased; waits up to `wait_s`, at most 20, for the
+        first. What is not acked in time is handed out again."""
+        return await self._carry_out(calls.claim(subscription, limit, wait_s, lease_s))
+
+    async def ack(
+        self, subscription: str, claim: Claim | str | None = None, *, ids: Collection[str] = ()
+    ) -> None:
+        """What was claimed is done: a whole claim, or the events with these ids."""
+        await self._carry_out(calls.ack(subscription, claim, ids))
 
     # -- the feed
 
@@ -140,6 +193,39 @@ class AsyncClient:
         """The same, each event as the JSON that the feed sends."""
         return self._follow(saved, options, bytes)
 
+    async def follow_batches(
+        self,
+        saved: SavedPosition | None = None,
+        *,
+        limit: int = calls.PAGE_EVENTS,
+        until_caught_up: bool = False,
+        **options: Unpack[FeedOptions],
+    ) -> AsyncGenerator[FeedPage, None]:
+        """The same in batches of up to `limit` events, for those who write many in one transaction:
+        `caught_up` says that a batch was all there is, `position` is to be kept with what it made. A batch
+        counts as processed once the next one is asked for. The first batch that is caught up is given even if
+        it is empty, and with `until_caught_up` is the last one; later ones have events."""
+        following = Following(options, saved, self._patience)
+        if following.from_now:
+            following.begin(await self._now(following))
+        was_caught_up = False
+        try:
+            while True:
+                wait_s = BATCH_WAIT_S if was_caught_up else 0
+                try:
+                    page = await self.feed(limit=limit, wait_s=wait_s, **following.page_options())
+                except Unavailable:
+                    await asyncio.sleep(following.pause_s(chance()))
+                    continue
+                if page.events or (page.caught_up and not was_caught_up):
+                    yield page
+                following.read(page.position)
+                was_caught_up = page.caught_up
+                if until_caught_up and was_caught_up:
+                    return
+        finally:
+            following.end()
+
     async def _follow(
         self, saved: SavedPosition | None, options: FeedOptions, decode: Callable[[bytes], T]
     ) -> AsyncGenerator[T, None]:
@@ -148,24 +234,21 @@ class AsyncClient:
             following.begin(await self._now(following))
         try:
             while True:
+                why = "the connection ended"
                 try:
-                    async with self._http.stream(
-                        "GET",
-                        FOLLOW,
-                        params=following.params(),
-                        headers=following.headers(),
-                        timeout=timeouts(FOLLOW_READ_S),
-                    ) as response:
-                        if response.status_code != 200:
-                            following.refused(answer_of(response, await response.aread()))
+                    async with self._pool.streamed(following.request(), FOLLOW_READ_S) as response:
+                        if response.status != 200:
+                            why = following.refused(await response.answer())
                         else:
-                            async for received in response.aiter_bytes():
+                            async for received in response.parts():
                                 for document in following.received(received):
                                     yield decode(document)
                                     following.processed()
-                except (httpx.TransportError, httpx.DecodingError):
-                    pass  # the gateway or the network is away: connect again
-                await asyncio.sleep(following.pause_s(chance()))
+                except OSError as trouble:  # the gateway or the network is away: connect again
+                    why = str(trouble) or type(trouble).__name__
+                pause_s = following.pause_s(chance())
+                self._retries.repeated("following the feed", why, pause_s)
+                await asyncio.sleep(pause_s)
         finally:
             following.end()
 
@@ -187,29 +270,21 @@ class AsyncClient:
 
     async def _carry_out(self, call: Call[T]) -> T:
         steps = attempts(call, self._patience, monotonic, chance)
+        return await self._follow_steps(steps)
+
+    async def _follow_steps(self, steps: Attempts[T]) -> T:
         step = next(steps)
+        what = ""
         while True:
             got: Answer | Lost | None = None
             if isinstance(step, Request):
-                got = await self._send(step)
+                what = f"{step.method} {step.path}"
+                got = await self._pool.exchange(step)
             else:
-                await asyncio.sleep(step)
+                self._retries.repeated(what, step.why, step.seconds)
+                await asyncio.sleep(step.seconds)
             try:
                 step = steps.send(got)
             except StopIteration as done:
                 result: T = done.value
                 return result
-
-    async def _send(self, request: Request) -> Answer | Lost:
-        try:
-            response = await self._http.request(
-                request.method,
-                request.path,
-                params=dict(request.params),
-                headers=dict(request.headers),
-                content=request.content,
-                timeout=timeouts(request.wait_s),
-            )
-        except httpx.TransportError as trouble:
-            return lost_of(trouble)
-        return answer_of(response, response.content)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
@@ -10,14 +11,15 @@ from urllib.parse import quote
 import msgspec
 
 from gateway.client.errors import Refused
-from gateway.client.model import Event, FeedPage, Receipt, State
-from gateway.client.options import AppendOptions, FeedOptions, check_options
+from gateway.client.model import Claim, Event, FeedPage, Receipt, Resolved, State
+from gateway.client.options import AppendOptions, CreateOptions, FeedOptions, check_options
 from gateway.client.retry import Answer, Call, Request
 
 _encode = msgspec.json.Encoder().encode
 _METADATA = ("target", "previous_length", "event_id", "causation_id", "extra")
 decode_event = msgspec.json.Decoder(Event).decode
 PAGE_EVENTS = 1000
+_JSON: Mapping[str, str] = MappingProxyType({"content-type": "application/json"})
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -34,17 +36,18 @@ def append_many(
     key: str | None,
     events: Sequence[tuple[str, object]],
     new_key: str,
-    options: AppendOptions,
+    options: AppendOptions | CreateOptions,
 ) -> Call[Receipt]:
     """Without a key the gateway mints one."""
-    check_options(options, AppendOptions, ("actor",))
+    check_options(options, AppendOptions if key is not None else CreateOptions, ("actor",))
     listed = [{"type": event_type, "data": data} for event_type, data in events]
     path = (aggregate_type,) if key is None else (aggregate_type, key)
-    return _append(path, {"events": listed, "metadata": _metadata(options)}, new_key, options)
+    parent = {"parent": options.get("parent")} if "parent" in options else {}
+    return _append(path, {**parent, "events": listed, "metadata": _metadata(options)}, new_key, options)
 
 
 def _append(
-    path: tuple[str, ...], body: Mapping[str, object], new_key: str, options: AppendOptions
+    path: tuple[str, ...], body: Mapping[str, object], new_key: str, options: AppendOptions | CreateOptions
 ) -> Call[Receipt]:
     idempotency_key = options.get("idempotency_key", new_key)
     headers = {
@@ -57,15 +60,28 @@ def _append(
         headers["prefer"] = "wait"
     # Encoded once: a repeat must have the very bytes.
     request = Request("POST", _path(*path), {}, headers, _encode(body))
-    return Call(request, _receipt, idempotency_key)
+    return Call(request, receipt_of, idempotency_key)
 
 
-def _metadata(options: AppendOptions) -> dict[str, Any]:
+def _metadata(options: AppendOptions | CreateOptions) -> dict[str, Any]:
     found = {name: options[name] for name in _METADATA if name in options}  # type: ignore[literal-required]
     return {"actor": options["actor"], **found}
 
 
-def state(aggregate_type: str, key: str, params: Mapping[str, str]) -> Call[State]:
+def state(
+    aggregate_type: str,
+    key: str,
+    at: datetime | float | str | None,
+    at_length: int | None,
+    min_length: int | None,
+) -> Call[State]:
+    """Raises ValueError for a time without a zone: it would be another one elsewhere."""
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise ValueError("`at` has no time zone")
+        at = at.isoformat()
+    given = {"at": at, "at_length": at_length, "min_length": min_length}
+    params = {name: str(value) for name, value in given.items() if value is not None}
     return Call(Request("GET", _path(aggregate_type, key), params, {}), _state)
 
 
@@ -77,6 +93,41 @@ def events(aggregate_type: str, key: str, start: int) -> Call[tuple[tuple[Event,
     """A page of a stream, and where the next one begins."""
     params = {"from": str(start), "limit": str(PAGE_EVENTS)}
     return Call(Request("GET", _path(aggregate_type, key, "events"), params, {}), _stream_page)
+
+
+def resolve(alias: str) -> Call[Resolved]:
+    return Call(Request("GET", _path("_", "resolve", f"@{alias.removeprefix('@')}"), {}, {}), _resolved)
+
+
+def aliases(aggregate_type: str, key: str) -> Call[tuple[str, ...]]:
+    return Call(Request("GET", _path(aggregate_type, key, "aliases"), {}, {}), _aliases)
+
+
+def receipt(idempotency_key: str | None, event_id: str | None) -> Call[Receipt]:
+    """Raises TypeError unless exactly one of them is given."""
+    given = {"idempotency_key": idempotency_key, "event_id": event_id}
+    params = {name: value for name, value in given.items() if value is not None}
+    if len(params) != 1:
+        raise TypeError("a receipt is asked for by idempotency_key or by event_id")
+    return Call(Request("GET", "/_/receipts", params, {}), receipt_of)
+
+
+def claim(subscription: str, limit: int, wait_s: float, lease_s: float | None) -> Call[Claim]:
+    body = {"limit": limit, "wait": wait_s} | ({} if lease_s is None else {"lease_s": lease_s})
+    path = _path("_", "subscriptions", subscription, "claim")
+    return Call(Request("POST", path, {}, _JSON, _encode(body), wait_s), _claim)
+
+
+def ack(subscription: str, claimed: Claim | str | None, ids: Collection[str]) -> Call[None]:
+    """Raises TypeError where nothing is named."""
+    claim_id = claimed.id if isinstance(claimed, Claim) else claimed
+    body: dict[str, object] = {} if claim_id is None else {"claim": claim_id}
+    if ids:
+        body["ids"] = list(ids)
+    if not body:
+        raise TypeError("nothing is acked: name a claim that has events, or ids of events")
+    path = _path("_", "subscriptions", subscription, "ack")
+    return Call(Request("POST", path, {}, _JSON, _encode(body)), _nothing)
 
 
 def get(segments: tuple[str, ...], params: Mapping[str, str] = _NOTHING) -> Call[Answer]:
@@ -150,15 +201,35 @@ class _Page(msgspec.Struct):
     next: int | None
 
 
+class _Named(msgspec.Struct):
+    aliases: tuple[str, ...]
+
+
 class _Single(msgspec.Struct):
     event: Event
+
+
+def _resolved(answer: Answer) -> Resolved:
+    return msgspec.json.decode(answer.content, type=Resolved)
+
+
+def _aliases(answer: Answer) -> tuple[str, ...]:
+    return msgspec.json.decode(answer.content, type=_Named).aliases
+
+
+def _claim(answer: Answer) -> Claim:
+    return msgspec.json.decode(answer.content, type=Claim)
+
+
+def _nothing(_: Answer) -> None:
+    return
 
 
 def _as_it_came(answer: Answer) -> Answer:
     return answer
 
 
-def _receipt(answer: Answer) -> Receipt:
+def receipt_of(answer: Answer) -> Receipt:
     body = msgspec.json.decode(answer.content, type=_Appended)
     ids = body.event_ids or (body.event_id or "",)
     replayed = answer.headers.get("idempotency-replayed") == "true"

@@ -1,20 +1,20 @@
-"""What both clients share around a connection: headers, timeouts, and where a follower is."""
+"""What both clients share around a connection: the headers of all requests, where a follower is, and what
+the log says of attempts that are repeated."""
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
-
-import httpx
 
 from gateway.client.calls import feed_params, sendable
 from gateway.client.errors import Refused
 from gateway.client.options import FeedOptions
 from gateway.client.positions import Keeper, SavedPosition
-from gateway.client.retry import Answer, Lost, Patience, may_repeat, refusal, retry_after_s
+from gateway.client.retry import Answer, Patience, Request, may_repeat, refusal, retry_after_s
 from gateway.client.stream import Messages
 
 FOLLOW = "/_/feed"
@@ -22,9 +22,10 @@ chance = random.SystemRandom().random
 # A live stream has a sign of life every 15 s.
 FOLLOW_READ_S = 25.0
 SAVE_EVERY_S = 1.0
-# An append is answered within 10 s (SLUICE_APPEND_DEADLINE_S), whatever its outcome; a read within 5.
-_ANSWER_S = 15.0
-_CONNECT_S = 5.0
+# For the first event of a batch; the feed waits up to 60.
+BATCH_WAIT_S = 20
+WARN_EVERY_S = 1.0
+_log = logging.getLogger("sluice.client")
 
 
 def authorization(key: str) -> str:
@@ -38,28 +39,30 @@ def authorization(key: str) -> str:
     return f"Bearer {bare}"
 
 
-def default_headers(key: str) -> dict[str, str]:
-    """Raises Refused for a key that can't be one."""
-    bearer = authorization(key)
-    return {"authorization": bearer, "user-agent": "sluice-client", "accept-encoding": "identity"}
-
-
-def timeouts(wait_s: float) -> httpx.Timeout:
-    return httpx.Timeout(_ANSWER_S + wait_s, connect=_CONNECT_S)
+def default_head(key: str) -> bytes:
+    """The header lines of all requests. Raises Refused for a key that can't be one."""
+    return f"authorization: {authorization(key)}\r\nuser-agent: sluice-client\r\n".encode()
 
 
 def new_key() -> str:
     return str(uuid.uuid4())
 
 
-def answer_of(response: httpx.Response, content: bytes) -> Answer:
-    return Answer(response.status_code, response.headers, content)
+class RetryLog:
+    """Warnings of attempts that are repeated: at most one a second, with the number of those between."""
 
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._quiet_until = 0.0
+        self._unsaid = 0
 
-def lost_of(trouble: httpx.TransportError) -> Lost:
-    """Whether a request that got no answer may have arrived."""
-    unsent = isinstance(trouble, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-    return Lost(f"no answer: {type(trouble).__name__} {trouble}".strip(), sent=not unsent)
+    def repeated(self, what: str, why: str, pause_s: float) -> None:
+        if self._clock() < self._quiet_until:
+            self._unsaid += 1
+            return
+        more = f" (and {self._unsaid} more like it)" if self._unsaid else ""
+        _log.warning("%s: %s; repeated in %.2f s%s", what, why, pause_s, more)
+        self._quiet_until, self._unsaid = self._clock() + WARN_EVERY_S, 0
 
 
 class Following:
@@ -85,16 +88,13 @@ class Following:
         self._keeper.processed(position)
         self._keeper.close()
 
-    def params(self) -> dict[str, str]:
+    def request(self) -> Request:
         """For the next connection."""
         self._messages = Messages()
-        return feed_params(self.options)
-
-    def headers(self) -> dict[str, str]:
-        resumed = {}
+        headers = {"accept": "text/event-stream", "accept-encoding": "gzip"}
         if self._position is not None:
-            resumed["last-event-id"] = sendable("Last-Event-ID", self._position)
-        return {"accept": "text/event-stream", "accept-encoding": "gzip", **resumed}
+            headers["last-event-id"] = sendable("Last-Event-ID", self._position)
+        return Request("GET", FOLLOW, feed_params(self._from_there()), headers)
 
     def received(self, data: bytes) -> Iterator[bytes]:
         """The events in it, as JSON."""
@@ -106,15 +106,36 @@ class Following:
             else:
                 yield event
 
+    def page_options(self) -> FeedOptions:
+        """For the next page of the feed."""
+        options = self._from_there()
+        return options if self._position is None else {**options, "after": self._position}
+
+    def _from_there(self) -> FeedOptions:
+        """Where a position says where to begin, a time does not."""
+        if self._position is None or "from_time" not in self.options:
+            return self.options
+        bare = self.options.copy()
+        del bare["from_time"]
+        return bare
+
+    def read(self, position: str) -> None:
+        """All up to there is processed."""
+        self._failures = 0
+        self._position = position
+        self._keeper.processed(position)
+
     def processed(self) -> None:
         if self._position is not None:
             self._keeper.processed(self._position)
 
-    def refused(self, answer: Answer) -> None:
-        """Raises Refused unless it is worth another try."""
+    def refused(self, answer: Answer) -> str:
+        """Why; raises Refused unless it is worth another try."""
+        refused = refusal(answer)
         if not may_repeat(answer):
-            raise refusal(answer)
+            raise refused
         self._least_s = retry_after_s(answer)
+        return str(refused)
 
     def pause_s(self, chance: float) -> float:
         """Before the next connection."""

@@ -92,3 +92,35 @@ class FeedPage(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
     position: str
     caught_up: bool
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """The aggregate that an alias names, and the alias in its canonical spelling."""
+
+    aggregate_type: str
+    key: str
+    alias: str
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Events of a pull subscription, leased for `lease_s`; `id` is None where there were none."""
+
+    id: str | None = msgspec.field(name="claim")
+    lease_s: float
+    events: tuple[Event, ...]
+
+
+class BulkAppend(msgspec.Struct, frozen=True):
+    """One line of a bulk request, appended for itself. Without an `idempotency_key` it gets one."""
+
+    aggregate_type: str
+    key: str
+    event_type: str
+    data: Any
+    actor: Actor
+    target: Target | None = None
+    previous_length: int | None = None
+    event_id: str | None = None
+    causation_id: str | None = None
+    extra: dict[str, Any] | None = None
+    idempotency_key: str | None = None

@@ -26,6 +26,12 @@ class AppendOptions(TypedDict, total=False):
     wait: bool
 
 
+class CreateOptions(AppendOptions, total=False):
+    """`parent`: an exact alias with its `@`, or a key: the new aggregate is its child."""
+
+    parent: str
+
+
 class FeedOptions(TypedDict, total=False):
     """`after`: a position, `"beginning"` or `"now"`; default: the beginning. Without a filter, all: by
     aggregate `types`, `event_types`, `tags`, `correlation_id`, `actor` as `type:id`; `from_time` (RFC 3339 or

@@ -63,6 +63,14 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """To wait before the next attempt, and why the one before did not do."""
+
+    seconds: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
     """One request and how its answer is read. `idempotency_key` is an append's."""
 
@@ -71,13 +79,13 @@ class Call(Generic[T]):
     idempotency_key: str | None = None
 
 
-Attempts = Generator["Request | float", "Answer | Lost | None", T]
+Attempts = Generator["Request | Pause", "Answer | Lost | None", T]
 
 
 def attempts(
     call: Call[T], patience: Patience, clock: Callable[[], float], chance: Callable[[], float]
 ) -> Attempts[T]:
-    """Yields a request, to be sent the answer or the loss of it; or seconds to wait. Returns what the answer
+    """Yields a request, to be sent the answer or the loss of it; or a pause. Returns what the answer
     says. Raises Refused and what is below SluiceError else."""
     until, failures, unknown = clock() + patience.give_up_s, 0, False
     while True:
@@ -93,11 +101,11 @@ def attempts(
                 raise OutcomeUnknown(str(refused), call.idempotency_key)
             raise refused
         failures += 1
-        unknown = unknown or not _never_written(got)
+        unknown = unknown or written(got)
         pause_s = max(patience.pause_s(failures, chance()), retry_after_s(got))
         if clock() + pause_s > until:
             raise _given_up(call.idempotency_key, got, unknown)
-        yield pause_s
+        yield Pause(pause_s, why_of(got))
 
 
 def may_repeat(answer: Answer) -> bool:
@@ -106,11 +114,12 @@ def may_repeat(answer: Answer) -> bool:
     return rule.retryable if rule else answer.status == 429 or answer.status >= 500
 
 
-def _never_written(got: Answer | Lost) -> bool:
+def written(got: Answer | Lost) -> bool:
+    """Whether the append that failed so may have been written all the same."""
     if isinstance(got, Lost):
-        return not got.sent
+        return got.sent
     rule = REFUSALS.get(_body(got).get("code", ""))
-    return rule is not None and rule.known is not Known.UNKNOWN
+    return rule is None or rule.known is Known.UNKNOWN
 
 
 def retry_after_s(got: Answer | Lost) -> float:
@@ -140,10 +149,14 @@ def _body(answer: Answer) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
+def why_of(got: Answer | Lost) -> str:
+    return got.why if isinstance(got, Lost) else str(refusal(got))
+
+
 def _given_up(
     idempotency_key: str | None, got: Answer | Lost, unknown: bool
 ) -> OutcomeUnknown | NotCommitted | Unavailable:
-    why = got.why if isinstance(got, Lost) else str(refusal(got))
+    why = why_of(got)
     if idempotency_key is None:
         return Unavailable(why)
     return OutcomeUnknown(why, idempotency_key) if unknown else NotCommitted(why)

@@ -137,6 +137,11 @@ async def test_an_event_is_found_by_its_id_and_nothing_by_another(run: Run) -> N
 async def test_without_a_gateway_or_a_key_it_says_what_to_set(run: Run) -> None:
     ran = await run("show", "order", ORDER, SLUICE_URL="")
     assert (ran.code, ran.err.splitlines()[0]) == (2, "no gateway is named: set SLUICE_URL, or give --url")
+    ran = await run("show", "order", ORDER, "--url", "localhost:8017")
+    assert (ran.code, ran.err) == (
+        2,
+        "SLUICE_URL or --url: this is not a URL such as http://127.0.0.1:8017\n",
+    )
     ran = await run("show", "order", ORDER, SLUICE_KEY_FILE="")
     assert ran.code == 2
     assert ran.err.startswith("a gateway asks for a key")

@@ -55,8 +55,8 @@ def carry_out(
             sent.append(step)
             reply = left.pop(0) if len(left) > 1 else left[0]
         else:
-            pauses.append(step)
-            now += step
+            pauses.append(step.seconds)
+            now += step.seconds
         try:
             step = steps.send(reply)
         except StopIteration as done:
@@ -89,7 +89,7 @@ def test_what_no_header_can_hold_is_refused_before_anything_is_sent(value: str) 
             append(**{option: value})
         assert (told.value.status, told.value.code, told.value.path) == (422, "invalid_field", header)
     with pytest.raises(Refused, match="Last-Event-ID can't be sent"):
-        Following({"after": "x"}, _Saved(value), Patience()).headers()
+        Following({"after": "x"}, _Saved(value), Patience()).request()
 
 
 class _Saved:
@@ -163,7 +163,7 @@ def test_where_now_was_is_kept_before_the_first_event_is_given() -> None:
     assert following.from_now
     following.begin("AQposition")  # the process ends amid its first event
     again = Following({"after": "now"}, saved, Patience())
-    assert again.params() == {"after": "AQposition"}
+    assert again.request().params == {"after": "AQposition"}
 
 
 def test_what_settles_a_lost_append_is_its_refusal() -> None:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from gateway.client import Actor, AsyncClient
+from gateway.client.http1 import Response
 from gateway.config import Config
 from gateway.http.api import content_encoding
 from gateway.relay import gzipped
@@ -87,14 +88,18 @@ async def test_each_event_comes_at_once_in_either_coding(client: httpx.AsyncClie
             assert (message, message.event["id"]) == (await anext(plain), receipt["event_id"])
 
 
-async def test_the_python_client_is_sent_gzip_unasked(gateway: Served, tenant: Account) -> None:
+async def test_the_python_client_is_sent_gzip_unasked(
+    gateway: Served, tenant: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codings = []
+    headers_complete = Response.on_headers_complete
+
+    def seen(response: Response) -> None:
+        codings.append(response.headers.get("content-encoding"))
+        headers_complete(response)
+
+    monkeypatch.setattr(Response, "on_headers_complete", seen)
     async with AsyncClient(gateway.url, tenant.write) as sluice, asyncio.timeout(DEADLINE_S):
-        codings = []
-
-        async def seen(response: httpx.Response) -> None:
-            codings.append(response.headers.get("content-encoding"))
-
-        sluice._http.event_hooks = {"response": [seen]}
         following = sluice.follow()
         for n in range(10):
             await sluice.append("order", new_id(), "was_noted", n, actor=Actor("user", "global"))
