@@ -41,7 +41,7 @@ from gateway.http.api.live_bounds import LiveBounds
 from gateway.http.api.parents import Parents
 from gateway.http.api.reads import Reads
 from gateway.http.api.router import AggregateRouter
-from gateway.http.api.specs import Specs
+from gateway.http.api.specs import DEPLOYED_AT_ONCE, Specs
 from gateway.http.api.states import States
 from gateway.http.api.subscriptions import SubscriptionPaths
 from gateway.http.api.system import System
@@ -88,7 +88,8 @@ if TYPE_CHECKING:  # the SDK is there only where traces are on
 logger = logging.getLogger("sluice")
 
 _POOL_MAX = 8
-_CATALOG_POOL_MAX = 4
+_CATALOG_POOL_MAX = 2
+_SPEC_POOL_MAX = DEPLOYED_AT_ONCE  # a deployment that waits never makes the catalog stale
 _KEY_POOL_MAX = 1  # one statement at a time
 _OUTBOX_POOL_MAX = 4  # whoever reads the history through does not stand in the way of appends
 _REDIS_CONNECTIONS_MAX = 64
@@ -115,6 +116,7 @@ async def gateway(
     """
     pool = await open_postgres(config, _POOL_MAX)
     catalog_pool = await open_postgres(config, _CATALOG_POOL_MAX)
+    spec_pool = await open_postgres(config, _SPEC_POOL_MAX)
     key_pool = await open_postgres(config, _KEY_POOL_MAX)
     outbox_pool = await open_postgres(config, _OUTBOX_POOL_MAX)
     redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
@@ -163,7 +165,7 @@ async def gateway(
                         outbox=outbox,
                         live=live,
                         catalog=catalog,
-                        catalog_pool=catalog_pool,
+                        spec_pool=spec_pool,
                         reads=reads,
                         aliases=aliases,
                         children=Children(log, writer),
@@ -189,7 +191,7 @@ async def gateway(
         await amazon.close()
         await redis.aclose()
         await asyncio.gather(
-            close_pool(pool), close_pool(catalog_pool), close_pool(key_pool), close_pool(outbox_pool)
+            *(close_pool(each) for each in (pool, catalog_pool, spec_pool, key_pool, outbox_pool))
         )
 
 
@@ -269,7 +271,7 @@ def _edge(
     outbox: Outbox,
     live: Live,
     catalog: Catalog,
-    catalog_pool: asyncpg.Pool,
+    spec_pool: asyncpg.Pool,
     reads: Reads,
     aliases: Aliases,
     children: Children,
@@ -304,7 +306,7 @@ def _edge(
         operators.health,
         Bulk(log, catalog, keys, outcomes, aside, config),
         Feed(outbox, live, catalog, keys, bounds, config),
-        Specs(catalog, catalog_pool, going_out.subscriptions, aside, config),
+        Specs(catalog, spec_pool, going_out.subscriptions, aside, config),
         OpenApi(catalog, aside, config),
         Ids(catalog, aside, config),
         Tenants(catalog, catalog_pool, aside, config),

@@ -24,7 +24,14 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 REDIS_PASSWORD = "a redis password"
 BESIDE_PARTITIONS = 2 + sum(
-    (app._POOL_MAX, app._CATALOG_POOL_MAX, app._KEY_POOL_MAX, app._OUTBOX_POOL_MAX, outbound._POOL_MAX)
+    (
+        app._POOL_MAX,
+        app._CATALOG_POOL_MAX,
+        app._SPEC_POOL_MAX,
+        app._KEY_POOL_MAX,
+        app._OUTBOX_POOL_MAX,
+        outbound._POOL_MAX,
+    )
 )
 """Connections to Postgres of a gateway at most, beside the one for each partition."""
 ADMIN_LINE = "user admin on >admin ~* &* +@all\n"

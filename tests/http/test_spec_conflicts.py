@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import time
+from contextlib import AsyncExitStack
 from typing import Any
 
 import asyncpg
@@ -11,6 +13,7 @@ import httpx
 import pytest
 
 from gateway.catalog import spec_use
+from gateway.http.api.specs import DEPLOYED_AT_ONCE
 from tests.support.accounts import Account, open_account
 from tests.support.calls import append, appended, new_client, new_id, refused
 from tests.support.serving import Served
@@ -30,6 +33,9 @@ SHOP: dict[str, Any] = {
     "target_types": ["user"],
     "singletons": ["order_service", "quiet_service"],
 }
+
+LOCK = "SELECT pg_advisory_lock(hashtextextended($1, 0))"
+WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
 
 @pytest.fixture
@@ -166,3 +172,27 @@ async def test_a_hundred_thousand_events_are_checked_in_less_than_10_s(
         assert error.startswith("100,000 of 100,000 stored was_placed events do not match the schema. ")
     finally:
         await outbox.execute("DELETE FROM outbox WHERE p = 10000")
+
+
+async def test_deployments_that_wait_hold_up_no_other_tenant(
+    gateway: Served, outbox: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.http.api.specs.DEPLOY_WAIT_S", 0.2)
+    shops = [await open_account(outbox, SHOP) for _ in range(DEPLOYED_AT_ONCE + 1)]
+    changed = {**SHOP, "singletons": [*SHOP["singletons"], "new_service"]}
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(new_client(gateway.url, each.admin)) for each in shops]
+        neighbour = await stack.enter_async_context(
+            new_client(gateway.url, (await open_account(outbox, SHOP)).write)
+        )
+        async with outbox.acquire() as conn:
+            for each in shops:  # as another gateway that deploys for them all the while
+                await conn.execute(LOCK, f"sluice.spec.{each.id}")
+            held = [asyncio.create_task(client.put("/_/spec", json=changed)) for client in clients[:-1]]
+            async with asyncio.timeout(10):
+                while await conn.fetchval(WAITING) < len(held):
+                    await asyncio.sleep(0.01)
+            refused(await clients[-1].put("/_/spec", json=changed), 503, "unavailable")
+            await appended(neighbour, "order", new_id(), "was_placed", {"total": 1})
+            await conn.execute("SELECT pg_advisory_unlock_all()")
+        assert [response.status_code for response in await asyncio.gather(*held)] == [200] * len(held)

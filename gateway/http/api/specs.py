@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import asyncpg
 import msgspec
@@ -35,6 +36,11 @@ from spec.subscriptions import PermissiveEnviron
 
 logger = logging.getLogger("sluice.edge")
 
+DEPLOYED_AT_ONCE: Final = 2
+"""Deployments at a time: to read a spec takes up to seconds of a core, and each holds a connection."""
+DEPLOY_WAIT_S: Final = 10.0
+"""How long a deployment waits for its turn."""
+
 _ETAG = re.compile(rb'"(0|[1-9][0-9]{0,8})"')
 
 
@@ -50,6 +56,7 @@ class Specs:
         self._aside = aside
         self._catalog = catalog
         self._pool = pool
+        self._turns = asyncio.Semaphore(DEPLOYED_AT_ONCE)
         self._subscriptions = subscriptions
         self._secrets_of = Secrets(os.environ).of
         self._allow_private = config.allow_private_targets
@@ -83,6 +90,7 @@ class Specs:
         read = await decoded(self._aside, principal, document)
         document, forced = _unwrapped_force(document, read)
         force = force or forced
+        await self._turn()
         try:
             result = await specs.deploy(
                 self._pool,
@@ -96,11 +104,22 @@ class Specs:
         except (*UNANSWERED, PostgresTrouble) as error:
             why = "Postgres does not answer. GET the spec to see whether this one is deployed; send it again."
             raise Refused(Refusal("unavailable", why)) from error
+        finally:
+            self._turns.release()
         if isinstance(result, specs.Accepted):
             told = {"tenant": str(principal.tenant.id), "key": principal.handle, "revision": result.revision}
             logger.info("spec_deployed", extra={**told, "forced": bool(force)})
             await self._catalog.refresh()
         return _answer(result)
+
+    async def _turn(self) -> None:
+        """Raises Refused where others deploy all the while."""
+        try:
+            async with asyncio.timeout(DEPLOY_WAIT_S):
+                await self._turns.acquire()
+        except TimeoutError as late:
+            why = "Other specs are being deployed; this one was not looked at. Send it again shortly."
+            raise Refused(Refusal("unavailable", why)) from late
 
 
 def _unwrapped_force(document: bytes, read: object) -> tuple[bytes, bool]:
