@@ -89,7 +89,7 @@ logger = logging.getLogger("sluice")
 
 _POOL_MAX = 8
 _CATALOG_POOL_MAX = 2
-_SPEC_POOL_MAX = DEPLOYED_AT_ONCE  # a deployment that waits never makes the catalog stale
+_ADMIN_POOL_MAX = DEPLOYED_AT_ONCE  # a deployment that waits never makes the catalog stale
 _KEY_POOL_MAX = 1  # one statement at a time
 _OUTBOX_POOL_MAX = 4  # whoever reads the history through does not stand in the way of appends
 _REDIS_CONNECTIONS_MAX = 64
@@ -116,7 +116,7 @@ async def gateway(
     """
     pool = await open_postgres(config, _POOL_MAX)
     catalog_pool = await open_postgres(config, _CATALOG_POOL_MAX)
-    spec_pool = await open_postgres(config, _SPEC_POOL_MAX)
+    admin_pool = await open_postgres(config, _ADMIN_POOL_MAX)
     key_pool = await open_postgres(config, _KEY_POOL_MAX)
     outbox_pool = await open_postgres(config, _OUTBOX_POOL_MAX)
     redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
@@ -165,7 +165,7 @@ async def gateway(
                         outbox=outbox,
                         live=live,
                         catalog=catalog,
-                        spec_pool=spec_pool,
+                        admin_pool=admin_pool,
                         reads=reads,
                         aliases=aliases,
                         children=Children(log, writer),
@@ -191,7 +191,7 @@ async def gateway(
         await amazon.close()
         await redis.aclose()
         await asyncio.gather(
-            *(close_pool(each) for each in (pool, catalog_pool, spec_pool, key_pool, outbox_pool))
+            *(close_pool(each) for each in (pool, catalog_pool, admin_pool, key_pool, outbox_pool))
         )
 
 
@@ -271,7 +271,7 @@ def _edge(
     outbox: Outbox,
     live: Live,
     catalog: Catalog,
-    spec_pool: asyncpg.Pool,
+    admin_pool: asyncpg.Pool,
     reads: Reads,
     aliases: Aliases,
     children: Children,
@@ -306,10 +306,10 @@ def _edge(
         operators.health,
         Bulk(log, catalog, keys, outcomes, aside, config),
         Feed(outbox, live, catalog, keys, bounds, config),
-        Specs(catalog, spec_pool, going_out.subscriptions, aside, config),
+        Specs(catalog, admin_pool, going_out.subscriptions, aside, config),
         OpenApi(catalog, aside, config),
         Ids(catalog, aside, config),
-        Tenants(catalog, catalog_pool, aside, config),
+        Tenants(catalog, admin_pool, aside, config),
         webhooks,
         aliases,
         SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, aside, config, stopping),

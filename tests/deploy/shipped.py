@@ -27,7 +27,7 @@ BESIDE_PARTITIONS = 2 + sum(
     (
         app._POOL_MAX,
         app._CATALOG_POOL_MAX,
-        app._SPEC_POOL_MAX,
+        app._ADMIN_POOL_MAX,
         app._KEY_POOL_MAX,
         app._OUTBOX_POOL_MAX,
         outbound._POOL_MAX,
