@@ -53,6 +53,7 @@ class Config:
     heavy_waiting_max: int = 16
     heavy_wait_s: float = 10.0
     fold_deadline_s: float = 30.0
+    state_bytes_max: int = 4 * MIB
     headers_max: int = 100
     header_bytes_max: int = 64 * KIB
     body_timeout_s: float = 30.0
@@ -301,6 +302,11 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "fold_deadline_s",
         _seconds(0.1, 3600),
         "Time to fold a state, then 503; the partial fold is kept and the next read continues from it.",
+    ),
+    (
+        "state_bytes_max",
+        _integer(KIB, 16 * MIB),
+        "Size of a state as JSON: beyond it its reads are a 422 `state_too_large`, and appends go on.",
     ),
     ("headers_max", _integer(8, 1000), "Header lines of a request: each costs work before the key is known."),
     ("header_bytes_max", _integer(KIB, MIB), "Size of all header lines, buffered before the key is known."),

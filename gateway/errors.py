@@ -65,6 +65,7 @@ REFUSALS: dict[str, Rule] = {
     "spec_conflict": Rule(409, False, Known.NOT_AN_APPEND),
     "declared_by_spec": Rule(409, False, Known.NOT_AN_APPEND),
     "tenant_conflict": Rule(409, False, Known.NOT_AN_APPEND),
+    "state_too_large": Rule(422, False, Known.NOT_AN_APPEND),
     "not_committed": Rule(503, True, Known.NEVER),
     "unavailable": Rule(503, True, Known.NOT_AN_APPEND),
     "outcome_unknown": Rule(504, True, Known.UNKNOWN),
@@ -75,13 +76,14 @@ REFUSALS: dict[str, Rule] = {
 class Refusal:
     """One refused request. `path` names the place at fault; `status` overrides the table's
     where the contract gives a code two (431 for too many headers, 422 for an event type in a batch);
-    `candidates` are what an abbreviation could be short for."""
+    `candidates` are what an abbreviation could be short for, `version` is the event that is to blame."""
 
     code: str
     error: str
     path: str | None = None
     status: int | None = None
     candidates: tuple[str, ...] = ()
+    version: int | None = None
 
     @property
     def http_status(self) -> int:

@@ -6,7 +6,9 @@ total: an operation that does not fit what is there (append to a number, merge o
 changes nothing, and so does one whose value is an absent optional path.
 
 Targets are field names from the state down; () is the whole state. Objects that are missing on the way are
-made; something else that is in the way makes the operation not fit.
+made; something else that is in the way makes the operation not fit. Operations within others (`do`, `then`,
+`else`) each stand alone too: one that does not fit keeps no other from its work. Within a `do` of `map` or
+`update_where`, targets and `@` are the item's.
 """
 
 from __future__ import annotations
@@ -155,10 +157,12 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class AppendUnique:
-    """As Append, unless an equal item is there."""
+    """As Append, unless an equal item is there; with `key`, an item whose field of that name equals that of
+    `value`, which must have one."""
 
     target: tuple[str, ...]
     value: Template
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +190,124 @@ class Decrement:
     by: Template
 
 
-Operation = Set | Merge | Append | AppendUnique | Remove | Increment | Decrement
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Keeps the items of the list at `target` for which `where` is true. There must be a list."""
+
+    target: tuple[str, ...]
+    where: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Changes each item of the list at `target`, which must be there: to `value`, within which `@` is the
+    item, and which leaves one alone for which it is absent; or else by `do`, operations on an item that is an
+    object."""
+
+    target: tuple[str, ...]
+    value: Template | None
+    do: Handler = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateWhere:
+    """As Map, but the items alone for which `where` is true, and `value` is merged into the item."""
+
+    target: tuple[str, ...]
+    where: Predicate
+    value: Template | None
+    do: Handler = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """Merges the object `value` into the first item of the list at `target` whose field `key` equals the
+    value's, which must have one; appends it where there is no such item. A list that is missing is made."""
+
+    target: tuple[str, ...]
+    key: str
+    value: Template
+
+
+@dataclass(frozen=True, slots=True)
+class SetAt:
+    """As Set, of the field that `key` names in the object at `target`. A key is a text of up to
+    KEY_BYTES_MAX bytes, or a number, which is then the text that JSON writes; dots in it mean nothing."""
+
+    target: tuple[str, ...]
+    key: Template
+    value: Template
+
+
+@dataclass(frozen=True, slots=True)
+class MergeAt:
+    """As Merge, of the field that `key` names."""
+
+    target: tuple[str, ...]
+    key: Template
+    value: Template
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAt:
+    """As Remove, of the field that `key` names."""
+
+    target: tuple[str, ...]
+    key: Template
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementAt:
+    """As Increment, of the field that `key` names."""
+
+    target: tuple[str, ...]
+    key: Template
+    by: Template
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    """Does `then` where `test` is true, else `otherwise`."""
+
+    test: Predicate
+    then: Handler
+    otherwise: Handler = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Does `do`, where each name, with its `$`, stands for its value. They are bound in order, each seeing
+    those before it; the inner of two hides the outer. One whose value is absent is bound to nothing."""
+
+    names: tuple[tuple[str, Template], ...]
+    do: Handler
+
+
+KEY_BYTES_MAX = 256
+"""Of a key of `set_at` and its kind, in UTF-8; and of the name of a field by which items are matched."""
+
+ITEMS_CHANGED_MAX = 10_000
+"""Items of a list that `map`, `filter` and `update_where` take; to a longer one they do not fit."""
+
+Operation = (
+    Set
+    | Merge
+    | Append
+    | AppendUnique
+    | Remove
+    | Increment
+    | Decrement
+    | Filter
+    | Map
+    | UpdateWhere
+    | Upsert
+    | SetAt
+    | MergeAt
+    | RemoveAt
+    | IncrementAt
+    | Conditional
+    | Let
+)
 Handler = tuple[Operation, ...]
 
 DEFAULT_HANDLER: Handler = (Merge((), Path(Root.DATA)),)

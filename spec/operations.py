@@ -1,28 +1,44 @@
-"""Reads a handler from JSON: one operation or a list of them, each `{"name": {"target": …, "value": …}}`."""
+"""Reads a handler from JSON: one operation or a list of them, each `{"name": {"target": …, "value": …}}`, or
+one that holds others: `{"if": …, "then": …}`, `{"let": …, "do": …}`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeGuard, assert_never, get_args
 
 from spec import handlers
 from spec.errors import Report, below, proposal, shown
-from spec.handlers import Comparison, Handler, Operation, Predicate, Root, Template
+from spec.handlers import KEY_BYTES_MAX, Handler, Operation, Predicate, Root, Template
+from spec.predicates import NEVER, read_predicate
 from spec.tables import complete
-from spec.templates import Scope, read_number, read_object, read_path, read_target, read_template
+from spec.templates import Scope, read_key, read_number, read_object, read_target, read_template
 
 Arguments = dict[str, object]
 
-_COMPARISONS = frozenset(str(comparison) for comparison in Comparison)
-_OF_LISTS: Mapping[str, type[handlers.All | handlers.Any]] = {"and": handlers.All, "or": handlers.Any}
-_PREDICATES = _COMPARISONS | _OF_LISTS.keys() | {"exists", "not"}
-_NEVER = handlers.Any(())
-
-Name = Literal["set", "merge", "append", "append_unique", "remove", "increment", "decrement"]
-"""The operations, as handlers name them."""
+Name = Literal[
+    "set",
+    "merge",
+    "append",
+    "append_unique",
+    "remove",
+    "increment",
+    "decrement",
+    "filter",
+    "map",
+    "update_where",
+    "upsert",
+    "set_at",
+    "merge_at",
+    "remove_at",
+    "increment_at",
+]
+"""The operations that handlers name, with an object of arguments."""
 
 NAMES: Final[tuple[Name, ...]] = get_args(Name)
+CONTROL: Final = ("conditional", "let")
+"""The operations that hold others, each written in a way of its own."""
 
 _ARGUMENTS: Mapping[Name, tuple[frozenset[str], frozenset[str]]] = complete(
     NAMES,
@@ -31,12 +47,37 @@ _ARGUMENTS: Mapping[Name, tuple[frozenset[str], frozenset[str]]] = complete(
         "set": (frozenset({"target", "value"}), frozenset()),
         "merge": (frozenset({"target", "value"}), frozenset()),
         "append": (frozenset({"target", "value"}), frozenset()),
-        "append_unique": (frozenset({"target", "value"}), frozenset()),
+        "append_unique": (frozenset({"target", "value"}), frozenset({"key"})),
         "remove": (frozenset({"target"}), frozenset({"where"})),
-        "increment": (frozenset({"target"}), frozenset({"value"})),
-        "decrement": (frozenset({"target"}), frozenset({"value"})),
+        "increment": (frozenset({"target"}), frozenset({"value", "by"})),
+        "decrement": (frozenset({"target"}), frozenset({"value", "by"})),
+        "filter": (frozenset({"target", "where"}), frozenset()),
+        "map": (frozenset({"target"}), frozenset({"value", "do"})),
+        "update_where": (frozenset({"target", "where"}), frozenset({"value", "do"})),
+        "upsert": (frozenset({"target", "key", "value"}), frozenset()),
+        "set_at": (frozenset({"target", "key", "value"}), frozenset()),
+        "merge_at": (frozenset({"target", "key", "value"}), frozenset()),
+        "remove_at": (frozenset({"target", "key"}), frozenset()),
+        "increment_at": (frozenset({"target", "key"}), frozenset({"value", "by"})),
     },
 )
+_OF_OBJECTS: Final = frozenset({"set", "merge", "remove", "set_at", "merge_at", "remove_at", "increment_at"})
+"""What can change the whole state, which is an object."""
+
+_LET_NAME = re.compile("[a-z_]{1,32}")
+_TAKEN_NAMES = frozenset({"data", "metadata", "key", "type"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the arguments of one operation read as; what it does not take has a value that means nothing."""
+
+    target: tuple[str, ...]
+    value: Template | None
+    where: Predicate
+    field: str
+    key: Template
+    do: Handler
 
 
 def _is_operation(name: str) -> TypeGuard[Name]:
@@ -50,39 +91,71 @@ def read_handler(value: object, pointer: str, scope: Scope, report: Report) -> H
     elif isinstance(value, list):
         operations = [_read_operation(v, below(pointer, i), scope, report) for i, v in enumerate(value)]
     else:
-        why = "`handler` must be an operation or a list of operations; `[]` changes nothing."
+        what = pointer.rsplit("/", 1)[-1]
+        why = f"`{what}` must be an operation or a list of operations; `[]` changes nothing."
         report.add("wrong_type", pointer, why)
         return ()
     return tuple(operation for operation in operations if operation is not None)
 
 
 def _read_operation(value: object, pointer: str, scope: Scope, report: Report) -> Operation | None:
+    if isinstance(value, dict) and "let" in value:
+        return _read_let(value, pointer, scope, report)
+    if isinstance(value, dict) and "if" in value:
+        return _read_conditional(value, pointer, scope, report)
     if not isinstance(value, dict) or len(value) != 1:
         why = 'An operation is an object of one key, as in {"set": {"target": "status", "value": "paid"}}.'
         report.add("invalid_operation", pointer, why)
         return None
     [(name, arguments)] = value.items()
     place = below(pointer, name)
-    if not _is_operation(name):
-        report.add("unknown_operation", place, f"There is no {shown(name)}. {proposal(name, _ARGUMENTS)}")
+    if not _is_operation(name) and name != "conditional":
+        near = proposal(name, [*NAMES, *CONTROL])
+        report.add("unknown_operation", place, f"There is no {shown(name)}. {near}")
         return None
     if not isinstance(arguments, dict):
-        report.add("wrong_type", place, f"`{name}` takes an object with a `target`.")
+        takes = "a `target`" if _is_operation(name) else "an `if` and a `then`"
+        report.add("wrong_type", place, f"`{name}` takes an object with {takes}.")
         return None
+    if not _is_operation(name):
+        return _read_conditional(arguments, place, scope, report)
     faults_before = len(report)
-    _check_arguments(name, arguments, place, report)
+    _check_arguments(name, arguments, *_ARGUMENTS[name], place, report)
+    _check_choices(name, arguments, place, report)
     operation = _read_arguments(name, arguments, place, scope, report)
     return operation if len(report) == faults_before else None
 
 
-def _check_arguments(name: Name, arguments: Arguments, pointer: str, report: Report) -> None:
-    required, optional = _ARGUMENTS[name]
+def _check_arguments(
+    name: str,
+    arguments: Arguments,
+    required: frozenset[str],
+    optional: frozenset[str],
+    pointer: str,
+    report: Report,
+) -> None:
     for key in sorted(required - arguments.keys()):
-        report.add("missing_key", pointer, f"`{name}` needs a `{key}`.")
+        report.add("missing_key", pointer, f"`{name}` needs {_an(key)}.")
     for key in arguments:
         if key not in required | optional:
             why = f"`{name}` takes no {shown(key)}. {proposal(key, required | optional)}"
             report.add("unknown_key", below(pointer, key), why)
+
+
+def _an(key: str) -> str:
+    return f"an `{key}`" if key.startswith("i") else f"a `{key}`"
+
+
+def _check_choices(name: Name, arguments: Arguments, pointer: str, report: Report) -> None:
+    """What one argument says alone: the value that is added, and what becomes of items."""
+    if "by" in arguments and "value" in arguments:
+        report.add("invalid_operation", pointer, "`by` and `value` say the same; give one of them.")
+    if name in ("map", "update_where"):
+        given = arguments.keys() & {"value", "do"}
+        if len(given) == 2:
+            report.add("invalid_operation", pointer, "`value` and `do` exclude each other; give one of them.")
+        elif not given:
+            report.add("missing_key", pointer, f"`{name}` needs a `value` or a `do`.")
 
 
 def _read_arguments(
@@ -92,12 +165,19 @@ def _read_arguments(
     target: tuple[str, ...] | None = ()
     if "target" in arguments:
         target = read_target(arguments["target"], below(pointer, "target"), report)
-        if target == () and (name not in ("set", "merge", "remove") or "where" in arguments):
+        if target == () and (name not in _OF_OBJECTS or "where" in arguments):
             why = f"`{name}` can't change the whole state, which is an object; name a field of it."
             report.add("invalid_target", below(pointer, "target"), why)
-    where = _read_where(arguments, pointer, scope, report)
+    where: Predicate = NEVER
+    if "where" in arguments:
+        tested = replace(scope, at=Root.ITEM)
+        where = read_predicate(arguments["where"], below(pointer, "where"), tested, report)
     value = _read_value(name, target, arguments, pointer, scope, report)
-    return None if target is None else _made(name, target, value, where)
+    field, key = _read_key(name, arguments, pointer, scope, report)
+    do: Handler = ()
+    if "do" in arguments and name in ("map", "update_where"):
+        do = read_handler(arguments["do"], below(pointer, "do"), replace(scope, at=Root.STATE), report)
+    return None if target is None else _made(name, _Parts(target, value, where, field, key, do))
 
 
 def _read_value(
@@ -107,94 +187,124 @@ def _read_value(
     pointer: str,
     scope: Scope,
     report: Report,
-) -> Template:
+) -> Template | None:
     place = below(pointer, "value")
     match name:
-        case "increment" | "decrement":
+        case "increment" | "decrement" | "increment_at" if "by" in arguments:
+            return read_number(arguments["by"], below(pointer, "by"), scope, report)
+        case "increment" | "decrement" | "increment_at":
             return read_number(arguments.get("value", 1), place, scope, report)
-        case _ if "value" not in arguments or name == "remove":
-            return handlers.Constant(None)  # a missing one has its fault
-        case "merge":
+        case _ if "value" not in arguments or "value" not in _ARGUMENTS[name][0] | _ARGUMENTS[name][1]:
+            return None  # a missing one has its fault
+        case "map":
+            return read_template(arguments["value"], place, replace(scope, at=Root.ITEM), report)
+        case "update_where":
+            return read_object(arguments["value"], place, replace(scope, at=Root.ITEM), report)
+        case "merge" | "merge_at" | "upsert":
             return read_object(arguments["value"], place, scope, report)
         case "set" if target == ():
+            return read_object(arguments["value"], place, scope, report)
+        case "append_unique" if "key" in arguments:
             return read_object(arguments["value"], place, scope, report)
     return read_template(arguments["value"], place, scope, report)
 
 
-def _made(name: Name, target: tuple[str, ...], value: Template, where: Predicate | None) -> Operation:
+def _read_key(
+    name: Name, arguments: Arguments, pointer: str, scope: Scope, report: Report
+) -> tuple[str, Template]:
+    """The name of a field by which items are matched, or the template of one that is changed."""
+    nothing = "", handlers.Constant(None)
+    place = below(pointer, "key")
+    match name, arguments.get("key"):
+        case (("set_at" | "merge_at" | "remove_at" | "increment_at"), key) if "key" in arguments:
+            return "", read_key(key, place, scope, report)
+        case (("upsert" | "append_unique"), str(key)) if _is_field_name(key):
+            return key, nothing[1]
+        case (("upsert" | "append_unique"), _) if "key" in arguments:
+            why = f'`key` names a field of the items, as in "sku": a text of 1 to {KEY_BYTES_MAX} bytes.'
+            report.add("invalid_value", place, why)
+    return nothing
+
+
+def _is_field_name(key: str) -> bool:
+    return 1 <= len(key.encode()) <= KEY_BYTES_MAX and not key.startswith(("$", "@"))
+
+
+def _made(name: Name, parts: _Parts) -> Operation:
+    target, value, where, key = parts.target, parts.value, parts.where, parts.key
+    given = handlers.Constant(None) if value is None else value  # None is at fault where one is needed
     match name:
         case "set":
-            return handlers.Set(target, value)
+            return handlers.Set(target, given)
         case "merge":
-            return handlers.Merge(target, value)
+            return handlers.Merge(target, given)
         case "append":
-            return handlers.Append(target, value)
+            return handlers.Append(target, given)
         case "append_unique":
-            return handlers.AppendUnique(target, value)
+            return handlers.AppendUnique(target, given, parts.field or None)
         case "remove":
-            return handlers.Remove(target, where)
+            return handlers.Remove(target, None if where is NEVER else where)
         case "increment":
-            return handlers.Increment(target, value)
+            return handlers.Increment(target, given)
         case "decrement":
-            return handlers.Decrement(target, value)
+            return handlers.Decrement(target, given)
+        case "filter":
+            return handlers.Filter(target, where)
+        case "map":
+            return handlers.Map(target, value, parts.do)
+        case "update_where":
+            return handlers.UpdateWhere(target, where, value, parts.do)
+        case "upsert":
+            return handlers.Upsert(target, parts.field, given)
+        case "set_at":
+            return handlers.SetAt(target, key, given)
+        case "merge_at":
+            return handlers.MergeAt(target, key, given)
+        case "remove_at":
+            return handlers.RemoveAt(target, key)
+        case "increment_at":
+            return handlers.IncrementAt(target, key, given)
         case _:
             assert_never(name)
 
 
-def _read_where(arguments: Arguments, pointer: str, scope: Scope, report: Report) -> Predicate | None:
-    if "where" not in arguments:
-        return None
-    tested = replace(scope, at=Root.ITEM)
-    return read_predicate(arguments["where"], below(pointer, "where"), tested, report)
+# ---- what holds other operations ----
 
 
-def read_predicate(value: object, pointer: str, scope: Scope, report: Report) -> Predicate:
-    """The test that `value` is; what is at fault in it never holds, with faults in `report`."""
-    if isinstance(value, dict) and value and all(_is_field_of_item(*entry) for entry in value.items()):
-        return _read_fields(value, pointer, scope, report)
-    if not isinstance(value, dict) or len(value) != 1:
-        why = 'A test is an object of one key, as in {"equals": ["@.sku", "$.data.sku"]}.'
-        report.add("invalid_operation", pointer, why)
-        return _NEVER
-    [(name, operand)] = value.items()
-    place = below(pointer, name)
-    if name not in _PREDICATES:
-        report.add("unknown_operation", place, f"There is no {shown(name)}. {proposal(name, _PREDICATES)}")
-        return _NEVER
-    if name == "exists":
-        return handlers.Exists(read_path(operand, place, scope, report))
-    if name == "not":
-        return handlers.Not(read_predicate(operand, place, scope, report))
-    if name in _COMPARISONS:
-        return _read_comparison(Comparison(name), operand, place, scope, report)
-    if not isinstance(operand, list):
-        report.add("wrong_type", place, f"`{name}` takes a list of tests.")
-        return _NEVER
-    parts = tuple(read_predicate(part, below(place, i), scope, report) for i, part in enumerate(operand))
-    return _OF_LISTS[name](parts)
+def _read_conditional(value: Arguments, pointer: str, scope: Scope, report: Report) -> Operation | None:
+    """`{"if": test, "then": [operation, …], "else": [operation, …]}`."""
+    faults_before = len(report)
+    _check_arguments("if", value, frozenset({"if", "then"}), frozenset({"else"}), pointer, report)
+    test: Predicate = NEVER
+    if "if" in value:
+        test = read_predicate(value["if"], below(pointer, "if"), scope, report)
+    then, otherwise = (
+        read_handler(value[key], below(pointer, key), scope, report) if key in value else ()
+        for key in ("then", "else")
+    )
+    return handlers.Conditional(test, then, otherwise) if len(report) == faults_before else None
 
 
-def _is_field_of_item(name: str, operand: object) -> bool:
-    """Whether the entry reads as `field of `@`: value it must have` rather than as a named test."""
-    return name.startswith("@.") or (name not in _PREDICATES and not isinstance(operand, list | dict))
+def _read_let(value: Arguments, pointer: str, scope: Scope, report: Report) -> Operation | None:
+    """`{"let": {"name": value, …}, "do": [operation, …]}`."""
+    faults_before = len(report)
+    _check_arguments("let", value, frozenset({"let", "do"}), frozenset(), pointer, report)
+    place, bound = below(pointer, "let"), value["let"]
+    if not isinstance(bound, dict):
+        report.add("wrong_type", place, '`let` takes an object of names, as in {"total": "$.data.total"}.')
+        bound = {}
+    names = []
+    for name, template in bound.items():
+        _check_name(name, below(place, name), report)
+        names.append((f"${name}", read_template(template, below(place, name), scope, report)))
+        scope = replace(scope, names=scope.names | {f"${name}"})
+    do = read_handler(value["do"], below(pointer, "do"), scope, report) if "do" in value else ()
+    return handlers.Let(tuple(names), do) if len(report) == faults_before else None
 
 
-def _read_fields(value: Arguments, pointer: str, scope: Scope, report: Report) -> Predicate:
-    """`{"@.sku": "$.data.sku"}`, the `@.` optional: every field named equals its value."""
-    parts = []
-    for name, operand in value.items():
-        place = below(pointer, name)
-        field = read_path(name if name.startswith("@.") else f"@.{name}", place, scope, report)
-        wanted = read_template(operand, place, scope, report)
-        parts.append(handlers.Compare(Comparison.EQUALS, field, wanted))
-    return parts[0] if len(parts) == 1 else handlers.All(tuple(parts))
-
-
-def _read_comparison(
-    by: Comparison, operand: object, pointer: str, scope: Scope, report: Report
-) -> Predicate:
-    if not isinstance(operand, list) or len(operand) != 2:
-        report.add("wrong_type", pointer, f"`{by}` takes a list of two values to compare.")
-        return _NEVER
-    left, right = (read_template(side, below(pointer, i), scope, report) for i, side in enumerate(operand))
-    return handlers.Compare(by, left, right)
+def _check_name(name: str, pointer: str, report: Report) -> None:
+    if name in _TAKEN_NAMES:
+        report.add("reserved_name", pointer, f"`$.{name}` is the event's own; name it otherwise.")
+    elif not _LET_NAME.fullmatch(name):
+        why = f"{shown(name)} is no name for `let`: 1 to 32 of a to z and _."
+        report.add("invalid_name", pointer, why)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from spec.errors import Report, below, proposal, shown
 from spec.handlers import (
     EACH,
+    KEY_BYTES_MAX,
     Constant,
     ListTemplate,
     MergeTemplate,
@@ -220,6 +221,20 @@ def read_number(value: object, pointer: str, scope: Scope, report: Report) -> Te
         never = not isinstance(template, Path) or _is_text(template) or _is_list(template)
     if never and len(report) == faults_before:
         report.add("invalid_template", pointer, "This must be a number, or a path to one.")
+    return template
+
+
+def read_key(value: object, pointer: str, scope: Scope, report: Report) -> Template:
+    """As `read_template`, where nothing but the name of a field makes sense: a text or a number."""
+    faults_before = len(report)
+    template = read_template(value, pointer, scope, report)
+    never = not isinstance(template, Path | Constant) or _is_list(template)
+    if isinstance(template, Constant):
+        never = template.value is None or isinstance(template.value, bool)
+    if never and len(report) == faults_before:
+        report.add("invalid_template", pointer, "A key is a text or a number, or a path to one.")
+    elif isinstance(template, Constant) and len(str(template.value).encode()) > KEY_BYTES_MAX:
+        report.add("invalid_value", pointer, f"A key has at most {KEY_BYTES_MAX} bytes.")
     return template
 
 

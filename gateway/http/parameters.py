@@ -23,6 +23,7 @@ KNOWN = frozenset(
         "at_length",
         "min_length",
         "synchronous",
+        "explain",
         "consistency",
         "force",
         "count",

@@ -66,4 +66,6 @@ def refusal_json(refusal: Refusal, more: Mapping[str, object] | None = None) -> 
         body["path"] = refusal.path
     if refusal.candidates:
         body["candidates"] = refusal.candidates
+    if refusal.version is not None:
+        body["version"] = refusal.version
     return encode({**body, **more} if more else body)

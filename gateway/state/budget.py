@@ -23,7 +23,15 @@ class Misfit(Exception):
 
 
 class Exhausted(Misfit):
-    """The event's operations have used their budget up; so will all that follow."""
+    """The event's operations have used their budget up, and those that follow find it so."""
+
+
+class TooLong(Misfit):
+    """A value that is made is far longer than any state."""
+
+
+class TooLarge(Misfit):
+    """The state would be far longer than it may be. Where there is no more to say of it, a Misfit as any."""
 
 
 class TakesLong(Exception):
@@ -33,7 +41,8 @@ class TakesLong(Exception):
 @dataclass(slots=True)
 class Budget:
     """`looks` are the present event's; `at_once` are those that are left for all events together where the
-    work is done at once, None where it is done beside everything else. `bytes_max` bounds the state."""
+    work is done at once, None where it is done beside everything else. `bytes_max` is how long a state may
+    be; what is made meanwhile may be twice as long."""
 
     bytes_max: int = STATE_BYTES_MAX
     at_once: int | None = None

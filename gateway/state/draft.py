@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.state.budget import Misfit
+from gateway.state.budget import Misfit, TooLarge
 from gateway.state.templates import name_size
 from gateway.state.values import Fields, Node, encode, fields_of, kind, nests_within
 
@@ -64,11 +64,15 @@ def full() -> Misfit:
 
 @dataclass(slots=True)
 class Draft:
-    """`size_at_most` bounds the length of the state as JSON from above, `bytes_max` is what it may be."""
+    """`size_at_most` bounds the length of the state as JSON from above, `bytes_max` is what it may be, once
+    the event is folded; meanwhile it may be twice as long. `levels` are those that its fields may have.
+
+    What an item of a list is changed into is a draft too, of the item alone."""
 
     fields: Fields
     size_at_most: int
     bytes_max: int
+    levels: int = STATE_DEPTH_MAX
     _opened: dict[int, tuple[Node, list[Node]]] = field(default_factory=dict)
 
     def opened(self, found: Node, open_it: Callable[[Node], list[Node] | None]) -> list[Node] | None:
@@ -100,22 +104,31 @@ class Draft:
 
     def check(self, target: Target, value: Node, size: int) -> None:
         """Raises Misfit unless the state may take `value`, of at most `size` bytes, at `target`."""
-        size += sum(map(name_size, target))
-        if not self.surely_holds(size):
-            # Measured when in doubt, so that the answer depends on the state and not on the way to it.
-            self.size_at_most = len(encode(self.fields))
-            if not self.surely_holds(size):
-                raise Misfit(f"The state would be longer than {self.bytes_max} bytes; store less in it.")
-        if not nests_within(value, STATE_DEPTH_MAX - len(target)):
+        self.grow(size + sum(map(name_size, target)))
+        self.check_levels(target, value)
+
+    def check_levels(self, target: Target, value: Node) -> None:
+        if not nests_within(value, self.levels - len(target)):
             raise Misfit(f"The state would be nested deeper than {STATE_DEPTH_MAX} levels.")
 
-    def surely_takes(self, fields: Fields, size: int) -> bool:
-        """As `surely_holds`, of fields that are merged into the whole."""
-        return len(self.fields) + len(fields) <= FIELDS_MAX and self.surely_holds(size)
+    def grow(self, size: int) -> None:
+        """Raises TooLarge. Measured when in doubt, so that the answer depends on the state and not on the way
+        to it."""
+        self.size_at_most += size
+        if self.size_at_most > 2 * self.bytes_max:
+            self.size_at_most = len(encode(self.fields)) + size
+            if self.size_at_most > 2 * self.bytes_max:
+                raise TooLarge(f"The state would be longer than {2 * self.bytes_max} bytes.")
 
-    def surely_holds(self, size: int) -> bool:
-        """Makes room for `size` bytes if that is possible without a measurement."""
-        if self.size_at_most + size > self.bytes_max:
+    def is_too_large(self) -> bool:
+        """Whether it is longer than it may be."""
+        if self.size_at_most > self.bytes_max:
+            self.size_at_most = len(encode(self.fields))
+        return self.size_at_most > self.bytes_max
+
+    def surely_takes(self, fields: Fields, size: int) -> bool:
+        """Makes room for fields that are merged into the whole, if that is possible without a measurement."""
+        if len(self.fields) + len(fields) > FIELDS_MAX or self.size_at_most + size > self.bytes_max:
             return False
         self.size_at_most += size
         return True

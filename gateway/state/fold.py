@@ -7,21 +7,27 @@ Each operation stands alone: one that does not fit changes nothing and is report
 event apply. An erased event (no payload) counts but changes nothing. Values that no operation reaches into
 come back as they were sent, to the byte: digits, escapes, order, blanks. Names of fields, and what is opened
 to change something inside, come back in their plainest spelling.
+
+A state that an event leaves longer than it may be is no state any more: it is `{}`, and stays so whatever
+follows, with the version of that event. The events go on being counted.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, assert_never
 
 from gateway.events import Recorded
-from gateway.state.budget import STATE_BYTES_MAX, Budget, Misfit
+from gateway.state.budget import STATE_BYTES_MAX, Budget, Misfit, TooLarge
 from gateway.state.draft import Draft
 from gateway.state.operations import apply
 from gateway.state.templates import View
 from gateway.state.values import Node, decode_fields, encode, read
-from spec.handlers import DEFAULT_HANDLER, AppendUnique, Handler, Remove
+from spec import handlers
+from spec.handlers import DEFAULT_HANDLER, Handler, Operation
 
 ERRORS_KEPT_MAX = 20
 """Errors that a state carries: enough to see what is wrong, little beside the state itself."""
@@ -33,7 +39,8 @@ _ERROR_BYTES = 500  # a HandlerError with its sentence, generously
 @dataclass(frozen=True, slots=True)
 class HandlerError:
     """One operation that did not fit: `operation` is its index in the handler of `event_type`, `error` a
-    sentence. The rest of the event's operations did apply."""
+    sentence, which begins with the place where the operation is within that one. The rest of the event's
+    operations did apply."""
 
     version: int
     event_type: str
@@ -44,7 +51,7 @@ class HandlerError:
 @dataclass(frozen=True, slots=True)
 class Folded:
     """A state, never changed: `fold` makes the next one. `errors` are the last ERRORS_KEPT_MAX, oldest first,
-    of `errors_total`."""
+    of `errors_total`. `too_large_at` is the version with which the state became longer than it may be."""
 
     length: int
     created_at_ms: int | None
@@ -52,6 +59,7 @@ class Folded:
     errors: tuple[HandlerError, ...]
     errors_total: int
     data_json: bytes
+    too_large_at: int | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -64,6 +72,10 @@ EMPTY = Folded(0, None, None, (), 0, b"{}")
 
 _LIGHT_US: Final = 4_000
 """Folds that are expected to take longer don't run where everything else waits for them."""
+
+AT_ONCE_LOOKS: Final = 2_000
+"""Tests that a fold makes where everything else waits for it: under 10 ms. It ends by TakesLong then, however
+little was expected of its handler."""
 
 
 def is_light(before: Folded, events: Sequence[Recorded], handler_of: Callable[[str], Handler]) -> bool:
@@ -80,9 +92,9 @@ def is_light(before: Folded, events: Sequence[Recorded], handler_of: Callable[[s
         handler = handler_of(recorded.event.type)
         for operation in () if handler is DEFAULT_HANDLER else handler:
             expected_us += 10 + size // 1000
-            if isinstance(operation, Remove | AppendUnique):
+            if scans := _scans(operation):
                 values = values or _values(before.data_json, events[:n])
-                expected_us += 4 * (values + payload.count(b","))
+                expected_us += 4 * scans * (values + payload.count(b","))
         if values:
             values += 1 + payload.count(b",")
         if expected_us > _LIGHT_US:
@@ -95,29 +107,60 @@ def _values(state_json: bytes, events: Sequence[Recorded]) -> int:
     return 1 + state_json.count(b",") + sum(1 + (each.event.payload or b"").count(b",") for each in events)
 
 
+def _scans(operation: Operation) -> int:
+    """How often it looks at every item of a list, about; what it does to one counts as several."""
+    match operation:
+        case (
+            handlers.Set()
+            | handlers.Merge()
+            | handlers.Append()
+            | handlers.Increment()
+            | handlers.Decrement()
+            | handlers.SetAt()
+            | handlers.MergeAt()
+            | handlers.RemoveAt()
+            | handlers.IncrementAt()
+        ):
+            return 0
+        case handlers.Remove(_, where):
+            return 0 if where is None else 1
+        case handlers.AppendUnique() | handlers.Upsert() | handlers.Filter():
+            return 1
+        case handlers.Map(_, _, do) | handlers.UpdateWhere(_, _, _, do):
+            return 4 + sum(5 + _scans(each) for each in do)
+        case handlers.Conditional(_, then, otherwise):
+            return sum(map(_scans, then + otherwise))
+        case handlers.Let(_, do):
+            return sum(map(_scans, do))
+        case _:
+            assert_never(operation)
+
+
 def fold(
     before: Folded,
     events: Iterable[Recorded],
     handler_of: Callable[[str], Handler],
     go_on: Callable[[], bool] | None = None,
     bytes_max: int = STATE_BYTES_MAX,
+    at_once: int | None = None,
 ) -> Folded:
     """The state after `events`, which follow on those of `before`, oldest first; or after as many of them as
     it takes until `go_on`, asked after each, says no. `handler_of` takes an event type. Total: raises nothing
-    for any bytes that are stored.
+    for any bytes that are stored, but TakesLong where `at_once` bounds the tests of all events together.
 
     The same for every way to cut a stream into calls.
     """
     draft = Draft(decode_fields(before.data_json), len(before.data_json), bytes_max)
-    errors: list[HandlerError] = []
+    misfits, budget = _Misfits(), Budget(bytes_max, at_once)
     length, created, updated = before.length, before.created_at_ms, before.updated_at_ms
+    too_large_at = before.too_large_at
     for recorded in events:
         event = recorded.event
         length += 1
         updated = event.recorded_at_ms
         if created is None:
             created = updated
-        if event.payload is None:
+        if event.payload is None or too_large_at is not None:
             continue
         handler = handler_of(event.type)
         data = read(event.payload)
@@ -127,28 +170,50 @@ def fold(
             and draft.surely_takes(data, len(event.payload))
         ):
             draft.fields.update(data)  # what nearly every event does, ten times as fast
-        else:
-            errors += _applied(handler, draft, recorded, data)
+        elif not _applied(handler, draft, recorded, data, budget, misfits):
+            too_large_at = recorded.version
+            draft.fields.clear()
         if go_on is not None and not go_on():
             break
     return Folded(
         length,
         created,
         updated,
-        (*before.errors, *errors)[-ERRORS_KEPT_MAX:] if errors else before.errors,
-        before.errors_total + len(errors),
+        (*before.errors, *misfits.last)[-ERRORS_KEPT_MAX:] if misfits.total else before.errors,
+        before.errors_total + misfits.total,
         encode(draft.fields),
+        too_large_at,
     )
 
 
-def _applied(handler: Handler, draft: Draft, recorded: Recorded, data: Node | None) -> list[HandlerError]:
-    errors: list[HandlerError] = []
-    view = None if data is None else View.of(recorded, data, draft.fields, Budget(draft.bytes_max))
+@dataclass(slots=True)
+class _Misfits:
+    last: deque[HandlerError] = field(default_factory=lambda: deque(maxlen=ERRORS_KEPT_MAX))
+    total: int = 0
+
+    def add(self, recorded: Recorded, operation: int, error: str) -> None:
+        self.last.append(HandlerError(recorded.version, recorded.event.type, operation, error))
+        self.total += 1
+
+
+def _applied(
+    handler: Handler,
+    draft: Draft,
+    recorded: Recorded,
+    data: Node | None,
+    budget: Budget,
+    misfits: _Misfits,
+) -> bool:
+    """Whether the state is no longer than it may be."""
+    budget.looks = 0
+    view = None if data is None else View.of(recorded, data, draft.fields, budget)
     for index, operation in enumerate(handler):
         try:
             if view is None:
                 raise Misfit("The event's data can't be read; compare it with the backup.")
-            apply(operation, draft, view)
+            apply(operation, draft, view, partial(misfits.add, recorded, index))
+        except TooLarge:
+            return False
         except Misfit as misfit:
-            errors.append(HandlerError(recorded.version, recorded.event.type, index, str(misfit)))
-    return errors
+            misfits.add(recorded, index, str(misfit))
+    return not draft.is_too_large()

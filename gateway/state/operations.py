@@ -1,65 +1,242 @@
-"""What one operation does to a state: all of it, or nothing and a sentence that says why."""
+"""What one operation does to a state: all of it, or nothing and a sentence that says why.
+
+Operations within others each stand alone as well: what does not fit among them is reported with its place.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
-from itertools import compress
+from functools import partial
 from typing import assert_never
 
-from gateway.state.budget import Misfit
-from gateway.state.draft import FIELDS_MAX, ITEMS_MAX, Draft, Place, Target, full
-from gateway.state.predicates import Named, Where, parts_of, spelling_at
-from gateway.state.templates import COPIED_BYTES, View, value_of
+from gateway.state import lists
+from gateway.state.budget import Exhausted, Misfit, TooLarge, TooLong
+from gateway.state.draft import FIELDS_MAX, Draft, Target, full
+from gateway.state.predicates import Where, parts_of
+from gateway.state.templates import View, value_of
 from gateway.state.values import (
     NUMBER_DIGITS_MAX,
     Fields,
     Node,
     fields_of,
-    items_of,
     kind,
     length,
     number_of,
+    plain,
+    raw,
     sum_of,
 )
 from spec.handlers import (
+    KEY_BYTES_MAX,
     Append,
     AppendUnique,
+    Conditional,
     Decrement,
+    Filter,
+    Handler,
     Increment,
+    IncrementAt,
+    Let,
+    Map,
     Merge,
+    MergeAt,
     Operation,
-    Predicate,
     Remove,
+    RemoveAt,
+    Root,
     Set,
-    Step,
+    SetAt,
+    Template,
+    UpdateWhere,
+    Upsert,
+)
+
+Report = Callable[[str], None]
+"""Takes a sentence about an operation within another that did not fit."""
+
+_INNER_LOOKS = 3  # what an operation on an item takes, in tests
+
+
+def apply(operation: Operation, draft: Draft, view: View, report: Report) -> None:
+    """Raises Misfit: the draft is as it was, but for what operations within this one did by themselves before
+    the budget was used up."""
+    view.roots.pop(Root.ITEM, None)  # of the operation before
+    match operation:
+        case Set() | Merge() | Append() | AppendUnique() | Upsert():
+            _put(operation, draft, operation.target, operation.value, view)
+        case Increment() | Decrement():
+            _put(operation, draft, operation.target, operation.by, view)
+        case Remove():
+            _remove(operation, draft, view)
+        case SetAt() | MergeAt() | IncrementAt():
+            if (name := _key(operation.key, view)) is not None:
+                value = operation.by if isinstance(operation, IncrementAt) else operation.value
+                _put(operation, draft, (*operation.target, name), value, view)
+        case RemoveAt():
+            if (name := _key(operation.key, view)) is not None:
+                _remove_field(draft, (*operation.target, name))
+        case Filter():
+            lists.keep(draft, operation.target, operation.where, view)
+        case Map():
+            become = _becomes(operation, draft, view, report)
+            lists.change(draft, operation.target, "map", None, become, view)
+        case UpdateWhere():
+            become = _becomes(operation, draft, view, report)
+            lists.change(draft, operation.target, "update_where", operation.where, become, view)
+        case Conditional(test, then, otherwise):
+            view.budget.look(parts_of(test))
+            chosen = ("then", then) if Where(view).true(test) else ("else", otherwise)
+            _run(*chosen, draft, view, report)
+        case Let(names, do):
+            _run("do", do, draft, _bound(names, view), report)
+        case _:
+            assert_never(operation)
+
+
+_Putting = (
+    Set | SetAt | Merge | MergeAt | Append | AppendUnique | Upsert | Increment | IncrementAt | Decrement
 )
 
 
-def apply(operation: Operation, draft: Draft, view: View) -> None:
-    """Raises Misfit; the draft is unchanged then."""
-    if isinstance(operation, Remove):
-        _remove(draft, operation, view)
-        return
-    template = operation.by if isinstance(operation, Increment | Decrement) else operation.value
-    view.size = 0
-    value = value_of(template, view)
+def _put(operation: _Putting, draft: Draft, target: Target, template: Template, view: View) -> None:
+    """What takes one value to one place."""
+    view.begin()
+    value = _for_state(template, view)
     if value is None:
         return
-    view.budget.look(view.size // COPIED_BYTES)
+    size = view.pay()
     match operation:
-        case Set():
-            _set(draft, operation.target, value, view.size)
-        case Merge():
-            _merge(draft, operation.target, value, view.size)
+        case Set() | SetAt():
+            _set(draft, target, value, size)
+        case Merge() | MergeAt():
+            _merge(draft, target, value, size)
         case Append():
-            _append(draft, operation.target, value, view.size)
+            lists.append(draft, target, value, size)
         case AppendUnique():
-            _append_unique(draft, operation.target, value, view.size)
-        case Increment() | Decrement():
-            _add(draft, operation, value)
+            lists.append_unique(draft, target, operation.key, value, size, view)
+        case Upsert():
+            lists.upsert(draft, target, operation.key, value, size, view)
+        case Increment() | IncrementAt():
+            _add(draft, target, value, 1)
+        case Decrement():
+            _add(draft, target, value, -1)
         case _:
             assert_never(operation)
+
+
+def _for_state(template: Template, view: View) -> Node | None:
+    """As `value_of`. Raises TooLarge: no state could have the value."""
+    try:
+        return value_of(template, view)
+    except TooLong as too_long:
+        raise TooLarge(str(too_long)) from None
+
+
+# ---- operations within others ----
+
+
+def _run(name: str, handler: Handler, draft: Draft, view: View, report: Report) -> bool:
+    """Whether one of them did fit. Raises Exhausted and TooLarge, which are about more than one of them."""
+    fitted = False
+    for index, operation in enumerate(handler):
+        here = partial(_within, report, f"{name}[{index}]")
+        try:
+            view.budget.look(_INNER_LOOKS)
+            apply(operation, draft, view, here)
+            fitted = True
+        except (Exhausted, TooLarge):
+            raise
+        except Misfit as misfit:
+            report(f"{name}[{index}]: {misfit}")
+    return fitted
+
+
+def _within(report: Report, place: str, sentence: str) -> None:
+    report(f"{place}, {sentence}")
+
+
+def _bound(names: tuple[tuple[str, Template], ...], view: View) -> View:
+    """A view that has the names too. Raises Misfit: what they stand for is too long."""
+    view = view.within({})
+    view.begin()
+    for name, template in names:
+        value = value_of(template, view)
+        if value is None:
+            view.roots.pop(name, None)
+        else:
+            view.roots[name] = value
+    view.pay()
+    view.bound = view.size
+    return view
+
+
+def _becomes(operation: Map | UpdateWhere, draft: Draft, view: View, report: Report) -> lists.Become:
+    """What a template or operations make of an item; what does not fit it is reported."""
+    levels = draft.levels - len(operation.target) - 1
+
+    def by_value(template: Template, index: int, item: Node) -> Node | None:
+        view.roots[Root.ITEM] = item
+        view.begin()
+        made = _for_state(template, view)
+        view.pay()
+        if made is None or isinstance(operation, Map):
+            return made
+        try:
+            return lists.merged(item, made)
+        except Misfit as misfit:
+            report(f"item {index}: {misfit}")
+            return None
+
+    def by_operations(index: int, item: Node) -> Node | None:
+        item = raw(item)
+        fields = fields_of(item)
+        if fields is None:
+            report(f"item {index}: It is {kind(item)}, which has no fields.")
+            return None
+        inner = Draft(fields, length(item), draft.bytes_max, levels)
+        seen = view.within({Root.STATE: fields, Root.ITEM: None})
+        fitted = _run("do", operation.do, inner, seen, partial(_within, report, f"item {index}"))
+        return fields if fitted else None
+
+    return by_operations if operation.value is None else partial(by_value, operation.value)
+
+
+# ---- fields ----
+
+
+def _key(template: Template, view: View) -> str | None:
+    """The name of a field; None if it is an absent optional path. Raises Misfit."""
+    view.begin()
+    value = value_of(template, view)
+    view.pay()
+    if value is None:
+        return None
+    text = raw(value)
+    if kind(text) == "a number":
+        name = bytes(text).decode()
+    elif kind(text) == "a text":
+        name = str(plain(text)) if length(text) <= 6 * KEY_BYTES_MAX + 2 else ""
+    else:
+        raise Misfit(f"The key is {kind(text)}, not a text.")
+    if length(text) > 6 * KEY_BYTES_MAX + 2 or len(name.encode()) > KEY_BYTES_MAX:
+        raise Misfit(f"The key is longer than {KEY_BYTES_MAX} bytes.")
+    return name
+
+
+def _remove(operation: Remove, draft: Draft, view: View) -> None:
+    if operation.where is not None:
+        lists.remove(draft, operation.target, operation.where, view)
+    elif operation.target:
+        _remove_field(draft, operation.target)
+    else:
+        draft.fields.clear()
+
+
+def _remove_field(draft: Draft, target: Target) -> None:
+    place = draft.place(target)
+    if place.found is not None:
+        place.remove()
 
 
 def _set(draft: Draft, target: Target, value: Node, size: int) -> None:
@@ -113,138 +290,23 @@ def _unfit(target: Target, found: Node | None, wanted: str) -> Misfit:
     return Misfit(f"`{'.'.join(target)}` is {kind(found)}, not {wanted}.")
 
 
-# ---- lists ----
-
-
-class _Items(list[Node]):
-    """A list that is looked up in: of each of some paths within the items, the spelling of what stands there,
-    None where nothing does, in the order of the items; and how often each occurs."""
-
-    spellings: dict[tuple[Step, ...], list[str | None]]
-    counts: dict[tuple[Step, ...], Counter[str | None]]
-
-    def look_up(self, path: tuple[Step, ...]) -> Counter[str | None]:
-        if path not in self.counts:
-            self.spellings[path] = [spelling_at(item, path) for item in self]
-            self.counts[path] = Counter(self.spellings[path])
-        return self.counts[path]
-
-    def add(self, value: Node) -> None:
-        for path, spellings in self.spellings.items():
-            spelling = spelling_at(value, path)
-            spellings.append(spelling)
-            self.counts[path][spelling] += 1
-        self.append(value)
-
-    def keep(self, wanted: list[bool]) -> None:
-        """Those alone that are True."""
-        self[:] = compress(self, wanted)
-        for path, spellings in self.spellings.items():
-            self.spellings[path] = kept = [*compress(spellings, wanted)]
-            self.counts[path] = Counter(kept)
-
-
-def _append(draft: Draft, target: Target, value: Node, size: int) -> None:
-    place, items = _list_at(draft, target)
-    _check_item(draft, place, items, target, value, size)
-    items.add(value)
-    place.put(items)
-
-
-def _append_unique(draft: Draft, target: Target, value: Node, size: int) -> None:
-    place, items = _list_at(draft, target)
-    known = items.look_up(())
-    if spelling_at(value, ()) not in known:
-        _check_item(draft, place, items, target, value, size)
-        items.add(value)
-    place.room()
-    place.put(items)  # also without a new item: the next event finds it open
-
-
-def _check_item(
-    draft: Draft, place: Place, items: list[Node], target: Target, value: Node, size: int
-) -> None:
-    if len(items) >= ITEMS_MAX:
-        raise Misfit(f"`{'.'.join(target)}` has {len(items)} items; a list grows to {ITEMS_MAX} at most.")
-    draft.check((*target, ""), value, size)
-    place.room()
-
-
-def _list_at(draft: Draft, target: Target) -> tuple[Place, _Items]:
-    """The place of a list and its items, none if there is no list."""
-    place = _field(draft, target, "a list")
-    found = place.found
-    items = _opened([]) if found is None else draft.opened(found, _open)
-    if items is None:
-        raise _unfit(target, found, "a list")
-    assert isinstance(items, _Items)
-    return place, items
-
-
-def _open(node: Node) -> list[Node] | None:
-    items = items_of(node)
-    return items if items is None or isinstance(items, _Items) else _opened(items)
-
-
-def _opened(items: list[Node]) -> _Items:
-    made = _Items(items)
-    made.spellings, made.counts = {}, {}
-    return made
-
-
-def _field(draft: Draft, target: Target, wanted: str) -> Place:
-    if not target:
-        raise Misfit(f"The whole state is an object, not {wanted}; name a field of it.")
-    return draft.place(target)
-
-
-def _remove(draft: Draft, operation: Remove, view: View) -> None:
-    if operation.where is not None:
-        _remove_items(draft, operation.target, operation.where, view)
-    elif operation.target:
-        place = draft.place(operation.target)
-        if place.found is not None:
-            place.remove()
-    else:
-        draft.fields.clear()
-
-
-def _remove_items(draft: Draft, target: Target, predicate: Predicate, view: View) -> None:
-    place, items = _list_at(draft, target)
-    where = Where(view)
-    named = where.named_by(predicate)
-    if named is not None:
-        kept = _all_but(items, named)
-    else:
-        view.budget.look(len(items) * parts_of(predicate))
-        kept = [not where.holds(predicate, item) for item in items]
-    if not all(kept):
-        items.keep(kept)
-        place.put(items)
-
-
-def _all_but(items: _Items, named: Named) -> list[bool]:
-    counts = items.look_up(named.path)
-    if not any(spelling in counts for spelling in named.spellings):
-        return []
-    return [spelling not in named.spellings for spelling in items.spellings[named.path]]
-
-
 # ---- numbers ----
 
 
-def _add(draft: Draft, operation: Increment | Decrement, value: Node) -> None:
-    place = _field(draft, operation.target, "a number")
+def _add(draft: Draft, target: Target, value: Node, sign: int) -> None:
+    if not target:
+        raise Misfit("The whole state is an object, not a number; name a field of it.")
+    place = draft.place(target)
     found = place.found
     number = Decimal(0) if found is None else number_of(found)
     if number is None:
-        raise _unfit(operation.target, found, "a number")
+        raise _unfit(target, found, "a number")
     by = number_of(value)
     if by is None:
         raise Misfit(f"The value to add is {kind(value)}, not a number.")
-    total = sum_of(number, by if isinstance(operation, Increment) else by.copy_negate())
+    total = sum_of(number, by if sign > 0 else by.copy_negate())
     if total is None:
         raise Misfit(f"The sum has more than {NUMBER_DIGITS_MAX} digits.")
-    draft.check(operation.target, total, length(total))
+    draft.check(target, total, length(total))
     place.room()
     place.put(total)

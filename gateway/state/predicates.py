@@ -16,7 +16,21 @@ from gateway.state.budget import Misfit
 from gateway.state.templates import View, found_at, value_of
 from gateway.state.values import Node, fields_of, items_of, length, plain, raw, spelled
 from spec import handlers
-from spec.handlers import EACH, Compare, Comparison, Constant, Exists, Path, Predicate, Root, Step, Template
+from spec.handlers import (
+    EACH,
+    Compare,
+    Comparison,
+    Constant,
+    Exists,
+    ListTemplate,
+    MergeTemplate,
+    ObjectTemplate,
+    Path,
+    Predicate,
+    Root,
+    Step,
+    Template,
+)
 from spec.tables import complete
 
 COMPARED_BYTES_MAX: Final = 256 * 1024
@@ -84,6 +98,7 @@ class Where:
 
     view: View
     _fixed: dict[int, _Operand | None] = field(default_factory=dict)  # by the id of the template
+    _is_fixed: dict[int, bool] = field(default_factory=dict)
 
     def named_by(self, predicate: Predicate) -> Named | None:
         """What it names, where it is one field of the item that equals a value which is the same for all:
@@ -122,18 +137,26 @@ class Where:
                 assert_never(predicate)
 
     def _operand(self, template: Template) -> _Operand | None:
-        if not _is_fixed(template):
+        known = self._is_fixed.get(id(template))
+        if known is None:
+            known = self._is_fixed[id(template)] = _is_fixed(template)
+        if not known:
             return self._made(template)
         if id(template) not in self._fixed:
             self._fixed[id(template)] = self._made(template)
         return self._fixed[id(template)]
 
     def _made(self, template: Template) -> _Operand | None:
-        """None for an absent optional path."""
-        self.view.size = 0
+        """None for an absent optional path. What is longer than a few fields counts as more than one test."""
+        self.view.begin()
         value = value_of(template, self.view)
+        if looks := (self.view.size - self.view.bound) // _COMPARED_BYTES + self.view.parts:
+            self.view.budget.look(looks)
         return None if value is None else _Operand.of(value)
 
+
+_COMPARED_BYTES: Final = 512
+"""Reading so much into what can be compared takes as long as a test."""
 
 _NULL_FORM: Final = spelled(None)
 
@@ -144,7 +167,17 @@ def _is_of_item(path: Path) -> bool:
 
 def _is_fixed(template: Template) -> bool:
     """Whether it is the same for all items."""
-    return template.root is not Root.ITEM if isinstance(template, Path) else isinstance(template, Constant)
+    match template:
+        case Path(root):
+            return root is not Root.ITEM
+        case Constant():
+            return True
+        case ObjectTemplate(fields):
+            return all(_is_fixed(part) for _, part in fields)
+        case ListTemplate(parts) | MergeTemplate(parts):
+            return all(map(_is_fixed, parts))
+        case _:
+            assert_never(template)
 
 
 def _equals(one: _Operand, other: _Operand) -> bool:

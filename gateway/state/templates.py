@@ -14,7 +14,7 @@ from uuid import UUID
 from msgspec import Raw
 
 from gateway.events import Event, Recorded
-from gateway.state.budget import Budget, Misfit
+from gateway.state.budget import Budget, TooLong
 from gateway.state.values import Fields, Node, decode_raw, encode, fields_of, items_of, length, raw, read
 from spec.handlers import (
     EACH,
@@ -30,6 +30,7 @@ from spec.handlers import (
 
 COPIED_BYTES: Final = 1 << 13
 """What reads or copies so much counts as if it tested an item."""
+_PARTS: Final = 8  # what evaluates so many templates does too
 
 
 @dataclass(slots=True)
@@ -41,7 +42,9 @@ class View:
     text: bytes | None
     roots: dict[str, Node]
     budget: Budget = field(default_factory=Budget)
-    size: int = 0  # of the value that is being made, in bytes at most
+    bound: int = 0  # bytes of what names are bound to, at most
+    size: int = 0  # of what is being made, and of that, likewise
+    parts: int = 0  # how many templates that took
 
     @classmethod
     def of(cls, recorded: Recorded, data: Node, state: Fields, budget: Budget) -> View:
@@ -49,11 +52,27 @@ class View:
         return cls(recorded, recorded.event.payload, {Root.DATA: data, Root.STATE: state}, budget)
 
     def counted(self, value: Raw) -> Raw:
-        """Raises Misfit: the value is longer than any state."""
+        """Raises TooLong."""
         self.size += length(value)
-        if self.size > self.budget.bytes_max:
-            raise Misfit(f"The value would be longer than {self.budget.bytes_max} bytes.")
+        if self.size > 2 * self.budget.bytes_max:
+            raise TooLong(f"The value would be longer than {2 * self.budget.bytes_max} bytes.")
         return value
+
+    def begin(self) -> None:
+        self.size, self.parts = self.bound, 0
+
+    def pay(self) -> int:
+        """The size of what was made since `begin`, which is counted. Raises Exhausted."""
+        size = self.size - self.bound
+        if looks := size // COPIED_BYTES + self.parts // _PARTS:
+            self.budget.look(looks)
+        return size
+
+    def within(self, roots: Mapping[str, Node | None]) -> View:
+        """The same view with other roots; None takes one away."""
+        made = {**self.roots, **roots}
+        kept = {name: node for name, node in made.items() if node is not None}
+        return View(self.recorded, self.text, kept, self.budget, self.bound)
 
 
 def value_of(template: Template, view: View) -> Node | None:
@@ -70,6 +89,7 @@ def value_of(template: Template, view: View) -> Node | None:
             return _object(fields, view)
         case ListTemplate(items):
             view.size += len(items) + 2
+            view.parts += len(items)
             made = (value_of(item, view) for item in items)
             return [item for item in made if item is not None]
         case MergeTemplate(parts):
@@ -83,11 +103,12 @@ _NULL: Final = Raw(b"null")
 
 def name_size(name: str) -> int:
     """Bytes that a field adds to its value, at most: a character may be escaped into six."""
-    return 6 * len(name) + 4
+    return (1 if name.isalnum() and name.isascii() else 6) * len(name) + 4
 
 
 def _object(fields: tuple[tuple[str, Template], ...], view: View) -> Fields:
     view.size += 2
+    view.parts += len(fields)
     made: Fields = {}
     for name, template in fields:
         part = value_of(template, view)
@@ -99,6 +120,7 @@ def _object(fields: tuple[tuple[str, Template], ...], view: View) -> Fields:
 
 def _merged(parts: tuple[Template, ...], view: View) -> Fields:
     view.size += 2
+    view.parts += len(parts)
     merged: Fields = {}
     for template in parts:
         part = value_of(template, view)

@@ -51,13 +51,26 @@ def reference(events: Iterable[Recorded], handler_of: Callable[[str], h.Handler]
             h.Root.TYPE: recorded.event.type,
             h.Root.METADATA: metadata(recorded.event),
         }
-        for index, operation in enumerate(handler_of(recorded.event.type)):
-            changed = copy.deepcopy(state)
-            try:
-                state = apply(operation, changed, {**scene, h.Root.STATE: changed})
-            except DoesNotFit:
-                errors.append((recorded.version, index))
+        handler = handler_of(recorded.event.type)
+        for index, operation in enumerate(handler):
+            state = alone(operation, state, scene, lambda: errors.append((recorded.version, index)))  # noqa: B023
     return state, errors
+
+
+def alone(operation: h.Operation, state: Any, scene: Any, misfit: Callable[[], None]) -> Any:
+    """The next state, which is the one before where the operation does not fit."""
+    changed = copy.deepcopy(state)
+    try:
+        return apply(operation, changed, {**scene, h.Root.STATE: changed}, misfit)
+    except DoesNotFit:
+        misfit()
+        return state
+
+
+def each_alone(handler: h.Handler, state: Any, scene: Any, misfit: Callable[[], None]) -> Any:
+    for operation in handler:
+        state = alone(operation, state, scene, misfit)
+    return state
 
 
 def metadata(event: Event) -> Any:
@@ -74,19 +87,87 @@ def metadata(event: Event) -> Any:
     }
 
 
-def apply(operation: h.Operation, state: Any, scene: Any) -> Any:
+def apply(operation: h.Operation, state: Any, scene: Any, misfit: Callable[[], None]) -> Any:
     """The next state; `state` may be used up."""
-    if isinstance(operation, h.Remove):
-        return remove(operation, state, scene)
-    value = evaluate(
-        operation.by if isinstance(operation, h.Increment | h.Decrement) else operation.value, scene
-    )
+    match operation:
+        case h.Remove():
+            return remove(operation.target, operation.where, state, scene)
+        case h.Conditional():
+            chosen = operation.then if true(operation.test, scene) else operation.otherwise
+            return each_alone(chosen, state, scene, misfit)
+        case h.Let():
+            for name, template in operation.names:
+                scene = {**scene, name: copy.deepcopy(evaluate(template, scene))}
+            return each_alone(operation.do, state, scene, misfit)
+        case h.Filter() | h.Map() | h.UpdateWhere():
+            return of_items(operation, state, scene, misfit)
+    key: tuple[str, ...] = ()
+    if isinstance(operation, h.SetAt | h.MergeAt | h.RemoveAt | h.IncrementAt):
+        named = evaluate(operation.key, scene)
+        if named is ABSENT:
+            return state
+        if not isinstance(named, str | Number):
+            raise DoesNotFit
+        key = (named if isinstance(named, str) else named.digits,)
+        if isinstance(operation, h.RemoveAt):
+            return remove((*operation.target, *key), None, state, scene)
+    counts = isinstance(operation, h.Increment | h.Decrement | h.IncrementAt)
+    value = evaluate(operation.by if counts else operation.value, scene)
     if value is ABSENT:
         return state
-    value = copy.deepcopy(value)
+    return put(operation, (*operation.target, *key), state, copy.deepcopy(value))
+
+
+def of_items(
+    operation: h.Filter | h.Map | h.UpdateWhere, state: Any, scene: Any, misfit: Callable[[], None]
+) -> Any:
+    if not operation.target:
+        raise DoesNotFit
+    holder = state
+    for name in operation.target[:-1]:
+        holder = holder.get(name, {})
+        if not isinstance(holder, dict):
+            raise DoesNotFit
+    last = operation.target[-1]
+    if not isinstance(holder.get(last), list):
+        raise DoesNotFit
+    made = []
+    for item in holder[last]:
+        of_item = {**scene, h.Root.ITEM: item}
+        wanted = isinstance(operation, h.Map) or true(operation.where, of_item)
+        if isinstance(operation, h.Filter):
+            made += [item] if wanted else []
+        elif not wanted:
+            made.append(item)
+        else:
+            try:
+                made.append(changed_item(operation, item, scene, misfit))
+            except DoesNotFit:
+                misfit()
+                made.append(item)
+    holder[last] = made
+    return state
+
+
+def changed_item(operation: h.Map | h.UpdateWhere, item: Any, scene: Any, misfit: Callable[[], None]) -> Any:
+    if operation.value is None:
+        if not isinstance(item, dict):
+            raise DoesNotFit
+        return each_alone(operation.do, item, scene, misfit)
+    value = copy.deepcopy(evaluate(operation.value, {**scene, h.Root.ITEM: item}))
+    if value is ABSENT:
+        return item
+    if isinstance(operation, h.Map):
+        return value
+    if not isinstance(item, dict) or not isinstance(value, dict):
+        raise DoesNotFit
+    return {**item, **value}
+
+
+def put(operation: h.Operation, target: tuple[str, ...], state: Any, value: Any) -> Any:
     box = {"state": state}
     holder: Any = box
-    *way, last = ("state", *operation.target)
+    *way, last = ("state", *target)
     for name in way:
         holder = holder.setdefault(name, {})
         if not isinstance(holder, dict):
@@ -99,48 +180,61 @@ def apply(operation: h.Operation, state: Any, scene: Any) -> Any:
 
 def changed(operation: h.Operation, there: Any, value: Any) -> Any:
     match operation:
-        case h.Set():
+        case h.Set() | h.SetAt():
             return value
-        case h.Merge():
+        case h.Merge() | h.MergeAt():
             there = {} if there is ABSENT else there
             if not isinstance(there, dict) or not isinstance(value, dict):
                 raise DoesNotFit
             return {**there, **value}
-        case h.Append() | h.AppendUnique():
+        case h.Append() | h.AppendUnique() | h.Upsert():
             there = [] if there is ABSENT else there
             if not isinstance(there, list):
                 raise DoesNotFit
-            unique = isinstance(operation, h.AppendUnique)
-            return there if unique and any(same(item, value) for item in there) else [*there, value]
+            return listed(operation, there, value)
     there = Number("0") if there is ABSENT else there
     if not isinstance(there, Number) or not isinstance(value, Number):
         raise DoesNotFit
-    plus = isinstance(operation, h.Increment)
-    total = (CONTEXT.add if plus else CONTEXT.subtract)(there.value, value.value)
+    minus = isinstance(operation, h.Decrement)
+    total = (CONTEXT.subtract if minus else CONTEXT.add)(there.value, value.value)
     return Number(str(total))
 
 
-def remove(operation: h.Remove, state: Any, scene: Any) -> Any:
-    if not operation.target:
-        if operation.where is not None:
+def listed(operation: h.Append | h.AppendUnique | h.Upsert, items: list[Any], value: Any) -> list[Any]:
+    if isinstance(operation, h.Append):
+        return [*items, value]
+    key = operation.key
+    if key is None:
+        return items if any(same(item, value) for item in items) else [*items, value]
+    if not isinstance(value, dict) or key not in value:
+        raise DoesNotFit
+    for n, item in enumerate(items):
+        if isinstance(item, dict) and key in item and same(item[key], value[key]):
+            merged = {**item, **value}
+            return items if isinstance(operation, h.AppendUnique) else [*items[:n], merged, *items[n + 1 :]]
+    return [*items, value]
+
+
+def remove(target: tuple[str, ...], where: h.Predicate | None, state: Any, scene: Any) -> Any:
+    if not target:
+        if where is not None:
             raise DoesNotFit
         return {}
     holder = state
-    for name in operation.target[:-1]:
+    for name in target[:-1]:
         if name not in holder:
             return state
         holder = holder[name]
         if not isinstance(holder, dict):
             raise DoesNotFit
-    last = operation.target[-1]
+    last = target[-1]
     if last not in holder:
         return state
-    if operation.where is None:
+    if where is None:
         del holder[last]
     elif not isinstance(holder[last], list):
         raise DoesNotFit
     else:
-        where = operation.where
         holder[last] = [item for item in holder[last] if not true(where, {**scene, h.Root.ITEM: item})]
     return state
 

@@ -37,7 +37,7 @@ texts = st.recursive(
 objects = st.dictionaries(names, texts, max_size=3).map(_object)
 paths = st.builds(
     h.Path,
-    st.sampled_from([*h.Root, h.Root.DATA, h.Root.DATA, h.Root.STATE]),
+    st.sampled_from([*h.Root, h.Root.DATA, h.Root.DATA, h.Root.STATE, h.Root.ITEM, "$n", "$n", "$m"]),
     st.lists(
         st.sampled_from(["a", "b", "c\u00e9", "actor", "target", "extra", "type", 0, 1, -1, -2, h.EACH]),
         max_size=3,
@@ -66,15 +66,46 @@ predicates: st.SearchStrategy[Any] = st.recursive(
     ),
     max_leaves=3,
 )
-operations = st.one_of(
+keys = st.one_of(paths, constants)
+whole = st.one_of(
     *[
         st.builds(each, targets, templates)
         for each in (h.Set, h.Merge, h.Append, h.AppendUnique, h.Increment, h.Decrement)
     ],
+    *[st.builds(each, targets, keys, templates) for each in (h.SetAt, h.MergeAt, h.IncrementAt)],
+    st.builds(h.RemoveAt, targets, keys),
+    st.builds(h.AppendUnique, targets, templates, names),
+    st.builds(h.Upsert, targets, names, templates),
     st.builds(h.Remove, targets, st.none() | predicates),
+    st.builds(h.Filter, targets, predicates),
+    st.builds(h.Map, targets, templates),
+    st.builds(h.UpdateWhere, targets, predicates, templates),
+)
+
+
+def _holding(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    do = st.lists(inner, max_size=3).map(tuple)
+    bound = st.lists(st.tuples(st.sampled_from(["$n", "$m"]), templates), max_size=3).map(tuple)
+    return st.one_of(
+        st.builds(h.Map, targets, st.none(), do),
+        st.builds(h.UpdateWhere, targets, predicates, st.none(), do),
+        st.builds(h.Conditional, predicates, do, do),
+        st.builds(h.Let, bound, do),
+    )
+
+
+operations = st.recursive(whole, _holding, max_leaves=5)
+# Lists of objects that operations meet, more often than chance has them.
+lists_first = st.sampled_from(
+    [
+        h.Set(("a",), h.Path(h.Root.DATA, ("a",))),
+        h.Append(("a",), h.Path(h.Root.DATA)),
+        h.Append(("b",), h.Path(h.Root.DATA)),
+    ]
 )
 handlers = st.one_of(
     st.lists(operations, max_size=4).map(tuple),
+    st.tuples(lists_first, lists_first, operations, operations),
     st.just(h.DEFAULT_HANDLER),
 )
 payloads = st.one_of(objects, objects, texts).map(str.encode)
@@ -136,6 +167,7 @@ def test_no_state_is_over_its_limits_and_they_do_not_depend_on_where_folding_pau
         for event in events:
             paused = fold(paused, [event], handling.__getitem__, bytes_max=bytes_max)
             assert len(paused.data_json) <= bytes_max
+            assert paused.too_large_at is None or paused.data_json == b"{}"
             assert values.nests_within(paused.data_json, depth_max)
     assert paused == whole
 

@@ -19,10 +19,12 @@ from spec.handlers import (
     AppendUnique,
     Compare,
     Comparison,
+    Conditional,
     Constant,
     Decrement,
     Handler,
     Increment,
+    Let,
     ListTemplate,
     Merge,
     Not,
@@ -32,7 +34,9 @@ from spec.handlers import (
     Remove,
     Root,
     Set,
+    SetAt,
     Template,
+    Upsert,
 )
 from tests.core.state_samples import NUMBERS, folded
 
@@ -333,7 +337,6 @@ def test_a_sum_beyond_the_greatest_exponent_does_not_fit() -> None:
 
 # ---- limits ----
 
-TOO_LONG = f"The state would be longer than {STATE_BYTES_MAX} bytes; store less in it."
 TOO_DEEP = f"The state would be nested deeper than {STATE_DEPTH_MAX} levels."
 
 
@@ -343,33 +346,56 @@ def full(room: int) -> Folded:
     return folded(b'{"a":"%b"}' % filler, by=DEFAULT_HANDLER)
 
 
-def test_a_state_that_doubles_with_each_event_stops_at_its_limit() -> None:
+def test_a_state_that_doubles_with_each_event_is_none_once_it_is_over_its_limit() -> None:
     both = ObjectTemplate((("one", Path(Root.STATE, ("all",))), ("two", Path(Root.STATE, ("all",)))))
     result = folded(*[b"{}"] * 40, by=Set(("all",), both))
-    assert STATE_BYTES_MAX // 4 < len(result.data_json) <= STATE_BYTES_MAX
-    assert result.errors_total > 15
+    assert result.too_large_at is not None
+    before = folded(*[b"{}"] * (result.too_large_at - 1), by=Set(("all",), both))
+    assert STATE_BYTES_MAX // 2 < len(before.data_json) <= STATE_BYTES_MAX
+    assert before.too_large_at is None
+    assert (result.length, result.data_json, result.errors) == (40, b"{}", ())
 
 
 def test_a_value_longer_than_any_state_is_given_up_while_it_is_made() -> None:
     many = ListTemplate((STATE,) * 1000)
-    assert (
-        misfit(Set(("b",), many), on=full(100)) == f"The value would be longer than {STATE_BYTES_MAX} bytes."
-    )
+    assert folded(b"{}", by=Set(("b",), many), on=full(100)).too_large_at == 2
+    compared = Compare(Comparison.EQUALS, many, ONE)
+    result = folded(b"{}", by=Conditional(compared, ()), on=full(100))
+    assert (result.too_large_at, result.errors_total) == (None, 1)
+    bound = Let((("$a", many),), (Set(("b",), ONE),))
+    assert misfit(bound, on=full(100)) == f"The value would be longer than {2 * STATE_BYTES_MAX} bytes."
 
 
-def test_a_full_state_takes_what_still_fits_and_takes_again_once_it_is_emptied() -> None:
+def test_a_full_state_takes_what_still_fits_and_what_makes_room_for_itself() -> None:
     almost = full(100)
     assert len(almost.data_json) == STATE_BYTES_MAX - 100
     payload = b'{"b":"%b"}' % (b"y" * 100)
-    assert misfit(Merge((), DATA), payload, almost) == TOO_LONG
-    assert misfit(Set(("b",), DATA), payload, almost) == TOO_LONG
-    assert misfit(Append(("b",), DATA), payload, almost) == TOO_LONG
-    assert misfit(AppendUnique(("b",), DATA), payload, almost) == TOO_LONG
-    assert misfit(Merge(("b",), DATA), payload, almost) == TOO_LONG
-    assert misfit(Increment(("b",), DATA), b"9" * 100, almost) == TOO_LONG
+    for operation in (
+        Merge((), DATA),
+        Set(("b",), DATA),
+        Append(("b",), DATA),
+        AppendUnique(("b",), DATA),
+        Upsert(("b",), "b", DATA),
+        SetAt((), Constant("b"), DATA),
+        Merge(("b",), DATA),
+    ):
+        assert folded(payload, by=operation, on=almost).too_large_at == 2, operation
+    assert folded(b"9" * 100, by=Increment(("b",), DATA), on=almost).too_large_at == 2
     assert len(after(Merge((), DATA), b'{"b":1}', almost)) == STATE_BYTES_MAX - 94
     assert after((Remove(("a",)), Merge((), DATA)), payload, almost) == payload
+    assert after((Merge((), DATA), Remove(("a",))), payload, almost) == payload
+    assert after(Set(("a",), DATA), payload, almost) == b'{"a":%b}' % payload
     assert folded(b'{"b":1}', b'{"b":2}', by=DEFAULT_HANDLER, on=full(13)).errors_total == 0
+
+
+def test_what_comes_after_a_state_that_was_too_large_changes_nothing() -> None:
+    result = folded(
+        b'{"a":1}',
+        b"{}",
+        by=DEFAULT_HANDLER,
+        on=folded(b'{"b":"%b"}' % (b"x" * 200), by=DEFAULT_HANDLER, on=full(100)),
+    )
+    assert (result.length, result.too_large_at, result.data_json) == (4, 2, b"{}")
 
 
 def test_a_state_that_deepens_with_each_event_stops_at_its_limit() -> None:

@@ -17,6 +17,7 @@ from gateway.events import Outcome
 from gateway.relay.relay import Relay
 from gateway.relay.targets.contract import word_of
 from gateway.state import operations as applied
+from gateway.state.fold import _scans
 from gateway.state.predicates import Where
 from gateway.state.templates import value_of
 from gateway.telemetry import metrics
@@ -24,6 +25,7 @@ from spec import handlers, operations, subscriptions
 from spec.errors import Report
 from spec.handlers import Comparison, Constant, Operation
 from spec.operations import read_handler
+from spec.predicates import NEVER
 from spec.tables import complete
 from spec.templates import Scope
 
@@ -94,10 +96,11 @@ def test_a_form_that_a_function_forgets_is_an_error_and_not_another_form() -> No
             SimpleNamespace(target=PIGEON),  # type: ignore[arg-type]
             {},
         ),
-        lambda: applied.apply(PIGEON, view, view),
+        lambda: applied.apply(PIGEON, view, view, print),
         lambda: Where(view).holds(PIGEON, None),  # type: ignore[arg-type]
         lambda: value_of(PIGEON, view),
-        lambda: operations._made(PIGEON, (), Constant(1), None),
+        lambda: operations._made(PIGEON, operations._Parts((), None, NEVER, "", Constant(1), ())),
+        lambda: _scans(PIGEON),
     ):
         with pytest.raises(AssertionError):
             call()
@@ -128,15 +131,35 @@ def test_the_published_schema_and_the_database_know_each_kind() -> None:
     assert checks[-1] == ", ".join(f"'{kind}'" for kind in subscriptions.KINDS)
 
 
+HOLDING: dict[str, object] = {
+    "conditional": {"conditional": {"if": {"exists": "@.a"}, "then": []}},
+    "let": {"let": {"n": 1}, "do": []},
+}
+"""The operations that hold others, as they are written."""
+
+
 def test_each_operation_is_read_as_a_form_of_its_own_and_is_in_the_published_schema() -> None:
     read = set()
+    arguments: dict[str, object] = {
+        "target": "a",
+        "key": "k",
+        "where": {"exists": "@"},
+        "value": {"$merge": []},
+    }
     for name in operations.NAMES:
-        arguments: dict[str, object] = {"target": "a", "value": {} if name == "merge" else 1}
-        if name == "remove":
-            del arguments["value"]
+        required, _ = operations._ARGUMENTS[name]
+        written: object = {name: {each: arguments[each] for each in required}}
+        if name in ("map", "update_where"):
+            written[name]["do"] = []  # type: ignore[index]
         report = Report()
-        (operation,) = read_handler({name: arguments}, "", Scope(True), report)
+        (operation,) = read_handler(written, "", Scope(True), report)
+        assert not len(report)
+        read.add(type(operation))
+    assert HOLDING.keys() == set(operations.CONTROL)
+    for written in HOLDING.values():
+        report = Report()
+        (operation,) = read_handler(written, "", Scope(True), report)
         assert not len(report)
         read.add(type(operation))
     assert read == set(get_args(Operation))
-    assert list(SCHEMA["operation"]["properties"]) == [*operations.NAMES]
+    assert list(SCHEMA["named_operation"]["properties"]) == [*operations.NAMES, "conditional"]

@@ -241,12 +241,11 @@ async def test_items_are_looked_up_and_not_compared_again_for_each_event(heavy: 
 
 async def test_a_state_as_long_as_can_be_is_kept(heavy: httpx.AsyncClient) -> None:
     key = new_id()
-    for n in range(17):
-        sent = envelope({f"f{n}": "x" * 250_000})
+    for n in range(16):
+        sent = envelope({f"f{n}": "x" * 259_000})
         assert (await heavy.post(f"/list/{key}/was_set", json=sent)).status_code == 201
     first = await heavy.get(f"/list/{key}")
     assert len(first.content) > 4_000_000
-    assert [each["version"] for each in first.json()["metadata"]["handler_errors"]] == [17]
     begun = time.process_time()
     for _ in range(10):
         assert len((await heavy.get(f"/list/{key}")).content) == len(first.content)

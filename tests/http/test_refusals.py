@@ -49,6 +49,7 @@ STATUSES = {
     "spec_conflict": 409,
     "declared_by_spec": 409,
     "tenant_conflict": 409,
+    "state_too_large": 422,
     "not_committed": 503,
     "unavailable": 503,
     "outcome_unknown": 504,

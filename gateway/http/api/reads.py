@@ -33,7 +33,8 @@ MIN_LENGTH_WAIT_S = 5
 
 class Subject(msgspec.Struct, frozen=True, gc=False):
     """The aggregate that a path names, by the tenant's spec. `aliased`: by one of its aliases. `rewinds`: how
-    often its history was cut off before now, `rewound` the mark of that in ETags (log.py)."""
+    often its history was cut off before now, `rewound` the mark of that in ETags (log.py). `explained`: its
+    state is asked for together with what of its handlers did not fit."""
 
     stream: Stream
     deployed: Deployed
@@ -41,6 +42,7 @@ class Subject(msgspec.Struct, frozen=True, gc=False):
     aliased: bool
     rewinds: int
     rewound: int = 0
+    explained: bool = False
 
 
 class FirstPage(msgspec.Struct, frozen=True, gc=False):

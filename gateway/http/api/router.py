@@ -11,7 +11,10 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from gateway.catalog.model import CatalogUnavailable, Principal
+from gateway.catalog.model import Scope as KeyScope
 from gateway.errors import Refusal
 from gateway.http import response
 from gateway.http.api.aliases import Aliases, located
@@ -135,6 +138,8 @@ class AggregateRouter:
         query = Parameters(scope["query_string"])
         match found.path.text:
             case "/{type}/{id}":
+                if query.boolean("explain"):
+                    subject = _explained(principal, subject)
                 read = await self._states.state(subject, query, head.joined(b"if-none-match"))
             case "/{type}/{id}/length":
                 read = await self._reads.length(subject, query)
@@ -167,6 +172,14 @@ class AggregateRouter:
             await self._follow.ndjson(subject, query, head, send, head_only=head_only)
         else:
             await response.answer_read(send, await self._reads.events(subject, query), head_only)
+
+
+def _explained(principal: Principal, subject: Subject) -> Subject:
+    """Raises Refused (403)."""
+    if principal.scope < KeyScope.ADMIN:
+        why = f"This key has the scope {principal.scope.text}; `explain` needs admin."
+        raise Refused(Refusal("forbidden", why, "explain"))
+    return msgspec.structs.replace(subject, explained=True)
 
 
 async def _answer(send: Send, refusal: Refusal, more: response.Headers | None = None) -> None:

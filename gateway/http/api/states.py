@@ -27,7 +27,7 @@ from gateway.http.response import ReadAnswer
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.read.reader import VERSION_MAX, Range
-from gateway.state import EMPTY, Folded, fold, is_light
+from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, TakesLong, fold, is_light
 from spec.handlers import DEFAULT_HANDLER, Handler
 
 # Together with what their streams take in Redis, enough for the aggregates that are read again and again.
@@ -59,12 +59,15 @@ class States:
         self._log = log
         self._aside = aside
         self._deadline_s = config.fold_deadline_s
+        self._bytes_max = config.state_bytes_max
         self._kept = PrefixCache(EMPTY, KEPT_BYTES_MAX)
         self._first_folds: dict[_Place, asyncio.Event] = {}
 
     async def state(self, subject: Subject, query: Parameters, if_none_match: bytes | None) -> ReadAnswer:
         """As it is, or as it was at a length or a time."""
         last, at_ms = _asked(query)
+        if subject.explained:
+            if_none_match = None
         strong = is_strong(query)
         fresh = query.boolean("synchronous") or strong
         await wait_for_length(self._log, subject, query)
@@ -133,7 +136,8 @@ class States:
         while folded.length < last:
             if time.monotonic() > until:
                 raise Refused(_too_long(folded.length, page.length))
-            work = partial(_fold_for, _PIECE_S, folded, page.events[folded.length - first :], handlers)
+            events = page.events[folded.length - first :]
+            work = partial(_fold_for, _PIECE_S, folded, events, handlers, self._bytes_max)
             try:
                 folded = await self._aside.run(subject.stream.tenant, work)
             except Busy as busy:
@@ -151,7 +155,7 @@ class States:
     ) -> ReadAnswer | Folded:
         """The answer once `page`, which is what `following` asked for, is read; or how far it goes, where
         there is more to read; or `folded` itself, where folding the page takes too long to be done here.
-        Raises Refused (404)."""
+        Raises Refused (404; 422 where the state is too large)."""
         length = max(min(page.length, last), folded.length)
         if length and not_modified(if_none_match, current := _etag(subject, length)):
             return _unmodified(current)
@@ -159,14 +163,19 @@ class States:
             handlers = _Handlers(subject.deployed, subject.stream.aggregate_type)
             if not is_light(folded, page.events, handlers):
                 return folded
-            folded = fold(folded, page.events, handlers)
+            try:
+                folded = fold(folded, page.events, handlers, bytes_max=self._bytes_max, at_once=AT_ONCE_LOOKS)
+            except TakesLong:
+                return folded
             self._kept.put(_place(subject), folded)
         return _answer(subject, folded, if_none_match) if folded.length >= length else folded
 
 
-def _fold_for(seconds: float, folded: Folded, events: Sequence[Recorded], handlers: _Handlers) -> Folded:
+def _fold_for(
+    seconds: float, folded: Folded, events: Sequence[Recorded], handlers: _Handlers, bytes_max: int
+) -> Folded:
     ends = time.monotonic() + seconds
-    return fold(folded, events, handlers, lambda: time.monotonic() < ends)
+    return fold(folded, events, handlers, lambda: time.monotonic() < ends, bytes_max)
 
 
 def _too_long(folded: int, length: int) -> Refusal:
@@ -208,10 +217,22 @@ def following(
 def _answer(subject: Subject, folded: Folded, if_none_match: bytes | None) -> ReadAnswer:
     if folded.length == 0 and not subject.singleton:
         raise Refused(never_written(subject))
+    if folded.too_large_at is not None:
+        raise Refused(_too_large(subject, folded.too_large_at))
     current = _etag(subject, folded.length)
     if not_modified(if_none_match, current):
         return _unmodified(current)
-    return ReadAnswer(_body(subject.stream.key, folded), ((b"etag", current.encode()),))
+    return ReadAnswer(_body(subject, folded), ((b"etag", current.encode()),))
+
+
+def _too_large(subject: Subject, version: int) -> Refusal:
+    stream = subject.stream
+    why = (
+        f"With version {version} the state of {stream.aggregate_type} {stream.key} is larger than it may be. "
+        f"It goes on taking events; read them, or the state before by `at_length={version - 1}`, or deploy a "
+        "handler that keeps less."
+    )
+    return Refusal("state_too_large", why, version=version)
 
 
 def _unmodified(current: str) -> ReadAnswer:
@@ -222,14 +243,14 @@ def _etag(subject: Subject, length: int) -> str:
     return etag(length, subject.rewound, subject.deployed.revision)
 
 
-def _body(key: str, folded: Folded) -> bytes:
+def _body(subject: Subject, folded: Folded) -> bytes:
     return b'{"ok":true,"key":"%b","data":%b,"metadata":{"length":%d,"created_at":%b,"updated_at":%b%b}}' % (
-        key.encode(),
+        subject.stream.key.encode(),
         folded.data_json,
         folded.length,
         _unix(folded.created_at_ms),
         _unix(folded.updated_at_ms),
-        _errors(folded),
+        _errors(folded) + (_misfits(folded) if subject.explained else b""),
     )
 
 
@@ -246,3 +267,8 @@ def _errors(folded: Folded) -> bytes:
         for each in folded.errors
     ]
     return b',"handler_errors":' + encode(errors)
+
+
+def _misfits(folded: Folded) -> bytes:
+    """The same, for `explain`."""
+    return b',"misfits":' + encode(folded.errors)

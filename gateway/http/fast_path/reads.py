@@ -123,6 +123,8 @@ class FastReads:
     ) -> None:
         try:
             read = None if page is None else judge(page)
+        except Refused:  # the application finds the same
+            read = None
         except Exception:  # a bug: the application answers instead
             logger.exception("fast_path_failed", extra={"method": "GET"})
             read = None

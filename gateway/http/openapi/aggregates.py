@@ -170,9 +170,9 @@ def _state(name: str) -> Schema:
         f"state.{name}",
         f"The state of one {name}, folded from its events",
         tag=name,
-        parameters=("id", "at_length", "at", "synchronous", *_FRESH, "If-None-Match"),
+        parameters=("id", "at_length", "at", "synchronous", "explain", *_FRESH, "If-None-Match"),
         done=shared("200", "state") | shared("304", "unchanged"),
-        refused="read",
+        refused="state",
     )
 
 

@@ -106,6 +106,14 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("not_found", "No event was ever written to order ABC123XYZ."),
         _UNAVAILABLE,
     ),
+    "state": (
+        *_CALLER,
+        *_PATH,
+        _INVALID_PARAMETER,
+        Refusal("not_found", "No event was ever written to order ABC123XYZ."),
+        Refusal("state_too_large", "With version 812 the state is larger than it may be."),
+        _UNAVAILABLE,
+    ),
     "bulk": (*_CALLER, *_SENT, _NOT_COMMITTED),
     "system": _SYSTEM,
     "ids": (*_SYSTEM, _INVALID_PARAMETER),
@@ -220,6 +228,10 @@ _MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
             },
         },
         {"by": "idempotency_key", "receipt": RECEIPT},
+    ),
+    "state_too_large": (
+        {"version": {**LENGTH, "description": "The first with which the state is too large."}},
+        {"version": 812},
     ),
     "outcome_unknown": ({"event_id": ref("EventId")}, {"event_id": EXAMPLE_EVENT_ID}),
     "invalid_spec": (

@@ -175,9 +175,18 @@ def _state() -> Schema:
             "error": {"type": "string"},
         }
     )
+    misfit = object_of(
+        {
+            "version": VERSION,
+            "event_type": {"type": "string"},
+            "operation": {"type": "integer", "minimum": 0, "description": "Its place in the handler."},
+            "error": {"type": "string"},
+        }
+    )
+    misfits = {**list_of(misfit), "description": "With `explain`: the last 20, oldest first."}
     metadata = object_of(
         {"length": LENGTH, "created_at": seconds, "updated_at": seconds},
-        {"handler_errors": list_of(handler_error)},
+        {"handler_errors": list_of(handler_error), "misfits": misfits},
     )
     return object_of({"ok": OK, "key": {"type": "string"}, "data": {"type": "object"}, "metadata": metadata})
 
