@@ -72,7 +72,7 @@ class Draft:
     fields: Fields
     size_at_most: int
     bytes_max: int
-    levels: int = STATE_DEPTH_MAX
+    levels: int = field(default_factory=lambda: STATE_DEPTH_MAX)
     _opened: dict[int, tuple[Node, list[Node]]] = field(default_factory=dict)
 
     def opened(self, found: Node, open_it: Callable[[Node], list[Node] | None]) -> list[Node] | None:
