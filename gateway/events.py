@@ -156,7 +156,8 @@ def next_chain(chain: str, first_version: int, digests: bytes, versions: Sequenc
 
 def identity(tenant: bytes, kind: str, value: bytes) -> bytes:
     """What makes an append itself and no other. `kind` is `key` (an Idempotency-Key), `event` (an event's
-    id) or `webhook:<source>` (a delivery id). Equal content without an equal identity is never a retry. Each
+    id), `webhook:<source>` (a delivery id) or `create` (path and body of what created an aggregate).
+    Equal content without an equal identity is never a retry. Each
     part has its length in front: distinct tuples have distinct encodings."""
     name = kind.encode()
     framed = b"%b%d:%b%d:%b%d:%b" % (

@@ -28,7 +28,7 @@ _SPEC_REQUIRED = ("agent_types", "aggregate_types")
 _EDITORS = "$schema"
 """By this key an editor finds schema.json; it means nothing else."""
 _SPEC_KEYS = frozenset({*_SPEC_REQUIRED, "singletons", "target_types", _EDITORS, *PARTS})
-_AGGREGATE_KEYS = frozenset({"events", "mint"})
+_AGGREGATE_KEYS = frozenset({"events", "idempotent_create", "mint"})
 _EVENT_KEYS = frozenset({"handler", "schema", "tags"})
 
 Declared = TypeVar("Declared")
@@ -79,7 +79,15 @@ def _check_aggregate_type(name: str, value: object, pointer: str, report: Report
     if declared is value and "events" not in declared:
         report.add("missing_key", pointer, "An aggregate type needs `events`; an empty object is fine.")
     events = _each(declared, "events", pointer, _check_event_type, report)
-    return AggregateType(name, "humane" if mint == "humane" else "uuid", events)
+    known_again = _flag(declared, "idempotent_create", pointer, report)
+    return AggregateType(name, "humane" if mint == "humane" else "uuid", events, known_again)
+
+
+def _flag(declared: dict[str, object], key: str, pointer: str, report: Report) -> bool:
+    value = declared.get(key, False)
+    if not isinstance(value, bool):
+        report.add("wrong_type", below(pointer, key), f"`{key}` is true or false.")
+    return value is True
 
 
 def _check_event_type(name: str, value: object, pointer: str, report: Report) -> EventType:

@@ -54,11 +54,13 @@ class EventType:
 
 @dataclass(frozen=True, slots=True)
 class AggregateType:
-    """`mint` says what kind of key the gateway gives where a client sends none."""
+    """`mint` says what kind of key the gateway gives where a client sends none. `idempotent_create`: the
+    append that creates an aggregate is known again by its body."""
 
     name: str
     mint: Mint
     events: Mapping[str, EventType]
+    idempotent_create: bool = False
     weight: int = field(init=False, compare=False)
     """Of the heaviest schema among its events."""
 

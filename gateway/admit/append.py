@@ -26,13 +26,14 @@ from gateway.events import (
     Retry,
     Stream,
     Tags,
+    identity,
     make_append,
     make_retry,
     request_digest,
 )
 from spec.errors import nearest
+from spec.identifiers import RESERVED_ACTOR_PREFIX, SYSTEM_ACTOR_IDS, canonicalize, identify
 from spec.identifiers import Refused as NotAnIdentifier
-from spec.identifiers import canonicalize, identify
 from spec.model import AggregateType, EventType, Spec
 from spec.tags import TagFault, tags_of
 
@@ -58,6 +59,10 @@ the worst, beside the event loop. 256 KiB of data take a tenth of it by an ordin
 _data_raw = attrgetter("data_raw")
 
 _RESERVED = "Event types that start with an underscore are the system's own; they can't be posted."
+_SYSTEM_ACTORS = (
+    f"Actor types that start with {RESERVED_ACTOR_PREFIX} are the gateway's own parts, with the ids "
+    f"{', '.join(sorted(SYSTEM_ACTOR_IDS))}; no spec declares one and no client sends one."
+)
 _NO_TYPE = "The aggregate type is empty or can't be decoded; a spec declares none like it."
 _NO_EVENT = "The event type is empty or can't be decoded; a spec declares none like it."
 _UNDECODABLE = "The id is not valid percent-encoded UTF-8, holds control characters, or is `.` or `..`."
@@ -215,6 +220,18 @@ def compose_read(
     return _append(place, types, envelope, ids, retry, expected, minting, tags)
 
 
+def creation(place: Address, append: Append, body: bytes) -> Append | None:
+    """Where the type says `idempotent_create` and the request names no identity: the same append as the one
+    that creates the aggregate, known again by path and body. On a conflict there are events already, and the
+    append is one like any other. None: it is that anyway."""
+    asked = append.expected in (ANY_LENGTH, 0)
+    if not place.aggregate_type.idempotent_create or place.minted or append.chosen or not asked:
+        return None
+    tenant, digest = append.stream.tenant, request_digest(place.path, body, ANY_LENGTH)
+    retry = Retry(tenant, (identity(tenant, "create", digest),), (), digest)
+    return make_append(append.stream, append.events, 0, retry, append.tags)
+
+
 def before_the_head(spec: Spec | None, aggregate: str, body: bytes, refusal: Refusal) -> Refusal:
     """What answers a batch whose path or headers are refused: the event types stand in its body, but the
     table looks at reserved ones before the spec, and at unknown ones before the key and the headers."""
@@ -357,6 +374,8 @@ def _unknown(names: Sequence[object], aggregate_type: AggregateType) -> Refusal 
 
 def _references(spec: Spec, envelope: Envelope) -> tuple[str, str | None] | Refusal:
     """The canonical ids of actor and target."""
+    if envelope.actor_type.startswith(RESERVED_ACTOR_PREFIX):
+        return Refusal("unknown_actor_type", _SYSTEM_ACTORS, "metadata.actor.type")
     if envelope.actor_type not in spec.agent_types:
         return Refusal(
             "unknown_actor_type",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -14,6 +15,7 @@ from gateway.admit.append import (
     address,
     compose,
     compose_read,
+    creation,
     large_data,
     misnamed,
     retry_of,
@@ -46,9 +48,16 @@ _decode = msgspec.json.Decoder(object).decode
 _encode = msgspec.json.Encoder().encode
 
 
+class Creation(NamedTuple):
+    """The append as one that creates the aggregate, and what it is where there are events already."""
+
+    first: Append
+    otherwise: Append
+
+
 def judge_line(
     spec: Spec | None, line: bytes, minting: EventContext, known: dict[bytes, Shared]
-) -> Append | Fault:
+) -> Append | Creation | Fault:
     """In the order of the contract's table, as far as a line has the same places. `known` is what earlier
     lines had for `metadata`, by its bytes, and gets this one's: lines mostly share it."""
     append = _append(spec, line, minting, known)
@@ -71,7 +80,7 @@ def is_light(spec: Spec | None, line: bytes) -> bool:
 
 def _append(
     spec: Spec | None, line: bytes, minting: EventContext, known: dict[bytes, Shared]
-) -> Append | None:
+) -> Append | Creation | None:
     """Of a line with nothing wrong; of any other, nothing is said about it."""
     if crowded(line):
         return None
@@ -95,7 +104,7 @@ def _append(
     # Without an identity it is not digested: then it only matters that it is as long as its data, or longer.
     named = asked.idempotency_key is not None or envelope.event_id is not None
     composed = compose_read(spec, place, asked, _body(sent) if named else line, envelope, minting)
-    return None if isinstance(composed, Fault) else composed
+    return None if isinstance(composed, Fault) else _creating(place, composed, sent)
 
 
 def _colons_around(sent: _Line) -> int:
@@ -109,7 +118,7 @@ def _colons_around(sent: _Line) -> int:
 # ---- the exact way, which finds the words for a refusal ----
 
 
-def _judge_exactly(spec: Spec | None, line: bytes, minting: EventContext) -> Append | Fault:
+def _judge_exactly(spec: Spec | None, line: bytes, minting: EventContext) -> Append | Creation | Fault:
     value = decode(line)
     if isinstance(value, Malformed):
         reason = value.reason.replace("The body", "The line", 1)
@@ -131,7 +140,15 @@ def _judge_exactly(spec: Spec | None, line: bytes, minting: EventContext) -> App
     sent = _decode_line(line)
     place = address(spec, sent.aggregate_type, sent.key, sent.type)
     assert isinstance(place, Address)
-    return compose(spec, place, asked, _body(sent), minting)
+    composed = compose(spec, place, asked, _body(sent), minting)
+    return composed if isinstance(composed, Fault) else _creating(place, composed, sent)
+
+
+def _creating(place: Address, append: Append, sent: _Line) -> Append | Creation:
+    if not place.aggregate_type.idempotent_create:
+        return append
+    first = creation(place, append, _body(sent))
+    return append if first is None else Creation(first, append)
 
 
 def _retry_of(spec: Spec | None, line: bytes, asked: Asked, tenant: bytes) -> Retry | None:

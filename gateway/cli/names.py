@@ -39,7 +39,8 @@ def resolve(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the type and key of the aggregate that an alias names; exit 1 where there is none, or several."""
+    """Print an alias as a whole, with the type and key of its aggregate; exit 1 where there is none, or
+    several."""
 
     async def work(pool: asyncpg.Pool) -> list[Found]:
         from gateway.operations import names
@@ -54,7 +55,7 @@ def resolve(
     if as_json:
         print_json({"ok": True, **_shown(found[0])})
     else:
-        say(f"{found[0].aggregate_type} {found[0].key}")
+        say(f"{found[0].alias.text} {found[0].aggregate_type} {found[0].key}")
 
 
 @app.command("list")

@@ -24,6 +24,7 @@ from gateway.admit.append import (
     address,
     before_the_head,
     compose,
+    creation,
     is_light,
     minting_address,
     retry_of,
@@ -148,9 +149,14 @@ class Appends:
             answer, name = await self._append_child(principal, deployed.spec, parent, append, mint_key)
         else:
             again = KEYS_AGAIN_MAX if names.minting else 0
+            first = creation(place, append, body) or append
             try:
-                while type(outcome := await self._log.append(append)) is Conflict and again:
+                outcome = await self._log.append(first)
+                if first is not append and type(outcome) is Conflict:
+                    outcome = await self._log.append(append)
+                while type(outcome) is Conflict and again:
                     append, again = _under_another_key(place.aggregate_type, append), again - 1
+                    outcome = await self._log.append(append)
             except asyncio.CancelledError:  # a shutdown that waits no longer
                 outcome = OutcomeUnknown(append.append_id)
             answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)

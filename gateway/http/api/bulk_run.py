@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from gateway.admit.append import Fault
+from gateway.admit.line import Creation
 from gateway.events import (
     Append,
     Appended,
@@ -54,13 +55,16 @@ class Broken(msgspec.Struct, frozen=True, gc=False):
 class Line:
     """What a line asks for, as long as that is under way; then its outcome. The log tells it."""
 
-    __slots__ = ("append", "behind", "number", "outcome", "run")
+    __slots__ = ("append", "behind", "number", "otherwise", "outcome", "run")
 
-    def __init__(self, number: int, judged: Append | Fault | NotCommitted | Broken) -> None:
+    def __init__(self, number: int, judged: Append | Creation | Fault | NotCommitted | Broken) -> None:
         self.number = number
         self.append: Append | None = None
         self.outcome: Outcome | Missed | Fault | Broken | None = None
-        if isinstance(judged, Append):
+        self.otherwise: Append | None = None  # in place of one that creates, where there are events already
+        if isinstance(judged, Creation):
+            self.append, self.otherwise = judged
+        elif isinstance(judged, Append):
             self.append = judged
         else:
             self.outcome = judged
@@ -155,6 +159,10 @@ class Run:
             append, outcome, behind = line.append, line.outcome, line.behind
             assert append is not None
             if type(outcome) is not Appended:
+                if isinstance(outcome, Conflict) and line.otherwise is not None:
+                    line.append, line.otherwise, line.outcome = line.otherwise, None, None
+                    following.append((line.append, line))
+                    continue
                 if isinstance(outcome, _FAILURES):
                     self._fail(behind, append.stream)
                     behind = None

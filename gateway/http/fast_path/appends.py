@@ -99,7 +99,7 @@ class FastAppends:
             deployed.salt,
         )
         append = compose(deployed.spec, place, asked, body, minting)
-        if isinstance(append, Fault):
+        if isinstance(append, Fault) or (place.aggregate_type.idempotent_create and not append.chosen):
             return False
         if not self._callers.begin_at_once(principal, Scope.WRITE):
             return False
