@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 
 
 class Tenants:
-    """`pool` is the catalog's."""
+    """`pool` is for changes of the catalog."""
 
     def __init__(self, catalog: Catalog, pool: asyncpg.Pool, aside: Aside, config: Config) -> None:
         self._catalog = catalog
