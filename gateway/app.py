@@ -312,7 +312,7 @@ def _edge(
         Tenants(catalog, admin_pool, aside, config),
         webhooks,
         aliases,
-        SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, aside, config, stopping),
+        SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, catalog, aside, config, stopping),
         log,
     )
     gate = AggregateRouter(

@@ -39,6 +39,7 @@ REFUSALS: dict[str, Rule] = {
     "forbidden": Rule(403, False, Known.NOTHING),
     "tenant_suspended": Rule(403, False, Known.NOTHING),
     "rate_limited": Rule(429, True, Known.NEVER),
+    "unknown_parameter": Rule(400, False, Known.NOTHING),
     "reserved_event_type": Rule(422, False, Known.NOTHING),
     "unknown_aggregate_type": Rule(404, False, Known.NOTHING),
     "unknown_event_type": Rule(404, False, Known.NOTHING),

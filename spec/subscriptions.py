@@ -10,7 +10,7 @@ import base64
 import binascii
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, assert_never, get_args
@@ -62,10 +62,12 @@ _TRUE = frozenset(("1", "true", "yes", "on"))
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which events: of these aggregate types, of these event types; None is any."""
+    """Which events: of these aggregate types, of these event types; None is any. `include_undeclared`: names
+    of withdrawn types are meant."""
 
     types: tuple[str, ...] | None = None
     event_types: tuple[str, ...] | None = None
+    include_undeclared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,10 @@ def is_subscription_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+def is_filtered_name(value: object) -> bool:
+    return isinstance(value, str) and _FILTERED.fullmatch(value) is not None
+
+
 def read_subscription(
     value: object, pointer: str, environ: Mapping[str, str], report: Report
 ) -> Subscription | None:
@@ -208,12 +214,35 @@ def _object(
 
 
 def _filter(value: object, pointer: str, report: Report) -> Filter:
-    declared = _object(value, pointer, "A filter", ("types", "event_types"), (), report)
+    known = ("types", "event_types", "include_undeclared")
+    declared = _object(value, pointer, "A filter", known, (), report)
+    if not isinstance(declared.get("include_undeclared", False), bool):
+        why = "`include_undeclared` is true or false."
+        report.add("wrong_type", below(pointer, "include_undeclared"), why)
     lists = [
         _filtered(declared[key], below(pointer, key), report) if key in declared else None
         for key in ("types", "event_types")
     ]
-    return Filter(lists[0], lists[1])
+    return Filter(lists[0], lists[1], declared.get("include_undeclared") is True)
+
+
+def check_declared(
+    filtered: Filter, pointer: str, types: Mapping[str, Collection[str]], report: Report
+) -> None:
+    """A fault for each name of a filter that the spec does not declare; the gateway's own begin with an
+    underscore."""
+    if filtered.include_undeclared:
+        return
+    events = {event for each in types.values() for event in each}
+    own = any(name[:1] == "_" for name in filtered.types or ())
+    for key, names, known in (
+        ("types", filtered.types, types.keys()),
+        ("event_types", () if own else filtered.event_types, events),
+    ):
+        for index, name in enumerate(names or ()):
+            if name[:1] != "_" and name not in known:
+                why = f"The spec declares no {shown(name)}. {proposal(name, known)}"
+                report.add("undeclared", below(pointer, key, index), why)
 
 
 def _filtered(value: object, pointer: str, report: Report) -> tuple[str, ...]:
@@ -225,7 +254,7 @@ def _filtered(value: object, pointer: str, report: Report) -> tuple[str, ...]:
         report.add("invalid_value", pointer, why)
         return ()
     for index, name in enumerate(value):
-        if not isinstance(name, str) or not _FILTERED.fullmatch(name):
+        if not is_filtered_name(name):
             report.add("invalid_name", below(pointer, index), "This is no name of a type.")
     return tuple(value)
 

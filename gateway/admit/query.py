@@ -2,9 +2,9 @@
 
 Owns: how parameters are spelled. Must not know: which routes have which.
 
-Unknown parameters are ignored, whatever they hold: links get tagged by tools on their way. A known one that
-can't be read, or is given twice, is an `invalid_field` whose path is its name. `+` stands for itself, as in
-RFC 3986 (the blank of HTML forms would turn the offset of a time into nonsense).
+One that a route does not have is an `unknown_parameter`: a typo would read everything. One that can't be
+read, or is given twice, is an `invalid_field`; `path` is its name. `+` stands for itself, as in RFC 3986 (the
+blank of HTML forms would turn the offset of a time into nonsense).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from gateway.errors import Refusal
+from spec.errors import nearest, shown
 from spec.identifiers import NAME_GRAMMAR, decode_segment
 
 UNIX_SECONDS_MIN: Final = -62_135_596_800
@@ -22,6 +23,20 @@ UNIX_SECONDS_MIN: Final = -62_135_596_800
 
 UNIX_SECONDS_MAX: Final = 253_402_300_799
 """The last second of the year 9999, where RFC 3339 ends. Greater numbers are milliseconds by mistake."""
+
+
+def undeclared(query: bytes, names: Collection[str]) -> Refusal | None:
+    """The refusal of the first parameter of a raw query (without its `?`) that is not among `names`."""
+    for pair in query.split(b"&"):
+        raw_name = pair.partition(b"=")[0]
+        name = decode_segment(raw_name)
+        if not raw_name or name in names:
+            continue
+        given = raw_name.decode("latin-1") if name is None else name
+        known = f"It has {', '.join(f'`{each}`' for each in names)}." if names else "It has none."
+        why = f"This path has no query parameter {shown(given)}{nearest(given, names)}. {known}"
+        return Refusal("unknown_parameter", why, given)
+    return None
 
 
 def parse(query: bytes, known: Collection[str]) -> dict[str, str] | Refusal:

@@ -22,7 +22,7 @@ import msgspec
 
 from gateway.catalog.database import Database, change, connection, statement
 from gateway.catalog.model import REPORT_S, STALE_S, CatalogError
-from gateway.catalog.spec_use import Conflict, Notice, stored_use
+from gateway.catalog.spec_use import Conflict, Notice, Use, stored_use
 from spec.changes import Removal, removals, takings
 from spec.document import read
 from spec.errors import Faults, Report, TooManyFaults
@@ -107,7 +107,7 @@ async def deploy(
     the one that is deployed at its place.
     """
     if HIDDEN in document:
-        document = await _with_secrets(database, tenant_id, document)
+        document = await with_secrets(database, tenant_id, document)
     parsed = await asyncio.to_thread(parse, document, environ)  # up to seconds
     if isinstance(parsed, Faults):
         return parsed
@@ -124,10 +124,9 @@ async def deploy(
             return faults
         notices: tuple[Notice, ...] = ()
         if current is not None and not force:
-            # What verifies webhooks does not matter here.
-            deployed = await asyncio.to_thread(parse, current.document, RedactedEnviron())
-            if isinstance(deployed, Faults):
-                return Conflicts(revision, (_unreadable(current, deployed),))
+            deployed = await readable_now(current)
+            if isinstance(deployed, Conflict):
+                return Conflicts(revision, (deployed,))
             use = await stored_use(conn, tenant_id, deployed, parsed)
             conflicts = await _remove(conn, tenant_id, document, deployed, parsed, use.conflicts)
             if conflicts:
@@ -139,6 +138,19 @@ async def deploy(
     return Accepted(revision + 1, True, notices)
 
 
+async def readable_now(current: Stored) -> Spec | Conflict:
+    """What is deployed, or why it can't be compared. What verifies webhooks does not matter here."""
+    deployed = await asyncio.to_thread(parse, current.document, RedactedEnviron())
+    return _unreadable(current, deployed) if isinstance(deployed, Faults) else deployed
+
+
+async def in_the_way(conn: Any, tenant_id: UUID, deployed: Spec, following: Spec) -> Use:
+    """What is stored and in the way of `following` now, and what it reads differently. Changes nothing."""
+    use = await stored_use(conn, tenant_id, deployed, following)
+    gone = (*removals(deployed, following), *takings(deployed, following))
+    return Use([*await _in_use(conn, tenant_id, gone), *use.conflicts], use.notices)
+
+
 def _pointer(document: bytes) -> str:
     """To the spec in a document that may be wrapped."""
     return "/spec" if "spec" in msgspec.json.decode(document, type=dict[str, msgspec.Raw]) else ""
@@ -148,6 +160,13 @@ def _as_expected(revision: int, expected: int | None) -> bool:
     if expected is None:
         return True
     return revision > 0 if expected == ANY_REVISION else revision == expected
+
+
+def stale(current: int) -> str:
+    """The sentence of a RevisionMismatch."""
+    if not current:
+        return "No spec is deployed yet."
+    return f"Revision {current} is deployed, not the one expected."
 
 
 async def stored(database: Database, tenant_id: UUID) -> Stored | None:
@@ -187,7 +206,7 @@ def _with_parts(members: dict[str, msgspec.Raw], change: Callable[[object], obje
     return msgspec.json.encode({**members, **parts})
 
 
-async def _with_secrets(database: Database, tenant_id: UUID, document: bytes) -> bytes:
+async def with_secrets(database: Database, tenant_id: UUID, document: bytes) -> bytes:
     """The document with the secrets that are deployed in place of each `***`, bare or wrapped as it was, all
     else as it was sent; itself where it can't be read, which parsing it says better."""
     current = await stored(database, tenant_id)

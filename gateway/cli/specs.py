@@ -1,28 +1,35 @@
-"""`sluice spec`: check a spec, deploy it, show what is deployed; in the database directly or, with --url,
-through a running gateway. Answers have the shape that the gateway gives them, whichever way they come."""
+"""`sluice spec`: check a spec, compare it, deploy it, show and go back to what was deployed; in the database
+directly or, with --url, through a running gateway (spec_access.py)."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-from functools import partial
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from gateway.catalog.model import CatalogError
-from gateway.cli.database import PostgresOption, is_database_set, postgres_url, prepared
-from gateway.cli.gateways import api_key
+from gateway.cli.database import PostgresOption, postgres_url
 from gateway.cli.input import read_input
-from gateway.cli.output import JsonOption, print_json, say
-from gateway.config import ConfigError, redacted
+from gateway.cli.output import JsonOption, cell, moment, print_json, print_table, say
+from gateway.cli.spec_access import (
+    compared_in,
+    deployed_in,
+    fault_list,
+    gateway_of,
+    history_in,
+    over_http,
+    rolled_back_in,
+    shown_in,
+)
 
 app = typer.Typer(
     help="What a tenant declares: its aggregates, events, schemas, handlers.", no_args_is_help=True
 )
 
-HTTP_TIMEOUT_S = 30.0  # a removal waits until every gateway has closed for it
+REVISION_MAX = 2**31 - 1
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="JSON; - reads stdin.")]
 TenantOption = Annotated[str, typer.Option(help="Whose spec; over HTTP the key says it.")]
@@ -32,6 +39,21 @@ UrlOption = Annotated[
         metavar="URL",
         help="A running gateway instead of the database; else SLUICE_URL, where no database is set.",
     ),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Deploy even if stored events do not match.")]
+IfRevisionOption = Annotated[
+    int | None,
+    typer.Option(
+        "--if-revision",
+        metavar="N",
+        min=0,
+        max=REVISION_MAX,
+        help="Deploy only if N is deployed now (0: nothing is).",
+    ),
+]
+RevisionArgument = Annotated[
+    int,
+    typer.Argument(metavar="REVISION", min=1, max=REVISION_MAX, help="As `sluice spec history` lists it."),
 ]
 KeyOption = Annotated[
     str | None,
@@ -56,9 +78,9 @@ def check(
     masked = _masks(document) if isinstance(parsed, Faults) else frozenset()
     faults = [each for each in parsed if each.pointer not in masked] if isinstance(parsed, Faults) else []
     if as_json:
-        print_json({"ok": not faults, "faults": _faults(faults)})
+        print_json({"ok": not faults, "faults": fault_list(faults)})
     else:
-        for line in _fault_lines(_faults(faults)):
+        for line in _fault_lines(fault_list(faults)):
             say(line)
         for pointer in sorted(masked):
             say(f"{pointer}  is taken for the secret that is deployed there", err=True)
@@ -70,9 +92,8 @@ def check(
 @app.command()
 def deploy(
     file: FileArgument,
-    force: Annotated[
-        bool, typer.Option("--force", help="Deploy even if stored events do not match.")
-    ] = False,
+    force: ForceOption = False,
+    if_revision: IfRevisionOption = None,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     url: UrlOption = None,
@@ -81,17 +102,83 @@ def deploy(
 ) -> None:
     """Deploy a spec: every gateway follows within 5 seconds. The same document again changes nothing."""
     document = read_input(file)
-    if gateway := _gateway(url, postgres, key):
-        answer = _over_http("PUT", gateway, key, document, {"force": "true"} if force else {})
+    if gateway := gateway_of(url, postgres, key):
+        query = {"force": "true"} if force else {}
+        answer = over_http("PUT", gateway, key, document, query, if_revision=if_revision)
     else:
-        answer = asyncio.run(_deploy(postgres_url(postgres), tenant, document, force))
+        answer = asyncio.run(deployed_in(postgres_url(postgres), tenant, document, force, if_revision))
+    _tell_deployed(answer, as_json)
+
+
+@app.command()
+def rollback(
+    revision: RevisionArgument,
+    force: ForceOption = False,
+    if_revision: IfRevisionOption = None,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Deploy a former revision once more, with its secrets, as the next revision. What has been stored since
+    may be in the way, as with `deploy`."""
+    if gateway := gateway_of(url, postgres, key):
+        body, query = json.dumps({"revision": revision}).encode(), {"force": "true"} if force else {}
+        answer = over_http("POST", gateway, key, body, query, "/rollback", if_revision)
+    else:
+        answer = asyncio.run(rolled_back_in(postgres_url(postgres), tenant, revision, force, if_revision))
+    _tell_deployed(answer, as_json)
+
+
+@app.command()
+def diff(
+    file: FileArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what deploying a spec would change, what is stored and in its way, and what would be read
+    differently; nothing is deployed. Exit 1 where it would be refused."""
+    document = read_input(file)
+    if gateway := gateway_of(url, postgres, key):
+        answer = over_http("POST", gateway, key, document, {}, "/diff")
+    else:
+        answer = asyncio.run(compared_in(postgres_url(postgres), tenant, document))
     if as_json:
         print_json(answer)
     elif answer["ok"]:
-        state = "is deployed" if answer.get("changed", True) else "is deployed already, unchanged"
-        say(f"revision {answer['revision']} {state}")
-        for each in answer.get("notices", []):
-            say(f"{each['pointer']}  {each['notice']}", err=True)
+        _tell_plan(answer)
+    else:
+        _explain(answer)
+    if not answer["ok"] or answer["conflicts"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def history(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most, the newest first.")] = 100,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the revisions that were deployed, the newest first."""
+    if gateway := gateway_of(url, postgres, key):
+        answer = over_http("GET", gateway, key, None, {"limit": str(limit)}, "/history")
+    else:
+        answer = asyncio.run(history_in(postgres_url(postgres), tenant, limit))
+    if as_json:
+        print_json(answer)
+    elif answer["ok"]:
+        rows = [
+            (str(each["revision"]), cell(moment(_utc(each["deployed_at"]))), str(each["bytes"]))
+            for each in answer["revisions"]
+        ]
+        print_table(("revision", "deployed", "bytes"), rows)
     else:
         _explain(answer)
     if not answer["ok"]:
@@ -100,17 +187,20 @@ def deploy(
 
 @app.command()
 def show(
+    revision: Annotated[
+        int | None, typer.Option(min=1, max=REVISION_MAX, help="A former revision.", metavar="N")
+    ] = None,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the deployed spec; with --json as {"ok", "revision", "spec"} in one line."""
-    if gateway := _gateway(url, postgres, key):
-        answer = _over_http("GET", gateway, key, None, {})
+    """Print the deployed spec, or a former one; with --json as {"ok", "revision", "spec"} in one line."""
+    if gateway := gateway_of(url, postgres, key):
+        answer = over_http("GET", gateway, key, None, {"revision": str(revision)} if revision else {})
     else:
-        answer = asyncio.run(_show(postgres_url(postgres), tenant))
+        answer = asyncio.run(shown_in(postgres_url(postgres), tenant, revision))
     if as_json:
         print_json(answer)
     elif answer["ok"]:
@@ -120,91 +210,6 @@ def show(
         _explain(answer)
     if not answer["ok"]:
         raise typer.Exit(1)
-
-
-def _gateway(url: str | None, postgres: str | None, key: str | None) -> str | None:
-    """The gateway to speak to, None for the database: an option goes before the environment, and there the
-    database before a gateway, which serves one tenant by its key. A key in an option is for a gateway."""
-    if url and postgres:
-        raise ConfigError(("--url and --postgres say two places: give one of them",))
-    database = postgres or (not key and is_database_set())
-    return url or (None if database else os.environ.get("SLUICE_URL") or None)
-
-
-async def _deploy(url: str, tenant: str, document: bytes, force: bool) -> dict[str, Any]:
-    from gateway.catalog import specs, tenants
-    from gateway.catalog.secrets import Secrets
-    from gateway.cli.outgoing import opened
-    from spec.errors import Faults
-
-    async with opened(url) as (subscriptions, pool):
-        owner = await tenants.named(pool, tenant)
-        look = partial(subscriptions.undeclarable, owner.id)
-        secrets = Secrets(os.environ).of(tenant)
-        match await specs.deploy(pool, owner.id, document, secrets, force=force, look=look):
-            case specs.Accepted(revision, changed, notices):
-                accepted: dict[str, Any] = {"ok": True, "revision": revision, "changed": changed}
-                if notices:
-                    accepted["notices"] = [{"pointer": each.pointer, "notice": each.text} for each in notices]
-                return accepted
-            case specs.Conflicts(_, conflicts):
-                listed = [{"pointer": conflict.pointer, "error": conflict.error} for conflict in conflicts]
-                return _refusal("spec_conflict", specs.CONFLICT, conflicts=listed)
-            case Faults() as faults:
-                return _refusal("invalid_spec", specs.INVALID, faults=_faults(faults))
-            case specs.RevisionMismatch():
-                raise AssertionError("no revision was expected")
-
-
-async def _show(url: str, tenant: str) -> dict[str, Any]:
-    from gateway.catalog import specs, tenants
-
-    async with prepared(url) as conn:
-        owner = await tenants.named(conn, tenant)
-        stored = await specs.stored(conn, owner.id)
-    if stored is None:
-        return _refusal("not_found", f"tenant {tenant} has no spec yet: `sluice spec deploy FILE`")
-    return {"ok": True, "revision": stored.revision, "spec": json.loads(specs.bare(stored.document))}
-
-
-def _over_http(
-    method: str, url: str, key: str | None, body: bytes | None, query: dict[str, str]
-) -> dict[str, Any]:
-    import httpx
-
-    from gateway.client import Refused
-    from gateway.client.connection import authorization
-
-    try:
-        bearer = authorization(api_key(key))
-    except Refused as refused:
-        raise ConfigError((refused.error,)) from None
-    try:
-        response = httpx.request(
-            method,
-            f"{url.rstrip('/')}/_/spec",
-            content=body,
-            params=query,
-            headers={"Authorization": bearer, "Content-Type": "application/json"},
-            timeout=HTTP_TIMEOUT_S,
-        )
-    except (httpx.InvalidURL, ValueError):  # their texts quote it, perhaps with a password
-        raise CatalogError(f"the gateway at {redacted(url)} can't be asked: that is no URL") from None
-    except httpx.HTTPError as error:
-        raise CatalogError(f"the gateway at {redacted(url)} can't be asked: {error}") from error
-    answer = _json_object(response.content)
-    if not (answer.get("ok") is True and "revision" in answer) and "error" not in answer:
-        status = response.status_code
-        raise CatalogError(f"what answers at {redacted(url)} is no Sluice gateway: status {status}")
-    return answer
-
-
-def _json_object(text: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _masks(document: bytes) -> frozenset[str]:
@@ -219,12 +224,47 @@ def _masks(document: bytes) -> frozenset[str]:
         return frozenset()
 
 
-def _refusal(code: str, error: str, **more: Any) -> dict[str, Any]:
-    return {"ok": False, "code": code, "error": error, **more}
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+_SHOWN_CHARS = 200  # of a value; --json has all of it
 
 
-def _faults(faults: Any) -> list[dict[str, str]]:
-    return [{"code": fault.code, "pointer": fault.pointer, "error": fault.error} for fault in faults]
+def _tell_deployed(answer: dict[str, Any], as_json: bool) -> None:
+    """Exit 1 where it was refused."""
+    if as_json:
+        print_json(answer)
+    elif answer["ok"]:
+        state = "is deployed" if answer.get("changed", True) else "is deployed already, unchanged"
+        say(f"revision {answer['revision']} {state}")
+        for each in answer.get("notices", []):
+            say(f"{each['pointer']}  {each['notice']}", err=True)
+    else:
+        _explain(answer)
+    if not answer["ok"]:
+        raise typer.Exit(1)
+
+
+def _tell_plan(plan: dict[str, Any]) -> None:
+    for each in plan["changes"]:
+        values = [_short(each[name]) for name in ("was", "now") if name in each]
+        say(f"{_SIGNS[each['change']]} {each['pointer'] or '/'}  {' → '.join(values)}")
+    for each in plan["conflicts"]:
+        say(f"! {each['pointer'] or '/'}  {each['error']}")
+    for each in plan["notices"]:
+        say(f"  {each['pointer'] or '/'}  {each['notice']}")
+    deployed = f"revision {plan['revision']}" if plan["revision"] else "nothing deployed yet"
+    found = [_counted(len(plan["changes"]), "difference")]
+    if plan["conflicts"]:
+        found.append(f"{_counted(len(plan['conflicts']), 'conflict')} with what is stored")
+    say(f"beside {deployed}: {', '.join(found)}", err=True)
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+
+
+def _utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _fault_lines(faults: list[dict[str, str]]) -> list[str]:

@@ -1,4 +1,5 @@
-"""A request's query, with refusals raised: what `gateway.admit.query` reads, as endpoints ask for it."""
+"""A request's query, with refusals raised: what `gateway.admit.query` reads, as endpoints ask for it. Which
+parameters a route has stands in the table of routes."""
 
 from __future__ import annotations
 
@@ -10,32 +11,17 @@ from uuid import UUID
 from gateway.admit import query
 from gateway.errors import Refusal
 from gateway.http.request import Refused
+from gateway.http.routes import PARAMETERS
 
 _T = TypeVar("_T")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
-KNOWN = frozenset(
-    (
-        "from",
-        "limit",
-        "order",
-        "at",
-        "at_length",
-        "min_length",
-        "synchronous",
-        "explain",
-        "consistency",
-        "force",
-        "count",
-        "state",
-        "event_id",
-        "idempotency_key",
-        "after",
-        "types",
-        "event_types",
-        "wait",
-    )
-)
+
+def require_declared(raw: bytes, names: Sequence[str]) -> None:
+    """Raises Refused (400 `unknown_parameter`) where a query has a parameter that is not among a route's."""
+    refusal = query.undeclared(raw, names) if raw else None
+    if refusal is not None:
+        raise Refused(refusal)
 
 
 class Parameters:
@@ -44,7 +30,7 @@ class Parameters:
     __slots__ = ("_found",)
 
     def __init__(self, raw: bytes) -> None:
-        self._found: dict[str, str] = _value(query.parse(raw, KNOWN)) if raw else {}
+        self._found: dict[str, str] = _value(query.parse(raw, PARAMETERS)) if raw else {}
 
     def integer(self, name: str, default: int, least: int, most: int) -> int:
         if name not in self._found:

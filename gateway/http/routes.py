@@ -1,4 +1,4 @@
-"""Every route of the API: method, path, and the scope that a key needs for it. Pure.
+"""Every route of the API: method, path, the scope that a key needs for it, and its query parameters. Pure.
 
 Owns: how a path is found among them, and what `Allow` says of it. The router, the endpoints under /_/, the
 names of spans and the tests read this one table. An endpoint is bound to its route where it is served.
@@ -24,16 +24,20 @@ class Route(NamedTuple):
     """Which a key needs; None: no key opens it."""
     by_spec: bool = False
     """Whether the answer depends on what the tenant's spec declares."""
+    query: tuple[str, ...] = ()
+    """Its query parameters; any other is a 400 where a key opens it."""
 
+
+_FRESH: Final = ("min_length", "consistency")
 
 AGGREGATE_ROUTES: Final = (
     Route("POST", "/{type}", WRITE, by_spec=True),
-    Route("GET", "/{type}/{id}", READ, by_spec=True),
+    Route("GET", "/{type}/{id}", READ, True, ("at", "at_length", "synchronous", "explain", *_FRESH)),
     Route("POST", "/{type}/{id}", WRITE, by_spec=True),
-    Route("GET", "/{type}/{id}/length", READ, by_spec=True),
+    Route("GET", "/{type}/{id}/length", READ, True, _FRESH),
     Route("GET", "/{type}/{id}/aliases", READ, by_spec=True),
-    Route("GET", "/{type}/{id}/events", READ, by_spec=True),
-    Route("GET", "/{type}/{id}/events/{version}", READ, by_spec=True),
+    Route("GET", "/{type}/{id}/events", READ, True, ("from", "limit", "order", *_FRESH)),
+    Route("GET", "/{type}/{id}/events/{version}", READ, True, _FRESH),
     Route("POST", "/{type}/{id}/{event_type}", WRITE, by_spec=True),
 )
 
@@ -41,17 +45,25 @@ SYSTEM_ROUTES: Final = (
     Route("GET", "/_/health/live"),
     Route("GET", "/_/health/ready"),
     Route("POST", "/_/bulk", WRITE, by_spec=True),
-    Route("GET", "/_/feed", READ),
+    Route(
+        "GET",
+        "/_/feed",
+        READ,
+        query=("after", "types", "event_types", "include_undeclared", "limit", "wait"),
+    ),
     Route("GET", "/_/resolve/{alias}", READ, by_spec=True),
     Route("GET", "/_/events/{event_id}", READ),
-    Route("GET", "/_/receipts", READ),
-    Route("GET", "/_/ids/humane", READ),
+    Route("GET", "/_/receipts", READ, query=("idempotency_key", "event_id")),
+    Route("GET", "/_/ids/humane", READ, query=("count",)),
     Route("POST", "/_/ids/check", READ, by_spec=True),
-    Route("GET", "/_/spec", READ, by_spec=True),
-    Route("PUT", "/_/spec", ADMIN),
+    Route("GET", "/_/spec", READ, True, ("revision",)),
+    Route("PUT", "/_/spec", ADMIN, query=("force",)),
+    Route("GET", "/_/spec/history", READ, query=("before", "limit")),
+    Route("POST", "/_/spec/diff", ADMIN),
+    Route("POST", "/_/spec/rollback", ADMIN, query=("force",)),
     Route("GET", "/_/openapi.json", READ, by_spec=True),
     Route("GET", "/_/tenant", READ),
-    Route("GET", "/_/tenants", OPERATOR),
+    Route("GET", "/_/tenants", OPERATOR, query=("after", "limit")),
     Route("GET", "/_/tenants/{id}", OPERATOR),
     Route("PUT", "/_/tenants/{id}", OPERATOR),
     Route("DELETE", "/_/tenants/{id}", OPERATOR),
@@ -61,8 +73,8 @@ SYSTEM_ROUTES: Final = (
     Route("GET", "/_/subscriptions/{name}", ADMIN),
     Route("PUT", "/_/subscriptions/{name}", ADMIN),
     Route("DELETE", "/_/subscriptions/{name}", ADMIN),
-    Route("GET", "/_/subscriptions/{name}/waiting", ADMIN),
-    Route("GET", "/_/subscriptions/{name}/attempts", ADMIN),
+    Route("GET", "/_/subscriptions/{name}/waiting", ADMIN, query=("state", "limit")),
+    Route("GET", "/_/subscriptions/{name}/attempts", ADMIN, query=("event_id", "limit")),
     Route("POST", "/_/subscriptions/{name}/pause", ADMIN),
     Route("POST", "/_/subscriptions/{name}/resume", ADMIN),
     Route("POST", "/_/subscriptions/{name}/replay", ADMIN),
@@ -72,6 +84,9 @@ SYSTEM_ROUTES: Final = (
     Route("GET", "/_/webhooks/{tenant}/{source}"),
     Route("POST", "/_/webhooks/{tenant}/{source}"),
 )
+
+PARAMETERS: Final = frozenset(name for route in (*AGGREGATE_ROUTES, *SYSTEM_ROUTES) for name in route.query)
+"""All that some route has."""
 
 RAW: Final = b"/_/resolve/"
 """The endpoint below it reads the raw path: an alias that can't be decoded is a malformed one."""

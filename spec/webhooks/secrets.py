@@ -251,6 +251,24 @@ def masked(document: object, *, queries: bool = False) -> object:
     return _with_secrets(document, mask)
 
 
+def masked_beside(document: object, earlier: object) -> object:
+    """`document` as `masked` shows it, but a secret that `earlier` does not have at its place reads
+    `*** (another)`: so two documents can be compared without being shown."""
+    known: dict[Place, list[object]] = defaultdict(list)
+
+    def note(place: Place, value: object) -> object:
+        known[place].append(value)
+        return value
+
+    def mask(place: Place, value: object) -> object:
+        if place[-1] == "url" and isinstance(value, str) and "@" not in value:
+            return value
+        return MASK if value in known[place] else f"{MASK} (another)"
+
+    _with_secrets(earlier, note)
+    return _with_secrets(document, mask)
+
+
 def without_query(url: str) -> str:
     """As keys below admin see it: `https://host/path?***`. Many hooks have their token there."""
     before, mark, _ = url.partition("?")

@@ -161,7 +161,7 @@ class Answering(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    do_GET = do_PUT
+    do_GET = do_POST = do_PUT
 
     def log_message(self, *_: Any) -> None:
         """Nothing on the test's stderr."""
@@ -285,3 +285,60 @@ def test_the_password_of_a_url_is_not_shown(unset: Sluice, gateway: tuple[str, t
     assert absent.err.startswith("the gateway at http://ada:***@127.0.0.1:9/ can't be asked: ")
     assert no_url.err == "the gateway at http://*** can't be asked: that is no URL\n"
     assert "hunter2" not in no_gateway.err + absent.err + no_url.err
+
+
+def test_a_spec_is_compared_listed_shown_and_gone_back_to(main: Sluice) -> None:
+    first, second = document({"order": ["was_placed"]}), document({"order": ["was_placed", "was_paid"]})
+    assert main("spec", "diff", "-", stdin=first).err.startswith("beside nothing deployed yet: 3 differences")
+    assert main("spec", "deploy", "-", "--if-revision", "0", stdin=first).out == "revision 1 is deployed\n"
+    same = main("spec", "diff", "-", stdin=first)
+    assert (same.code, same.out, same.err) == (0, "", "beside revision 1: no differences\n")
+    ran = main("spec", "diff", "-", stdin=second)
+    assert (ran.code, ran.err) == (0, "beside revision 1: 1 difference\n")
+    assert ran.out.startswith("+ /aggregate_types/order/events/was_paid  {")
+    stale = main("spec", "deploy", "-", "--if-revision", "7", stdin=second)
+    assert (stale.code, stale.err) == (1, "Revision 1 is deployed, not the one expected.\n")
+    assert main("spec", "deploy", "-", "--if-revision", "1", stdin=second).out == "revision 2 is deployed\n"
+    assert [line.split()[0] for line in main("spec", "history").out.splitlines()] == ["revision", "2", "1"]
+    listed = main("spec", "history", "--limit", "1", "--json").json
+    assert [each["revision"] for each in listed["revisions"]] == [2]
+    assert json.loads(main("spec", "show", "--revision", "1").out) == json.loads(first)
+    absent = main("spec", "show", "--revision", "9")
+    sentence = "there is no revision 9 of the spec: `sluice spec history` lists them\n"
+    assert (absent.code, absent.err) == (1, sentence)
+    assert main("spec", "rollback", "9").err == sentence
+    assert main("spec", "rollback", "1").out == "revision 3 is deployed\n"
+    assert main("spec", "rollback", "1").out == "revision 3 is deployed already, unchanged\n"
+
+
+async def test_a_diff_ends_with_1_where_the_deployment_would_be_refused(
+    main: Sluice, postgres_url: str
+) -> None:
+    await asyncio.to_thread(main, "spec", "deploy", "-", stdin=ORDERS)
+    await store_one(postgres_url)
+    fewer = document({"order": ["was_placed"]})
+    ran = await asyncio.to_thread(main, "spec", "diff", "-", stdin=fewer)
+    assert ran.code == 1
+    assert "! /aggregate_types/invoice  Aggregate type invoice has events." in ran.out.splitlines()
+    assert ran.err.endswith(" with what is stored\n")
+    assert (await asyncio.to_thread(main, "spec", "diff", "-", stdin=FAULTY)).code == 1
+
+
+def test_the_same_is_asked_of_a_gateway(unset: Sluice, gateway: tuple[str, type[Answering]]) -> None:
+    url, handler = gateway
+    environ = {"SLUICE_URL": url, "SLUICE_KEY": "k"}
+    handler.answer = (200, b'{"ok": true, "revisions": []}')
+    assert unset("spec", "history", **environ).code == 0
+    handler.answer = (200, b'{"ok": true, "revision": 3, "spec": {}}')
+    assert unset("spec", "show", "--revision", "3", **environ).code == 0
+    handler.answer = (200, b'{"ok": true, "revision": 4, "changed": true}')
+    assert unset("spec", "rollback", "3", "--force", "--if-revision", "5", **environ).code == 0
+    plan = {"revision": 4, "changed": False, "changes": [], "conflicts": [], "notices": []}
+    handler.answer = (200, json.dumps({"ok": True, **plan}).encode())
+    assert unset("spec", "diff", "-", stdin=b"{}", **environ).err == "beside revision 4: no differences\n"
+    assert [(method, path, body) for method, path, _, body in handler.asked] == [
+        ("GET", "/_/spec/history?limit=100", b""),
+        ("GET", "/_/spec?revision=3", b""),
+        ("POST", "/_/spec/rollback?force=true", b'{"revision": 3}'),
+        ("POST", "/_/spec/diff", b"{}"),
+    ]

@@ -32,7 +32,8 @@ WEBHOOK = {"type": "webhook", "url": "https://hooks.example.com/in", "secret": S
 
 
 def declared(target: object, **more: object) -> dict[str, Any]:
-    return {"aggregate_types": {}, "agent_types": [], "subscriptions": {"all": {"target": target, **more}}}
+    types = {"order": {"events": {"was_placed": {"schema": {}}}}}
+    return {"aggregate_types": types, "agent_types": [], "subscriptions": {"all": {"target": target, **more}}}
 
 
 def codes(target: object, environ: Mapping[str, str]) -> list[str]:

@@ -205,7 +205,7 @@ async def some_of_each(client: httpx.AsyncClient) -> None:
         ("event_types=was_noted", None, {"was_noted"}),
         ("event_types=was_noted,was_opened", None, {"was_noted", "was_opened"}),
         ("types=order&event_types=was_noted,was_opened", {"order"}, {"was_noted"}),
-        ("types=nothing_of_the_kind", set(), None),
+        ("types=nothing_of_the_kind&include_undeclared=true", set(), None),
     ],
 )
 async def test_a_filter_takes_what_it_names(

@@ -484,9 +484,9 @@ async def test_a_follower_may_name_types_that_are_declared_later(client: httpx.A
         "aggregate_types": {**SPEC["aggregate_types"], "parcel": {"events": {"was_sent": {"schema": True}}}},
     }
     async with (
-        followed(client, "?types=parcel") as parcels,
-        followed(client, "?types=order,parcel,never") as both,
-        followed(client, "?event_types=was_sent,was_noted") as events,
+        followed(client, "?include_undeclared=true&types=parcel") as parcels,
+        followed(client, "?include_undeclared=true&types=order,parcel,never") as both,
+        followed(client, "?include_undeclared=true&event_types=was_sent,was_noted") as events,
     ):
         assert (await appended(client, "order", new_id(), "was_noted"))["length"] == 1
         for stream in (both, events):

@@ -92,9 +92,9 @@ async def test_names_that_are_not_declared_make_no_filter_of_their_own(
     bounded: Served, reader: httpx.AsyncClient
 ) -> None:
     async with (
-        following(reader, f"{FEED}&types=order,zz1"),
-        following(reader, f"{FEED}&types=zz2,order,zz2"),
+        following(reader, f"{FEED}&include_undeclared=true&types=order,zz1"),
+        following(reader, f"{FEED}&include_undeclared=true&types=zz2,order,zz2"),
         following(reader, f"{FEED}&types=order"),
-        following(reader, f"{FEED}&types=zz3"),
+        following(reader, f"{FEED}&include_undeclared=true&types=zz3"),
     ):
         pass

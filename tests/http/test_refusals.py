@@ -23,6 +23,7 @@ STATUSES = {
     "forbidden": 403,
     "tenant_suspended": 403,
     "rate_limited": 429,
+    "unknown_parameter": 400,
     "reserved_event_type": 422,
     "unknown_aggregate_type": 404,
     "unknown_event_type": 404,

@@ -180,7 +180,7 @@ async def filters(stand: Stand) -> AsyncIterator[Attacking]:
     events = [line(key, "was_noted", {"text": "x" * FILTERED_BYTES})] * FILTERED_EVENTS
     async with contextlib.AsyncExitStack() as ending:
         for n in range(FILTERS):
-            target = f"/_/feed?types=order,zz{n}&after=now"
+            target = f"/_/feed?types=order,zz{n}&include_undeclared=true&after=now"
             await opened(stand, ending, head("GET", target, account.read, accept="text/event-stream"), 1)
 
         async def attack() -> None:

@@ -33,6 +33,7 @@ from gateway.http.api.follow import (
 from gateway.http.api.live_bounds import LiveBounds
 from gateway.http.api.reads import PAGE_EVENTS_MAX, unavailable
 from gateway.http.authentication import UNAUTHORIZED
+from gateway.http.declared import undeclared_name
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.parameters import Parameters
 from gateway.http.request import Head, Receive, Refused, Scope, Send
@@ -110,7 +111,7 @@ class Feed:
 
     async def _asked(self, principal: Principal, query: Parameters, resumed: bytes | None) -> Asked:
         limit = query.integer("limit", 0, 1, PAGE_EVENTS_MAX) or None
-        wanted = Filter(principal.tenant.id.bytes, query.names("types"), query.names("event_types"))
+        wanted = self._wanted(principal, query)
         wait_s = query.integer("wait", 0, 0, WAIT_S_MAX)
         if resumed is not None:
             after = _position(resumed.decode("latin-1"), "Last-Event-ID")
@@ -119,6 +120,20 @@ class Feed:
         known = self._known(principal)
         live = wanted if known is None else known.canonical(wanted)
         return Asked(principal.handle, wanted, after, limit, wait_s, live, None if live == wanted else known)
+
+    def _wanted(self, principal: Principal, query: Parameters) -> Filter:
+        """Raises Refused: among others where the spec declares no such type."""
+        types, event_types = query.names("types"), query.names("event_types")
+        deployed = self._catalog.deployed(principal.tenant.id)
+        if deployed is not None and not query.boolean("include_undeclared"):
+            refusal = undeclared_name(
+                deployed.spec,
+                [(name, "types") for name in sorted(types)],
+                [(name, "event_types") for name in sorted(event_types)],
+            )
+            if refusal is not None:
+                raise Refused(refusal)
+        return Filter(principal.tenant.id.bytes, types, event_types)
 
     def _known(self, principal: Principal) -> Known | None:
         deployed = self._catalog.deployed(principal.tenant.id)

@@ -25,7 +25,7 @@ from gateway.http.api.states import States
 from gateway.http.authentication import Authenticator
 from gateway.http.correlation import correlation_id_of
 from gateway.http.outcomes import unforeseen
-from gateway.http.parameters import Parameters
+from gateway.http.parameters import Parameters, require_declared
 from gateway.http.request import ClientGone, Head, Receive, Refused, Send
 from gateway.http.request import Scope as AsgiScope
 from gateway.http.routes import Found, find_aggregate
@@ -91,6 +91,7 @@ class AggregateRouter:
             return
         serve = self._append if route.method == "POST" else self._read
         with self._callers.served(principal, route.scope, receive) as counted:
+            require_declared(scope["query_string"], route.query)
             await serve(scope, principal, head, found, counted if route.method == "POST" else receive, send)
 
     async def _append(

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import os
 import re
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import asyncpg
 import msgspec
@@ -16,14 +17,16 @@ from starlette.responses import Response
 
 from gateway.admit.preconditions import not_modified
 from gateway.aside import Aside
-from gateway.catalog import specs
+from gateway.catalog import spec_history, specs
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.database import UNANSWERED
 from gateway.catalog.model import Principal
 from gateway.catalog.model import Scope as KeyScope
 from gateway.catalog.secrets import Secrets
+from gateway.catalog.spec_history import REVISION_MAX
 from gateway.config import Config
 from gateway.errors import Refusal
+from gateway.http.api.reads import unavailable
 from gateway.http.json_body import decoded
 from gateway.http.parameters import Parameters
 from gateway.http.render import encode, raw, refusal_json
@@ -31,7 +34,7 @@ from gateway.http.request import Head, Refused, check_json_body, read_body
 from gateway.http.response import json_response, unchanged
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay.subscriptions import Subscriptions
-from spec.errors import Faults
+from spec.errors import Faults, nearest, shown
 from spec.subscriptions import PermissiveEnviron
 
 logger = logging.getLogger("sluice.edge")
@@ -41,6 +44,7 @@ DEPLOYED_AT_ONCE: Final = 2
 DEPLOY_WAIT_S: Final = 10.0
 """How long a deployment waits for its turn."""
 
+_R = TypeVar("_R")
 _ETAG = re.compile(rb'"(0|[1-9][0-9]{0,8})"')
 
 
@@ -67,40 +71,124 @@ class Specs:
         """The deployed document as it was sent, with its revision, but for secrets and, for keys below
         admin, queries of targets."""
         principal: Principal = request.scope["sluice.principal"]
-        deployed = self._catalog.deployed(principal.tenant.id)
-        if deployed is None:
-            raise Refused(Refusal("not_found", "No spec was deployed yet; PUT one here."))
-        headers = {"etag": deployed.etag}
-        if not_modified(Head(request.scope).joined(b"if-none-match"), deployed.etag):
+        wanted = Parameters(request.scope["query_string"]).integer("revision", 0, 1, REVISION_MAX)
+        found = await self._stored(principal, wanted)
+        headers = {"etag": f'"{found.revision}"'}
+        if not_modified(Head(request.scope).joined(b"if-none-match"), headers["etag"]):
             return unchanged(headers)
-        spec = specs.bare(deployed.document, queries_hidden=principal.scope < KeyScope.ADMIN)
-        body = encode({"ok": True, "revision": deployed.revision, "spec": raw(spec)})
+        spec = specs.bare(found.document, queries_hidden=principal.scope < KeyScope.ADMIN)
+        body = encode({"ok": True, "revision": found.revision, "spec": raw(spec)})
         return json_response(200, body, headers)
+
+    async def _stored(self, principal: Principal, revision: int) -> specs.Stored:
+        """A revision, or with 0 what is deployed. Raises Refused."""
+        deployed = self._catalog.deployed(principal.tenant.id)
+        if not revision:
+            if deployed is None:
+                raise Refused(Refusal("not_found", "No spec was deployed yet; PUT one here."))
+            return specs.Stored(deployed.revision, deployed.document)
+        try:
+            found = await spec_history.revision_of(self._pool, principal.tenant.id, revision)
+        except UNANSWERED as error:
+            raise Refused(unavailable()) from error
+        if found is None:
+            raise Refused(_no_revision(revision))
+        return found
+
+    async def history(self, request: Request) -> Response:
+        """Which revisions there were, the newest first."""
+        principal: Principal = request.scope["sluice.principal"]
+        query = Parameters(request.scope["query_string"])
+        limit = query.integer("limit", spec_history.LISTED_DEFAULT, 1, spec_history.LISTED_MAX)
+        before = query.integer("before", REVISION_MAX, 1, REVISION_MAX)
+        try:
+            found = await spec_history.history(self._pool, principal.tenant.id, before=before, limit=limit)
+        except UNANSWERED as error:
+            raise Refused(unavailable()) from error
+        listed = [each.told() for each in found]
+        more = found[-1].revision if len(found) == limit and found[-1].revision > 1 else None
+        return json_response(200, encode({"ok": True, "revisions": listed, "next": more}))
+
+    async def diff(self, request: Request) -> Response:
+        """What deploying the body would change and meet; nothing is deployed."""
+        principal, document = await self._sent(request)
+        document, _ = _unwrapped_force(document, await decoded(self._aside, principal, document))
+        await self._turn()
+        try:
+            result = await spec_history.compare(
+                self._pool, principal.tenant.id, document, self._environ(principal)
+            )
+        except (*UNANSWERED, PostgresTrouble) as error:
+            raise Refused(unavailable()) from error
+        finally:
+            self._turns.release()
+        if not isinstance(result, spec_history.Plan):
+            return _answer(result)
+        return json_response(200, encode({"ok": True, **result.told()}))
+
+    async def roll_back(self, request: Request) -> Response:
+        """Deploys a former revision once more, by the rules of `put`."""
+        expected, force = self._asked(request)
+        principal, body = await self._sent(request)
+        revision, forced = _former(await decoded(self._aside, principal, body))
+        deploying = partial(
+            spec_history.roll_back,
+            self._pool,
+            principal.tenant.id,
+            revision,
+            self._environ(principal),
+            force=force or forced,
+            expect_revision=expected,
+            look=partial(self._subscriptions.undeclarable, principal.tenant.id),
+        )
+        result = await self._deployed(principal, deploying, forced=force or forced)
+        if result is None:
+            raise Refused(_no_revision(revision))
+        return _answer(result)
+
+    def _asked(self, request: Request) -> tuple[int | None, bool]:
+        """The revision that the caller expects, and `?force=`. Raises Refused."""
+        head = Head(request.scope)
+        expected = _expected(head.joined(b"if-match"), head.joined(b"if-none-match"))
+        return expected, Parameters(request.scope["query_string"]).boolean("force")
+
+    async def _sent(self, request: Request) -> tuple[Principal, bytes]:
+        """The caller and the body. Raises Refused."""
+        refusal = check_json_body(Head(request.scope), self._body_bytes_max)
+        if refusal is not None:
+            raise Refused(refusal)
+        body = await read_body(request.receive, self._body_bytes_max, self._body_timeout_s)
+        principal: Principal = request.scope["sluice.principal"]
+        return principal, body
+
+    def _environ(self, principal: Principal) -> PermissiveEnviron:
+        return PermissiveEnviron(self._secrets_of(principal.tenant.name), self._allow_private)
 
     async def put(self, request: Request) -> Response:
         """Deploys the body; every gateway serves by it within 5 s, this one at once."""
-        head = Head(request.scope)
-        expected = _expected(head.joined(b"if-match"), head.joined(b"if-none-match"))
-        force = Parameters(request.scope["query_string"]).boolean("force")
-        refusal = check_json_body(head, self._body_bytes_max)
-        if refusal is not None:
-            raise Refused(refusal)
-        document = await read_body(request.receive, self._body_bytes_max, self._body_timeout_s)
-        principal: Principal = request.scope["sluice.principal"]
+        expected, force = self._asked(request)
+        principal, document = await self._sent(request)
         read = await decoded(self._aside, principal, document)
         document, forced = _unwrapped_force(document, read)
-        force = force or forced
+        deploying = partial(
+            specs.deploy,
+            self._pool,
+            principal.tenant.id,
+            document,
+            self._environ(principal),
+            force=force or forced,
+            expect_revision=expected,
+            look=partial(self._subscriptions.undeclarable, principal.tenant.id),
+        )
+        return _answer(await self._deployed(principal, deploying, forced=force or forced))
+
+    async def _deployed(
+        self, principal: Principal, deploying: Callable[[], Awaitable[_R]], *, forced: bool
+    ) -> _R:
+        """What a deployment came to; this gateway follows at once. Raises Refused."""
         await self._turn()
         try:
-            result = await specs.deploy(
-                self._pool,
-                principal.tenant.id,
-                document,
-                PermissiveEnviron(self._secrets_of(principal.tenant.name), self._allow_private),
-                force=force,
-                expect_revision=expected,
-                look=partial(self._subscriptions.undeclarable, principal.tenant.id),
-            )
+            result = await deploying()
         except (*UNANSWERED, PostgresTrouble) as error:
             why = "Postgres does not answer. GET the spec to see whether this one is deployed; send it again."
             raise Refused(Refusal("unavailable", why)) from error
@@ -108,9 +196,9 @@ class Specs:
             self._turns.release()
         if isinstance(result, specs.Accepted):
             told = {"tenant": str(principal.tenant.id), "key": principal.handle, "revision": result.revision}
-            logger.info("spec_deployed", extra={**told, "forced": bool(force)})
+            logger.info("spec_deployed", extra={**told, "forced": forced})
             await self._catalog.refresh()
-        return _answer(result)
+        return result
 
     async def _turn(self) -> None:
         """Raises Refused where others deploy all the while."""
@@ -120,6 +208,27 @@ class Specs:
         except TimeoutError as late:
             why = "Other specs are being deployed; this one was not looked at. Send it again shortly."
             raise Refused(Refusal("unavailable", why)) from late
+
+
+def _no_revision(revision: int) -> Refusal:
+    return Refusal("not_found", f"There is no revision {revision} of the spec.")
+
+
+def _former(read: object) -> tuple[int, bool]:
+    """`{"revision": 3, "force"?: true}`. Raises Refused."""
+    if not isinstance(read, dict) or "revision" not in read:
+        why = 'Name the revision to go back to: {"revision": 3}.'
+        raise Refused(Refusal("missing_field", why, "revision"))
+    for name in read:
+        if name not in ("revision", "force"):
+            near = nearest(name, ("revision", "force"))
+            raise Refused(Refusal("unknown_field", f"{shown(name)} is not a field here{near}.", name))
+    revision, force = read["revision"], read.get("force", False)
+    if isinstance(revision, bool) or not isinstance(revision, int) or not 1 <= revision <= REVISION_MAX:
+        raise Refused(Refusal("invalid_field", "`revision` is a whole number from 1.", "revision"))
+    if not isinstance(force, bool):
+        raise Refused(Refusal("invalid_field", "`force` is true or false.", "force"))
+    return revision, force
 
 
 def _unwrapped_force(document: bytes, read: object) -> tuple[bytes, bool]:
@@ -161,8 +270,7 @@ def _answer(
                 answer["notices"] = [{"pointer": each.pointer, "notice": each.text} for each in notices]
             return json_response(200, encode(answer), {"etag": f'"{revision}"'})
         case specs.RevisionMismatch(current):
-            deployed = f"Revision {current} is deployed, not the one expected."
-            stale = Refusal("version_conflict", deployed if current else "No spec is deployed yet.")
+            stale = Refusal("version_conflict", specs.stale(current))
             return json_response(409, refusal_json(stale, {"revision": current}), {"etag": f'"{current}"'})
         case specs.Conflicts(revision, conflicts):
             told = [{"pointer": each.pointer, "error": each.error} for each in conflicts]

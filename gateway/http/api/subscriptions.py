@@ -13,10 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.aside import Aside
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.http.authentication import UNAUTHORIZED
+from gateway.http.declared import undeclared_name
 from gateway.http.json_body import decoded
 from gateway.http.key_watch import KeyWatch
 from gateway.http.parameters import Parameters, uuid_of
@@ -34,7 +36,7 @@ from gateway.relay.subscriptions import (
     TooMany,
 )
 from spec.errors import Fault, Faults
-from spec.subscriptions import LEASE_S_MAX, NAME_GRAMMAR, is_subscription_name
+from spec.subscriptions import LEASE_S_MAX, NAME_GRAMMAR, is_filtered_name, is_subscription_name
 
 logger = logging.getLogger("sluice.edge")
 
@@ -53,6 +55,7 @@ class SubscriptionPaths:
         subscriptions: Subscriptions,
         pull: Pull,
         keys: KeyWatch,
+        catalog: Catalog,
         aside: Aside,
         config: Config,
         stopping: asyncio.Event,
@@ -60,6 +63,7 @@ class SubscriptionPaths:
         self._subscriptions = subscriptions
         self._pull = pull
         self._keys = keys
+        self._catalog = catalog
         self._aside = aside
         self._stopping = stopping
         self._body_bytes_max = config.body_bytes_max
@@ -100,11 +104,28 @@ class SubscriptionPaths:
             why = f"A subscription's name is {NAME_GRAMMAR}: a lower-case letter first."
             raise Refused(Refusal("invalid_field", why, "name"))
         document = await self._object(request, needed=True)
+        self._require_declared(request, document.get("filter"))
         result = await self._subscriptions.put(_tenant(request), name, document)
         if not isinstance(result, Put):
             raise Refused(_refusal(result, name))
         _tell(request, name, "put")
         return _done(result.shown, 201 if result.created else 200)
+
+    def _require_declared(self, request: Request, filtered: object) -> None:
+        """Raises Refused where a filter names a type that the spec does not declare. What is wrong with its
+        shape is told elsewhere."""
+        principal: Principal = request.scope["sluice.principal"]
+        deployed = self._catalog.deployed(principal.tenant.id)
+        if deployed is None or not isinstance(filtered, dict) or filtered.get("include_undeclared") is True:
+            return
+        types, event_types = (
+            [(name, f"filter.{key}[{n}]") for n, name in enumerate(given) if is_filtered_name(name)]
+            for key in ("types", "event_types")
+            for given in [filtered[key] if isinstance(filtered.get(key), list) else []]
+        )
+        refusal = undeclared_name(deployed.spec, types, event_types)
+        if refusal is not None:
+            raise Refused(refusal)
 
     async def delete(self, request: Request) -> Response:
         """Ends it; what it has not sent stays in the feed."""

@@ -25,6 +25,7 @@ from gateway.http.api.webhooks import PREFIX as WEBHOOKS
 from gateway.http.api.webhooks import Webhooks
 from gateway.http.authentication import Authenticator
 from gateway.http.openapi.endpoint import OpenApi
+from gateway.http.parameters import require_declared
 from gateway.http.request import Head, Receive, Refused, Scope, Send
 from gateway.http.routes import SYSTEM_ROUTES, find_system
 from gateway.log.log import Log
@@ -76,6 +77,9 @@ class System:
             ("POST", "/_/ids/check"): ids.check,
             ("GET", "/_/spec"): specs.get,
             ("PUT", "/_/spec"): specs.put,
+            ("GET", "/_/spec/history"): specs.history,
+            ("POST", "/_/spec/diff"): specs.diff,
+            ("POST", "/_/spec/rollback"): specs.roll_back,
             ("GET", "/_/openapi.json"): openapi.get,
             ("GET", "/_/tenant"): tenants.mine,
             ("GET", "/_/tenants"): tenants.every,
@@ -112,6 +116,7 @@ class System:
             await (await self._whole[at](Request(scope, receive)))(scope, receive, send)
             return
         with self._callers.served(principal, route.scope, receive, by_spec=route.by_spec) as counted:
+            require_declared(scope["query_string"], route.query)
             if (streaming := self._streaming.get(at)) is not None:
                 await streaming(principal, scope, receive, send)
             else:

@@ -61,7 +61,9 @@ def subscription_schemas() -> dict[str, Schema]:
     names = list_of(
         {"type": "string", "pattern": "^_?[a-z][a-z0-9_]{0,63}$"}, minItems=1, maxItems=FILTER_NAMES_MAX
     )
-    filtered = object_of({}, _or_nulls({"types": names, "event_types": names}), closed=True)
+    undeclared: Schema = {"type": "boolean", "description": "Names of withdrawn types are meant."}
+    filters = {"types": names, "event_types": names, "include_undeclared": undeclared}
+    filtered = object_of({}, _or_nulls(filters), closed=True)
     start = {"type": "string", "pattern": "^[!-~]{1,1024}$", "description": "`beginning`, `now`, a position."}
     target = {"anyOf": [target() for target in _TARGETS.values()]}
     return {

@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.admit.preconditions import LENGTH_MAX
 from gateway.admit.query import UNIX_SECONDS_MAX, UNIX_SECONDS_MIN
+from gateway.catalog.spec_history import REVISION_MAX
 from gateway.catalog.tenants import TENANTS_PAGE_MAX
 from gateway.http.api.feed import FROM_BEGINNING, FROM_NOW, WAIT_S_MAX
 from gateway.http.api.ids import IDS_MAX
@@ -33,6 +34,7 @@ _VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": LENGTH_MAX}
 _LENGTH: Schema = {"type": "integer", "minimum": 0, "maximum": LENGTH_MAX}
 _ALIAS: Schema = {"type": "string", "pattern": "^@[0-9A-Za-z.-]{1,100}$", "description": "Alias."}
 _ID: Schema = {"anyOf": [ref("Identifier"), _ALIAS]}
+_REVISION: Schema = {"type": "integer", "minimum": 1, "maximum": REVISION_MAX}
 _KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
 
 
@@ -66,6 +68,8 @@ def parameters() -> dict[str, Schema]:
             "How many at most.",
         ),
         "count": _in_query("count", {"type": "integer", "minimum": 1, "maximum": IDS_MAX}, "How many."),
+        "revision": _in_query("revision", _REVISION, "A former revision; else the deployed one."),
+        "before": _in_query("before", _REVISION, "Revisions before this one."),
         "force": _in_query(
             "force", {"type": "boolean"}, "Deploy although it refuses or reinterprets what is stored."
         ),
@@ -149,6 +153,9 @@ def _of_feed() -> dict[str, Schema]:
         ),
         "types": _in_query("types", names, "Aggregate types with commas between them; default: all."),
         "event_types": _in_query("event_types", names, "Event types, likewise."),
+        "include_undeclared": _in_query(
+            "include_undeclared", {"type": "boolean"}, "Names of withdrawn types are meant, and no typos."
+        ),
         "wait": _in_query(
             "wait",
             {"type": "integer", "minimum": 0, "maximum": WAIT_S_MAX, "default": 0},

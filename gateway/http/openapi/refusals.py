@@ -21,6 +21,7 @@ _CALLER = (
     Refusal("forbidden", "This key has the scope read; the request needs write."),
     Refusal("tenant_suspended", "This tenant is suspended. Ask those who operate the gateway."),
     Refusal("rate_limited", "This key may send 100 requests a second; try again in 1 s."),
+    Refusal("unknown_parameter", 'This path has no query parameter "limt" (did you mean `limit`?).', "limt"),
 )
 _UNKNOWN_ALIAS = Refusal("unknown_alias", 'There is no order with the alias "VNO-42".', "key")
 _AMBIGUOUS_ALIAS = Refusal(
@@ -95,6 +96,16 @@ _DECLARED = Refusal(
     "declared_by_spec", "The spec declares 'billing'; deploy a spec that says otherwise.", "name"
 )
 
+_INVALID_SPEC = Refusal("invalid_spec", "The spec has faults.")
+_DEPLOY = (
+    *_SYSTEM,
+    *_BODY,
+    Refusal("invalid_field", '`If-Match` must be one revision in quotes, like "3".', "If-Match"),
+    _INVALID_SPEC,
+    Refusal("spec_conflict", "The spec would refuse or reinterpret what is already stored."),
+    Refusal("version_conflict", "Revision 3 is deployed, not the one expected."),
+)
+
 GROUPS: dict[str, tuple[Refusal, ...]] = {
     "append": (*_APPEND, Refusal("unknown_event_type", _UNKNOWN_EVENT, "event_type")),
     "batch": _BATCH,
@@ -120,6 +131,8 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "feed": (
         *_SYSTEM,
         _INVALID_PARAMETER,
+        Refusal("unknown_aggregate_type", "The spec declares no aggregate type 'ordr'.", "types", status=422),
+        Refusal("unknown_event_type", _UNKNOWN_EVENT, "event_types", status=422),
         Refusal("invalid_position", "`after` is no position in this feed.", "after"),
         Refusal("unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "tags"),
     ),
@@ -153,13 +166,13 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         _AMBIGUOUS_ALIAS,
     ),
     "spec": (*_SYSTEM, Refusal("not_found", "No spec was deployed yet; PUT one here.")),
-    "deploy": (
-        *_SYSTEM,
-        *_BODY,
-        Refusal("invalid_field", '`If-Match` must be one revision in quotes, like "3".', "If-Match"),
-        Refusal("invalid_spec", "The spec has faults."),
-        Refusal("spec_conflict", "The spec would refuse or reinterpret what is already stored."),
-        Refusal("version_conflict", "Revision 3 is deployed, not the one expected."),
+    "deploy": _DEPLOY,
+    "diff": (*_SYSTEM, *_BODY, _INVALID_SPEC),
+    "rollback": (
+        *_DEPLOY,
+        Refusal("not_found", "There is no revision 3 of the spec."),
+        Refusal("missing_field", 'Name the revision to go back to: {"revision": 3}.', "revision"),
+        Refusal("unknown_field", '"rev" is not a field here.', "rev"),
     ),
     "tenant": (*_SYSTEM, _NOT_COMMITTED, *_TENANT),
     "tenant.put": (
@@ -180,6 +193,13 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("unknown_field", '"urll" means nothing here. Did you mean "url"?', "target.urll"),
         Refusal("invalid_field", "A target is reached over TLS: https://.", "target.url"),
         Refusal("invalid_position", "The start is no position of this feed.", "start"),
+        Refusal(
+            "unknown_aggregate_type",
+            "The spec declares no aggregate type 'ordr'.",
+            "filter.types[0]",
+            status=422,
+        ),
+        Refusal("unknown_event_type", _UNKNOWN_EVENT, "filter.event_types[0]", status=422),
         _DECLARED,
     ),
     "subscription.delete": (*_SYSTEM, _NO_SUBSCRIPTION, _DECLARED),
@@ -305,7 +325,7 @@ def _meaning(code: str) -> str:
 
 
 def _more(group: str, code: str) -> tuple[Schema, dict[str, Any]]:
-    if group == "deploy" and code == "version_conflict":
+    if group in ("deploy", "rollback") and code == "version_conflict":
         return _DEPLOYED
     return _MORE.get(code, ({}, {}))
 

@@ -16,7 +16,17 @@ from gateway.http.openapi.operations import (
 )
 from gateway.http.openapi.outgoing import TAG, subscription_paths
 from gateway.http.openapi.parameters import EXAMPLE_ID, header_refs
-from gateway.http.openapi.schemas import LENGTH, OK, POSITION, Schema, ids_to_check, list_of, object_of, ref
+from gateway.http.openapi.schemas import (
+    LENGTH,
+    OK,
+    POSITION,
+    Schema,
+    ids_to_check,
+    list_of,
+    object_of,
+    or_null,
+    ref,
+)
 from gateway.http.openapi.tenants import tenant_paths
 
 _OPEN: list[Schema] = [{}]  # needs no key
@@ -34,6 +44,9 @@ def system_paths(config: Config) -> dict[str, Schema]:
         "/_/ids/humane": {"get": _humane()},
         "/_/ids/check": {"post": _check()},
         "/_/spec": {"get": _spec(), "put": _deploy()},
+        "/_/spec/history": {"get": _history()},
+        "/_/spec/diff": {"post": _diff()},
+        "/_/spec/rollback": {"post": _roll_back()},
         **tenant_paths(),
         **subscription_paths(),
         "/_/openapi.json": {"get": _this()},
@@ -80,7 +93,15 @@ def _feed() -> Schema:
         "feed",
         "All committed events of the tenant, in the order of their commits",
         tag=TAG,
-        parameters=("after", "types", "event_types", "feed-limit", "wait", "feed-Last-Event-ID"),
+        parameters=(
+            "after",
+            "types",
+            "event_types",
+            "include_undeclared",
+            "feed-limit",
+            "wait",
+            "feed-Last-Event-ID",
+        ),
         done={"200": page},
         refused="feed",
     )
@@ -171,29 +192,81 @@ def _spec() -> Schema:
     schema = object_of({"ok": OK, "revision": LENGTH, "spec": {"type": "object"}})
     return operation(
         "spec",
-        "The deployed spec, as it was sent",
+        "The deployed spec, or a former revision, as it was sent",
         tag=TAG,
-        parameters=("If-None-Match",),
+        parameters=("revision", "If-None-Match"),
         done={"200": answer("The spec.", schema, ("ETag",)), "304": not_modified()},
         refused="spec",
     )
 
 
-def _deploy() -> Schema:
-    text: Schema = {"type": "string"}
-    notices = list_of(object_of({"pointer": text, "notice": text}))
-    schema = object_of({"ok": OK, "revision": LENGTH, "changed": {"type": "boolean"}}, {"notices": notices})
-    document: Schema = {
-        "type": "object",
-        "description": 'A spec, bare or as `{"spec": {…}}`. `sluice spec check` tells what one may hold.',
+_TEXT: Schema = {"type": "string"}
+_NOTICES = list_of(object_of({"pointer": _TEXT, "notice": _TEXT}))
+_DOCUMENT: Schema = {
+    "type": "object",
+    "description": 'A spec, bare or as `{"spec": {…}}`. `sluice spec check` tells what one may hold.',
+}
+_DEPLOYED = object_of({"ok": OK, "revision": LENGTH, "changed": {"type": "boolean"}}, {"notices": _NOTICES})
+
+
+def _history() -> Schema:
+    at: Schema = {"type": "number", "description": "Unix seconds."}
+    revision = object_of({"revision": LENGTH, "deployed_at": at, "bytes": LENGTH})
+    following = or_null({**LENGTH, "description": "The `before` of the next page."})
+    return operation(
+        "history",
+        "The revisions of the spec, the newest first",
+        tag=TAG,
+        parameters=("before", "listed-limit"),
+        done={
+            "200": answer("A page.", object_of({"ok": OK, "revisions": list_of(revision), "next": following}))
+        },
+        refused="ids",
+    )
+
+
+def _diff() -> Schema:
+    change = object_of(
+        {"change": {"enum": ["added", "removed", "changed"]}, "pointer": _TEXT}, {"was": True, "now": True}
+    )
+    plan = {
+        "revision": LENGTH,
+        "changed": {"type": "boolean"},
+        "changes": list_of(change),
+        "conflicts": list_of(object_of({"pointer": _TEXT, "error": _TEXT})),
+        "notices": _NOTICES,
     }
+    return operation(
+        "diff",
+        "What deploying a spec would change and meet; nothing is deployed (scope admin)",
+        tag=TAG,
+        body=request(_DOCUMENT),
+        done={"200": answer("With `conflicts` it would be refused.", object_of({"ok": OK, **plan}))},
+        refused="diff",
+    )
+
+
+def _roll_back() -> Schema:
+    body = object_of({"revision": LENGTH}, {"force": {"type": "boolean"}}, closed=True)
+    return operation(
+        "rollback",
+        "Deploy a former revision once more, as the next one (scope admin)",
+        tag=TAG,
+        parameters=("If-Match-revision", "If-None-Match-spec", "force"),
+        body=request(body, {"revision": 1}),
+        done={"200": answer("Deployed, or it was already.", _DEPLOYED, ("ETag",))},
+        refused="rollback",
+    )
+
+
+def _deploy() -> Schema:
     return operation(
         "deploy",
         "Deploy a spec (scope admin); every gateway serves by it within 5 s",
         tag=TAG,
         parameters=("If-Match-revision", "If-None-Match-spec", "force"),
-        body=request(document),
-        done={"200": answer("Deployed, or it was already.", schema, ("ETag",))},
+        body=request(_DOCUMENT),
+        done={"200": answer("Deployed, or it was already.", _DEPLOYED, ("ETag",))},
         refused="deploy",
     )
 

@@ -297,6 +297,17 @@ UPDATE api_key SET revoked_at = now(), changed = $2 WHERE handle = $1
 UPDATE api_key SET revoked_at = now(), changed = $2 WHERE tenant = $1 AND revoked_at IS NULL
 
 
+-- name: spec_history
+-- The revisions of a tenant's spec, the newest first. $1 tenant, $2 the revision before which they are, $3 how many
+SELECT revision, deployed_at, octet_length(document) AS bytes
+FROM spec_revision WHERE tenant = $1 AND revision < $2 ORDER BY revision DESC LIMIT $3
+
+
+-- name: spec_revision
+-- One revision of a tenant's spec. $1 tenant, $2 revision. No row: there never was one.
+SELECT revision, document FROM spec_revision WHERE tenant = $1 AND revision = $2
+
+
 -- name: stored_events
 -- A page of the events of an aggregate type, in the order of their keys. $1 tenant, $2 aggregate type, $3 and $4 the key
 -- and version behind which it begins, $5 the event types whose payloads are wanted, $6 how many
