@@ -19,6 +19,8 @@ import asyncpg
 from prometheus_client import CollectorRegistry
 
 from gateway import __version__
+from gateway.aggregates.folder import Folder
+from gateway.aggregates.ruled import Ruled
 from gateway.aliases.assigner import Assigner
 from gateway.aliases.children import Children
 from gateway.aliases.resolver import Resolver
@@ -154,14 +156,27 @@ async def gateway(
                 ):
                     answer_s, work_max = config.webhook_response_timeout_s, config.schema_work_max
                     resolver = Resolver(log, store)
+                    folder = Folder(log, aside, config.state_bytes_max)
+                    ruled = Ruled(log, catalog.deployed, folder, aside, metrics, config.append_deadline_s)
                     intake = Intake(
-                        log, resolver.key_of, pool, recorder, amazon, aside, metrics, answer_s, work_max
+                        log,
+                        ruled,
+                        resolver.key_of,
+                        pool,
+                        recorder,
+                        amazon,
+                        aside,
+                        metrics,
+                        answer_s,
+                        work_max,
                     )
                     reads = Reads(log, catalog)
                     aliases = Aliases(log, reads, store, resolver, assigner)
                     edge = _edge(
                         config=config,
                         log=log,
+                        ruled=ruled,
+                        folder=folder,
                         outbox=outbox,
                         live=live,
                         catalog=catalog,
@@ -268,6 +283,8 @@ def _edge(
     *,
     config: Config,
     log: Log,
+    ruled: Ruled,
+    folder: Folder,
     outbox: Outbox,
     live: Live,
     catalog: Catalog,
@@ -297,14 +314,14 @@ def _edge(
         ]
     )
     webhooks = Webhooks(intake, catalog, addresses, bodies, config, metrics)
-    outcomes, states = Outcomes(log), States(log, aside, config)
+    outcomes, states = Outcomes(log), States(log, folder, config)
     keys = KeyWatch(catalog)
     log.on_watch(keys.look)
     bounds = LiveBounds(config, limited)
     system = System(
         callers,
         operators.health,
-        Bulk(log, catalog, keys, outcomes, aside, config),
+        Bulk(log, ruled, catalog, keys, outcomes, aside, config),
         Feed(outbox, live, catalog, keys, bounds, config),
         Specs(catalog, admin_pool, going_out.subscriptions, aside, config),
         OpenApi(catalog, aside, config),
@@ -317,7 +334,7 @@ def _edge(
     )
     gate = AggregateRouter(
         callers,
-        Appends(log, catalog, outcomes, aliases, Parents(aliases, children, outcomes), aside, config),
+        Appends(log, ruled, catalog, outcomes, aliases, Parents(aliases, children, outcomes), aside, config),
         reads,
         states,
         Follow(log, keys, bounds, stopping),
@@ -328,7 +345,7 @@ def _edge(
     application: Application = gate
     if tracing is None:
         fast_path = FastRequests(
-            FastAppends(log, catalog, callers, outcomes, webhooks, config, metrics),
+            FastAppends(log, ruled, catalog, callers, outcomes, webhooks, config, metrics),
             FastReads(log, callers, reads, states, aliases, unread, metrics),
         )
     else:  # a span needs the whole of a request

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.aggregates import ruled
+from gateway.aggregates.folder import KEPT_BYTES_MAX
 from gateway.aliases.resolver import KEPT_MAX
 from gateway.catalog.catalog import KEYS_MAX, UNKNOWN_MAX
 from gateway.config import KIB, Config
 from gateway.http.api.reads import FIRST_PAGES_BYTES_MAX
-from gateway.http.api.states import KEPT_BYTES_MAX
 from gateway.http.openapi import endpoint
 from gateway.inbound import recorder
 from gateway.relay.live import KEPT_BYTES, PENDING_BYTES_MAX
@@ -54,6 +55,7 @@ def parts(config: Config, partitions: int) -> tuple[Part, ...]:
         Part("what live tails take over", PENDING_BYTES_MAX * partitions, "partitions"),
         Part("messages to live followers", KEPT_BYTES),
         Part("states that are kept", KEPT_BYTES_MAX),
+        Part("states and appends that rules judge", ruled.STATES_BYTES_MAX + ruled.WAITING_BYTES_MAX),
         Part("first pages that are kept", FIRST_PAGES_BYTES_MAX),
         Part("OpenAPI documents", endpoint.KEPT_BYTES_MAX),
         Part("webhooks that wait to be recorded", recorder.BYTES_MAX),

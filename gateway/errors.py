@@ -62,6 +62,7 @@ REFUSALS: dict[str, Rule] = {
     "depth_exceeded": Rule(422, False, Known.NOTHING),
     "idempotency_mismatch": Rule(422, False, Known.NOTHING),
     "version_conflict": Rule(409, False, Known.NOTHING),
+    "rule_violated": Rule(422, False, Known.NEVER),
     "invalid_spec": Rule(422, False, Known.NOT_AN_APPEND),
     "spec_conflict": Rule(409, False, Known.NOT_AN_APPEND),
     "declared_by_spec": Rule(409, False, Known.NOT_AN_APPEND),

@@ -341,6 +341,17 @@ class Mismatch:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleViolated:
+    """Rule number `rule` of event number `event` does not hold on the state of the stream at `length`, its
+    committed length at a moment after the append came; nothing was written."""
+
+    event: int
+    rule: int
+    error: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
 class NotCommitted:
     """The event will never appear."""
 
@@ -362,7 +373,7 @@ class Quarantined:
     error: str
 
 
-Outcome = Appended | Conflict | Mismatch | NotCommitted | OutcomeUnknown | Quarantined
+Outcome = Appended | Conflict | RuleViolated | Mismatch | NotCommitted | OutcomeUnknown | Quarantined
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):

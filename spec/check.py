@@ -17,6 +17,7 @@ from spec.model import DEFAULT_HANDLER, AggregateType, EventType, Spec
 from spec.names_check import check_prefixes
 from spec.operations import read_handler
 from spec.parts import PARTS
+from spec.rules import Rule, read_rules
 from spec.schemas import any_value, compile_schema
 from spec.tags import read_tags
 from spec.templates import Scope
@@ -29,7 +30,7 @@ _EDITORS = "$schema"
 """By this key an editor finds schema.json; it means nothing else."""
 _SPEC_KEYS = frozenset({*_SPEC_REQUIRED, "singletons", "target_types", _EDITORS, *PARTS})
 _AGGREGATE_KEYS = frozenset({"events", "idempotent_create", "mint"})
-_EVENT_KEYS = frozenset({"handler", "schema", "tags"})
+_EVENT_KEYS = frozenset({"handler", "rules", "schema", "tags"})
 
 Declared = TypeVar("Declared")
 NameFault = tuple[str, str] | None
@@ -106,7 +107,10 @@ def _check_event_type(name: str, value: object, pointer: str, report: Report) ->
         scope = Scope(compiled.schema)
         handler = read_handler(declared["handler"], below(pointer, "handler"), scope, report)
     tags = read_tags(declared.get("tags", []), below(pointer, "tags"), compiled.schema, report)
-    return EventType(name, compiled.schema, handler, compiled, tags)
+    rules: tuple[Rule, ...] = ()
+    if "rules" in declared:
+        rules = read_rules(declared["rules"], below(pointer, "rules"), Scope(compiled.schema), report)
+    return EventType(name, compiled.schema, handler, compiled, tags, rules)
 
 
 def _object(value: object, pointer: str, what: str, report: Report) -> dict[str, object]:

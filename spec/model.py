@@ -9,6 +9,7 @@ from typing import Literal
 
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.names import HashIds, PublicIds
+from spec.rules import Rule
 from spec.subschemas import Schema
 from spec.subscriptions import NONE, Subscription
 from spec.tags import TagRule
@@ -38,6 +39,7 @@ class EventType:
     handler: Handler
     compiled: CompiledSchema = field(repr=False, compare=False)
     tags: tuple[TagRule, ...] = ()
+    rules: tuple[Rule, ...] = ()
 
     def violation(self, instance: object) -> SchemaViolation | None:
         """The first thing that the schema refuses about an event's data, or None.
@@ -63,10 +65,13 @@ class AggregateType:
     idempotent_create: bool = False
     weight: int = field(init=False, compare=False)
     """Of the heaviest schema among its events."""
+    ruled: bool = field(init=False, compare=False)
+    """Whether any of its events has rules."""
 
     def __post_init__(self) -> None:
         weights = (each.compiled.weight for each in self.events.values())
         object.__setattr__(self, "weight", max(weights, default=WEIGHT_MIN))
+        object.__setattr__(self, "ruled", any(each.rules for each in self.events.values()))
 
     def is_light(self, body: bytes) -> bool:
         """Whether a batch is judged in under 10 ms, whichever events it holds."""
@@ -93,9 +98,12 @@ class Spec:
     """Of the heaviest schema among its events."""
     tag_prefixes: frozenset[str] = field(init=False, compare=False)
     """Of all tags that its events may have: those that they declare, and their aggregate types."""
+    ruled: bool = field(init=False, compare=False)
+    """Whether any of its aggregate types has rules."""
 
     def __post_init__(self) -> None:
         types = self.aggregate_types.values()
         object.__setattr__(self, "weight", max((each.weight for each in types), default=WEIGHT_MIN))
+        object.__setattr__(self, "ruled", any(each.ruled for each in types))
         declared = {rule.prefix for each in types for event in each.events.values() for rule in event.tags}
         object.__setattr__(self, "tag_prefixes", frozenset({*self.aggregate_types, *declared}))

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import typer
 
-from gateway.catalog.model import CatalogError, Tenant
+from gateway.catalog.model import CatalogError, Deployed, Tenant
 from gateway.cli.database import PostgresOption, postgres_url, read_file
 from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, cell, print_json, print_table, say, say_raw
@@ -302,8 +302,10 @@ async def _replayed(
         else:
             ids = await _quarantined(pool, owner, source)
         document = await _document_of(pool, owner)
-        async with alone(config, pool, lambda log: Resolver(log, Store(pool)).key_of) as intake:
+        deployed: dict[UUID, Deployed] = {}
+        async with alone(config, pool, lambda log: Resolver(log, Store(pool)).key_of, deployed) as intake:
             replayer = Replayer(intake, pool, owner, *document)
+            deployed[owner.id] = replayer.deployed
             done = []
             with watched("replaying") as progress:
                 progress.begin(len(ids))

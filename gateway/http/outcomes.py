@@ -20,6 +20,7 @@ from gateway.events import (
     OutcomeUnknown,
     Quarantined,
     Retry,
+    RuleViolated,
     Stream,
 )
 from gateway.http import render
@@ -118,7 +119,7 @@ class Outcomes:
         return {"missed": parts, "missed_next": seen + 1 if seen < length else None}
 
 
-Known = Appended | Mismatch | NotCommitted | OutcomeUnknown | Quarantined
+Known = Appended | RuleViolated | Mismatch | NotCommitted | OutcomeUnknown | Quarantined
 """Outcomes that are told without anything else having to be read."""
 
 
@@ -126,6 +127,9 @@ def known(outcome: Known, *, batch: bool) -> Answer:
     match outcome:
         case Appended():
             return appended(outcome, batch=batch)
+        case RuleViolated(event, rule, error, length):
+            path = f"events[{event}].rules[{rule}]" if batch else f"rules[{rule}]"
+            return refused(Refusal("rule_violated", error, path), length=length)
         case Mismatch(by, original):
             return _mismatched(by, original)
         case NotCommitted(reason, retry_after_s):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
+from uuid import UUID
 
 import asyncpg
 from prometheus_client import CollectorRegistry
 
+from gateway.aggregates.folder import Folder
+from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside
 from gateway.catalog.model import CatalogError, Deployed, Tenant
 from gateway.config import Config
@@ -33,9 +36,11 @@ _REDIS_CONNECTIONS_MAX: Final = 8
 
 
 @asynccontextmanager
-async def alone(config: Config, pool: asyncpg.Pool, key_of: Callable[[Log], KeyOf]) -> AsyncIterator[Intake]:
+async def alone(
+    config: Config, pool: asyncpg.Pool, key_of: Callable[[Log], KeyOf], deployed: Mapping[UUID, Deployed]
+) -> AsyncIterator[Intake]:
     """Its log is a gateway's like any other: it opens partitions as appends need them. `key_of` finds aliases
-    beside that log."""
+    beside that log; `deployed` are the specs whose rules hold."""
     redis = open_redis(config.redis_url, config.redis_timeout_s, _REDIS_CONNECTIONS_MAX)
     metrics = Metrics(CollectorRegistry())
     instance = await Postgres(pool).instance()
@@ -47,7 +52,8 @@ async def alone(config: Config, pool: asyncpg.Pool, key_of: Callable[[Log], KeyO
         recorder = Recorder(pool, 0, 0)
         work_max = config.schema_work_max
         answer_s = config.append_deadline_s
-        yield Intake(log, key_of(log), pool, recorder, amazon, aside, metrics, answer_s, work_max)
+        ruled = Ruled(log, deployed.get, Folder(log, aside, config.state_bytes_max), aside, metrics, answer_s)
+        yield Intake(log, ruled, key_of(log), pool, recorder, amazon, aside, metrics, answer_s, work_max)
     finally:
         aside.close()
         await log.stop(config.shutdown_grace_s)
@@ -67,18 +73,18 @@ class Replayer:
         self._intake = intake
         self._pool = pool
         self._tenant = tenant
-        self._deployed = Deployed(revision, spec, document)
+        self.deployed = Deployed(revision, spec, document)
 
     async def replay(self, delivery: bytes, *, again: bool) -> dict[str, Any]:
         """What became of it, as JSON shows it; without `event_id` it stays as it was, `error` says why."""
         stored = await store.stored(self._pool, self._tenant.id.bytes, delivery)
         assert stored is not None
         told = {name: stored.shown[name] for name in ("id", "source", "delivery_id")}
-        source = self._deployed.spec.webhooks.get(stored.source)
+        source = self.deployed.spec.webhooks.get(stored.source)
         if source is None:
             why = f"The spec declares no source {stored.source!r} any more."
             return {**told, "event_id": None, "duplicate": False, "reason": "unknown_source", "error": why}
-        place = place_of(self._tenant, self._deployed, source)
+        place = place_of(self._tenant, self.deployed, source)
         outcome = await self._intake.replay(place, stored, again=again)
         if isinstance(outcome, Told):
             assert outcome.event_id is not None

@@ -18,6 +18,7 @@ import msgspec
 from uuid_utils import uuid7
 
 from gateway.admit.append import EventContext
+from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import CatalogUnavailable
 from gateway.events import (
@@ -84,6 +85,7 @@ class Intake:
     def __init__(
         self,
         log: Log,
+        ruled: Ruled,
         key_of: KeyOf,
         pool: asyncpg.Pool,
         recorder: Recorder,
@@ -93,7 +95,8 @@ class Intake:
         answer_s: float,
         schema_work_max: int,
     ) -> None:
-        self._log, self._key_of, self._pool, self._recorder = log, key_of, pool, recorder
+        self._log, self._ruled = log, ruled
+        self._key_of, self._pool, self._recorder = key_of, pool, recorder
         self._aside, self._schema_work_max = aside, schema_work_max
         self._amazon, self._metrics, self._answer_s = amazon, metrics, answer_s
         self._under_way: dict[_Waiting, None] = {}  # the oldest first
@@ -171,7 +174,7 @@ class Intake:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._answer_s, self._look)
         try:
-            self._log.append(append).add_done_callback(partial(self._settled, waiting))
+            self._ruled.append(append).add_done_callback(partial(self._settled, waiting))
         except Exception:  # the append may be queued, so that nothing is known of its outcome
             logger.exception("fast_path_failed", extra={"method": "POST"})
             del self._under_way[waiting]
@@ -322,7 +325,7 @@ class Intake:
         appends = await self._normalized(place, found, headers)
         if self._log.storage.refusal(place.tenant_id) is not None:
             return [await self._if_committed(place, each) for each in found]
-        waiting = [each if isinstance(each, Quarantine) else self._log.append(each) for each in appends]
+        waiting = [each if isinstance(each, Quarantine) else self._ruled.append(each) for each in appends]
         outcomes: list[Appended | Quarantine | Deferred] = []
         for delivery, settling in zip(found, waiting, strict=True):
             if isinstance(settling, Quarantine):
@@ -450,7 +453,7 @@ class Intake:
         if isinstance(append, Quarantine):
             outcome: Appended | Quarantine | Deferred = await self._unless_committed(place, delivery, append)
         else:
-            outcome = judged(await asyncio.shield(self._log.append(append)))
+            outcome = judged(await asyncio.shield(self._ruled.append(append)))
         if isinstance(outcome, Deferred):
             return outcome
         tenant = place.tenant_id

@@ -16,6 +16,7 @@ from gateway.events import (
     Outcome,
     OutcomeUnknown,
     Quarantined,
+    RuleViolated,
 )
 from gateway.inbound.handshakes import Answered
 from gateway.inbound.normalize import Quarantine
@@ -79,5 +80,7 @@ def judged(outcome: Outcome) -> Appended | Quarantine | Deferred:
             return Deferred("its outcome is not known yet", unknown=True)
         case Conflict():
             return NOT_THERE
+        case RuleViolated(error=error):
+            return Quarantine("rule_violated", error)
         case _:
             assert_never(outcome)

@@ -272,6 +272,15 @@ _ROWS: Final = (
         "Report it with the line. The request may be repeated with its Idempotency-Key.",
     ),
     LogEvent(
+        "rules_not_judged",
+        "error",
+        (),
+        "A bug: the rules of an append could not be judged. It and those that waited behind it for the same "
+        "aggregate were answered 503 `not_committed`; nothing was written.",
+        "Report it with the line.",
+        lines_max=5,
+    ),
+    LogEvent(
         "fast_path_failed",
         "error",
         ("method",),

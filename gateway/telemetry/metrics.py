@@ -25,6 +25,7 @@ from gateway.events import (
     Outcome,
     OutcomeUnknown,
     Quarantined,
+    RuleViolated,
 )
 from gateway.telemetry.log_events import LOG_EVENTS
 from gateway.telemetry.tallies import WebhookCounts, WebhookTallies, counted
@@ -52,8 +53,16 @@ _ROWS: Final = (
         "sluice_appends_total",
         "counter",
         ("outcome",),
-        "Appends by outcome: committed, replayed, conflict, mismatch, not_committed, unknown, quarantined.",
+        "Appends by outcome: committed, replayed, conflict, rule_violated, mismatch, not_committed, unknown, "
+        "quarantined. An append that rules judge again since others were faster counts a conflict each time.",
         "The rate of not_committed and unknown: 0 while Redis and Postgres are healthy. Any quarantined.",
+    ),
+    MetricRow(
+        "sluice_rules_judged_again_total",
+        "counter",
+        (),
+        "Appends that rules judged once more, since another one was faster.",
+        "A rate above that of the accepted appends: several gateways write to one aggregate with rules.",
     ),
     MetricRow(
         "sluice_events_committed_total",
@@ -444,6 +453,7 @@ _OUTCOMES: Final[Mapping[type[Outcome], str]] = complete(
     {
         Appended: "committed",
         Conflict: "conflict",
+        RuleViolated: "rule_violated",
         Mismatch: "mismatch",
         NotCommitted: "not_committed",
         OutcomeUnknown: "unknown",
@@ -482,6 +492,7 @@ class Metrics:
         self.swaps_succeeded, self.swaps_failed = swaps.labels("succeeded"), swaps.labels("failed")
         self.swaps_unanswered = swaps.labels("unanswered")
         self.busy_appends = _counter(registry, "sluice_busy_appends_total")
+        self.judged_again = _counter(registry, "sluice_rules_judged_again_total")
         epochs = _counter(registry, "sluice_epoch_changes_total")
         self.sealed = epochs.labels("sealed")
         self.swept_appends = _counter(registry, "sluice_swept_appends_total")

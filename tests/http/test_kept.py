@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.http.api.prefix_cache import PrefixCache
+from gateway.aggregates.prefix_cache import PrefixCache
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ STATUSES = {
     "depth_exceeded": 422,
     "idempotency_mismatch": 422,
     "version_conflict": 409,
+    "rule_violated": 422,
     "invalid_spec": 422,
     "spec_conflict": 409,
     "declared_by_spec": 409,

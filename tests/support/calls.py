@@ -136,7 +136,7 @@ def refused(
     return dict(told)
 
 
-_MORE = {"idempotency_mismatch": ("by", "receipt")}
+_MORE = {"rule_violated": ("length",), "idempotency_mismatch": ("by", "receipt")}
 
 
 def is_refusal(told: dict[str, Any], code: str, path: str | None = None, more: Sequence[str] = ()) -> None:

@@ -30,6 +30,7 @@ from gateway.admit.append import (
     retry_of,
 )
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, etag, read_asked
+from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
@@ -80,6 +81,7 @@ class Appends:
     def __init__(
         self,
         log: Log,
+        ruled: Ruled,
         catalog: Catalog,
         outcomes: Outcomes,
         aliases: Aliases,
@@ -88,6 +90,7 @@ class Appends:
         config: Config,
     ) -> None:
         self._log = log
+        self._ruled = ruled
         self._aside = aside
         self._schema_work_max = config.schema_work_max
         self._parents = parents
@@ -151,12 +154,12 @@ class Appends:
             again = KEYS_AGAIN_MAX if names.minting else 0
             first = creation(place, append, body) or append
             try:
-                outcome = await self._log.append(first)
+                outcome = await self._ruled.append(first)
                 if first is not append and type(outcome) is Conflict:
-                    outcome = await self._log.append(append)
+                    outcome = await self._ruled.append(append)
                 while type(outcome) is Conflict and again:
                     append, again = _under_another_key(place.aggregate_type, append), again - 1
-                    outcome = await self._log.append(append)
+                    outcome = await self._ruled.append(append)
             except asyncio.CancelledError:  # a shutdown that waits no longer
                 outcome = OutcomeUnknown(append.append_id)
             answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
@@ -186,7 +189,7 @@ class Appends:
         stream = msgspec.structs.replace(append.stream, key=child.key)
         append = make_append(stream, append.events, append.expected, append.retry)
         try:
-            outcome = await self._log.append(append)
+            outcome = await self._ruled.append(append)
         except asyncio.CancelledError:  # a shutdown that waits no longer
             outcome = OutcomeUnknown(append.append_id)
         return await self._outcomes.of_append(append, outcome, minimal=True, batch=True), child.alias

@@ -18,6 +18,7 @@ import msgspec
 from gateway.admit.append import EventContext, Fault
 from gateway.admit.envelope import Shared
 from gateway.admit.line import is_light, judge_line
+from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
@@ -72,6 +73,7 @@ class Bulk:
     def __init__(
         self,
         log: Log,
+        ruled: Ruled,
         catalog: Catalog,
         keys: KeyWatch,
         outcomes: Outcomes,
@@ -79,6 +81,7 @@ class Bulk:
         config: Config,
     ) -> None:
         self._log = log
+        self._ruled = ruled
         self._aside = aside
         self._catalog = catalog
         self._keys = keys
@@ -98,7 +101,7 @@ class Bulk:
         if refusal is not None:
             await response.refuse(send, refusal, [correlated])
             return
-        run = Run(partial(self._log.append_each, principal.tenant.id.bytes))
+        run = Run(partial(self._ruled.append_each, principal.tenant.id.bytes))
         headers = [(b"content-type", NDJSON), correlated, response.API_VERSION, *response.PRIVATE]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         with self._keys.watching(head) as key:

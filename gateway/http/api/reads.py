@@ -8,12 +8,12 @@ import msgspec
 
 from gateway.admit.append import bad_identifier, undeclared_type
 from gateway.admit.preconditions import LENGTH_MAX
+from gateway.aggregates.prefix_cache import PrefixCache
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Deployed, Principal
 from gateway.errors import Refusal
 from gateway.events import Page, Recorded, Stream
 from gateway.http import render
-from gateway.http.api.prefix_cache import PrefixCache
 from gateway.http.parameters import Parameters
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer

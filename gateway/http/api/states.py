@@ -1,24 +1,19 @@
 """GET /{type}/{id}: the state folded from the events.
 
-Owns: the folded states kept in memory, by aggregate and spec revision, so that a long stream is not folded
-from its start at each read.
+Owns: which state a read asks for, and its answer. What is kept of states, the folder has.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 
 from gateway.admit.preconditions import etag, not_modified
-from gateway.aside import Aside, Busy
-from gateway.catalog.model import Deployed
+from gateway.aggregates.folder import EVENTS_A_PAGE, Folder, Handlers, Place
+from gateway.aside import Busy
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import Page, Recorded, Stream
-from gateway.http.api.prefix_cache import PrefixCache
+from gateway.events import Page
 from gateway.http.api.reads import Subject, is_strong, never_written, unavailable, version_in, wait_for_length
 from gateway.http.parameters import Parameters
 from gateway.http.render import encode
@@ -27,41 +22,16 @@ from gateway.http.response import ReadAnswer
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.read.reader import VERSION_MAX, Range
-from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, TakesLong, fold, is_light
-from spec.handlers import DEFAULT_HANDLER, Handler
-
-# Together with what their streams take in Redis, enough for the aggregates that are read again and again.
-KEPT_BYTES_MAX = 72 * 1024 * 1024  # also of states as long as can be, with their errors
-_PIECE_S = 0.5
-_EVENTS_A_PAGE = 1000
-
-
-_Place = tuple[Stream, int, int]
-"""The stream, the spec's revision, and how often the stream's history was cut off."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Handlers:
-    """How events of one type are folded, by one revision of the spec. What the spec no longer declares is
-    folded as if it had no handler."""
-
-    deployed: Deployed
-    aggregate_type: str
-
-    def __call__(self, event_type: str) -> Handler:
-        declared = self.deployed.spec.aggregate_types.get(self.aggregate_type)
-        found = declared.events.get(event_type) if declared is not None else None
-        return DEFAULT_HANDLER if found is None else found.handler
+from gateway.state import EMPTY, Folded
 
 
 class States:
-    def __init__(self, log: Log, aside: Aside, config: Config) -> None:
+    def __init__(self, log: Log, folder: Folder, config: Config) -> None:
         self._log = log
-        self._aside = aside
+        self._folder = folder
         self._deadline_s = config.fold_deadline_s
-        self._bytes_max = config.state_bytes_max
-        self._kept = PrefixCache(EMPTY, KEPT_BYTES_MAX)
-        self._first_folds: dict[_Place, asyncio.Event] = {}
+        self._kept = folder.kept
+        self._first_folds: dict[Place, asyncio.Event] = {}
 
     async def state(self, subject: Subject, query: Parameters, if_none_match: bytes | None) -> ReadAnswer:
         """As it is, or as it was at a length or a time."""
@@ -129,20 +99,18 @@ class States:
         return _answer(subject, folded, if_none_match)
 
     async def _folded_aside(self, subject: Subject, folded: Folded, page: Page, until: float) -> Folded:
-        """What takes long, in pieces of _PIECE_S and an event: between them others of the tenant have their
-        turn, and what there is by then is kept. Raises Refused (503)."""
-        handlers = _Handlers(subject.deployed, subject.stream.aggregate_type)
+        """What takes long, in pieces. Raises Refused (503)."""
+        handlers = Handlers(subject.deployed, subject.stream.aggregate_type)
         first, last = folded.length, folded.length + len(page.events)
         while folded.length < last:
             if time.monotonic() > until:
                 raise Refused(_too_long(folded.length, page.length))
-            events = page.events[folded.length - first :]
-            work = partial(_fold_for, _PIECE_S, folded, events, handlers, self._bytes_max)
             try:
-                folded = await self._aside.run(subject.stream.tenant, work)
+                folded = await self._folder.piece(
+                    _place(subject), folded, page.events[folded.length - first :], handlers
+                )
             except Busy as busy:
                 raise Refused(Refusal("unavailable", busy.why)) from busy
-            self._kept.put(_place(subject), folded)
         return folded
 
     def seen(
@@ -160,22 +128,12 @@ class States:
         if length and not_modified(if_none_match, current := _etag(subject, length)):
             return _unmodified(current)
         if page.events:
-            handlers = _Handlers(subject.deployed, subject.stream.aggregate_type)
-            if not is_light(folded, page.events, handlers):
+            handlers = Handlers(subject.deployed, subject.stream.aggregate_type)
+            further = self._folder.at_once(_place(subject), folded, page.events, handlers)
+            if further is None:
                 return folded
-            try:
-                folded = fold(folded, page.events, handlers, bytes_max=self._bytes_max, at_once=AT_ONCE_LOOKS)
-            except TakesLong:
-                return folded
-            self._kept.put(_place(subject), folded)
+            folded = further
         return _answer(subject, folded, if_none_match) if folded.length >= length else folded
-
-
-def _fold_for(
-    seconds: float, folded: Folded, events: Sequence[Recorded], handlers: _Handlers, bytes_max: int
-) -> Folded:
-    ends = time.monotonic() + seconds
-    return fold(folded, events, handlers, lambda: time.monotonic() < ends, bytes_max)
 
 
 def _too_long(folded: int, length: int) -> Refusal:
@@ -198,7 +156,7 @@ def _asked(query: Parameters) -> tuple[int, int | None]:
     return VERSION_MAX, at_ms
 
 
-def _place(subject: Subject) -> _Place:
+def _place(subject: Subject) -> Place:
     return subject.stream, subject.deployed.revision, subject.rewinds
 
 
@@ -211,7 +169,7 @@ def following(
     unseen = if_none_match is not None and not (
         length and not_modified(if_none_match, _etag(subject, length))
     )
-    return Range(subject.stream, length + 1, last, 0 if unseen else _EVENTS_A_PAGE, known=length)
+    return Range(subject.stream, length + 1, last, 0 if unseen else EVENTS_A_PAGE, known=length)
 
 
 def _answer(subject: Subject, folded: Folded, if_none_match: bytes | None) -> ReadAnswer:

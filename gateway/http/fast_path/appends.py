@@ -19,6 +19,7 @@ from typing import Final
 from gateway.admit.append import Address, EventContext, Fault, address, compose, is_light
 from gateway.admit.path import split
 from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
+from gateway.aggregates.ruled import Ruled
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal, Scope
 from gateway.config import Config
@@ -46,6 +47,7 @@ class FastAppends:
     def __init__(
         self,
         log: Log,
+        ruled: Ruled,
         catalog: Catalog,
         callers: Authenticator,
         outcomes: Outcomes,
@@ -55,6 +57,7 @@ class FastAppends:
     ) -> None:
         self._webhooks = webhooks
         self._log = log
+        self._ruled = ruled
         self._catalog = catalog
         self._callers = callers
         self._outcomes = outcomes
@@ -105,7 +108,8 @@ class FastAppends:
             return False
         told = partial(self._settled, principal, append, asked.minimal, correlation_id, reply)
         try:
-            self._log.append(append).add_done_callback(told)
+            writer = self._ruled if deployed.spec.ruled else self._log
+            writer.append(append).add_done_callback(told)
         except Exception:  # the append may be queued: judged once more, it could be committed twice
             self._fail(principal, append, correlation_id, reply)
         return True

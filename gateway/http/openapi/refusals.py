@@ -68,6 +68,7 @@ _METADATA = (
 _NOT_COMMITTED = Refusal("not_committed", "The event will never appear: Postgres does not answer.")
 _OUTCOME = (
     Refusal("version_conflict", "Concurrent write detected. Stream has 6 events, expected 5."),
+    Refusal("rule_violated", "Only 2 are left.", "rules[0]"),
     _NOT_COMMITTED,
     Refusal("outcome_unknown", "The event may or may not be there."),
 )
@@ -232,6 +233,7 @@ _MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
         },
         {"length": 6, "missed": [], "missed_next": 6},
     ),
+    "rule_violated": ({"length": LENGTH}, {"length": 6}),
     "ambiguous_alias": (
         {"candidates": list_of({"type": "string"}, minItems=2, maxItems=CANDIDATES_MAX)},
         {"candidates": ["bd-k86gaq", "bd-k86gm2"]},

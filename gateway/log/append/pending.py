@@ -37,11 +37,13 @@ class Waiter(Protocol):
 class Link(msgspec.Struct, gc=False, eq=False):
     """Of an append to `first_version` that was decided on the state that another one leaves, `after`, which
     was not committed then; or that others were decided on. It is placed only where that one was placed at its
-    own version, so nothing is appended to another state than the one it was decided on. `placed`: it is
-    sequenced there, in this epoch, or committed."""
+    own version, so nothing is appended to another state than the one it was decided on; a `free` one is
+    placed anywhere. `placed`: it is sequenced there, in this epoch, or committed, and so are those before
+    it."""
 
     first_version: int
     after: Link | None = None
+    free: bool = False
     placed: bool = False
 
 
@@ -83,8 +85,9 @@ class Pending(msgspec.Struct, gc=False, eq=False):
         return self.looked_up is None and (self.again or bool(self.append.chosen)) and not self.done
 
     def placed_at(self, first_version: int) -> None:
-        if self.link is not None:
-            self.link.placed = self.link.first_version == first_version
+        link = self.link
+        if link is not None:
+            link.placed = link.first_version == first_version and (link.after is None or link.after.placed)
 
     def anew(self) -> None:
         """It may have been sequenced, in what is not there any more: nothing that was found out holds."""
@@ -128,9 +131,11 @@ def expected_of(batch: Sequence[Pending]) -> list[float]:
         link = pending.link
         if link is not None:
             after = link.after
-            if after is not None and id(after) in here:
+            if after is None or link.free:
+                pass
+            elif id(after) in here:
                 asked += 0.5
-            elif after is not None and not after.placed:
+            elif not after.placed:
                 asked = ANOTHER_HISTORY
             here.add(id(link))
         expected.append(asked)

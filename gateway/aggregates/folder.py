@@ -1,0 +1,126 @@
+"""The states of aggregates as they are committed, kept in memory by aggregate and revision of the spec.
+
+Owns: how far a state is known, and what reading on from there takes: pages of the log, folded where that
+holds up nothing else. Must not know: HTTP, and what a state is read for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from gateway.aggregates.prefix_cache import PrefixCache
+from gateway.aside import Aside
+from gateway.catalog.model import Deployed
+from gateway.events import Recorded, Stream
+from gateway.log.log import Log
+from gateway.log.read.reader import Range
+from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, TakesLong, fold, is_light
+from spec.handlers import DEFAULT_HANDLER, Handler
+from spec.rules import Rule
+
+KEPT_BYTES_MAX: Final = 72 * 1024 * 1024  # also of states as long as can be, with their errors
+"""Together with what their streams take in Redis, enough for the aggregates that are read again and again."""
+PIECE_S: Final = 0.5
+EVENTS_A_PAGE: Final = 1000
+
+Place = tuple[Stream, int, int]
+"""The stream, the spec's revision, and how often the stream's history was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """How events of one type are folded, by one revision of the spec. What the spec no longer declares is
+    folded as if it had no handler."""
+
+    deployed: Deployed
+    aggregate_type: str
+
+    def __call__(self, event_type: str) -> Handler:
+        declared = self.deployed.spec.aggregate_types.get(self.aggregate_type)
+        found = declared.events.get(event_type) if declared is not None else None
+        return DEFAULT_HANDLER if found is None else found.handler
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which rules an event must keep, by one revision of the spec."""
+
+    deployed: Deployed
+    aggregate_type: str
+
+    def __call__(self, event_type: str) -> tuple[Rule, ...]:
+        declared = self.deployed.spec.aggregate_types.get(self.aggregate_type)
+        found = declared.events.get(event_type) if declared is not None else None
+        return () if found is None else found.rules
+
+
+class Folder:
+    def __init__(self, log: Log, aside: Aside, bytes_max: int) -> None:
+        self._log = log
+        self._aside = aside
+        self.bytes_max = bytes_max
+        self.kept = PrefixCache(EMPTY, KEPT_BYTES_MAX)
+
+    def place(self, stream: Stream, deployed: Deployed) -> Place:
+        return stream, deployed.revision, self._log.rewinds(stream.tenant)
+
+    async def committed(self, stream: Stream, deployed: Deployed, base: Folded = EMPTY) -> Folded:
+        """The state at a moment after the call, read on from `base`, which is one of this place, or from a
+        newer one that is kept. Raises PostgresTrouble and Busy."""
+        place = self.place(stream, deployed)
+        kept = self.kept.get(place)
+        folded = kept if kept.length > base.length else base
+        while True:
+            wanted = Range(stream, folded.length + 1, limit=EVENTS_A_PAGE, known=folded.length)
+            page = await self._log.page(wanted)
+            if page.events:
+                folded = await self._folded(place, deployed, folded, page.events)
+            if folded.length >= page.length:
+                return folded
+
+    async def _folded(
+        self, place: Place, deployed: Deployed, folded: Folded, events: Sequence[Recorded]
+    ) -> Folded:
+        handlers = Handlers(deployed, place[0].aggregate_type)
+        at_once = self.at_once(place, folded, events, handlers)
+        if at_once is not None:
+            return at_once
+        first, last = folded.length, folded.length + len(events)
+        while folded.length < last:
+            folded = await self.piece(place, folded, events[folded.length - first :], handlers)
+        return folded
+
+    def at_once(
+        self, place: Place, folded: Folded, events: Sequence[Recorded], handlers: Handlers
+    ) -> Folded | None:
+        """The state after the events, which is kept; None where folding them takes too long to be done where
+        everything else waits."""
+        if not is_light(folded, events, handlers):
+            return None
+        try:
+            folded = fold(folded, events, handlers, bytes_max=self.bytes_max, at_once=AT_ONCE_LOOKS)
+        except TakesLong:
+            return None
+        self.kept.put(place, folded)
+        return folded
+
+    async def piece(
+        self, place: Place, folded: Folded, events: Sequence[Recorded], handlers: Handlers
+    ) -> Folded:
+        """The state after as many of the events as PIECE_S and an event allow, folded beside the event loop,
+        and kept: between two pieces others of the tenant have their turn. Raises Busy."""
+        work = partial(_fold_for, PIECE_S, folded, events, handlers, self.bytes_max)
+        folded = await self._aside.run(place[0].tenant, work)
+        self.kept.put(place, folded)
+        return folded
+
+
+def _fold_for(
+    seconds: float, folded: Folded, events: Sequence[Recorded], handlers: Handlers, bytes_max: int
+) -> Folded:
+    ends = time.monotonic() + seconds
+    return fold(folded, events, handlers, lambda: time.monotonic() < ends, bytes_max)
