@@ -88,6 +88,7 @@ SQL: Final = {
         "storage_count",
         "storage_marks",
         "storage_totals",
+        "tagged",
         "version_at",
         "waits",
     )
@@ -99,7 +100,10 @@ SQL["commit_in_turn"] = re.sub(
     SQL["commit"],
     flags=re.DOTALL,
 )
-for _name in ("page", "stream"):
+SQL["outbox_page_at"] = SQL["outbox_page"].replace(
+    "WHERE p = $1 AND seq > $2", "WHERE p = $1 AND seq = ANY($10::bigint[]) AND seq > $2"
+)
+for _name in ("page", "stream", "matches"):
     SQL[f"{_name}_asc"] = _load(_name)
     SQL[f"{_name}_desc"] = SQL[f"{_name}_asc"].replace(" ASC", " DESC")
 

@@ -85,7 +85,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
         types, event_types = _among(wanted.types, self.types), wanted.event_types
         if not any(name[:1] == "_" for name in types):  # no spec declares what happens to the system's own
             event_types = _among(event_types, self.event_types)
-        return Filter(wanted.tenant, types, event_types)
+        return Filter(wanted.tenant, types, event_types, wanted.items)
 
     def knows(self, aggregate_type: str, event_type: str) -> bool:
         return aggregate_type[0] == "_" or (aggregate_type in self.types and event_type in self.event_types)
@@ -169,17 +169,19 @@ class Batch:
         )
         if not taken:
             return (), ()
-        found = self._passing.get((taken, form))
+        found = self._passing.get((taken, wanted.items, form))
         if found is None:
             entries = [each for kind in taken for each in self._kinds[kind]]
             if len(taken) > 1:
                 entries.sort(key=_seq)
+            if wanted.items:
+                entries = [each for each in entries if wanted.picks(each)]
             made = self._made.setdefault(form, {})
             for each in entries:
                 if each.place.seq not in made:
                     made[each.place.seq] = form(each)
             found = [each.place for each in entries], [made[each.place.seq] for each in entries]
-            self._passing[taken, form] = found
+            self._passing[taken, wanted.items, form] = found
         return found
 
 
@@ -201,6 +203,7 @@ class Channel(Generic[T]):
         self, wanted: Filter, form: Callable[[Entry], T], start: Place, known: Known | None = None
     ) -> None:
         self.wanted = wanted
+        self.tags = {(wanted.tenant, tag) for item in wanted.items for tag in item.tags}
         self._known = known
         self._form = form
         self.start_seq = start.seq
@@ -543,9 +546,9 @@ class _Tail:
         self._reads = True
         try:
             while True:
-                tenants = self._tenants()
+                tenants, tags = self._tenants(), self._tags()
                 read = await self._outbox.stretch_of(self._p, tenants, self._end, _EVENTS_A_READ)
-                self._add(read.entries, tenants, read.reached)
+                self._add(await self._outbox.tagged(read.entries, tags), tenants, tags, read.reached)
                 told += await self._tell()
                 if read.caught_up:
                     return told
@@ -557,7 +560,7 @@ class _Tail:
         if not self._pending:
             return
         pending, self._pending, self._pending_bytes = self._pending, deque(), 0
-        tenants = self._tenants()
+        tenants, tags = self._tenants(), self._tags()
         entries: list[Entry] = []
         for placed in pending:
             if placed.first_seq != end.seq + 1:
@@ -569,17 +572,25 @@ class _Tail:
             end = placed_entries[-1].place
             if placed.stream.tenant in tenants:
                 entries += placed_entries
-        self._add(entries, tenants, end)
+        self._add(entries, tenants, tags, end)
 
     def _tenants(self) -> set[bytes]:
         return {channel.wanted.tenant for channel in self.channels.values()}
 
-    def _add(self, entries: Sequence[Entry], tenants: Collection[bytes], end: Place) -> None:
-        """To every channel what is committed up to `end`; `entries` hold all of these tenants."""
+    def _tags(self) -> set[tuple[bytes, str]]:
+        """Those that any channel's items name, each with its tenant."""
+        return {tag for channel in self.channels.values() for tag in channel.tags}
+
+    def _add(
+        self, entries: Sequence[Entry], tenants: Collection[bytes], tags: set[tuple[bytes, str]], end: Place
+    ) -> None:
+        """To every channel what is committed up to `end`; `entries` hold all of these tenants, with these
+        tags."""
         self._end = end
         batch = Batch(entries)
         for channel in self.channels.values():
-            if channel.wanted.tenant not in tenants:  # it came while Postgres was read for the others
+            # It came while Postgres was read for the others.
+            if channel.wanted.tenant not in tenants or not channel.tags <= tags:
                 channel.begin(end)
             elif channel.end.seq < end.seq:
                 try:
@@ -611,10 +622,12 @@ _NOWHERE = Place(2**62, bytes(MARK_BYTES))
 def _entries(placed: SequencedAppend) -> list[Entry]:
     if len(placed.events) == 1:  # as nearly always
         place = Place(placed.last_seq, placed.digests[:MARK_BYTES])
-        return [Entry(place, Recorded(placed.stream, placed.first_version, placed.events[0]))]
+        tags = placed.tags[0] if placed.tags else ()
+        return [Entry(place, Recorded(placed.stream, placed.first_version, placed.events[0]), tags)]
+    each_tags = placed.tags or ((),) * len(placed.events)
     return [
-        Entry(Place(seq, digest[:MARK_BYTES]), Recorded(stream, version, event))
-        for (seq, (_, digest)), (stream, version), event in zip(
-            placed.rows(), placed.places(), placed.events, strict=True
+        Entry(Place(seq, digest[:MARK_BYTES]), Recorded(stream, version, event), tags)
+        for (seq, (_, digest)), (stream, version), event, tags in zip(
+            placed.rows(), placed.places(), placed.events, each_tags, strict=True
         )
     ]

@@ -8,16 +8,18 @@ before it is settled (log/epoch/settling.py), no event and no place. Must not kn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.events import Recorded, Stream, event_bytes
+from gateway.admit.items import Items, matches
+from gateway.events import Recorded, Stream, event_bytes, tag_key
 from gateway.log.entries import event_of
 from gateway.log.epoch.partition import partition_of
 from gateway.log.postgres import Postgres
+from gateway.relay.matches import matches_after
 from gateway.relay.position import BEGINNING, START, Place, Position
 
 # Positions that one statement looks at: bounds its time where nearly nothing passes the filter.
@@ -39,28 +41,38 @@ class LostPlace(Exception):
 
 class Filter(msgspec.Struct, frozen=True):
     """Whose events, and which of them: empty sets take all that a spec could declare. The system's own, whose
-    types begin with an underscore, are taken where they are named."""
+    types begin with an underscore, are taken where they are named. With `items`, one of them has to match
+    besides."""
 
     tenant: bytes
     types: frozenset[str] = frozenset()
     event_types: frozenset[str] = frozenset()
+    items: Items = ()
 
     def takes_type(self, aggregate_type: str) -> bool:
         return aggregate_type in self.types if self.types else aggregate_type[0] != "_"
 
     def takes(self, stream: Stream, event_type: str) -> bool:
+        """Whether it may take such events; with `items`, `picks` says which of them."""
         return (
             stream.tenant == self.tenant
             and self.takes_type(stream.aggregate_type)
             and (not self.event_types or event_type in self.event_types)
         )
 
+    def picks(self, entry: Entry) -> bool:
+        """Of an entry that has all its tags, as far as `items` name them."""
+        recorded = entry.recorded
+        return matches(self.items, recorded.stream, recorded.event.type, entry.tags)
+
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A committed event with its place in the partition."""
+    """A committed event with its place in the partition. `tags`: its declared ones, where they were asked
+    for."""
 
     place: Place
     recorded: Recorded
+    tags: tuple[str, ...] = ()
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -119,13 +131,37 @@ class Outbox:
     async def stretch(
         self, p: int, wanted: Filter, after: Place, limit: int, bytes_max: int = PAGE_BYTES
     ) -> Stretch:
-        """One statement: the next events of a partition that pass, among the next `STRETCH` positions."""
+        """The next events of a partition that pass, among the next `STRETCH` positions; of items with tags,
+        as far as the index of tags leads at once."""
+        if wanted.items:
+            return await self._matching(p, wanted, after, limit, bytes_max)
         types, event_types = sorted(wanted.types) or None, sorted(wanted.event_types) or None
         rows = await self._postgres.fetch(
             "outbox_page", p, after.seq, STRETCH, [UUID(wanted.tenant)], types, event_types, limit, bytes_max,
             False,
         )  # fmt: skip
         return await self._stretch(p, rows, after, limit, bytes_max)
+
+    async def _matching(self, p: int, wanted: Filter, after: Place, limit: int, bytes_max: int) -> Stretch:
+        found = await matches_after(self._postgres, p, wanted.tenant, wanted.items, after.seq, limit, STRETCH)
+        types, event_types = sorted(wanted.types) or None, sorted(wanted.event_types) or None
+        rows = await self._postgres.fetch(
+            "outbox_page_at", p, after.seq, max(found.reached - after.seq, 0), [UUID(wanted.tenant)], types,
+            event_types, limit, bytes_max, False, found.seqs,
+        )  # fmt: skip
+        return await self._stretch(p, rows, after, limit, bytes_max)
+
+    async def tagged(self, entries: Sequence[Entry], tags: Collection[tuple[bytes, str]]) -> list[Entry]:
+        """The entries of a stretch, in order, each with those of these tags, (tenant, tag), that it has."""
+        if not entries or not tags:
+            return list(entries)
+        by_key = {tag_key(tenant, tag): tag for tenant, tag in tags}
+        keys = [UUID(key) for key in by_key]
+        rows = await self._postgres.fetch("tagged", keys, entries[0].place.seq - 1, entries[-1].place.seq)
+        found: dict[int, tuple[str, ...]] = {}
+        for row in rows:
+            found[row["seq"]] = (*found.get(row["seq"], ()), by_key[row["tag"].bytes])
+        return [Entry(each.place, each.recorded, found.get(each.place.seq, ())) for each in entries]
 
     async def stretch_of(self, p: int, tenants: Iterable[bytes], after: Place, limit: int) -> Stretch:
         """The same for all events of several tenants of the partition, the system's own among them."""

@@ -163,6 +163,76 @@ ON CONFLICT DO NOTHING
 SELECT seq, chain FROM partition_mark WHERE p = $1 AND seq >= $2 AND seq <= $3 ORDER BY seq LIMIT 1
 
 
+-- name: matches
+-- Where the events of a tenant are that a query's items match, oldest first; newest first with each ASC a DESC
+-- (postgres.py). Of an item with tags, the events of its rarest tag are looked at: those that are declared so, and
+-- those of the aggregate that the tag is the own one of. Of items without, each position.
+-- $1 p, $2 tenant, $3 after this seq, $4 up to this one or NULL, $5 how many events of a tag, $6 how many matches; the
+-- tags, an item each: $8 items, $9 keys, $10 and $11 aggregate types and keys; the types, an item each: $12 items,
+-- $13 aggregate types, $14 event types; $15 the items without tags, of which positions after $7 and up to $16 are
+-- looked at
+-- Returns where the partition stands, the positions up to which the tags that were looked at tell, and the matches.
+WITH edge AS (
+    SELECT seq AS head, coalesce($4::bigint, seq) AS upper FROM partition_log WHERE p = $1
+), tag AS (
+    SELECT * FROM unnest($8::int[], $9::uuid[], $10::text[], $11::text[]) WITH ORDINALITY AS t(item, tag, type, key, n)
+), found AS MATERIALIZED (
+    SELECT t.item, t.n, ARRAY(
+        SELECT seq FROM (
+            (SELECT e.seq FROM event_tag e WHERE e.tag = t.tag AND e.seq > $3 AND e.seq <= edge.upper
+            ORDER BY e.seq ASC LIMIT $5)
+            UNION
+            (SELECT o.seq FROM outbox o WHERE o.tenant = $2 AND o.aggregate_type = t.type AND o.aggregate_id = t.key
+                AND o.version > own.below AND o.version <= own.up_to
+            ORDER BY o.version ASC LIMIT $5)
+        ) tagged ORDER BY seq ASC LIMIT $5
+    ) AS seqs
+    FROM edge CROSS JOIN tag t CROSS JOIN LATERAL (
+        SELECT min(version) AS below, max(version) AS up_to
+        FROM (VALUES ($3::bigint), (edge.upper)) AS at(seq) CROSS JOIN LATERAL (
+            -- The last version of the stream up to a seq: there is no index for it, but both grow together.
+            WITH RECURSIVE search(version, beyond) AS (
+                SELECT 0::bigint, coalesce((
+                    SELECT o.version FROM outbox o
+                    WHERE o.tenant = $2 AND o.aggregate_type = t.type AND o.aggregate_id = t.key
+                    ORDER BY o.version DESC LIMIT 1), 0) + 1
+                UNION ALL
+                SELECT CASE WHEN o.seq <= at.seq THEN o.version ELSE s.version END,
+                    CASE WHEN o.seq <= at.seq THEN s.beyond ELSE o.version END
+                FROM search s JOIN outbox o ON o.tenant = $2 AND o.aggregate_type = t.type AND o.aggregate_id = t.key
+                    AND o.version = (s.version + s.beyond) / 2
+                WHERE s.beyond - s.version > 1
+            )
+            SELECT version FROM search WHERE beyond - version = 1
+        ) last
+    ) own
+), driver AS (
+    SELECT DISTINCT ON (item) item, n, seqs FROM found ORDER BY item, cardinality(seqs), n
+), matched AS (
+    SELECT o.seq FROM driver d CROSS JOIN unnest(d.seqs) AS at(seq) CROSS JOIN LATERAL (
+        SELECT seq, aggregate_type, aggregate_id, type FROM outbox WHERE p = $1 AND seq = at.seq AND tenant = $2
+    ) o
+    WHERE CASE WHEN d.item = ANY($12::int[]) THEN EXISTS (
+            SELECT FROM unnest($12, $13::text[], $14::text[]) AS w(item, aggregate_type, type)
+            WHERE (w.item, w.aggregate_type, w.type) = (d.item, o.aggregate_type, o.type))
+        ELSE left(o.aggregate_type, 1) <> '_' END
+        AND NOT EXISTS (
+            SELECT FROM tag t WHERE t.item = d.item AND t.n <> d.n
+                AND NOT (o.aggregate_type = t.type AND o.aggregate_id = t.key)
+                AND NOT EXISTS (SELECT FROM event_tag e WHERE e.tag = t.tag AND e.seq = o.seq))
+    UNION
+    (SELECT o.seq FROM edge, outbox o
+    WHERE cardinality($15::int[]) > 0 AND o.p = $1 AND o.tenant = $2 AND o.seq > $7
+        AND o.seq <= least(edge.upper, $16) AND EXISTS (
+            SELECT FROM unnest($12, $13::text[], $14::text[]) AS w(item, aggregate_type, type)
+            WHERE w.item = ANY($15) AND (w.aggregate_type, w.type) = (o.aggregate_type, o.type))
+    ORDER BY o.seq ASC LIMIT $6)
+)
+SELECT edge.head, ARRAY(SELECT seqs[$5] FROM driver WHERE cardinality(seqs) = $5) AS told_up_to,
+    ARRAY(SELECT seq FROM matched ORDER BY seq ASC LIMIT $6) AS seqs
+FROM edge
+
+
 -- name: outbox_end
 -- Where a partition stands, and the id and the mark of its last event; NULL when it has none. $1 p
 SELECT head.epoch, head.seq, last.id, substr(last.digest, 1, 4) AS mark
@@ -396,6 +466,11 @@ LEFT JOIN (
     WHERE size_so_far - size < $7
 ) AS page ON true
 ORDER BY page.version ASC
+
+
+-- name: tagged
+-- Which events of a stretch have which of these tags. $1 keys of tags, $2 after this seq, $3 up to this one
+SELECT tag, seq FROM event_tag WHERE tag = ANY($1::uuid[]) AND seq > $2 AND seq <= $3
 
 
 -- name: version_at

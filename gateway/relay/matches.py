@@ -1,0 +1,65 @@
+"""Where the events are that a query's items match, found by the index of tags.
+
+Owns: how much of the index one look takes, and how far what it found is complete. Must not know: the events
+themselves, pages, positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.admit.items import Items
+from gateway.events import tag_key
+from gateway.log.postgres import Postgres
+
+EVENTS_OF_A_TAG: Final = 1000
+"""That one look takes from the index: bounds its time where hardly one of them has the other tags too."""
+
+
+class Matches(msgspec.Struct, frozen=True):
+    """The seqs of what matches, in the order of reading, and the seq up to which that is all."""
+
+    seqs: tuple[int, ...]
+    reached: int
+
+
+async def matches_after(
+    postgres: Postgres, p: int, tenant: bytes, items: Items, after: int, limit: int, stretch: int
+) -> Matches:
+    """The next matches behind `after`, at most `limit`. Of items without tags, `stretch` positions are looked
+    at. Raises PostgresTrouble."""
+    types_alone = any(not item.tags for item in items)
+    args = _arguments(tenant, items)
+    span = (after, after + stretch)
+    rows = await postgres.fetch(
+        "matches_asc", p, UUID(tenant), after, None, EVENTS_OF_A_TAG, limit, span[0], *args, span[1]
+    )
+    (row,) = rows
+    ends = [row["head"], *row["told_up_to"], *([span[1]] if types_alone else [])]
+    return _complete(row["seqs"], min(ends), limit)
+
+
+def _complete(seqs: Sequence[int], reached: int, limit: int) -> Matches:
+    within = tuple([seq for seq in seqs if seq <= reached])
+    return Matches(within, within[-1] if len(within) == limit else reached)
+
+
+def _arguments(tenant: bytes, items: Items) -> tuple[Any, ...]:
+    """$8 to $15 of the statement."""
+    tags = [(n, tag) for n, item in enumerate(items) for tag in sorted(item.tags)]
+    parts = [tag.split(":", 1) for _, tag in tags]
+    types = [(n, *each) for n, item in enumerate(items) for each in sorted(item.types)]
+    return (
+        [n for n, _ in tags],
+        [UUID(tag_key(tenant, tag)) for _, tag in tags],
+        [prefix for prefix, _ in parts],
+        [key for _, key in parts],
+        [n for n, _, _ in types],
+        [aggregate_type for _, aggregate_type, _ in types],
+        [event_type for _, _, event_type in types],
+        [n for n, item in enumerate(items) if not item.tags],
+    )
