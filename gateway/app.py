@@ -43,6 +43,7 @@ from gateway.http.api.live_bounds import LiveBounds
 from gateway.http.api.parents import Parents
 from gateway.http.api.reads import Reads
 from gateway.http.api.router import AggregateRouter
+from gateway.http.api.sources import Sources
 from gateway.http.api.specs import DEPLOYED_AT_ONCE, Specs
 from gateway.http.api.states import States
 from gateway.http.api.subscriptions import SubscriptionPaths
@@ -180,6 +181,7 @@ async def gateway(
                         outbox=outbox,
                         live=live,
                         catalog=catalog,
+                        pool=pool,
                         admin_pool=admin_pool,
                         reads=reads,
                         aliases=aliases,
@@ -288,6 +290,7 @@ def _edge(
     outbox: Outbox,
     live: Live,
     catalog: Catalog,
+    pool: asyncpg.Pool,
     admin_pool: asyncpg.Pool,
     reads: Reads,
     aliases: Aliases,
@@ -326,6 +329,7 @@ def _edge(
         Specs(catalog, admin_pool, going_out.subscriptions, aside, config),
         OpenApi(catalog, aside, config),
         Ids(catalog, aside, config),
+        Sources(catalog, pool, aside, config),
         Tenants(catalog, admin_pool, aside, config),
         webhooks,
         aliases,

@@ -6,7 +6,7 @@ or what type of aggregate the key is used with: put the type into the scope wher
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,14 @@ from gateway.catalog.database import UNANSWERED, Database, connection, statement
 from gateway.catalog.model import CatalogError, CatalogUnavailable
 from gateway.names.source_ids import SourceId, Unusable, derived_key, read
 from gateway.telemetry.redact import reason
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """What a source id stands for; `aggregate_type` is None where nothing has said it yet."""
+
+    key: str
+    aggregate_type: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +54,16 @@ async def key_of(database: Database, tenant: UUID, sighted: SourceId, *, random:
 
 
 async def keys_of(
-    database: Database, tenant: UUID, source: str, scope: str, ids: Collection[str]
+    database: Database,
+    tenant: UUID,
+    source: str,
+    scope: str,
+    ids: Collection[str],
+    aggregate_type: str | None = None,
 ) -> dict[str, str]:
     """The keys of source ids of one scope, as `key_of` gives each of them: in one round trip where all are
-    known, and in a few where not, however many they are. Raises CatalogUnavailable."""
+    known, and in a few where not, however many they are. New ones stand for aggregates of this type. Raises
+    CatalogUnavailable."""
     async with _connection(database) as conn:
         found = dict(await conn.fetch(statement("find_source_keys"), tenant, source, scope, [*ids]))
         # All sort alike: two that store the same ids may wait for each other, but never in a circle.
@@ -57,7 +71,10 @@ async def keys_of(
         if fresh:
             within = await _scope(conn, tenant, source, scope)
             minted = [_derived(tenant, source, within, each) for each in fresh]
-            found |= dict(await conn.fetch(statement("create_source_keys"), within["id"], fresh, minted))
+            made = await conn.fetch(
+                statement("create_source_keys"), within["id"], fresh, minted, aggregate_type
+            )
+            found |= dict(made)
         lost = [each for each in fresh if each not in found]
         if lost:
             found |= dict(await conn.fetch(statement("mapped_source_keys"), within["id"], lost))
@@ -71,19 +88,70 @@ async def known_key(database: Database, tenant: UUID, sighted: SourceId) -> str 
         return await _find(conn, tenant, sighted)
 
 
-async def link(database: Database, tenant: UUID, sighted: SourceId, key: str) -> Sighted:
+async def mappings(
+    database: Database,
+    tenant: UUID,
+    wanted: Sequence[SourceId],
+    *,
+    mint: bool = False,
+    aggregate_type: str | None = None,
+) -> list[Mapping | None]:
+    """What each source id stands for, in order; None for one that was never seen, unless they are minted
+    then, as aggregates of this type. Any number may do so at once: all get the same keys. A mapping without
+    a type gets this one. Raises CatalogUnavailable."""
+    async with _connection(database) as conn:
+        found = await _mapped(conn, tenant, wanted)
+        lost = {each for n, each in enumerate(wanted) if found[n] is None}
+        if lost and mint:
+            # All sort alike: two that store the same ids may wait for each other, but never in a circle.
+            for source, scope in sorted({(each.source, each.scope) for each in lost}):
+                ids = [each.source_id for each in lost if (each.source, each.scope) == (source, scope)]
+                await keys_of(conn, tenant, source, scope, ids, aggregate_type)
+            found = await _mapped(conn, tenant, wanted)
+        untyped = [wanted[n] for n, each in enumerate(found) if each and each.aggregate_type is None]
+        if untyped and aggregate_type is not None:
+            await conn.execute(statement("adopt_types"), tenant, *_columns(untyped), aggregate_type)
+            found = await _mapped(conn, tenant, wanted)
+    return found
+
+
+async def export(
+    database: Database, tenant: UUID, source: str, after: tuple[int, str], limit: int
+) -> list[tuple[int, SourceId, Mapping]]:
+    """A page of a source's ids with what they stand for, behind a scope's id and a source id, in a fixed
+    order. Raises CatalogUnavailable."""
+    async with _connection(database) as conn:
+        rows = await conn.fetch(statement("export_sources"), tenant, source, *after, limit)
+    return [
+        (
+            row["scope_id"],
+            SourceId(source, row["scope"], row["source_id"]),
+            Mapping(row["key"], row["aggregate_type"]),
+        )
+        for row in rows
+    ]
+
+
+async def link(
+    database: Database, tenant: UUID, sighted: SourceId, key: str, aggregate_type: str | None = None
+) -> Sighted:
     """Maps a source id to an aggregate, whether it has events or not; several may stand for one. A mapping
     that is there already stays as it is: the answer's key says which. Raises CatalogUnavailable."""
     async with _connection(database) as conn:
         scope = await _scope(conn, tenant, sighted.source, sighted.scope)
-        return await _store(conn, scope["id"], sighted.source_id, key)
+        return await _store(conn, scope["id"], sighted.source_id, key, aggregate_type)
 
 
 async def source_ids_of(database: Database, tenant: UUID, key: str) -> tuple[SourceId, ...]:
-    """What foreign systems call an aggregate, sorted; for an export. Raises CatalogUnavailable."""
+    """What foreign systems call an aggregate, sorted. Raises CatalogUnavailable."""
+    return tuple([each for each, _ in await mapped_to(database, tenant, key)])
+
+
+async def mapped_to(database: Database, tenant: UUID, key: str) -> list[tuple[SourceId, str | None]]:
+    """The same, each with the type of aggregate that it stands for, if that is known."""
     async with _connection(database) as conn:
         rows = await conn.fetch(statement("find_source_ids"), tenant, key)
-    return tuple(SourceId(*row) for row in rows)
+    return [(SourceId(row["source"], row["scope"], row["source_id"]), row["aggregate_type"]) for row in rows]
 
 
 async def rename_scope(database: Database, tenant: UUID, source: str, scope: str, name: str) -> None:
@@ -100,6 +168,21 @@ async def rename_scope(database: Database, tenant: UUID, source: str, scope: str
             raise CatalogError(f"{source} has a scope {name!r} already: {why}") from None
     if not renamed:
         raise CatalogError(f"{source} has no scope {scope!r}: no id was ever seen in it")
+
+
+def _columns(wanted: Sequence[SourceId]) -> tuple[list[str], list[str], list[str]]:
+    return (
+        [each.source for each in wanted],
+        [each.scope for each in wanted],
+        [each.source_id for each in wanted],
+    )
+
+
+async def _mapped(conn: Any, tenant: UUID, wanted: Sequence[SourceId]) -> list[Mapping | None]:
+    found: list[Mapping | None] = [None] * len(wanted)
+    for row in await conn.fetch(statement("find_mappings"), tenant, *_columns(wanted)):
+        found[row["n"] - 1] = Mapping(row["key"], row["aggregate_type"])
+    return found
 
 
 async def _find(conn: Any, tenant: UUID, sighted: SourceId) -> str | None:
@@ -120,8 +203,10 @@ async def _scope(conn: Any, tenant: UUID, source: str, scope: str) -> Any:
         await conn.execute(statement("create_source_scope"), tenant, source, scope)
 
 
-async def _store(conn: Any, scope_id: int, source_id: str, key: str) -> Sighted:
-    if await conn.fetchval(statement("create_source_key"), scope_id, source_id, key):
+async def _store(
+    conn: Any, scope_id: int, source_id: str, key: str, aggregate_type: str | None = None
+) -> Sighted:
+    if await conn.fetchval(statement("create_source_key"), scope_id, source_id, key, aggregate_type):
         return Sighted(key, True)
     return Sighted(await conn.fetchval(statement("mapped_source_key"), scope_id, source_id), False)
 

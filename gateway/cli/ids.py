@@ -14,11 +14,14 @@ from typing import Annotated
 
 import typer
 
+from gateway.admit.strict_json import Malformed, decode
 from gateway.catalog.model import CatalogError
 from gateway.cli.database import PostgresOption, is_database_set, postgres_url, prepared
 from gateway.cli.output import JsonOption, print_json, print_table, say
 from gateway.config import ConfigError
 from gateway.names.birthday import any_collision, share_taken
+from gateway.names.content import Identity, content_of_json, content_of_text, context_of
+from gateway.names.tokens import new_handle
 from spec.identifiers import HUMANE_RANDOM_BYTES, Identifier, Refused, identify, mint_humane
 
 app = typer.Typer(help="Identifiers: new ones, and what a given one is.", no_args_is_help=True)
@@ -47,6 +50,60 @@ def humane(
         print_json({"ok": True, "ids": codes})
     else:
         say("\n".join(codes))
+
+
+@app.command()
+def base62(
+    count: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Print new ids of 8 base62 characters, one a line, for things of your own: no aggregate has such a
+    key."""
+    drawn = [new_handle(os.urandom) for _ in range(count)]
+    if as_json:
+        print_json({"ok": True, "ids": drawn})
+    else:
+        say("\n".join(drawn))
+
+
+@app.command("hash")
+def hash_(
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="- reads stdin.")] = None,
+    value: Annotated[
+        str | None, typer.Option("--value", metavar="JSON", help="A JSON value; - reads stdin.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Of its context.")] = None,
+    kind: Annotated[str | None, typer.Option("--type", help="Of its context.")] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="Of its context; repeatable.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the content hash of a text or a JSON value; with a context, its hash and that of both too."""
+    if (text is None) == (value is None):
+        raise typer.BadParameter("give one of TEXT and --value.", param_hint="TEXT")
+    if text is not None:
+        content = content_of_text(sys.stdin.read() if text == "-" else text)
+    else:
+        raw = sys.stdin.buffer.read() if value == "-" else (value or "").encode()
+        if isinstance(decode(raw), Malformed):
+            raise typer.BadParameter("this is no JSON.", param_hint="--value")
+        content = content_of_json(raw, strict=True)
+    told: dict[str, str] = {"content": content}
+    if name is not None or kind is not None or properties:
+        found = Identity(content, context_of(name or "", kind or "", dict(map(_property, properties or ()))))
+        told |= {"context": found.context, "record": found.record}
+    if as_json:
+        print_json({"ok": True, "context": None, "record": None, **told})
+    else:
+        say("\n".join(f"{what} {digest}" for what, digest in told.items()))
+
+
+def _property(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter("a property is KEY=VALUE.", param_hint="--property")
+    return key, value
 
 
 @app.command()

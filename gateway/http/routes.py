@@ -62,6 +62,13 @@ SYSTEM_ROUTES: Final = (
     Route("POST", "/_/spec/diff", ADMIN),
     Route("POST", "/_/spec/rollback", ADMIN, query=("force",)),
     Route("GET", "/_/openapi.json", READ, by_spec=True),
+    Route("GET", "/_/sources", READ, True, ("key",)),
+    Route("POST", "/_/sources/resolve", WRITE, by_spec=True),
+    Route("GET", "/_/sources/{source}/export", READ),
+    Route("GET", "/_/sources/{source}/{scope}/{source_id}", READ),
+    Route("PUT", "/_/sources/{source}/{scope}/{source_id}", WRITE, by_spec=True),
+    Route("GET", "/_/ids/base62", READ, query=("count",)),
+    Route("POST", "/_/ids/hash", READ),
     Route("GET", "/_/tenant", READ),
     Route("GET", "/_/tenants", OPERATOR, query=("after", "limit")),
     Route("GET", "/_/tenants/{id}", OPERATOR),
@@ -90,6 +97,9 @@ PARAMETERS: Final = frozenset(name for route in (*AGGREGATE_ROUTES, *SYSTEM_ROUT
 
 RAW: Final = b"/_/resolve/"
 """The endpoint below it reads the raw path: an alias that can't be decoded is a malformed one."""
+
+_FOREIGN: Final = b"/_/sources/"
+"""Below it, segments are as foreign systems spell them: with slashes, too, which are written `%2F`."""
 
 
 class Path(NamedTuple):
@@ -161,11 +171,14 @@ def find_aggregate(raw_path: bytes) -> Found | None:
 
 
 def find_system(raw_path: bytes) -> Found | None:
-    """Of a path that begins with /_/, without its query. Every segment must be decodable, without `%2F`."""
+    """Of a path that begins with /_/, without its query. Every segment must be decodable, and but for what is
+    foreign without `%2F`."""
     if raw_path.startswith(RAW):
         return _SYSTEM.find(("_", "resolve", None))
     segments = split(raw_path)
-    if segments is None or not all(segment and "/" not in segment for segment in segments):
+    if segments is None or not all(segments):
+        return None
+    if any("/" in (segment or "") for segment in segments) and not raw_path.startswith(_FOREIGN):
         return None
     return _SYSTEM.find(segments)
 

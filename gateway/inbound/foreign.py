@@ -39,7 +39,7 @@ async def led(pool: asyncpg.Pool, tenant: Tenant, wanted: Collection[Foreign]) -
     if not usable:
         return Resolution(keys, {})
     of = next(iter(usable.values()))
-    found = await source_ids.keys_of(pool, tenant.id, of.source, of.aggregate_type, usable)
+    found = await source_ids.keys_of(pool, tenant.id, of.source, of.aggregate_type, usable, of.aggregate_type)
     keys |= {usable[source_id]: key for source_id, key in found.items()}
     begins = [(key, begins_with(usable[source_id])) for source_id, key in found.items()]
     former = former_begins_with(of.source)

@@ -111,6 +111,32 @@ def context_of(name: str, kind: str, properties: Mapping[str, str]) -> str:
     return sha256(encode("sluice/context/1", name, kind, *flat)).hexdigest()
 
 
+def context_of_values(name: str, kind: str, properties: Mapping[str, object]) -> str:
+    """The same over properties of any JSON value: a string counts as it is, another value as its canonical
+    JSON, which no string is taken for."""
+    texts = {key: each if isinstance(each, str) else _as_property(each) for key, each in properties.items()}
+    return context_of(name, kind, texts)
+
+
+def _as_property(value: object) -> str:
+    """Behind U+0000, which no string of strict JSON holds."""
+    return "\0" + rfc8785.dumps(_plain(value)).decode()
+
+
+def _plain(value: object) -> Any:
+    """A decoded value as the canonical form takes it: a number that no double holds counts as its digits."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, bool | str) or value is None:
+        return value
+    try:
+        return _integer(str(value)) if isinstance(value, int) else float(str(value))
+    except (ValueError, OverflowError):
+        return f"\0{value}"
+
+
 def grade(record: Identity, prior: Identity | None) -> Grade:
     """What became of the record that was `prior` when it was last seen under the same source id."""
     if prior is None:

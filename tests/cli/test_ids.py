@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -71,6 +72,20 @@ def test_singletons_are_those_of_the_spec_that_is_given(sluice: Sluice, tmp_path
     file.write_text("[]")
     assert "is no spec" in sluice("ids", "check", "global", "--spec", str(file)).err
     assert sluice("ids", "check", "global", "--spec", str(tmp_path / "absent")).code == 2
+
+
+def test_hashes_and_base62_ids_are_printed(unset: Sluice) -> None:
+    content = hashlib.sha256(b"Hello world").hexdigest()
+    assert unset("ids", "hash", " Hello world ").out == f"content {content}\n"
+    assert unset("ids", "hash", "-", stdin=b"Hello world\n").out == f"content {content}\n"
+    told = unset(
+        "ids", "hash", "--value", '{"b": 1.0, "a": 2}', "--name", "n", "--property", "k=v", "--json"
+    ).json
+    assert told["content"] == hashlib.sha256(b'{"a":2,"b":1}').hexdigest()
+    assert len({told["content"], told["context"], told["record"]}) == 3
+    assert unset("ids", "hash").code == unset("ids", "hash", "--value", "{").code == 2
+    ids = unset("ids", "base62", "--count", "20").out.split()
+    assert (len(set(ids)), {len(each) for each in ids}) == (20, {8})
 
 
 def test_collisions_are_computed(unset: Sluice) -> None:

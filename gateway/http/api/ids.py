@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,6 +20,8 @@ from gateway.http.parameters import Parameters
 from gateway.http.render import encode
 from gateway.http.request import Head, Refused, check_json_body, read_body
 from gateway.http.response import json_response
+from gateway.names.content import Identity, content_of_json, content_of_text, context_of_values
+from gateway.names.tokens import new_handle
 from spec.identifiers import HUMANE_RANDOM_BYTES, Identifier, identify, mint_humane
 
 IDS_MAX = 1000
@@ -37,6 +41,25 @@ class Ids:
         codes = [mint_humane(os.urandom(HUMANE_RANDOM_BYTES)) for _ in range(count)]
         return json_response(200, encode({"ok": True, "ids": codes}))
 
+    async def base62(self, request: Request) -> Response:
+        """New ids of 8 base62 characters, `?count=` of them: for things of the client's own. No aggregate has
+        such a key."""
+        count = Parameters(request.scope["query_string"]).integer("count", 1, 1, IDS_MAX)
+        ids = [new_handle(os.urandom) for _ in range(count)]
+        return json_response(200, encode({"ok": True, "ids": ids}))
+
+    async def hash(self, request: Request) -> Response:
+        """What identifies a record: its content, its context, and both."""
+        refusal = check_json_body(Head(request.scope), self._body_bytes_max)
+        if refusal is not None:
+            raise Refused(refusal)
+        text = await read_body(request.receive, self._body_bytes_max, self._body_timeout_s)
+        body = await decoded(self._aside, request.scope["sluice.principal"], text)
+        found = await self._aside.run(
+            request.scope["sluice.principal"].tenant.id.bytes, partial(hashes_of, body, text)
+        )
+        return json_response(200, encode({"ok": True, **found}))
+
     async def check(self, request: Request) -> Response:
         """What each id is by the tenant's spec, or why it is none."""
         refusal = check_json_body(Head(request.scope), self._body_bytes_max)
@@ -52,6 +75,48 @@ class Ids:
             checked += [_checked(text, singletons) for text in ids[first : first + _AT_A_TIME]]
             await asyncio.sleep(0)
         return json_response(200, encode({"ok": True, "ids": checked}))
+
+
+def hashes_of(body: object, text: bytes) -> dict[str, str | None]:
+    """`content`, and where a context was sent `context` and `record`; else null. Raises Refused."""
+    if not isinstance(body, dict) or ("text" in body) == ("json" in body):
+        raise Refused(Refusal("missing_field", 'Send one of {"text": "…"} and {"json": …}.', "text"))
+    for name in body:
+        if name not in ("text", "json", "context"):
+            raise Refused(Refusal("unknown_field", f"There is no field {name[:64]!r} here.", name[:64]))
+    if "text" in body:
+        if not isinstance(body["text"], str):
+            raise Refused(Refusal("invalid_field", "`text` must be a string.", "text"))
+        content = content_of_text(body["text"])
+    else:
+        content = content_of_json(bytes(msgspec.json.decode(text, type=_Json).json), strict=True)
+    if body.get("context") is None:
+        return {"content": content, "context": None, "record": None}
+    found = Identity(content, _context(body["context"]))
+    return {"content": content, "context": found.context, "record": found.record}
+
+
+class _Json(msgspec.Struct):
+    json: msgspec.Raw
+
+
+def _context(value: object) -> str:
+    """Of `{"name", "type", "properties"}`, each of which may be left out. Raises Refused."""
+    if not isinstance(value, dict):
+        raise Refused(Refusal("invalid_field", "`context` is an object: name, type, properties.", "context"))
+    for name in value:
+        if name not in ("name", "type", "properties"):
+            path = f"context.{name[:64]}"
+            raise Refused(Refusal("unknown_field", f"A context has no {name[:64]!r}.", path))
+    name, kind, properties = value.get("name", ""), value.get("type", ""), value.get("properties", {})
+    for field, text in (("name", name), ("type", kind)):
+        if not isinstance(text, str):
+            path = f"context.{field}"
+            raise Refused(Refusal("invalid_field", f"`{path}` must be a string.", path))
+    if not isinstance(properties, dict):
+        path = "context.properties"
+        raise Refused(Refusal("invalid_field", f"`{path}` must be an object.", path))
+    return context_of_values(name, kind, properties)
 
 
 def _ids(body: object) -> list[str]:

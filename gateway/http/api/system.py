@@ -18,6 +18,7 @@ from gateway.http.api.health import Health
 from gateway.http.api.ids import Ids
 from gateway.http.api.reads import unavailable
 from gateway.http.api.receipts import Receipts
+from gateway.http.api.sources import Sources
 from gateway.http.api.specs import Specs
 from gateway.http.api.subscriptions import SubscriptionPaths
 from gateway.http.api.tenants import Tenants
@@ -53,6 +54,7 @@ class System:
         specs: Specs,
         openapi: OpenApi,
         ids: Ids,
+        sources: Sources,
         tenants: Tenants,
         webhooks: Webhooks,
         aliases: Aliases,
@@ -81,6 +83,13 @@ class System:
             ("POST", "/_/spec/diff"): specs.diff,
             ("POST", "/_/spec/rollback"): specs.roll_back,
             ("GET", "/_/openapi.json"): openapi.get,
+            ("GET", "/_/sources"): sources.of_key,
+            ("POST", "/_/sources/resolve"): sources.resolve,
+            ("GET", "/_/sources/{source}/export"): sources.export,
+            ("GET", "/_/sources/{source}/{scope}/{source_id}"): sources.get,
+            ("PUT", "/_/sources/{source}/{scope}/{source_id}"): sources.put,
+            ("GET", "/_/ids/base62"): ids.base62,
+            ("POST", "/_/ids/hash"): ids.hash,
             ("GET", "/_/tenant"): tenants.mine,
             ("GET", "/_/tenants"): tenants.every,
             ("GET", "/_/tenants/{id}"): tenants.get,

@@ -47,6 +47,10 @@ def parameters() -> dict[str, Schema]:
         **_of_appends(),
         **_of_reads(),
         **_of_feed(),
+        "source-of": _in_path("source", _TEXT, "A foreign system.", "xliff"),
+        "scope-of": _in_path("scope", _TEXT, "Within it: a file, a project.", "a.xlf"),
+        "source_id": _in_path("source_id", _TEXT, "As the foreign system spells it.", "tu1"),
+        "of-aggregate": {**_in_query("key", ref("Identifier"), "The aggregate's key."), "required": True},
         "tenant_id": _in_path(
             "id", {"type": "string", "format": "uuid"}, "The tenant's id, a UUIDv7.", EXAMPLE_EVENT_ID
         ),

@@ -27,6 +27,7 @@ from gateway.http.openapi.schemas import (
     or_null,
     ref,
 )
+from gateway.http.openapi.sources import source_paths
 from gateway.http.openapi.tenants import tenant_paths
 
 _OPEN: list[Schema] = [{}]  # needs no key
@@ -42,11 +43,14 @@ def system_paths(config: Config) -> dict[str, Schema]:
         "/_/receipts": {"get": _receipts()},
         "/_/resolve/{alias}": {"get": _resolve()},
         "/_/ids/humane": {"get": _humane()},
+        "/_/ids/base62": {"get": _base62()},
         "/_/ids/check": {"post": _check()},
+        "/_/ids/hash": {"post": _hash()},
         "/_/spec": {"get": _spec(), "put": _deploy()},
         "/_/spec/history": {"get": _history()},
         "/_/spec/diff": {"post": _diff()},
         "/_/spec/rollback": {"post": _roll_back()},
+        **source_paths(),
         **tenant_paths(),
         **subscription_paths(),
         "/_/openapi.json": {"get": _this()},
@@ -174,6 +178,39 @@ def _humane() -> Schema:
         parameters=("count",),
         done={"200": answer("Fresh ones.", object_of({"ok": OK, "ids": list_of(code)}))},
         refused="ids",
+    )
+
+
+def _base62() -> Schema:
+    text = {"type": "string", "pattern": "^[0-9A-Za-z]{8}$"}
+    return operation(
+        "ids.base62",
+        "New ids of 8 base62 characters, for things of your own: no aggregate has such a key",
+        tag=TAG,
+        parameters=("count",),
+        done={"200": answer("Fresh ones.", object_of({"ok": OK, "ids": list_of(text)}))},
+        refused="ids",
+    )
+
+
+def _hash() -> Schema:
+    digest = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+    text: Schema = {"type": "string"}
+    context = object_of({}, {"name": text, "type": text, "properties": {"type": "object"}}, closed=True)
+    body: Schema = {
+        "anyOf": [
+            object_of({"text": text}, {"context": context}, closed=True),
+            object_of({"json": {}}, {"context": context}, closed=True),
+        ]
+    }
+    told = object_of({"ok": OK, "content": digest, "context": or_null(digest), "record": or_null(digest)})
+    return operation(
+        "ids.hash",
+        "The content, context and record hash of a text or a JSON value",
+        tag=TAG,
+        body=request(body, {"text": "Hello world", "context": {"name": "greeting"}}),
+        done={"200": answer("SHA-256, in hex.", told)},
+        refused="check",
     )
 
 

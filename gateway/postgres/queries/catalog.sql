@@ -57,16 +57,18 @@ CREATE TABLE IF NOT EXISTS schema_version (
 
 
 -- name: create_source_key
--- A mapping, unless there is one. $1 scope's id, $2 source id, $3 key. Returns true, or no row.
-INSERT INTO source_key (scope_id, source_id, key) VALUES ($1, $2, $3)
+-- A mapping, unless there is one. $1 scope's id, $2 source id, $3 key, $4 aggregate type or null. Returns true, or no
+-- row.
+INSERT INTO source_key (scope_id, source_id, key, aggregate_type) VALUES ($1, $2, $3, $4)
 ON CONFLICT DO NOTHING
 RETURNING true
 
 
 -- name: create_source_keys
--- Mappings, each unless there is one. $1 scope's id, $2 source ids, $3 their keys. Returns those that it made.
-INSERT INTO source_key (scope_id, source_id, key)
-SELECT $1, made.source_id, made.key FROM unnest($2::text[], $3::text[]) AS made (source_id, key)
+-- Mappings, each unless there is one. $1 scope's id, $2 source ids, $3 their keys, $4 aggregate type or null. Returns
+-- those that it made.
+INSERT INTO source_key (scope_id, source_id, key, aggregate_type)
+SELECT $1, made.source_id, made.key, $4 FROM unnest($2::text[], $3::text[]) AS made (source_id, key)
 ON CONFLICT DO NOTHING
 RETURNING source_id, key
 
@@ -122,9 +124,26 @@ SELECT DISTINCT aggregate_type, aggregate_id FROM (
 UPDATE api_key SET expires_at = least(expires_at, now() + $2::interval), changed = $3 WHERE handle = $1
 
 
+-- name: adopt_types
+-- Gives mappings that have none the type of their aggregates. $1 tenant, $2 sources, $3 scopes, $4 source ids, $5 type
+UPDATE source_key k SET aggregate_type = $5
+FROM unnest($2::text[], $3::text[], $4::text[]) AS asked (source, scope, source_id)
+JOIN source_scope s ON s.tenant = $1 AND s.source = asked.source AND s.scope = asked.scope
+WHERE k.scope_id = s.id AND k.source_id = asked.source_id AND k.aggregate_type IS NULL
+
+
 -- name: every_tenant
 -- All tenants by name, without the one of name $1.
 SELECT id, name, handle FROM tenant WHERE name <> $1 ORDER BY name
+
+
+-- name: export_sources
+-- A page of what a source's ids stand for, in a fixed order. $1 tenant, $2 source, $3 scope's id and $4 source id behind
+-- which it begins, $5 how many
+SELECT s.id AS scope_id, s.scope, k.source_id, k.key, k.aggregate_type
+FROM source_scope s JOIN source_key k ON k.scope_id = s.id
+WHERE s.tenant = $1 AND s.source = $2 AND (s.id, k.source_id) > ($3, $4)
+ORDER BY s.id, k.source_id LIMIT $5
 
 
 -- name: find_keys
@@ -139,7 +158,7 @@ WHERE k.digest = ANY ($1::bytea[]) AND k.revoked_at IS NULL AND (k.expires_at IS
 
 -- name: find_source_ids
 -- What a key is called elsewhere, in a fixed order. $1 tenant, $2 key.
-SELECT source, scope, source_id FROM source_map
+SELECT source, scope, source_id, aggregate_type FROM source_map
 WHERE tenant = $1 AND key = $2
 ORDER BY source COLLATE "C", scope COLLATE "C", source_id COLLATE "C"
 
@@ -152,6 +171,14 @@ SELECT key FROM source_map WHERE tenant = $1 AND source = $2 AND scope = $3 AND 
 -- name: find_source_keys
 -- The keys of source ids of one scope. $1 tenant, $2 source, $3 scope, $4 source ids. No row for one never seen.
 SELECT source_id, key FROM source_map WHERE tenant = $1 AND source = $2 AND scope = $3 AND source_id = ANY ($4::text[])
+
+
+-- name: find_mappings
+-- What source ids stand for. $1 tenant, $2 sources, $3 scopes, $4 source ids; a row for each that is mapped, by its place
+SELECT asked.n, k.key, k.aggregate_type
+FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS asked (source, scope, source_id, n)
+JOIN source_scope s ON s.tenant = $1 AND s.source = asked.source AND s.scope = asked.scope
+JOIN source_key k ON k.scope_id = s.id AND k.source_id = asked.source_id
 
 
 -- name: find_source_scope

@@ -1,0 +1,94 @@
+"""The paths of source ids. Pure."""
+
+from __future__ import annotations
+
+from gateway.http.api.sources import SOURCES_MAX
+from gateway.http.openapi.operations import NDJSON, answer, lines, operation, request
+from gateway.http.openapi.parameters import EXAMPLE_ID
+from gateway.http.openapi.schemas import OK, Schema, list_of, object_of, or_null
+
+TAG = "/_/"
+_TEXT: Schema = {"type": "string"}
+_PART: Schema = {"type": "string", "maxLength": 1024}
+_ID: Schema = {"anyOf": [{**_PART, "minLength": 1}, {"type": "integer"}]}
+SOURCE: Schema = object_of({"source": {**_PART, "minLength": 1}, "id": _ID}, {"scope": _PART}, closed=True)
+_STANDS_FOR = {"key": _TEXT, "aggregate_type": or_null(_TEXT)}
+_NAMES = ("source-of", "scope-of", "source_id")
+
+
+def source_paths() -> dict[str, Schema]:
+    """By path."""
+    return {
+        "/_/sources": {"get": _of_key()},
+        "/_/sources/resolve": {"post": _resolve()},
+        "/_/sources/{source}/export": {"get": _export()},
+        "/_/sources/{source}/{scope}/{source_id}": {"get": _get(), "put": _put()},
+    }
+
+
+def _of_key() -> Schema:
+    told = object_of(
+        {"source": _TEXT, "scope": _TEXT, "id": _TEXT, "aggregate_type": or_null(_TEXT)},
+    )
+    return operation(
+        "sources",
+        "What foreign systems call an aggregate",
+        tag=TAG,
+        parameters=("of-aggregate",),
+        done={"200": answer("Sorted.", object_of({"ok": OK, "key": _TEXT, "sources": list_of(told)}))},
+        refused="sources",
+    )
+
+
+def _resolve() -> Schema:
+    body = object_of(
+        {"sources": list_of(SOURCE, maxItems=SOURCES_MAX)},
+        {"mint": {"type": "boolean", "default": False}, "aggregate_type": _TEXT},
+        closed=True,
+    )
+    example = {"sources": [{"source": "xliff", "scope": "a.xlf", "id": "tu1"}]}
+    return operation(
+        "sources.resolve",
+        "The keys of many source ids, minted where they were never seen if that is asked for",
+        tag=TAG,
+        body=request(body, example),
+        done={"200": answer("In order.", object_of({"ok": OK, "keys": list_of(or_null(_TEXT))}))},
+        refused="sources.put",
+    )
+
+
+def _export() -> Schema:
+    told = object_of({"source": _TEXT, "scope": _TEXT, "id": _TEXT, **_STANDS_FOR})
+    content = {NDJSON: lines(told, "One id a line, with what it stands for.")}
+    return operation(
+        "sources.export",
+        "All ids of a source",
+        tag=TAG,
+        parameters=("source-of",),
+        done={"200": {"description": "Streamed.", "content": content}},
+        refused="system",
+    )
+
+
+def _get() -> Schema:
+    return operation(
+        "sources.get",
+        "What an id stands for",
+        tag=TAG,
+        parameters=_NAMES,
+        done={"200": answer("What it stands for.", object_of({"ok": OK, **_STANDS_FOR}))},
+        refused="sources",
+    )
+
+
+def _put() -> Schema:
+    body = object_of({"aggregate_type": _TEXT, "key": _TEXT}, closed=True)
+    return operation(
+        "sources.put",
+        "Let an id stand for an aggregate; what it stands for already never changes",
+        tag=TAG,
+        parameters=_NAMES,
+        body=request(body, {"aggregate_type": "order", "key": EXAMPLE_ID}),
+        done={"200": answer("What it stands for.", object_of({"ok": OK, **_STANDS_FOR}))},
+        refused="sources.put",
+    )
