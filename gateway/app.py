@@ -325,7 +325,7 @@ def _edge(
         callers,
         operators.health,
         Bulk(log, ruled, catalog, keys, outcomes, aside, config),
-        Feed(outbox, live, catalog, keys, bounds, config),
+        Feed(outbox, live, catalog, keys, bounds, aside, config),
         Specs(catalog, admin_pool, going_out.subscriptions, aside, config),
         OpenApi(catalog, aside, config),
         Ids(catalog, aside, config),

@@ -62,6 +62,14 @@ def matches(items: Iterable[Item], stream: Stream, event_type: str, tags: Collec
     return any(item.takes(stream, event_type, own, tags) for item in items)
 
 
+def with_tags(items: Items, tags: Iterable[str]) -> Items:
+    """What the items match and has these tags as well."""
+    more = frozenset(tags)
+    if not items:
+        return (Item(frozenset(), more),)
+    return tuple([Item(item.types, item.tags | more) for item in items])
+
+
 def own_tag(stream: Stream) -> str:
     """The tag that every event has without a declaration."""
     return f"{stream.aggregate_type}:{stream.key}"

@@ -13,7 +13,7 @@ from gateway.admit.path import split
 from gateway.catalog.model import Scope
 
 READ, WRITE, ADMIN, OPERATOR = Scope.READ, Scope.WRITE, Scope.ADMIN, Scope.OPERATOR
-_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
+_METHODS: Final = ("GET", "HEAD", "QUERY", "POST", "PUT", "DELETE", "OPTIONS")
 
 
 class Route(NamedTuple):
@@ -41,16 +41,16 @@ AGGREGATE_ROUTES: Final = (
     Route("POST", "/{type}/{id}/{event_type}", WRITE, by_spec=True),
 )
 
+_OF_FEED: Final = ("after", "types", "event_types", "include_undeclared", "tags", "limit", "wait")
+
 SYSTEM_ROUTES: Final = (
     Route("GET", "/_/health/live"),
     Route("GET", "/_/health/ready"),
     Route("POST", "/_/bulk", WRITE, by_spec=True),
-    Route(
-        "GET",
-        "/_/feed",
-        READ,
-        query=("after", "types", "event_types", "include_undeclared", "limit", "wait"),
-    ),
+    Route("GET", "/_/feed", READ, query=_OF_FEED),
+    Route("QUERY", "/_/feed", READ, query=_OF_FEED),
+    Route("POST", "/_/feed/query", READ, query=_OF_FEED),
+    Route("GET", "/_/capabilities", READ),
     Route("GET", "/_/resolve/{alias}", READ, by_spec=True),
     Route("GET", "/_/events/{event_id}", READ),
     Route("GET", "/_/receipts", READ, query=("idempotency_key", "event_id")),

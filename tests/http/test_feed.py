@@ -320,7 +320,7 @@ async def test_head_and_other_methods(client: httpx.AsyncClient) -> None:
     assert (head.content, head.headers["content-type"]) == (b"", CLOUD["accept"])
     response = await client.post("/_/feed", json={})
     refused(response, 405, "method_not_allowed")
-    assert response.headers["allow"] == "GET, HEAD, OPTIONS"
+    assert response.headers["allow"] == "GET, HEAD, QUERY, OPTIONS"
     assert (await client.options("/_/feed")).status_code == 204
 
 

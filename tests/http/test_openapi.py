@@ -223,7 +223,8 @@ def test_every_path_of_the_service_itself_is_there() -> None:
     _, described = made(SPEC)
     own = {(method, path) for path, method, _ in operations(described) if path.startswith("/_/")}
     routes = {(route.method.lower(), route.path) for route in SYSTEM_ROUTES}
-    assert own == routes - {("get", "/_/webhooks/{tenant}/{source}")}
+    # OpenAPI has no QUERY before 3.2; POST /_/feed/query is the same.
+    assert own == routes - {("get", "/_/webhooks/{tenant}/{source}"), ("query", "/_/feed")}
 
 
 def test_every_query_parameter_of_a_route_is_described_and_no_other() -> None:
@@ -356,4 +357,4 @@ async def test_a_running_gateway_does_what_its_document_says(
             process.kill()
             await process.wait()
     assert process.returncode == 0, said.decode()
-    assert "Tested: 58" in said.decode(), said.decode()
+    assert "Tested: 60" in said.decode(), said.decode()

@@ -26,6 +26,8 @@ ROUTES: list[tuple[str, set[str]]] = [
     ("/_/bulk", {"POST", "OPTIONS"}),
     ("/_/events/0190a0b0-0000-7000-8000-000000000000", READS),
     ("/_/receipts", READS),
+    ("/_/feed/query", {"POST", "OPTIONS"}),
+    ("/_/capabilities", READS),
     ("/_/ids/humane", READS),
     ("/_/ids/check", {"POST", "OPTIONS"}),
     ("/_/spec", READS | {"PUT"}),

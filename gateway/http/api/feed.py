@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from gateway.admit.items import Items, read_query, read_tag, with_tags
+from gateway.aside import Aside
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
@@ -34,20 +37,23 @@ from gateway.http.api.live_bounds import LiveBounds
 from gateway.http.api.reads import PAGE_EVENTS_MAX, unavailable
 from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.declared import undeclared_name
+from gateway.http.json_body import decoded
 from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.parameters import Parameters
-from gateway.http.request import Head, Receive, Refused, Scope, Send
+from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json_body, read_body
 from gateway.http.unread import LARGE_BYTES
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay.live import Chunk, Following, Known, Live
 from gateway.relay.outbox import PAGE_BYTES, Entry, Filter, LostPlace, Outbox, Page
 from gateway.relay.position import START, Place, Position, decode, encode, encode_alone
+from spec.model import Spec
 
 # Enough that a statement's fixed cost is small beside its rows; a page or two are held in memory.
 _EVENTS_A_PAGE = 500
 _EVENTS_AT_ONCE = 50
 _UNBOUNDED = 2**53
 _BOOLEAN = (b"false", b"true")
+_T = TypeVar("_T")
 _HEARTBEAT_S = 15.0
 # Between two looks at Postgres of a follower whose channel does not know yet where the partition ends.
 _UNCOVERED_S = 0.25
@@ -77,6 +83,7 @@ class Feed:
         catalog: Catalog,
         keys: KeyWatch,
         bounds: LiveBounds,
+        aside: Aside,
         config: Config,
     ) -> None:
         self._outbox = outbox
@@ -84,14 +91,32 @@ class Feed:
         self._catalog = catalog
         self._keys = keys
         self._bounds = bounds
+        self._aside = aside
         self._offers_gzip = config.feed_gzip
+        self._body_bytes_max = config.body_bytes_max
+        self._body_timeout_s = config.body_timeout_s
+
+    async def query(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+        """The feed of what the items in the body match. Raises Refused."""
+        unreadable = check_json_body(Head(scope), self._body_bytes_max)
+        if unreadable is not None:
+            raise Refused(unreadable)
+        body = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
+        value = await decoded(self._aside, principal, body)
+        spec, salt = self._spec(principal, Parameters(scope["query_string"]))
+        await self._feed(principal, scope, receive, send, _read(read_query(value, spec, salt)))
 
     async def feed(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         """In the form that `Accept` asks for. Raises Refused."""
+        await self._feed(principal, scope, receive, send, ())
+
+    async def _feed(
+        self, principal: Principal, scope: Scope, receive: Receive, send: Send, items: Items
+    ) -> None:
         head, head_only = Head(scope), scope["method"] == "HEAD"
         form = wanted_stream(head.joined(b"accept"), (SSE, NDJSON, cloud_events.BATCH))
         resumed = head.get(b"last-event-id") if form == SSE else None
-        asked = await self._asked(principal, Parameters(scope["query_string"]), resumed)
+        asked = await self._asked(principal, Parameters(scope["query_string"]), resumed, items)
         coding = self._coding(head)
         if head_only and form is not None and form != cloud_events.BATCH:
             await self._stream_page(asked.wanted, asked.after, 1)
@@ -109,9 +134,11 @@ class Feed:
         else:
             await _answer(page, send, head_only)
 
-    async def _asked(self, principal: Principal, query: Parameters, resumed: bytes | None) -> Asked:
+    async def _asked(
+        self, principal: Principal, query: Parameters, resumed: bytes | None, items: Items
+    ) -> Asked:
         limit = query.integer("limit", 0, 1, PAGE_EVENTS_MAX) or None
-        wanted = self._wanted(principal, query)
+        wanted = self._wanted(principal, query, self._tagged(principal, query, items))
         wait_s = query.integer("wait", 0, 0, WAIT_S_MAX)
         if resumed is not None:
             after = _position(resumed.decode("latin-1"), "Last-Event-ID")
@@ -121,19 +148,35 @@ class Feed:
         live = wanted if known is None else known.canonical(wanted)
         return Asked(principal.handle, wanted, after, limit, wait_s, live, None if live == wanted else known)
 
-    def _wanted(self, principal: Principal, query: Parameters) -> Filter:
+    def _wanted(self, principal: Principal, query: Parameters, items: Items) -> Filter:
         """Raises Refused: among others where the spec declares no such type."""
         types, event_types = query.names("types"), query.names("event_types")
-        deployed = self._catalog.deployed(principal.tenant.id)
-        if deployed is not None and not query.boolean("include_undeclared"):
+        spec, _ = self._spec(principal, query)
+        if spec is not None:
             refusal = undeclared_name(
-                deployed.spec,
+                spec,
                 [(name, "types") for name in sorted(types)],
                 [(name, "event_types") for name in sorted(event_types)],
             )
             if refusal is not None:
                 raise Refused(refusal)
-        return Filter(principal.tenant.id.bytes, types, event_types)
+        return Filter(principal.tenant.id.bytes, types, event_types, items)
+
+    def _spec(self, principal: Principal, query: Parameters) -> tuple[Spec | None, bytes]:
+        """To whose names the request is held, if to any's, and what hashed tags are hashed with."""
+        deployed = self._catalog.deployed(principal.tenant.id)
+        if deployed is None:
+            return None, b""
+        return None if query.boolean("include_undeclared") else deployed.spec, deployed.salt
+
+    def _tagged(self, principal: Principal, query: Parameters, items: Items) -> Items:
+        """With `tags`, which are one item: where the body has items, each of them has to have these too."""
+        text = query.text("tags")
+        if text is None:
+            return items
+        spec, salt = self._spec(principal, query)
+        tags = [_read(read_tag(tag, spec, salt, "tags")) for tag in text.split(",")]
+        return with_tags(items, tags)
 
     def _known(self, principal: Principal) -> Known | None:
         deployed = self._catalog.deployed(principal.tenant.id)
@@ -393,6 +436,12 @@ def _page_of(chunks: Sequence[Chunk[Entry]], before: Page, limit: int) -> Page:
         entries = entries[:limit]
         return Page(before.p, entries, before.position.moved(before.p, entries[-1].place), False)
     return Page(before.p, entries, before.position.moved(before.p, chunks[-1].end), True)
+
+
+def _read(found: _T | Refusal) -> _T:
+    if isinstance(found, Refusal):
+        raise Refused(found)
+    return found
 
 
 def _position(text: str, where: str) -> Position:

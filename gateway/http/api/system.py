@@ -13,6 +13,7 @@ from gateway.errors import Refusal
 from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.bulk import Bulk
+from gateway.http.api.capabilities import capabilities
 from gateway.http.api.feed import Feed
 from gateway.http.api.health import Health
 from gateway.http.api.ids import Ids
@@ -68,10 +69,13 @@ class System:
         self._streaming: dict[tuple[str, str], Streaming] = {
             ("POST", "/_/bulk"): bulk.bulk,
             ("GET", "/_/feed"): feed.feed,
+            ("QUERY", "/_/feed"): feed.query,
+            ("POST", "/_/feed/query"): feed.query,
         }
         self._whole: dict[tuple[str, str], Endpoint] = {
             ("GET", "/_/health/live"): health.live,
             ("GET", "/_/health/ready"): health.ready,
+            ("GET", "/_/capabilities"): capabilities,
             ("GET", "/_/resolve/{alias}"): aliases.resolve,
             ("GET", "/_/events/{event_id}"): self.event,
             ("GET", "/_/receipts"): self.receipt,

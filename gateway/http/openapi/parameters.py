@@ -160,6 +160,7 @@ def _of_feed() -> dict[str, Schema]:
         "include_undeclared": _in_query(
             "include_undeclared", {"type": "boolean"}, "Names of withdrawn types are meant, and no typos."
         ),
+        "tags": _in_query("tags", _TEXT, "Tags like `order:global`, likewise: events with all of them."),
         "wait": _in_query(
             "wait",
             {"type": "integer", "minimum": 0, "maximum": WAIT_S_MAX, "default": 0},

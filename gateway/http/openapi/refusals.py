@@ -137,6 +137,21 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("invalid_position", "`after` is no position in this feed.", "after"),
         Refusal("unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "tags"),
     ),
+    "feed_query": (
+        *_SYSTEM,
+        *_BODY,
+        Refusal("missing_field", "A query has `items`.", "items"),
+        Refusal("unknown_field", "An item has no field 'tag'.", "items[0].tag"),
+        Refusal("invalid_field", "An item names `types`, `tags` or both.", "items[0]"),
+        Refusal(
+            "unknown_aggregate_type", "The spec declares no aggregate type 'ordr'.", "items[0].types[0]", 422
+        ),
+        Refusal("unknown_event_type", _UNKNOWN_EVENT, "items[0].types[0]", status=422),
+        Refusal(
+            "unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "items[0].tags[0]"
+        ),
+        Refusal("invalid_position", "`after` is no position in this feed.", "after"),
+    ),
     "check": (*_CALLER, *_BODY, *_ENVELOPE, _NOT_COMMITTED),
     "webhook": (
         *_CALLER[:2],

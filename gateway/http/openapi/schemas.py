@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.admit.envelope_shape import PREVIOUS_LENGTH_MAX
+from gateway.admit.items import ITEM_TAGS_MAX, ITEMS_MAX, TYPES_MAX
 from gateway.http.api.ids import IDS_MAX
 from spec.identifiers import GLOBAL, NAME_GRAMMAR, Kind
 from spec.model import Spec
@@ -80,6 +81,7 @@ def shared_schemas(spec: Spec) -> dict[str, Schema]:
         "EventsPage": _events_page(),
         "FedEvent": _fed_event(),
         "FeedPage": _feed_page(),
+        "Query": _query(spec),
         "Aliases": _aliases(),
         "CheckedId": _checked_id(),
         "Refusal": _refusal(),
@@ -241,6 +243,21 @@ def _feed_page() -> Schema:
     return object_of(
         {"ok": OK, "events": list_of(ref("FedEvent")), "position": position, "caught_up": caught_up}
     )
+
+
+def _query(spec: Spec) -> Schema:
+    """What `POST /_/feed/query` takes."""
+    tag: Schema = {"type": "string", "pattern": f"^({'|'.join(sorted(spec.tag_prefixes))}):."}
+    hashed = object_of({"hash": tag}, closed=True)
+    each = spec.aggregate_types.values()
+    named: Schema = {"enum": [f"{declared.name}.{event}" for declared in each for event in declared.events]}
+    types = list_of(named, maxItems=TYPES_MAX, description="`<aggregate type>.<event type>`: one of them.")
+    tags = list_of({"anyOf": [tag, hashed]}, maxItems=ITEM_TAGS_MAX, description="All of them.")
+    item = {
+        **object_of({}, {"types": types, "tags": tags}, closed=True),
+        "anyOf": [{"properties": {name: {"minItems": 1}}, "required": [name]} for name in ("types", "tags")],
+    }
+    return object_of({"items": list_of(item, minItems=1, maxItems=ITEMS_MAX)}, closed=True)
 
 
 def _aliases() -> Schema:

@@ -31,6 +31,9 @@ from gateway.http.openapi.sources import source_paths
 from gateway.http.openapi.tenants import tenant_paths
 
 _OPEN: list[Schema] = [{}]  # needs no key
+_OF_FEED = (
+    "after", "types", "event_types", "include_undeclared", "tags", "feed-limit", "wait", "feed-Last-Event-ID",
+)  # fmt: skip
 
 
 def system_paths(config: Config) -> dict[str, Schema]:
@@ -38,6 +41,8 @@ def system_paths(config: Config) -> dict[str, Schema]:
     return {
         "/_/bulk": {"post": _bulk(config)},
         "/_/feed": {"get": _feed()},
+        "/_/feed/query": {"post": _feed_query()},
+        "/_/capabilities": {"get": _capabilities()},
         "/_/webhooks/{tenant}/{source}": {"post": _webhook(config)},
         "/_/events/{event_id}": {"get": _event()},
         "/_/receipts": {"get": _receipts()},
@@ -85,6 +90,39 @@ def _bulk_answer() -> Schema:
 
 
 def _feed() -> Schema:
+    return operation(
+        "feed",
+        "All committed events of the tenant, in the order of their commits",
+        tag=TAG,
+        parameters=_OF_FEED,
+        done={"200": _fed()},
+        refused="feed",
+    )
+
+
+def _feed_query() -> Schema:
+    return operation(
+        "feed_query",
+        "The events of the feed that a query matches; also as `QUERY /_/feed`",
+        tag=TAG,
+        parameters=_OF_FEED,
+        body=request(ref("Query"), {"items": [{"tags": [f"order:{EXAMPLE_ID}"]}]}),
+        done={"200": _fed()},
+        refused="feed_query",
+    )
+
+
+def _capabilities() -> Schema:
+    return operation(
+        "capabilities",
+        "What of others' specifications is here: `dcb` is dcb.events",
+        tag=TAG,
+        done={"200": answer("The list.", object_of({"ok": OK, "dcb": {"type": "object"}}))},
+        refused="system",
+    )
+
+
+def _fed() -> Schema:
     page = answer("A page.", ref("FeedPage"))
     page["content"] |= {
         NDJSON: lines(ref("FedEvent"), "All that is committed, or `limit` events of it: one a line."),
@@ -93,22 +131,7 @@ def _feed() -> Schema:
         },
         CLOUD_EVENTS: {"schema": list_of({"type": "object"})},
     }
-    return operation(
-        "feed",
-        "All committed events of the tenant, in the order of their commits",
-        tag=TAG,
-        parameters=(
-            "after",
-            "types",
-            "event_types",
-            "include_undeclared",
-            "feed-limit",
-            "wait",
-            "feed-Last-Event-ID",
-        ),
-        done={"200": page},
-        refused="feed",
-    )
+    return page
 
 
 def _webhook(config: Config) -> Schema:
