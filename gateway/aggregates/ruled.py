@@ -384,9 +384,10 @@ class Ruled:
             return
         self._count(lane, lane.tip.size_bytes)
         self._lanes.move_to_end(lane.stream)
-        for each in list(self._lanes.values())[: max(len(self._lanes) - LANES_MAX, 0)]:
-            if each.idle:
-                self._drop(each)
+        if len(self._lanes) > LANES_MAX:
+            oldest = next(iter(self._lanes.values()))
+            if oldest.idle:
+                self._drop(oldest)
 
     def _drop(self, lane: Lane) -> None:
         if self._lanes.get(lane.stream) is lane:
