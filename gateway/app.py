@@ -43,6 +43,7 @@ from gateway.http.api.live_bounds import LiveBounds
 from gateway.http.api.parents import Parents
 from gateway.http.api.reads import Reads
 from gateway.http.api.router import AggregateRouter
+from gateway.http.api.several import SeveralAppends
 from gateway.http.api.sources import Sources
 from gateway.http.api.specs import DEPLOYED_AT_ONCE, Specs
 from gateway.http.api.states import States
@@ -324,6 +325,7 @@ def _edge(
     system = System(
         callers,
         operators.health,
+        SeveralAppends(log, ruled, catalog, outcomes, aliases, aside, config),
         Bulk(log, ruled, catalog, keys, outcomes, aside, config),
         Feed(outbox, live, catalog, keys, bounds, aside, config),
         Specs(catalog, admin_pool, going_out.subscriptions, aside, config),

@@ -54,6 +54,7 @@ REFUSALS: dict[str, Rule] = {
     "invalid_json": Rule(400, False, Known.NOTHING),
     "missing_field": Rule(422, False, Known.NOTHING),
     "unknown_field": Rule(422, False, Known.NOTHING),
+    "contradiction": Rule(422, False, Known.NOTHING),
     "unknown_actor_type": Rule(422, False, Known.NOTHING),
     "unknown_target_type": Rule(422, False, Known.NOTHING),
     "schema_violation": Rule(422, False, Known.NOTHING),

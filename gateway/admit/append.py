@@ -58,7 +58,7 @@ the worst, beside the event loop. 256 KiB of data take a tenth of it by an ordin
 
 _data_raw = attrgetter("data_raw")
 
-_RESERVED = "Event types that start with an underscore are the system's own; they can't be posted."
+RESERVED = "Event types that start with an underscore are the system's own; they can't be posted."
 _SYSTEM_ACTORS = (
     f"Actor types that start with {RESERVED_ACTOR_PREFIX} are the gateway's own parts, with the ids "
     f"{', '.join(sorted(SYSTEM_ACTOR_IDS))}; no spec declares one and no client sends one."
@@ -105,7 +105,7 @@ def address(spec: Spec | None, aggregate: str, key: str | None, event: str | Non
     """The first half. `key` is None, and another name empty, where the path's segment could not be decoded;
     `event` is None where the path has none."""
     if event is not None and event.startswith("_"):
-        return Refusal("reserved_event_type", _RESERVED, "event_type")
+        return Refusal("reserved_event_type", RESERVED, "event_type")
     found = _aggregate_type(spec, aggregate)
     if isinstance(found, Refusal):
         return found
@@ -114,7 +114,7 @@ def address(spec: Spec | None, aggregate: str, key: str | None, event: str | Non
     if event is not None:
         event_type = found.events.get(event)
         if event_type is None:
-            return _undeclared(event, found, "event_type")
+            return undeclared_event(event, found, "event_type")
     canonical = canonicalize(key, spec.singletons) if key is not None else None
     if canonical is None:
         return bad_identifier(key, spec, "key")
@@ -126,12 +126,12 @@ def misnamed(spec: Spec | None, aggregate: object, key: object, event: object) -
     """What `address` refuses of names that a body brings, as far as it can be told where one of them is
     missing or no string."""
     if isinstance(event, str) and event.startswith("_"):
-        return Refusal("reserved_event_type", _RESERVED, "event_type")
+        return Refusal("reserved_event_type", RESERVED, "event_type")
     found = _aggregate_type(spec, aggregate) if isinstance(aggregate, str) else None
     if isinstance(found, Refusal):
         return found
     if found is not None and isinstance(event, str) and event not in found.events:
-        return _undeclared(event, found, "event_type")
+        return undeclared_event(event, found, "event_type")
     if spec is not None and isinstance(key, str) and canonicalize(key, spec.singletons) is None:
         return bad_identifier(key, spec, "key")
     return None
@@ -163,7 +163,9 @@ def undeclared_type(spec: Spec | None, name: str) -> Refusal:
     return Refusal("unknown_aggregate_type", sentence, "type")
 
 
-def _undeclared(event: str, aggregate_type: AggregateType, path: str, status: int | None = None) -> Refusal:
+def undeclared_event(
+    event: str, aggregate_type: AggregateType, path: str, status: int | None = None
+) -> Refusal:
     near = nearest(event, aggregate_type.events)
     sentence = f"The spec declares no event {event[:64]!r} for {aggregate_type.name!r}{near}."
     return Refusal("unknown_event_type", sentence if event else _NO_EVENT, path, status)
@@ -191,12 +193,12 @@ def compose_read(
 ) -> Append | Fault:
     """The same where the body has been read already."""
     single = place.event_type is not None
-    retry = _retry(minting.tenant, asked, envelope, place.path, body, minted=place.minted)
+    retry = recognized_by(minting.tenant, asked, envelope, place.path, body, minted=place.minted)
     types = (place.event_type,) if place.event_type is not None else _types(place, envelope)
     if isinstance(types, Refusal):
         return Fault(types, retry)
     if len(body) > minting.event_bytes_max:  # or no data in it can be
-        refusal = _sizes(map(len, map(_data_raw, envelope.events)), minting.event_bytes_max, single)
+        refusal = sizes_fault(map(len, map(_data_raw, envelope.events)), minting.event_bytes_max, single)
         if refusal is not None:
             return Fault(refusal, None)
     expected = agreed_length(asked, envelope.previous_length, skip_occ=envelope.skip_occ)
@@ -209,10 +211,10 @@ def compose_read(
     ids = _references(spec, envelope)
     if isinstance(ids, Refusal):
         return Fault(ids, retry)
-    refusal = _schemas(types, envelope, minting.schema_work_max, single=single)
+    refusal = schemas_fault(types, envelope, minting.schema_work_max, single=single)
     if refusal is not None:
         return Fault(refusal, retry)
-    tags = _tags(types, envelope, minting.salt, single=single)
+    tags = tags_of_events(types, envelope, minting.salt, single=single)
     if isinstance(tags, Refusal):
         return Fault(tags, retry)
     if minting.storage_full is not None:
@@ -255,7 +257,7 @@ def _before_the_envelope(place: Address, refusal: Refusal, body: bytes, most: in
 
 def large_data(body: bytes, most: int, *, single: bool) -> Refusal | None:
     """Of a body that is JSON, whatever else it is."""
-    return _sizes(_sizes_sent(body, single), most, single) if len(body) > most else None
+    return sizes_fault(_sizes_sent(body, single), most, single) if len(body) > most else None
 
 
 def _names_sent(value: object) -> list[object]:
@@ -312,11 +314,11 @@ def retry_of(
         path += f"/{event}"
     envelope = read_single(body) if event is not None else read_batch(body, parent_allowed=key is None)
     read = None if isinstance(envelope, Refusal) else envelope
-    retry = _retry(tenant, asked, read, path, body, minted=key is None)
+    retry = recognized_by(tenant, asked, read, path, body, minted=key is None)
     return retry if retry.chosen else None
 
 
-def _retry(
+def recognized_by(
     tenant: bytes, asked: Asked, envelope: Envelope | None, path: str, body: bytes, *, minted: bool
 ) -> Retry:
     key = asked.idempotency_key
@@ -324,7 +326,7 @@ def _retry(
     chosen = []
     for each in events:
         if each.event_id is not None:
-            chosen.append(_bytes(each.event_id))  # noqa: PERF401 - of one event, a comprehension costs more
+            chosen.append(uuid_bytes(each.event_id))  # noqa: PERF401 - of one event, a comprehension costs more
     digest = b""
     if key is not None or chosen:
         digest = request_digest(path, body, _asked_beside_the_body(asked, envelope, minted=minted))
@@ -342,7 +344,7 @@ def _asked_beside_the_body(asked: Asked, envelope: Envelope | None, *, minted: b
     return asked.expected
 
 
-def _sizes(sizes: Iterable[int], most: int, single: bool) -> Refusal | None:
+def sizes_fault(sizes: Iterable[int], most: int, single: bool) -> Refusal | None:
     for n, size in enumerate(sizes):
         if size > most:
             path = "data" if single else f"events[{n}].data"
@@ -361,14 +363,14 @@ def _types(place: Address, envelope: Envelope) -> tuple[EventType, ...] | Refusa
 def _reserved(names: Sequence[object]) -> Refusal | None:
     for n, name in enumerate(names):
         if isinstance(name, str) and name.startswith("_"):
-            return Refusal("reserved_event_type", _RESERVED, f"events[{n}].type")
+            return Refusal("reserved_event_type", RESERVED, f"events[{n}].type")
     return None
 
 
 def _unknown(names: Sequence[object], aggregate_type: AggregateType) -> Refusal | None:
     for n, name in enumerate(names):
         if isinstance(name, str) and name not in aggregate_type.events:
-            return _undeclared(name, aggregate_type, f"events[{n}].type", status=422)
+            return undeclared_event(name, aggregate_type, f"events[{n}].type", status=422)
     return None
 
 
@@ -405,7 +407,7 @@ def is_light(place: Address, body: bytes) -> bool:
     return judge.is_light(body)
 
 
-def _schemas(
+def schemas_fault(
     types: tuple[EventType, ...], envelope: Envelope, work_max: int, *, single: bool
 ) -> Refusal | None:
     work = 0
@@ -422,7 +424,9 @@ def _schemas(
     return None
 
 
-def _tags(types: tuple[EventType, ...], envelope: Envelope, salt: bytes, *, single: bool) -> Tags | Refusal:
+def tags_of_events(
+    types: tuple[EventType, ...], envelope: Envelope, salt: bytes, *, single: bool
+) -> Tags | Refusal:
     for event_type in types:
         if event_type.tags:
             break
@@ -457,13 +461,13 @@ def _append(
     tags: Tags,
 ) -> Append:
     actor_id, target_id = ids
-    causation_id = None if envelope.causation_id is None else _bytes(envelope.causation_id)
+    causation_id = None if envelope.causation_id is None else uuid_bytes(envelope.causation_id)
     events = []
     for event_type, event in zip(types, envelope.events, strict=True):
         events.append(
             Event(
                 # In the order of the fields: a dozen names cost as much as the rest.
-                minting.mint() if event.event_id is None else _bytes(event.event_id),
+                minting.mint() if event.event_id is None else uuid_bytes(event.event_id),
                 event_type.name,
                 envelope.actor_type,
                 actor_id,
@@ -481,5 +485,5 @@ def _append(
     return make_append(stream, tuple(events), expected, retry, tags)
 
 
-def _bytes(uuid: str) -> bytes:
+def uuid_bytes(uuid: str) -> bytes:
     return bytes.fromhex(uuid.replace("-", ""))

@@ -13,6 +13,7 @@ do not let through is read again, slower, which finds the words for a refusal.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Final, cast
 
 import msgspec
@@ -252,16 +253,7 @@ def _events_fault(events: list[_Event], events_max: int) -> Refusal | None:
     if not 1 <= len(events) <= events_max:
         sentence = f"`events` must hold 1 to {events_max} events; it holds {len(events)}."
         return Refusal("invalid_field", sentence, "events")
-    seen: set[str] = set()
-    for index, event in enumerate(events):
-        if isinstance(event.event_id, str):
-            path = f"events[{index}].event_id"
-            if not _EVENT_ID.fullmatch(event.event_id):
-                return _no_uuid(path, "a UUIDv7 or UUIDv5")
-            if event.event_id.lower() in seen:
-                return Refusal("invalid_field", "This event_id is given twice in one request.", path)
-            seen.add(event.event_id.lower())
-    return None
+    return event_ids_fault([None if each.event_id is UNSET else each.event_id for each in events])
 
 
 def _metadata_fault(metadata: _Metadata) -> Refusal | None:
@@ -270,9 +262,7 @@ def _metadata_fault(metadata: _Metadata) -> Refusal | None:
         return Refusal("invalid_field", sentence, "metadata.skip_occ")
     if isinstance(metadata.event_id, str) and not _EVENT_ID.fullmatch(metadata.event_id):
         return _no_uuid("metadata.event_id", "a UUIDv7 or UUIDv5")
-    if isinstance(metadata.causation_id, str) and not _UUID.fullmatch(metadata.causation_id):
-        return _no_uuid("metadata.causation_id", "a UUID")
-    return None
+    return causation_fault(None if metadata.causation_id is UNSET else metadata.causation_id)
 
 
 def _event_id_clash(sent: _Batch) -> Refusal | None:
@@ -285,6 +275,27 @@ def _event_id_clash(sent: _Batch) -> Refusal | None:
     else:
         return None
     return Refusal("invalid_field", sentence, "metadata.event_id")
+
+
+def event_ids_fault(ids: Sequence[str | None]) -> Refusal | None:
+    """Of the ids that a client chose, by the index of their events."""
+    seen: set[str] = set()
+    for index, chosen in enumerate(ids):
+        if chosen is None:
+            continue
+        path = f"events[{index}].event_id"
+        if not _EVENT_ID.fullmatch(chosen):
+            return _no_uuid(path, "a UUIDv7 or UUIDv5")
+        if chosen.lower() in seen:
+            return Refusal("invalid_field", "This event_id is given twice in one request.", path)
+        seen.add(chosen.lower())
+    return None
+
+
+def causation_fault(causation_id: str | None) -> Refusal | None:
+    if causation_id is not None and not _UUID.fullmatch(causation_id):
+        return _no_uuid("metadata.causation_id", "a UUID")
+    return None
 
 
 def _no_uuid(path: str, kind: str) -> Refusal:

@@ -42,6 +42,13 @@ class Form(Enum):
     BATCH = _Fields(("events", "metadata"))
     MINTING_BATCH = _Fields(("events", "metadata"), ("parent",))
     LINE = _Fields(("aggregate_type", "key", "type", "data", "metadata"), ("idempotency_key",))
+    SEVERAL = _Fields(("events", "metadata"), ("condition",))
+    SEVERAL_LINE = _Fields(("events", "metadata"), ("condition", "idempotency_key"))
+
+    @property
+    def of_several(self) -> bool:
+        """Whether each event names its aggregate."""
+        return self in (Form.SEVERAL, Form.SEVERAL_LINE)
 
 
 _EVENT = _Fields(("type", "data"), ("event_id",))
@@ -49,12 +56,15 @@ _METADATA = _Fields(
     ("actor",), ("target", "previous_length", "skip_occ", "event_id", "causation_id", "extra")
 )
 _REF = _Fields(("type", "id"))
+_EVENT_OF_ANY = _Fields(("aggregate_type", "type", "data"), ("key", "previous_length", "event_id", "target"))
+_METADATA_OF_ALL = _Fields(("actor",), ("target", "causation_id", "extra"))
+_CONDITION = _Fields(("fail_if_events_match",), ("after",))
 
 
 def shape_fault(body: object, form: Form) -> Refusal | None:
     """The first thing wrong with the shape of a decoded body. Never raises."""
     if not isinstance(body, dict):
-        what = "line" if form is Form.LINE else "body"
+        what = "line" if form in (Form.LINE, Form.SEVERAL_LINE) else "body"
         *names, last = (f"`{name}`" for name in form.value.required)
         return Refusal("invalid_field", f"The {what} must be an object with {', '.join(names)} and {last}.")
     places = list(_places(body, form))
@@ -75,14 +85,20 @@ def _places(body: dict[str, object], form: Form) -> Iterator[_Place]:
     if isinstance(events, list):
         for index, event in enumerate(events):
             if isinstance(event, dict):
-                yield _Place(f"events[{index}].", event, _EVENT)
+                yield _Place(f"events[{index}].", event, _EVENT_OF_ANY if form.of_several else _EVENT)
+                target = event.get("target") if form.of_several else None
+                if isinstance(target, dict):
+                    yield _Place(f"events[{index}].target.", target, _REF)
     metadata = body.get("metadata")
     if isinstance(metadata, dict):
-        yield _Place("metadata.", metadata, _METADATA)
+        yield _Place("metadata.", metadata, _METADATA_OF_ALL if form.of_several else _METADATA)
         for name in ("actor", "target"):
             ref = metadata.get(name)
             if isinstance(ref, dict):
                 yield _Place(f"metadata.{name}.", ref, _REF)
+    condition = body.get("condition") if form.of_several else None
+    if isinstance(condition, dict):
+        yield _Place("condition.", condition, _CONDITION)
 
 
 def _missing(places: list[_Place]) -> Refusal | None:
@@ -118,8 +134,10 @@ def _invalid(body: dict[str, object], form: Form) -> Refusal | None:
     if form is Form.LINE:
         fault = _invalid_names(body)
     elif form is not Form.SINGLE:
-        fault = _invalid_events(body["events"])
+        fault = _invalid_events(body["events"], form)
     fault = fault or _invalid_metadata(body["metadata"])
+    if form.of_several and fault is None:
+        return _invalid_condition(body.get("condition"))
     parent = body.get("parent")
     if fault is None and not isinstance(parent, str | None):
         return _must_be("parent", "a string", parent)
@@ -133,19 +151,51 @@ def _invalid_names(line: dict[str, object]) -> Refusal | None:
     return None
 
 
-def _invalid_events(events: object) -> Refusal | None:
+def _invalid_condition(condition: object) -> Refusal | None:
+    """As far as it does not depend on what the spec declares."""
+    if condition is None:
+        return None
+    if not isinstance(condition, dict):
+        return _must_be("condition", "an object with `fail_if_events_match`", condition)
+    if not isinstance(condition.get("after"), str | None):
+        return _must_be("condition.after", "a string, a position of the feed", condition["after"])
+    return None
+
+
+def _invalid_events(events: object, form: Form) -> Refusal | None:
     if not isinstance(events, list):
         return _must_be("events", "an array of events", events)
     for index, event in enumerate(events):
         path = f"events[{index}]"
         if not isinstance(event, dict):
             return _must_be(path, "an object with `type` and `data`", event)
+        if form.of_several and (fault := _invalid_place(path, event)) is not None:
+            return fault
         if not isinstance(event["type"], str):
             return _must_be(f"{path}.type", "a string", event["type"])
         if not isinstance(event.get("event_id"), str | None):
             return _must_be(f"{path}.event_id", "a string, a UUIDv7 or UUIDv5", event["event_id"])
     return None
 
+
+def _invalid_place(path: str, event: dict[str, object]) -> Refusal | None:
+    """Of what only an event has that names its aggregate."""
+    if not isinstance(event["aggregate_type"], str):
+        return _must_be(f"{path}.aggregate_type", "a string", event["aggregate_type"])
+    if not isinstance(event.get("key"), str | None):
+        return _must_be(f"{path}.key", "a string", event["key"])
+    length = event.get("previous_length")
+    if length is not None and not _is_length(length):
+        return _must_be(f"{path}.previous_length", _LENGTH_WORDS, length)
+    target = event.get("target")
+    return None if target is None else _invalid_ref(f"{path}.target", target)
+
+
+def _is_length(value: object) -> bool:
+    return type(value) is int and 0 <= value <= PREVIOUS_LENGTH_MAX
+
+
+_LENGTH_WORDS: Final = "an integer from 0 to 2^63 - 1, like 5 (not 5.0)"
 
 _OPTIONAL_METADATA: Final[tuple[tuple[str, type, str], ...]] = (
     ("skip_occ", bool, "true or false"),
@@ -164,8 +214,8 @@ def _invalid_metadata(metadata: object) -> Refusal | None:
     if fault is not None:
         return fault
     length = metadata.get("previous_length")
-    if length is not None and not (type(length) is int and 0 <= length <= PREVIOUS_LENGTH_MAX):
-        return _must_be("metadata.previous_length", "an integer from 0 to 2^63 - 1, like 5 (not 5.0)", length)
+    if length is not None and not _is_length(length):
+        return _must_be("metadata.previous_length", _LENGTH_WORDS, length)
     for name, kind, words in _OPTIONAL_METADATA:
         value = metadata.get(name)
         if value is not None and not isinstance(value, kind):

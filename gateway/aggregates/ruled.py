@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -20,6 +20,7 @@ import msgspec
 
 from gateway.aggregates.folder import Folder, Handlers, Rules
 from gateway.aggregates.lane import Asked, Lane
+from gateway.aggregates.several import DeployedOf, RuledSeveral
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import Deployed
 from gateway.events import (
@@ -40,9 +41,6 @@ from gateway.log.postgres import PostgresTrouble
 from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, TakesLong, is_light, rules
 from gateway.state.rules import Violation, judge
 from gateway.telemetry.metrics import Metrics
-
-DeployedOf = Callable[[UUID], Deployed | None]
-"""The spec by which a tenant's requests are checked."""
 
 logger = logging.getLogger("sluice.rules")
 
@@ -81,6 +79,7 @@ class Ruled:
         self._aside = aside
         self._metrics = metrics
         self._deadline_s = deadline_s
+        self.several = RuledSeveral(log, deployed_of, folder, aside, metrics, deadline_s)
         self._loop = asyncio.get_running_loop()
         self._lanes: OrderedDict[Stream, Lane] = OrderedDict()
         self._tenants: dict[bytes, UUID] = {}
@@ -95,6 +94,8 @@ class Ruled:
 
     def append(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, at the latest when the append's deadline has passed."""
+        if append.spread is not None:
+            return self._loop.create_task(self.several.append(append))
         deployed = self._deployed(append.stream)
         if deployed is None:
             return self._log.append(append)
@@ -106,12 +107,25 @@ class Ruled:
         """As the log's."""
         plain: list[tuple[Append, Waiter]] = []
         for append, waiter in asked:
+            if append.spread is not None:
+                self._take_several(append, waiter)
+                continue
             deployed = self._deployed(append.stream)
             if deployed is None:
                 plain.append((append, waiter))
             else:
                 self._take(append, waiter, deployed)
         self._log.append_each(tenant, plain)
+
+    def _take_several(self, append: Append, waiter: Waiter) -> None:
+        async def settle() -> None:
+            outcome = await self.several.append(append)
+            if not waiter.done():
+                waiter.set_result(outcome)
+
+        task = self._loop.create_task(settle())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _deployed(self, stream: Stream) -> Deployed | None:
         """The spec of the stream's tenant where its type has events with rules."""

@@ -64,6 +64,16 @@ class Outcomes:
         assert append is not None
         return await self.of_conflict(append.stream, append.expected, outcome.length, minimal=minimal)
 
+    async def of_several(self, append: Append, outcome: Outcome, *, minimal: bool) -> Answer:
+        """The same of an append whose events name their aggregates."""
+        if not isinstance(outcome, Conflict):
+            return known(outcome, batch=True)
+        which = outcome.which
+        first = 0 if append.spread is None else append.spread.order.index(which)
+        expected = (append.expected, *append.others)[which]
+        stream, path = append.streams[which], f"events[{first}].previous_length"
+        return await self.of_conflict(stream, expected, outcome.length, minimal=minimal, path=path)
+
     async def of_fault(self, fault: Fault, *, batch: bool = False) -> Answer:
         """The refusal, unless the request repeats one that is committed: that is answered with its receipt,
         whatever the spec says by now."""
@@ -84,14 +94,16 @@ class Outcomes:
             return refused(Refusal("not_committed", why), 1)
         return None if found is None else known(found, batch=batch)
 
-    async def of_conflict(self, stream: Stream, expected: int, length: int, *, minimal: bool) -> Answer:
-        """The stream is `length` long, not as `expected`."""
+    async def of_conflict(
+        self, stream: Stream, expected: int, length: int, *, minimal: bool, path: str | None = None
+    ) -> Answer:
+        """The stream is `length` long, not as `expected`; `path` is where that is in the request."""
         if expected == ANOTHER_HISTORY:
             wanted, expected = "and `If-Match` names another history: `sluice rewind` gave events up", 0
         else:
             wanted = f"expected {expected}" if expected >= 0 else "expected at least one"
         refusal = Refusal(
-            "version_conflict", f"Concurrent write detected. Stream has {length} events, {wanted}."
+            "version_conflict", f"Concurrent write detected. Stream has {length} events, {wanted}.", path
         )
         more: dict[str, object] = {"length": length}
         if not minimal:
@@ -164,6 +176,8 @@ def to_look_up(fault: Fault) -> Retry | None:
 
 
 def appended(done: Appended, *, batch: bool) -> Answer:
+    if done.places:
+        return Answer(201, render.receipt_of_several_json(done, ""), done=done)
     body = render.batch_receipt_json(done) if batch else render.receipt_json(done)
     return Answer(201, body, done.length, done=done)
 

@@ -44,6 +44,24 @@ def batch_receipt_json(done: Appended) -> bytes:
     ).encode()
 
 
+def receipt_of_several_json(done: Appended, aggregate_type: str) -> bytes:
+    """The answer to an append of events that name their aggregates; `aggregate_type` is that of all of them,
+    where they are of one aggregate."""
+    ids = enumerate(done.event_ids)
+    places = [(each.aggregate_type, each.key, version) for each, version in done.places] or [
+        (aggregate_type, done.key, done.first_version + n) for n in range(len(done.event_ids))
+    ]
+    events = [
+        f'{{"aggregate_type":"{of_type}","key":"{key}","event_id":"{uuid_text(event_id)}",'
+        f'"stream_id":"{version}-0","length":{version}}}'
+        for (of_type, key, version), (_, event_id) in zip(places, ids, strict=True)
+    ]
+    return (
+        f'{{"ok":true,"position":"{position_text(done.last)}","count":{len(events)},'
+        f'"events":[{",".join(events)}]}}'
+    ).encode()
+
+
 def position_text(last: FeedPlace | None) -> str:
     """The feed's position behind the last event of an append."""
     assert last is not None

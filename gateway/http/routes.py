@@ -46,6 +46,7 @@ _OF_FEED: Final = ("after", "types", "event_types", "include_undeclared", "tags"
 SYSTEM_ROUTES: Final = (
     Route("GET", "/_/health/live"),
     Route("GET", "/_/health/ready"),
+    Route("POST", "/_/append", WRITE, by_spec=True),
     Route("POST", "/_/bulk", WRITE, by_spec=True),
     Route("GET", "/_/feed", READ, query=_OF_FEED),
     Route("QUERY", "/_/feed", READ, query=_OF_FEED),

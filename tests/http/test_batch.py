@@ -34,7 +34,7 @@ async def test_the_receipt_of_several(client: httpx.AsyncClient) -> None:
     response = await client.post(f"/order/{key}", json=batch(("was_noted", "a"), second, ("was_noted", "c")))
     receipt = response.json()
     assert response.status_code == 201
-    assert list(receipt) == ["ok", "key", "event_ids", "stream_ids", "count", "length"]
+    assert list(receipt) == ["ok", "key", "event_ids", "stream_ids", "count", "length", "position"]
     assert (receipt["ok"], receipt["key"], receipt["count"], receipt["length"]) == (True, key, 3, 8)
     assert receipt["stream_ids"] == ["6-0", "7-0", "8-0"]
     assert receipt["event_ids"][1] == event_id
@@ -227,13 +227,13 @@ async def test_a_minted_key_that_is_taken_is_minted_again_and_the_first_aggregat
     taken, free = new_id(), new_id()
     await appended(client, "order", taken, "was_noted", "first")
     minted = iter([taken, taken, free])
-    monkeypatch.setattr("gateway.http.api.appends._mint_key", lambda _type: next(minted))
+    monkeypatch.setattr("gateway.http.api.appends.minted_key", lambda _type: next(minted))
     once = {"idempotency-key": new_id()}
     response = await client.post("/order", json=batch(("was_noted", "second")), headers=once)
     assert (response.status_code, response.json()["key"]) == (201, free), response.text
     assert response.headers["location"] == f"/order/{free}"
     assert [each["data"] for each in await events_of(client, "order", taken)] == ["first"]
-    monkeypatch.setattr("gateway.http.api.appends._mint_key", lambda _type: taken)
+    monkeypatch.setattr("gateway.http.api.appends.minted_key", lambda _type: taken)
     again = await client.post("/order", json=batch(("was_noted", "second")), headers=once)
     assert (again.status_code, again.json()) == (201, response.json())
     refused_for_now = await client.post("/order", json=batch(("was_noted", "third")))

@@ -271,7 +271,7 @@ async def test_a_child_whose_minted_key_is_taken_has_its_name_under_another_key(
     taken, free = new_id(), new_id()
     other = await appended(client, "order", taken, "was_placed", headers=WAIT)
     minted = iter([taken, taken, free])
-    monkeypatch.setattr("gateway.http.api.appends._mint_key", lambda _type: next(minted))
+    monkeypatch.setattr("gateway.http.api.appends.minted_key", lambda _type: next(minted))
     headers = {"idempotency-key": "once"}
     answer = await born(client, f"@{root[1]}", headers=headers)
     assert (answer.status_code, answer.json()["key"]) == (201, free), answer.text
@@ -279,7 +279,7 @@ async def test_a_child_whose_minted_key_is_taken_has_its_name_under_another_key(
     assert (await client.get(f"/order/@{name}")).json()["key"] == free
     assert (await client.get(f"/order/{taken}/aliases")).json()["aliases"] == other["aliases"]
     assert (await client.get(f"/order/{taken}/length")).json()["length"] == 1
-    monkeypatch.setattr("gateway.http.api.appends._mint_key", lambda _type: taken)
+    monkeypatch.setattr("gateway.http.api.appends.minted_key", lambda _type: taken)
     again = await born(client, f"@{root[1]}", headers=headers)
     assert (again.status_code, again.json()) == (201, answer.json())
     refused_for_now = await born(client, f"@{root[1]}")

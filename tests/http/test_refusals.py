@@ -38,6 +38,7 @@ STATUSES = {
     "invalid_json": 400,
     "missing_field": 422,
     "unknown_field": 422,
+    "contradiction": 422,
     "unknown_actor_type": 422,
     "unknown_target_type": 422,
     "schema_violation": 422,

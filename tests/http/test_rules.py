@@ -15,6 +15,7 @@ import pytest
 from tests.http.webhooks import SOURCES, open_hooks
 from tests.support.accounts import SPEC, open_account
 from tests.support.calls import (
+    ACTOR,
     append,
     appended,
     batch,
@@ -252,3 +253,33 @@ async def test_a_delivery_that_a_rule_refuses_is_quarantined_with_its_sentence(
         assert (await hooks.taken("stripe", {"id": "evt_3", "n": 3}))["duplicate"] is False
     held = await outbox.fetch("SELECT reason, error FROM webhook_delivery WHERE verdict = 'quarantined'")
     assert ("rule_violated", "1 is not after 2.") in {(row["reason"], row["error"]) for row in held}
+
+
+async def test_each_aggregate_of_an_append_to_several_keeps_its_rules(shop: httpx.AsyncClient) -> None:
+    one, two = new_id(), new_id()
+
+    def named(kind: str, key: str, event_type: str, data: object) -> dict[str, Any]:
+        return {"aggregate_type": kind, "key": key, "type": event_type, "data": data}
+
+    async def moved(*events: dict[str, Any]) -> httpx.Response:
+        sent = {"events": events, "metadata": {"actor": ACTOR}}
+        return await shop.post("/_/append", json=sent)
+
+    stock = [named("item", key, "was_stocked", {"quantity": 5}) for key in (one, two)]
+    assert (await moved(*stock)).status_code == 201
+    move = [
+        named("item", two, "was_stocked", {"quantity": 2}),
+        named("order", two, "was_noted", 1),
+        named("item", one, "was_reserved", {"quantity": 2}),
+    ]
+    answers = await asyncio.gather(*(moved(*move) for _ in range(5)))
+    assert sorted(each.status_code for each in answers) == [201, 201, 422, 422, 422]
+    for each in answers:
+        if each.status_code == 422:
+            told = refused(each, 422, "rule_violated", "events[2].rules[1]", ("length",))
+            assert told["error"] == "Only 1 are left."
+    assert [await length_of(shop, key, "item") for key in (one, two)] == [3, 3]
+    assert await length_of(shop, two) == 2
+    late = [{**move[0], "previous_length": 1}, *move[1:]]
+    told = (await moved(*late)).json()
+    assert (told["code"], told["path"]) == ("version_conflict", "events[0].previous_length")

@@ -113,7 +113,9 @@ class Appends:
         deployed = self._catalog.deployed(principal.tenant.id)
         spec = None if deployed is None else deployed.spec
         place = (
-            minting_address(spec, names.aggregate_type, _mint_key) if names.minting else _address(spec, names)
+            minting_address(spec, names.aggregate_type, minted_key)
+            if names.minting
+            else _address(spec, names)
         )
         read = read_asked(headers)
         asked = NOTHING_ASKED if isinstance(read, Refusal) else read
@@ -148,7 +150,7 @@ class Appends:
         if isinstance(append, Fault):
             answer = await self._outcomes.of_fault(append, batch=batch)
         elif names.minting and (parent := parent_of(body)) is not None:
-            mint_key = partial(_mint_key, place.aggregate_type)
+            mint_key = partial(minted_key, place.aggregate_type)
             answer, name = await self._append_child(principal, deployed.spec, parent, append, mint_key)
         else:
             again = KEYS_AGAIN_MAX if names.minting else 0
@@ -312,11 +314,11 @@ def mint() -> bytes:
 
 def _under_another_key(aggregate_type: AggregateType, append: Append) -> Append:
     """The one that was minted is an aggregate's already."""
-    stream = msgspec.structs.replace(append.stream, key=_mint_key(aggregate_type))
+    stream = msgspec.structs.replace(append.stream, key=minted_key(aggregate_type))
     return make_append(stream, append.events, append.expected, append.retry)
 
 
-def _mint_key(aggregate_type: AggregateType) -> str:
+def minted_key(aggregate_type: AggregateType) -> str:
     if aggregate_type.mint == "humane":
         return mint_humane(os.urandom(HUMANE_RANDOM_BYTES))
     return str(uuid4())

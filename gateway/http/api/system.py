@@ -19,6 +19,7 @@ from gateway.http.api.health import Health
 from gateway.http.api.ids import Ids
 from gateway.http.api.reads import unavailable
 from gateway.http.api.receipts import Receipts
+from gateway.http.api.several import SeveralAppends
 from gateway.http.api.sources import Sources
 from gateway.http.api.specs import Specs
 from gateway.http.api.subscriptions import SubscriptionPaths
@@ -50,6 +51,7 @@ class System:
         self,
         callers: Authenticator,
         health: Health,
+        several: SeveralAppends,
         bulk: Bulk,
         feed: Feed,
         specs: Specs,
@@ -76,6 +78,7 @@ class System:
             ("GET", "/_/health/live"): health.live,
             ("GET", "/_/health/ready"): health.ready,
             ("GET", "/_/capabilities"): capabilities,
+            ("POST", "/_/append"): several.append,
             ("GET", "/_/resolve/{alias}"): aliases.resolve,
             ("GET", "/_/events/{event_id}"): self.event,
             ("GET", "/_/receipts"): self.receipt,

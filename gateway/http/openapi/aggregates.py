@@ -10,7 +10,7 @@ from gateway.http.openapi.operations import NO_EXAMPLE, operation, shared
 from gateway.http.openapi.operations import request as json_request
 from gateway.http.openapi.parameters import EXAMPLE_ID
 from gateway.http.openapi.samples import NO_SAMPLE, sample
-from gateway.http.openapi.schemas import Schema, list_of, object_of, or_null, ref
+from gateway.http.openapi.schemas import LENGTH, Schema, list_of, object_of, or_null, ref
 from spec.model import AggregateType, EventType, Spec
 
 _ASKED = ("Idempotency-Key", "If-Match", "If-None-Match-any", "X-Correlation-Id", "Prefer")
@@ -48,6 +48,37 @@ def line_schemas(declared: AggregateType) -> list[Schema]:
         )
         for event_type in declared.events.values()
     ]
+
+
+def named_events(declared: AggregateType) -> list[Schema]:
+    """What an event of /_/append may be, an alternative for each event type."""
+    return [
+        object_of(
+            {
+                "aggregate_type": {"const": declared.name},
+                "type": {"const": event_type.name},
+                "data": ref(_data_name(declared, event_type)),
+            },
+            {
+                "key": {**or_null(ref("Identifier")), "description": "Left out: of a new aggregate."},
+                "previous_length": {
+                    **or_null(LENGTH),
+                    "description": "Of the aggregate, on the first of its events.",
+                },
+                "event_id": or_null(ref("EventId")),
+                "target": or_null(ref("Target")),
+            },
+            closed=True,
+        )
+        for event_type in declared.events.values()
+    ]
+
+
+def append_schema(events: list[Schema], more: Schema | None = None) -> Schema:
+    """The body of /_/append, whose events are any of these."""
+    items: Schema = {"anyOf": events} if events else {"not": {}}
+    listed = list_of(items, minItems=1, maxItems=EVENTS_MAX)
+    return object_of({"events": listed, "metadata": ref("MetadataOfAll")}, more, closed=True)
 
 
 def aggregate_paths(spec: Spec, declared: AggregateType) -> dict[str, Schema]:

@@ -14,6 +14,9 @@ def shared_answers() -> dict[str, Schema]:
     return {
         "appended": answer("Committed.", ref("Receipt"), _OF_APPENDS, RECEIPT),
         "appended-several": answer("Committed.", ref("BatchReceipt"), _OF_APPENDS),
+        "appended-to-several": answer(
+            "Committed, all of it.", ref("ReceiptOfSeveral"), ("X-Correlation-Id", "Idempotency-Replayed")
+        ),
         "state": answer("As it is, or as it was.", ref("State"), ("ETag", *_OF_READS)),
         "unchanged": not_modified(*_OF_READS),
         "aliases": answer("Its names, oldest first.", ref("Aliases"), _OF_READS),

@@ -9,7 +9,13 @@ from typing import Any
 
 from gateway import __version__
 from gateway.config import Config
-from gateway.http.openapi.aggregates import aggregate_paths, event_schemas, line_schemas
+from gateway.http.openapi.aggregates import (
+    aggregate_paths,
+    append_schema,
+    event_schemas,
+    line_schemas,
+    named_events,
+)
 from gateway.http.openapi.answers import shared_answers
 from gateway.http.openapi.outgoing import TAG, subscription_schemas
 from gateway.http.openapi.parameters import headers, parameters
@@ -61,10 +67,13 @@ def _events(spec: Spec) -> dict[str, Any]:
     """The schemas that come of the spec's events. A line of /_/bulk can be any of them, if there are any."""
     found: dict[str, Any] = {}
     possible: list[Schema] = []
+    named: list[Schema] = []
     for declared in spec.aggregate_types.values():
         found |= event_schemas(declared)
         possible += line_schemas(declared)
-    return {"BulkLine": {"anyOf": possible} if possible else {"not": {}}, **found}
+        named += named_events(declared)
+    lines: Schema = {"anyOf": possible} if possible else {"not": {}}
+    return {"BulkLine": lines, "Append": append_schema(named), **found}
 
 
 _KEYS = (

@@ -83,6 +83,14 @@ _BATCH = (
     Refusal("reserved_event_type", "Event types that start with an underscore are ours.", "events[1].type"),
     Refusal("unknown_event_type", _UNKNOWN_EVENT, "events[1].type", status=422),
 )  # fmt: skip
+_SEVERAL = (
+    Refusal("bad_request", "A length is asked for by `previous_length` of an event here.", "If-Match"),
+    *(each for each in _BATCH if each.path not in ("type", "key")),
+    Refusal("unknown_aggregate_type", "The spec declares no type 'ordr'.", "events[0].aggregate_type"),
+    Refusal("invalid_identifier", "A UUID has a digit too many.", "events[0].key"),
+    Refusal("unknown_alias", 'There is no order with the alias "ORD-42".', "events[0].key"),
+    Refusal("contradiction", "An earlier event is of the same aggregate.", "events[2].previous_length"),
+)
 _PARENT = (
     Refusal("unknown_alias", 'There is no aggregate with the alias "bd-k86gaq".', "parent"),
     Refusal("depth_exceeded", "bd-k86gaq.1.2.3 is 3 levels deep and can't have children.", "parent"),
@@ -110,6 +118,7 @@ _DEPLOY = (
 GROUPS: dict[str, tuple[Refusal, ...]] = {
     "append": (*_APPEND, Refusal("unknown_event_type", _UNKNOWN_EVENT, "event_type")),
     "batch": _BATCH,
+    "several": _SEVERAL,
     "mint": (*(each for each in _BATCH if each.path != "key"), *_PARENT),
     "read": (
         *_CALLER,

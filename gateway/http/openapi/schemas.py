@@ -74,8 +74,10 @@ def shared_schemas(spec: Spec) -> dict[str, Schema]:
         "Actor": _reference(spec.agent_types, "Who acts: a type of the spec's `agent_types`."),
         "Target": _reference(spec.target_types, "On whom or what: a type of the spec's `target_types`."),
         "Metadata": _metadata(spec),
+        "MetadataOfAll": _metadata_of_all(spec),
         "Receipt": _receipt(),
         "BatchReceipt": _batch_receipt(),
+        "ReceiptOfSeveral": _receipt_of_several(),
         "State": _state(),
         "Event": _event(),
         "EventsPage": _events_page(),
@@ -136,6 +138,25 @@ def _metadata(spec: Spec) -> Schema:
         },
         closed=True,
     )
+
+
+def _metadata_of_all(spec: Spec) -> Schema:
+    found = _metadata(spec)
+    kept = {name: found["properties"][name] for name in ("target", "causation_id", "extra")}
+    return object_of({"actor": ref("Actor")}, kept, closed=True)
+
+
+def _receipt_of_several() -> Schema:
+    event = object_of(
+        {
+            "aggregate_type": NAME,
+            "key": {"type": "string"},
+            "event_id": ref("EventId"),
+            "stream_id": {"type": "string"},
+            "length": {**VERSION, "description": "The aggregate's after this event."},
+        }
+    )
+    return object_of({"ok": OK, "position": POSITION, "count": VERSION, "events": list_of(event)})
 
 
 def _receipt() -> Schema:

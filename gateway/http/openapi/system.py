@@ -13,6 +13,7 @@ from gateway.http.openapi.operations import (
     not_modified,
     operation,
     request,
+    shared,
 )
 from gateway.http.openapi.outgoing import TAG, subscription_paths
 from gateway.http.openapi.parameters import EXAMPLE_ID, header_refs
@@ -30,6 +31,7 @@ from gateway.http.openapi.schemas import (
 from gateway.http.openapi.sources import source_paths
 from gateway.http.openapi.tenants import tenant_paths
 
+_RECEIPTS = ("Receipt", "BatchReceipt", "ReceiptOfSeveral")
 _OPEN: list[Schema] = [{}]  # needs no key
 _OF_FEED = (
     "after", "types", "event_types", "include_undeclared", "tags", "feed-limit", "wait", "feed-Last-Event-ID",
@@ -39,6 +41,7 @@ _OF_FEED = (
 def system_paths(config: Config) -> dict[str, Schema]:
     """By path."""
     return {
+        "/_/append": {"post": _append()},
         "/_/bulk": {"post": _bulk(config)},
         "/_/feed": {"get": _feed()},
         "/_/feed/query": {"post": _feed_query()},
@@ -62,6 +65,18 @@ def system_paths(config: Config) -> dict[str, Schema]:
         "/_/health/live": {"get": _live()},
         "/_/health/ready": {"get": _ready()},
     }
+
+
+def _append() -> Schema:
+    return operation(
+        "append",
+        "Append events to several aggregates, all or nothing",
+        tag=TAG,
+        parameters=("Idempotency-Key", "X-Correlation-Id", "Prefer"),
+        body=request(ref("Append")),
+        done=shared("201", "appended-to-several"),
+        refused="several",
+    )
 
 
 def _bulk(config: Config) -> Schema:
@@ -172,7 +187,11 @@ def _receipts() -> Schema:
         "What a committed append was answered, by its Idempotency-Key or by the id of an event of it",
         tag=TAG,
         parameters=("of-key", "of-event"),
-        done={"200": answer("The receipt.", {"anyOf": [ref("Receipt"), ref("BatchReceipt")]})},
+        done={
+            "200": answer(
+                "The receipt.", {"anyOf": [ref("Receipt"), ref("BatchReceipt"), ref("ReceiptOfSeveral")]}
+            )
+        },
         refused="receipt",
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Stream
+from gateway.events import ANOTHER_HISTORY, ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Stream
 from gateway.log.append.identities import Claim, ClaimedByAnother, Claims, Original
 from gateway.log.entries import SequencedAppend, sequenced_append
 
@@ -41,16 +41,21 @@ class DirectSequencer:
 
     def _conflict(self, append: Append, expected: float | None) -> Conflict | None:
         if append.spread is not None:
-            asked_for = zip(append.streams, (append.expected, *append.others), strict=True)
-            for which, (stream, length) in enumerate(asked_for):
-                if _conflicts(length, self._heads[stream]):
-                    return Conflict(self._heads[stream], which)
-            return None
+            return self._first_conflict(append)
         head = self._heads[append.stream]
         asked = append.expected if expected is None else math.floor(expected)
         if _conflicts(asked, head):
             return Conflict(head)
         return Conflict(head) if asked != (expected or asked) and append.stream in self._skipped else None
+
+    def _first_conflict(self, append: Append) -> Conflict | None:
+        """Of an append to several streams; what can't be is told of last."""
+        expected = append.expected, *append.others
+        for last in (False, True):
+            for which, (stream, length) in enumerate(zip(append.streams, expected, strict=True)):
+                if (length == ANOTHER_HISTORY) == last and _conflicts(length, self._heads[stream]):
+                    return Conflict(self._heads[stream], which)
+        return None
 
     def _place(self, append: Append) -> SequencedAppend:
         count = len(append.events)

@@ -138,12 +138,15 @@ local function judge(i, key, hint, first, last, digest, expected, n)
   return verdict
 end
 
+-- What no stream is as long as: a stream that is expected to be so long is told of after all that refuses the append.
+local NEVER = 2 ^ 63
+
 -- The same of an append to several streams, and their heads: all are as they are expected to be, or none is written.
 local function judge_all(i, of, key, hint, first, last, digest, expected, n)
   local keys, before = { key }, {}
   for s, _ in ipairs(of.expected) do keys[1 + s] = KEYS[of.before + s] end
   of.keys = keys
-  local verdict, conflict
+  local verdict, conflict, never
   for s = 1, #keys do verdict = verdict or blocked[keys[s]] end
   if not verdict then
     local retried = earlier(first, last, digest)
@@ -156,13 +159,15 @@ local function judge_all(i, of, key, hint, first, last, digest, expected, n)
     before[s] = head
     if not head then
       verdict = verdict or 'X'
+    elseif asked >= NEVER then
+      never = never or 'C' .. text(head) .. ':' .. text(s - 1)
     elseif not conflict and ((asked >= 0 and asked ~= head) or (asked == -2 and head == 0)) then
       conflict = 'C' .. text(head) .. ':' .. text(s - 1)
     end
   end
-  verdict = verdict or conflict or (q > p.c and q - p.c + n > window and 'B')
+  verdict = verdict or conflict or never or (q > p.c and q - p.c + n > window and 'B')
   if not verdict then return nil, before end
-  if verdict ~= conflict then
+  if verdict ~= conflict and verdict ~= never then
     for s = 1, #keys do blocked[keys[s]] = verdict end
   end
   return verdict

@@ -1,0 +1,155 @@
+"""POST /_/append: events of several aggregates, all or none.
+
+Owns: how such a request is read and answered. Must not know how it is judged (admit/several.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.admit.append import EventContext, Fault
+from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
+from gateway.admit.several import Several, first_type, judge_several, names_sent
+from gateway.aggregates.ruled import Ruled
+from gateway.aside import Aside, Busy
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Principal
+from gateway.config import Config
+from gateway.errors import Refusal
+from gateway.events import ANY_LENGTH, Conflict, OutcomeUnknown
+from gateway.http import render, response
+from gateway.http.api.aliases import Aliases
+from gateway.http.api.appends import KEYS_AGAIN_MAX, correlation, mint, minted_key
+from gateway.http.outcomes import Answer, Outcomes
+from gateway.http.request import Head, Refused, check_json_body, read_body
+from gateway.log.log import Log
+from gateway.names.aliases import SIGIL
+from spec.violations import WEIGHT_MIN, is_light
+
+_Judged = TypeVar("_Judged")
+
+
+class SeveralAppends:
+    def __init__(
+        self,
+        log: Log,
+        ruled: Ruled,
+        catalog: Catalog,
+        outcomes: Outcomes,
+        aliases: Aliases,
+        aside: Aside,
+        config: Config,
+    ) -> None:
+        self._log = log
+        self._ruled = ruled
+        self._catalog = catalog
+        self._outcomes = outcomes
+        self._aliases = aliases
+        self._aside = aside
+        self._body_bytes_max = config.body_bytes_max
+        self._body_timeout_s = config.body_timeout_s
+        self._event_bytes_max = config.event_bytes_max
+        self._schema_work_max = config.schema_work_max
+
+    async def append(self, request: Request) -> Response:
+        """Raises Refused."""
+        principal: Principal = request.scope["sluice.principal"]
+        head = Head(request.scope)
+        read = read_asked(request.scope["headers"])
+        if read.expected != ANY_LENGTH if isinstance(read, Asked) else read.path in _OF_A_LENGTH:
+            raise Refused(_NO_LENGTH)
+        refusal = check_json_body(head, self._body_bytes_max)
+        if refusal is not None:
+            raise Refused(refusal)
+        body = await read_body(request.receive, self._body_bytes_max, self._body_timeout_s)
+        asked = NOTHING_ASKED if isinstance(read, Refusal) else read
+        correlation_id, correlation_bytes = correlation(asked)
+        answer = await self._answer(principal, read, body, correlation_bytes)
+        headers = {"x-correlation-id": correlation_id}
+        if answer.replayed:
+            headers["idempotency-replayed"] = "true"
+        if answer.retry_after_s is not None:
+            headers["retry-after"] = str(answer.retry_after_s)
+        return response.json_response(answer.status, answer.body, headers)
+
+    async def _answer(
+        self, principal: Principal, read: Asked | Refusal, body: bytes, correlation_id: bytes
+    ) -> Answer:
+        judge = await self._judge(principal, read, body, correlation_id)
+        again, minimal = KEYS_AGAIN_MAX, isinstance(read, Asked) and read.minimal
+        while True:
+            judged = await judge()
+            if isinstance(judged, Fault):
+                return _told(await self._outcomes.of_fault(judged, batch=True), first_type(body))
+            try:
+                outcome = await self._ruled.append(judged.append)
+            except asyncio.CancelledError:  # a shutdown that waits no longer
+                outcome = OutcomeUnknown(judged.append.append_id)
+            if not (isinstance(outcome, Conflict) and outcome.which in judged.minted and again):
+                answer = await self._outcomes.of_several(judged.append, outcome, minimal=minimal)
+                return _told(answer, judged.append.stream.aggregate_type)
+            again -= 1  # a key that was minted is an aggregate's already
+
+    async def _judge(
+        self, principal: Principal, read: Asked | Refusal, body: bytes, correlation_id: bytes
+    ) -> Callable[[], Awaitable[Several | Fault]]:
+        """Judges the request, each time with new keys where it has none. Raises Refused."""
+        deployed, tenant = self._catalog.deployed(principal.tenant.id), principal.tenant.id.bytes
+        spec = None if deployed is None else deployed.spec
+        aliases = await self._named(principal, body)
+        minting = EventContext(
+            tenant=tenant,
+            spec_rev=0 if deployed is None else deployed.revision,
+            now_ms=time.time_ns() // 1_000_000,
+            correlation_id=correlation_id,
+            mint=mint,
+            event_bytes_max=self._event_bytes_max,
+            schema_work_max=self._schema_work_max,
+            storage_full=self._log.storage.refusal(tenant),
+            salt=b"" if deployed is None else deployed.salt,
+        )
+        judge = partial(judge_several, spec, read, body, minting, minted_key, aliases)
+        light = is_light(body, WEIGHT_MIN if spec is None else spec.weight)
+
+        async def judged() -> Several | Fault:
+            return judge() if light else await self._judged_aside(principal, judge)
+
+        return judged
+
+    async def _judged_aside(self, principal: Principal, judge: Callable[[], _Judged]) -> _Judged:
+        try:
+            return await self._aside.run(principal.tenant.id.bytes, judge)
+        except Busy as busy:
+            why = f"The event will never appear by this request. {busy.why}"
+            raise Refused(Refusal("not_committed", why)) from busy
+
+    async def _named(self, principal: Principal, body: bytes) -> dict[tuple[str, str], str | Refusal]:
+        """What the aliases in the body name. Raises Refused where nobody can tell now."""
+        if SIGIL.encode() not in body:
+            return {}
+        sent = {each for each in names_sent(body) if each[1].startswith(SIGIL)}
+        return {each: await self._aliases.exact(principal, *each) for each in sorted(sent)}
+
+
+def _told(answer: Answer, aggregate_type: str) -> Answer:
+    """A receipt as this path gives it."""
+    if answer.done is None:
+        return answer
+    body = render.receipt_of_several_json(answer.done, aggregate_type)
+    return msgspec.structs.replace(answer, body=body)
+
+
+_OF_A_LENGTH = ("If-Match", "If-None-Match")
+_NO_LENGTH = Refusal(
+    "bad_request",
+    "A length is asked for by `previous_length` of an event here, not by `If-Match` or `If-None-Match`.",
+    "If-Match",
+)

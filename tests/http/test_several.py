@@ -1,0 +1,187 @@
+"""POST /_/append: events of several aggregates in one append, all or none."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.calls import ACTOR, append, appended, events_of, new_event_id, new_id, refused
+
+
+def of(key: str | None, event_type: str = "was_noted", data: object = 1, **more: Any) -> dict[str, Any]:
+    named = {} if key is None else {"key": key}
+    return {"aggregate_type": "order", **named, "type": event_type, "data": data, **more}
+
+
+def body(*events: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"events": list(events), "metadata": {"actor": ACTOR}, **more}
+
+
+async def done(client: httpx.AsyncClient, *events: dict[str, Any], **headers: str) -> dict[str, Any]:
+    response = await client.post("/_/append", json=body(*events), headers=headers)
+    assert response.status_code == 201, response.text
+    told: dict[str, Any] = response.json()
+    return told
+
+
+async def test_the_receipt_says_where_each_event_is(client: httpx.AsyncClient) -> None:
+    one, two = new_id(), new_id()
+    await appended(client, "order", two, "was_noted", 0)
+    told = await done(client, of(one), of(two, previous_length=1), of(one, data={"b": 2}))
+    assert list(told) == ["ok", "position", "count", "events"]
+    assert told["count"] == 3
+    assert [list(each) for each in told["events"]] == [
+        ["aggregate_type", "key", "event_id", "stream_id", "length"]
+    ] * 3
+    assert [(each["key"], each["stream_id"], each["length"]) for each in told["events"]] == [
+        (one, "1-0", 1),
+        (two, "2-0", 2),
+        (one, "2-0", 2),
+    ]
+    assert [event["id"] for event in await events_of(client, "order", one)] == [
+        told["events"][0]["event_id"],
+        told["events"][2]["event_id"],
+    ]
+    fed = (await client.get("/_/feed")).json()["events"]
+    assert [event["id"] for event in fed[-3:]] == [each["event_id"] for each in told["events"]]
+    assert fed[-1]["position"] == told["position"]
+
+
+async def test_of_one_aggregate_it_is_answered_alike(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    told = await done(client, of(key, previous_length=0), of(key))
+    assert [(each["aggregate_type"], each["length"]) for each in told["events"]] == [
+        ("order", 1),
+        ("order", 2),
+    ]
+
+
+async def test_without_a_key_each_event_is_of_a_new_aggregate(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    told = await done(client, of(None), of(key), of(None, previous_length=0), **{"idempotency-key": "k"})
+    keys = [each["key"] for each in told["events"]]
+    assert keys[1] == key
+    assert len(set(keys)) == 3
+    assert [each["length"] for each in told["events"]] == [1, 1, 1]
+    refusal = await client.post("/_/append", json=body(of(None, previous_length=1)))
+    refused(refusal, 422, "invalid_field", "events[0].previous_length")
+
+
+async def test_a_conflict_of_one_aggregate_refuses_all_and_shows_what_was_missed(
+    client: httpx.AsyncClient,
+) -> None:
+    one, two = new_id(), new_id()
+    await appended(client, "order", two, "was_noted", "missed")
+    sent = body(of(one), of(two, previous_length=0), of(one))
+    response = await client.post("/_/append", json=sent)
+    more = ("length", "missed", "missed_next")
+    told = refused(response, 409, "version_conflict", "events[1].previous_length", more)
+    assert (told["length"], [event["data"] for event in told["missed"]]) == (1, ["missed"])
+    response = await client.post("/_/append", json=sent, headers={"prefer": "return=minimal"})
+    refused(response, 409, "version_conflict", "events[1].previous_length", ("length",))
+    assert (await client.get(f"/order/{one}/length")).json()["length"] == 0
+
+
+async def test_a_repeat_is_answered_with_the_original_receipt(client: httpx.AsyncClient) -> None:
+    sent = body(of(new_id()), of(None), of(new_id(), event_id=new_event_id()))
+    headers = {"idempotency-key": "transfer-1"}
+    first = await client.post("/_/append", json=sent, headers=headers)
+    again = await client.post("/_/append", json=sent, headers=headers)
+    assert (again.status_code, again.json()) == (201, first.json())
+    assert again.headers["idempotency-replayed"] == "true"
+    assert "idempotency-replayed" not in first.headers
+    found = await client.get("/_/receipts", params={"idempotency_key": "transfer-1"})
+    assert found.json() == first.json()
+    for each in first.json()["events"]:
+        found = await client.get("/_/receipts", params={"event_id": each["event_id"]})
+        assert found.json() == first.json()
+    other = body(of(new_id()))
+    told = refused(await client.post("/_/append", json=other, headers=headers), 422, "idempotency_mismatch")
+    assert told["receipt"] == first.json()
+
+
+async def test_an_event_may_have_a_target_of_its_own(client: httpx.AsyncClient) -> None:
+    one, two = new_id(), new_id()
+    everywhere, own = {"type": "order", "id": "global"}, {"type": "order", "id": "ABC123XYZ"}
+    sent = body(of(one), of(two, target=own))
+    sent["metadata"] |= {"target": everywhere, "extra": {"note": 1}}
+    assert (await client.post("/_/append", json=sent)).status_code == 201
+    for key, target in ((one, everywhere), (two, own)):
+        (event,) = await events_of(client, "order", key)
+        assert (event["metadata"]["target"], event["metadata"]["extra"]) == (target, {"note": 1})
+
+
+KEY = "a0000000-0000-4000-a000-000000000001"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code", "path"),
+    [
+        (body(of(KEY), of("nothing", "_was_noted")), 422, "reserved_event_type", "events[1].type"),
+        (body(of(KEY), {**of(KEY), "aggregate_type": "ordr"}), 404, "unknown_aggregate_type",
+         "events[1].aggregate_type"),
+        (body(of(KEY), of("nothing", "was_lost")), 422, "unknown_event_type", "events[1].type"),
+        (body(of(KEY), of("nothing")), 422, "invalid_identifier", "events[1].key"),
+        (body(of(KEY), of("@NONE-1")), 404, "unknown_alias", "events[1].key"),
+        ({"metadata": {"actor": ACTOR}}, 422, "missing_field", "events"),
+        ({"events": [{"aggregate_type": "order", "type": "was_noted"}], "metadata": {"actor": ACTOR}}, 422,
+         "missing_field", "events[0].data"),
+        (body(of(KEY, spare=1)), 422, "unknown_field", "events[0].spare"),
+        ({**body(of(KEY)), "metadata": {"actor": ACTOR, "previous_length": 0}}, 422, "unknown_field",
+         "metadata.previous_length"),
+        (body(), 422, "invalid_field", "events"),
+        (body(of(KEY, previous_length=-1)), 422, "invalid_field", "events[0].previous_length"),
+        (body(of(KEY, event_id="1")), 422, "invalid_field", "events[0].event_id"),
+        (body(of(KEY), of(KEY, previous_length=1)), 422, "contradiction", "events[1].previous_length"),
+        (body(of(KEY), of(KEY.upper(), previous_length=1)), 422, "contradiction",
+         "events[1].previous_length"),
+        (body(*[of(None) for _ in range(101)]), 422, "invalid_field", "events"),
+        (body(of(KEY), of(KEY, target={"type": "none", "id": "global"})), 422, "unknown_target_type",
+         "events[1].target.type"),
+        (body(of(KEY), of(KEY, target={"type": "order", "id": "x"})), 422, "invalid_identifier",
+         "events[1].target.id"),
+        (body(of(KEY), of(KEY, "was_placed", {"total": -1})), 422, "schema_violation",
+         "events[1].data.total"),
+    ],
+)  # fmt: skip
+async def test_refusals_name_the_event(
+    client: httpx.AsyncClient, sent: dict[str, Any], status: int, code: str, path: str
+) -> None:
+    refused(await client.post("/_/append", json=sent), status, code, path)
+
+
+async def test_lengths_are_not_asked_for_by_headers(client: httpx.AsyncClient) -> None:
+    for headers in ({"if-match": '"1"'}, {"if-none-match": "*"}, {"if-match": "1"}):
+        refused(
+            await client.post("/_/append", json=body(of(KEY)), headers=headers),
+            400,
+            "bad_request",
+            "If-Match",
+        )
+
+
+async def test_what_contradicts_a_header_comes_after_names(client: httpx.AsyncClient) -> None:
+    headers = {"idempotency-key": "a b"}
+    sent = body(of("nothing"))
+    refused(
+        await client.post("/_/append", json=sent, headers=headers), 422, "invalid_identifier", "events[0].key"
+    )
+    refused(
+        await client.post("/_/append", json=body(of(KEY, spare=1)), headers=headers),
+        422, "invalid_field", "Idempotency-Key",
+    )  # fmt: skip
+
+
+async def test_one_of_many_that_ask_for_the_same_length_is_appended(client: httpx.AsyncClient) -> None:
+    one, two = new_id(), new_id()
+    await append(client, "order", one, "was_noted", 0)
+    sent = [
+        body(of(one, previous_length=1), of(two)) if n % 2 else body(of(two), of(one, previous_length=1))
+        for n in range(20)
+    ]
+    answers = await asyncio.gather(*(client.post("/_/append", json=each) for each in sent))
+    assert sorted(each.status_code for each in answers) == [201] + [409] * 19
+    assert (await client.get(f"/order/{two}/length")).json()["length"] == 1
