@@ -32,6 +32,9 @@ GRANT SELECT, INSERT ON partition_trail TO sluice_gateway;
 -- What goes out: subscriptions, cursors, what waits, what was tried.
 GRANT SELECT, INSERT, UPDATE, DELETE ON subscription, straggler, delivery_attempt, subscribed_spec TO sluice_gateway;
 
+-- Lists and projections: builds, their places, their rows.
+GRANT SELECT, INSERT, UPDATE, DELETE ON followed, follower, follower_row, follower_source TO sluice_gateway;
+
 -- Tenants are provisioned over HTTP with a key of scope operator; none is renamed. A deletion is asked for, and then
 -- carried out by a function that empties nothing else. When a key was last used is noted.
 GRANT SELECT, INSERT, UPDATE (suspended_at) ON tenant TO sluice_gateway;

@@ -39,10 +39,14 @@ from gateway.http.api.feed import Feed
 from gateway.http.api.follow import Follow
 from gateway.http.api.health import Health
 from gateway.http.api.ids import Ids
+from gateway.http.api.lists import Lists
 from gateway.http.api.live_bounds import LiveBounds
+from gateway.http.api.live_rows import LiveRows
 from gateway.http.api.parents import Parents
+from gateway.http.api.projections import Projections
 from gateway.http.api.reads import Reads
 from gateway.http.api.router import AggregateRouter
+from gateway.http.api.rows import RowReader
 from gateway.http.api.several import SeveralAppends
 from gateway.http.api.sources import Sources
 from gateway.http.api.specs import DEPLOYED_AT_ONCE, Specs
@@ -322,6 +326,8 @@ def _edge(
     keys = KeyWatch(catalog)
     log.on_watch(keys.look)
     bounds = LiveBounds(config, limited)
+    rows = RowReader(going_out.rows, going_out.moves, outbox)
+    live_rows = LiveRows(rows, keys, bounds, stopping)
     system = System(
         callers,
         operators.health,
@@ -336,6 +342,7 @@ def _edge(
         webhooks,
         aliases,
         SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, catalog, aside, config, stopping),
+        Projections(rows, live_rows, going_out.declarations, catalog),
         log,
     )
     gate = AggregateRouter(
@@ -343,6 +350,7 @@ def _edge(
         Appends(log, ruled, catalog, outcomes, aliases, Parents(aliases, children, outcomes), aside, config),
         reads,
         states,
+        Lists(rows, live_rows, catalog, aside, config),
         Follow(log, keys, bounds, stopping),
         aliases,
         MetricsHere(system, operators.page, operators.metrics),

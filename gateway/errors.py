@@ -48,6 +48,7 @@ REFUSALS: dict[str, Rule] = {
     "ambiguous_alias": Rule(422, False, Known.NOTHING),
     "invalid_field": Rule(422, False, Known.NOTHING),
     "unknown_tag": Rule(422, False, Known.NOTHING),
+    "not_listed": Rule(422, False, Known.NOT_AN_APPEND),
     "invalid_position": Rule(400, False, Known.NOT_AN_APPEND),
     "unsupported_media_type": Rule(415, False, Known.NOTHING),
     "too_large": Rule(413, False, Known.NOTHING),
@@ -71,6 +72,7 @@ REFUSALS: dict[str, Rule] = {
     "tenant_conflict": Rule(409, False, Known.NOT_AN_APPEND),
     "state_too_large": Rule(422, False, Known.NOT_AN_APPEND),
     "not_committed": Rule(503, True, Known.NEVER),
+    "behind": Rule(503, True, Known.NOT_AN_APPEND),
     "unavailable": Rule(503, True, Known.NOT_AN_APPEND),
     "outcome_unknown": Rule(504, True, Known.UNKNOWN),
 }
@@ -80,7 +82,8 @@ REFUSALS: dict[str, Rule] = {
 class Refusal:
     """One refused request. `path` names the place at fault; `status` overrides the table's
     where the contract gives a code two (431 for too many headers, 422 for an event type in a batch);
-    `candidates` are what an abbreviation could be short for, `version` is the event that is to blame."""
+    `candidates` are what an abbreviation could be short for, `version` is the event that is to blame,
+    `listed` the fields that can be asked for, `position` how far a list has come."""
 
     code: str
     error: str
@@ -88,6 +91,8 @@ class Refusal:
     status: int | None = None
     candidates: tuple[str, ...] = ()
     version: int | None = None
+    listed: tuple[str, ...] | None = None
+    position: str | None = None
 
     @property
     def http_status(self) -> int:

@@ -19,6 +19,10 @@ from prometheus_client import CollectorRegistry
 from gateway import __version__
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
+from gateway.follow.declarations import Declarations
+from gateway.follow.moves import Moves
+from gateway.follow.reading import Reading as RowReading
+from gateway.follow.runner import Runner
 from gateway.http.api.health import Health
 from gateway.http.metrics import MetricsPage
 from gateway.http.ops import Ops, ops_listening
@@ -39,6 +43,8 @@ from gateway.telemetry.metrics import Metrics
 logger = logging.getLogger("sluice.relay")
 
 _POOL_MAX: Final = 6
+_FOLLOW_POOL_MAX: Final = 4
+_ROWS_POOL_MAX: Final = 4
 _REDIS_CONNECTIONS_MAX: Final = 2
 
 
@@ -49,6 +55,9 @@ class Outbound:
     subscriptions: Subscriptions
     pull: Pull
     relay: Relay | None
+    rows: RowReading
+    moves: Moves
+    declarations: Declarations
 
 
 @asynccontextmanager
@@ -57,6 +66,7 @@ async def outgoing(
 ) -> AsyncIterator[Outbound]:
     """At work meanwhile; afterwards what was under way has ended. Raises CannotStart."""
     pool = await open_postgres(config, _POOL_MAX)
+    rows_pool = await open_postgres(config, _ROWS_POOL_MAX)
     try:
         allow_private = config.allow_private_targets
         secrets_of = Secrets(os.environ).of
@@ -69,11 +79,45 @@ async def outgoing(
             relay = Relay(pool, outbox, subscriptions, secrets_of, terms, metrics, listen=listen)
             metrics.read_at_scrape(relay.readings)
             await relay.start()
+        moves = Moves(rows_pool, listen)
         try:
-            yield Outbound(subscriptions, Pull(pool, outbox, subscriptions), relay)
+            async with _following(config, outbox, metrics, listen, moves.moved, relayed=relayed):
+                pull = Pull(pool, outbox, subscriptions)
+                rows, declarations = RowReading(rows_pool), Declarations(rows_pool, outbox)
+                yield Outbound(subscriptions, pull, relay, rows, moves, declarations)
         finally:
             if relay is not None:
                 await relay.stop()
+    finally:
+        await close_pool(pool)
+        await close_pool(rows_pool)
+
+
+@asynccontextmanager
+async def _following(
+    config: Config,
+    outbox: Outbox,
+    metrics: Metrics,
+    listen: Listen,
+    moved: Callable[[bytes], None],
+    *,
+    relayed: bool,
+) -> AsyncIterator[None]:
+    """Lists and projections are kept meanwhile, where this process relays."""
+    if not relayed:
+        yield
+        return
+    pool = await open_postgres(config, _FOLLOW_POOL_MAX)
+    try:
+        runner = Runner(
+            pool, outbox, Declarations(pool, outbox), config.relay_lease_s, listen=listen, moved=moved
+        )
+        metrics.read_at_scrape(runner.readings)
+        await runner.start()
+        try:
+            yield
+        finally:
+            await runner.stop()
     finally:
         await close_pool(pool)
 

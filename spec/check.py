@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from spec.errors import Report, below, proposal, shown
 from spec.identifiers import GLOBAL, NAME_GRAMMAR, RESERVED_ACTOR_PREFIX, is_name, singleton_fault
+from spec.lists import check_list
 from spec.model import DEFAULT_HANDLER, AggregateType, EventType, Spec
 from spec.names_check import check_prefixes
 from spec.operations import read_handler
@@ -29,7 +30,7 @@ _SPEC_REQUIRED = ("agent_types", "aggregate_types")
 _EDITORS = "$schema"
 """By this key an editor finds schema.json; it means nothing else."""
 _SPEC_KEYS = frozenset({*_SPEC_REQUIRED, "singletons", "target_types", _EDITORS, *PARTS})
-_AGGREGATE_KEYS = frozenset({"events", "idempotent_create", "mint"})
+_AGGREGATE_KEYS = frozenset({"events", "idempotent_create", "list", "mint"})
 _EVENT_KEYS = frozenset({"handler", "rules", "schema", "tags"})
 
 Declared = TypeVar("Declared")
@@ -81,7 +82,8 @@ def _check_aggregate_type(name: str, value: object, pointer: str, report: Report
         report.add("missing_key", pointer, "An aggregate type needs `events`; an empty object is fine.")
     events = _each(declared, "events", pointer, _check_event_type, report)
     known_again = _flag(declared, "idempotent_create", pointer, report)
-    return AggregateType(name, "humane" if mint == "humane" else "uuid", events, known_again)
+    listed = check_list(declared["list"], below(pointer, "list"), report) if "list" in declared else None
+    return AggregateType(name, "humane" if mint == "humane" else "uuid", events, known_again, listed)
 
 
 def _flag(declared: dict[str, object], key: str, pointer: str, report: Report) -> bool:

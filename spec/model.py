@@ -8,7 +8,10 @@ from types import MappingProxyType
 from typing import Literal
 
 from spec.handlers import DEFAULT_HANDLER, Handler
+from spec.lists import Listed
 from spec.names import HashIds, PublicIds
+from spec.projections import NONE as NO_PROJECTIONS
+from spec.projections import Projection
 from spec.rules import Rule
 from spec.subschemas import Schema
 from spec.subscriptions import NONE, Subscription
@@ -57,12 +60,14 @@ class EventType:
 @dataclass(frozen=True, slots=True)
 class AggregateType:
     """`mint` says what kind of key the gateway gives where a client sends none. `idempotent_create`: the
-    append that creates an aggregate is known again by its body."""
+    append that creates an aggregate is known again by its body. `listed`
+    is its `list`."""
 
     name: str
     mint: Mint
     events: Mapping[str, EventType]
     idempotent_create: bool = False
+    listed: Listed | None = None
     weight: int = field(init=False, compare=False)
     """Of the heaviest schema among its events."""
     ruled: bool = field(init=False, compare=False)
@@ -91,6 +96,7 @@ class Spec:
     singletons: frozenset[str]
     singleton_list: tuple[str, ...] = ()
     subscriptions: Mapping[str, Subscription] = field(default_factory=lambda: NONE)
+    projections: Mapping[str, Projection] = field(default_factory=lambda: NO_PROJECTIONS)
     webhooks: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}))
     public_ids: PublicIds | None = None
     hash_ids: HashIds | None = None

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from spec.errors import Report, below
 from spec.model import Spec
 from spec.names_check import check_hash_ids, check_public_ids
+from spec.projections import check_projections
 from spec.subscriptions import check_declared, check_subscriptions
 from spec.webhooks.check import check_webhooks
 
@@ -30,6 +31,7 @@ def _check_subscriptions(
 PARTS: Mapping[str, CheckPart] = MappingProxyType(
     {
         "hash_ids": check_hash_ids,
+        "projections": check_projections,
         "public_ids": check_public_ids,
         "subscriptions": _check_subscriptions,
         "webhooks": check_webhooks,

@@ -30,13 +30,18 @@ def undeclared(query: bytes, names: Collection[str]) -> Refusal | None:
     for pair in query.split(b"&"):
         raw_name = pair.partition(b"=")[0]
         name = decode_segment(raw_name)
-        if not raw_name or name in names:
+        if not raw_name or name in names or _family(name) in names:
             continue
         given = raw_name.decode("latin-1") if name is None else name
         known = f"It has {', '.join(f'`{each}`' for each in names)}." if names else "It has none."
         why = f"This path has no query parameter {shown(given)}{nearest(given, names)}. {known}"
         return Refusal("unknown_parameter", why, given)
     return None
+
+
+def _family(name: str | None) -> str | None:
+    """`filter[field]` of every `filter[…]`, whatever field it names."""
+    return None if name is None or "[" not in name else f"{name.partition('[')[0]}[field]"
 
 
 def parse(query: bytes, known: Collection[str]) -> dict[str, str] | Refusal:

@@ -86,4 +86,8 @@ def refusal_json(refusal: Refusal, more: Mapping[str, object] | None = None) -> 
         body["candidates"] = refusal.candidates
     if refusal.version is not None:
         body["version"] = refusal.version
+    if refusal.listed is not None:
+        body["listed"] = refusal.listed
+    if refusal.position is not None:
+        body["position"] = refusal.position
     return encode({**body, **more} if more else body)

@@ -28,10 +28,14 @@ class Route(NamedTuple):
     """Its query parameters; any other is a 400 where a key opens it."""
 
 
+_LIST: Final = ("filter[field]", "sort", "limit", "cursor", "fields", "count", "after", "wait")
 _FRESH: Final = ("min_length", "consistency")
 
 AGGREGATE_ROUTES: Final = (
+    Route("GET", "/{type}", READ, True, _LIST),
+    Route("QUERY", "/{type}", READ, by_spec=True),
     Route("POST", "/{type}", WRITE, by_spec=True),
+    Route("POST", "/{type}/_query", READ, by_spec=True),
     Route("GET", "/{type}/{id}", READ, True, ("at", "at_length", "synchronous", "explain", *_FRESH)),
     Route("POST", "/{type}/{id}", WRITE, by_spec=True),
     Route("GET", "/{type}/{id}/length", READ, True, _FRESH),
@@ -70,6 +74,9 @@ SYSTEM_ROUTES: Final = (
     Route("PUT", "/_/sources/{source}/{scope}/{source_id}", WRITE, by_spec=True),
     Route("GET", "/_/ids/base62", READ, query=("count",)),
     Route("POST", "/_/ids/hash", READ),
+    Route("GET", "/_/projections", READ, by_spec=True),
+    Route("GET", "/_/projections/{name}", READ, True, _LIST),
+    Route("GET", "/_/projections/{name}/{key}", READ, True, ("fields", "after", "wait")),
     Route("GET", "/_/tenant", READ),
     Route("GET", "/_/tenants", OPERATOR, query=("after", "limit")),
     Route("GET", "/_/tenants/{id}", OPERATOR),

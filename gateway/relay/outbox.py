@@ -111,6 +111,10 @@ class Outbox:
         """Where all events of the tenant are."""
         return partition_of(tenant, self._partitions)
 
+    async def settle(self, p: int, epoch: int, seq: int, event_id: bytes) -> None:
+        """Returns once it is settled that this event stands there, as it was read in `epoch`."""
+        await self._settled(p, epoch, seq, event_id)
+
     async def page(self, wanted: Filter, after: Position, limit: int, bytes_max: int = PAGE_BYTES) -> Page:
         """The next events of a tenant, at most `limit`; fewer, even none, do not mean that it was all."""
         p = self.partition(wanted.tenant)

@@ -531,6 +531,22 @@ _ROWS: Final = (
         lines_max=1,
     ),
     LogEvent(
+        "follower_unusable",
+        "error",
+        ("tenant", "follower", "reason"),
+        "A list or projection can't be kept by this process, or none of a spec's (`*`): a newer release "
+        "deployed it. Others are kept; what serves goes on serving as it was.",
+        "Upgrade this process.",
+    ),
+    LogEvent(
+        "followers_begin_again",
+        "warning",
+        ("tenant",),
+        "Postgres does not have the event behind which a tenant's lists and projections stand: it lost "
+        "commits. All of them are built from the beginning.",
+        "None; reads answer 503 `behind` until the builds have caught up.",
+    ),
+    LogEvent(
         "relay_started",
         "info",
         ("version", "instance"),

@@ -360,6 +360,57 @@ _ROWS: Final = (
         "Any.",
     ),
     MetricRow(
+        "sluice_followers_tenants",
+        "gauge",
+        (),
+        "Tenants whose lists and projections this process keeps; each has one holder.",
+        "Summed over all processes: the number of tenants that declare any.",
+    ),
+    MetricRow(
+        "sluice_followers_serving",
+        "gauge",
+        (),
+        "Lists and projections that serve reads. Of the whole instance: every process reports the same.",
+        "None.",
+    ),
+    MetricRow(
+        "sluice_followers_building",
+        "gauge",
+        (),
+        "Builds under way, or waiting for their turn. Of the whole instance.",
+        "Above 0 for hours: `sluice projections status` says how far they are.",
+    ),
+    MetricRow(
+        "sluice_followers_paused",
+        "gauge",
+        (),
+        "Builds that somebody paused. Of the whole instance.",
+        "Any that were forgotten.",
+    ),
+    MetricRow(
+        "sluice_followers_rows",
+        "gauge",
+        (),
+        "Rows of all lists and projections that serve. Of the whole instance.",
+        "The size of the database.",
+    ),
+    MetricRow(
+        "sluice_followers_misfits",
+        "gauge",
+        (),
+        "Events that gave no row, and operations that did not fit, since their builds began. Of the whole "
+        "instance.",
+        "A rise after a deployment: GET /_/projections/{name} lists the last ones.",
+    ),
+    MetricRow(
+        "sluice_followers_behind",
+        "gauge",
+        (),
+        "Events of the partition that the list or projection furthest behind has not folded, of those that "
+        "serve. Of the whole instance.",
+        "A value that only grows: no process relays, or the one that does is too slow.",
+    ),
+    MetricRow(
         "sluice_loop_lag_seconds",
         "histogram",
         (),

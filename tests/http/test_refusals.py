@@ -32,6 +32,7 @@ STATUSES = {
     "ambiguous_alias": 422,
     "invalid_field": 422,
     "unknown_tag": 422,
+    "not_listed": 422,
     "invalid_position": 400,
     "unsupported_media_type": 415,
     "too_large": 413,
@@ -55,6 +56,7 @@ STATUSES = {
     "tenant_conflict": 409,
     "state_too_large": 422,
     "not_committed": 503,
+    "behind": 503,
     "unavailable": 503,
     "outcome_unknown": 504,
 }

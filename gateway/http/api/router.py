@@ -20,6 +20,7 @@ from gateway.http import response
 from gateway.http.api.aliases import Aliases, located
 from gateway.http.api.appends import Appends, PathParams
 from gateway.http.api.follow import NDJSON, SSE, Follow, wanted_stream
+from gateway.http.api.lists import Lists
 from gateway.http.api.reads import Reads, Subject
 from gateway.http.api.states import States
 from gateway.http.authentication import Authenticator
@@ -35,6 +36,8 @@ logger = logging.getLogger("sluice.edge")
 
 _SYSTEM = b"/_/"
 
+_LISTS = {("GET", "/{type}"), ("QUERY", "/{type}"), ("POST", "/{type}/_query")}
+
 System = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 
@@ -45,6 +48,7 @@ class AggregateRouter:
         appends: Appends,
         reads: Reads,
         states: States,
+        lists: Lists,
         follow: Follow,
         aliases: Aliases,
         system: System,
@@ -55,6 +59,7 @@ class AggregateRouter:
         self._appends = appends
         self._reads = reads
         self._states = states
+        self._lists = lists
         self._system = system
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -85,14 +90,35 @@ class AggregateRouter:
         if found is None:
             await _no_path_of_ours(method, raw_path, send)
             return
-        route = found.path.routes.get("GET" if method == "HEAD" else method)
+        route, allow = found.path.routes.get("GET" if method == "HEAD" else method), found.path.allow
+        if found.path.text == "/{type}" and self._lists.has_none(principal, found.names["type"] or ""):
+            route, allow = (route if method == "POST" else None), "POST, OPTIONS"
         if route is None or route.scope is None:
-            await response.allowed_only(send, method, found.path.allow)
+            await response.allowed_only(send, method, allow)
             return
-        serve = self._append if route.method == "POST" else self._read
         with self._callers.served(principal, route.scope, receive) as counted:
             require_declared(scope["query_string"], route.query)
-            await serve(scope, principal, head, found, counted if route.method == "POST" else receive, send)
+            if (route.method, route.path) in _LISTS:
+                await self._list(scope, principal, head, found, counted, send)
+            elif route.method == "POST":
+                await self._append(scope, principal, head, found, counted, send)
+            else:
+                await self._read(scope, principal, head, found, receive, send)
+
+    async def _list(
+        self,
+        scope: AsgiScope,
+        principal: Principal,
+        head: Head,
+        found: Found,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        aggregate_type = found.names["type"] or ""
+        if scope["method"] in ("GET", "HEAD"):
+            await self._lists.get(principal, aggregate_type, head, scope, receive, send)
+        else:
+            await self._lists.query(principal, aggregate_type, head, scope, receive, send)
 
     async def _append(
         self,
@@ -193,7 +219,7 @@ async def _no_path_of_ours(method: str, raw_path: bytes, send: Send) -> None:
     if method != "OPTIONS" or raw_path != b"*":
         raise Refused(response.no_such_route())
     await response.allowed_only(
-        send, method, "GET, HEAD, POST, PUT, DELETE, OPTIONS"
+        send, method, "GET, HEAD, QUERY, POST, PUT, DELETE, OPTIONS"
     )  # of the server as a whole
 
 

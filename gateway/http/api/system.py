@@ -17,6 +17,7 @@ from gateway.http.api.capabilities import capabilities
 from gateway.http.api.feed import Feed
 from gateway.http.api.health import Health
 from gateway.http.api.ids import Ids
+from gateway.http.api.projections import Projections
 from gateway.http.api.reads import unavailable
 from gateway.http.api.receipts import Receipts
 from gateway.http.api.several import SeveralAppends
@@ -62,6 +63,7 @@ class System:
         webhooks: Webhooks,
         aliases: Aliases,
         subscriptions: SubscriptionPaths,
+        projections: Projections,
         log: Log,
     ) -> None:
         self._callers = callers
@@ -73,6 +75,8 @@ class System:
             ("GET", "/_/feed"): feed.feed,
             ("QUERY", "/_/feed"): feed.query,
             ("POST", "/_/feed/query"): feed.query,
+            ("GET", "/_/projections/{name}"): projections.list,
+            ("GET", "/_/projections/{name}/{key}"): projections.row,
         }
         self._whole: dict[tuple[str, str], Endpoint] = {
             ("GET", "/_/health/live"): health.live,
@@ -104,6 +108,7 @@ class System:
             ("DELETE", "/_/tenants/{id}"): tenants.delete,
             ("POST", "/_/tenants/{id}/suspend"): tenants.suspend,
             ("POST", "/_/tenants/{id}/resume"): tenants.resume,
+            ("GET", "/_/projections"): projections.every,
             **{
                 (method, f"/_/subscriptions{path}"): endpoint
                 for (method, path), endpoint in subscriptions.endpoints().items()

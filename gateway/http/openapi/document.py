@@ -17,6 +17,7 @@ from gateway.http.openapi.aggregates import (
     named_events,
 )
 from gateway.http.openapi.answers import shared_answers
+from gateway.http.openapi.lists import list_parameters, list_paths, list_schemas, projection_paths
 from gateway.http.openapi.outgoing import TAG, subscription_schemas
 from gateway.http.openapi.parameters import headers, parameters
 from gateway.http.openapi.refusals import shared_responses
@@ -36,6 +37,8 @@ def document(spec: Spec, revision: int, config: Config) -> dict[str, Any]:
     paths: dict[str, Schema] = {}
     for each in declared:
         paths |= aggregate_paths(spec, each)
+        for path, item in list_paths(each).items():
+            paths[path] = item | paths.get(path, {})
     return {
         "openapi": OPENAPI,
         "jsonSchemaDialect": DIALECT,
@@ -52,10 +55,10 @@ def document(spec: Spec, revision: int, config: Config) -> dict[str, Any]:
             *({"name": each.name} for each in declared),
             {"name": TAG, "description": "The service itself."},
         ],
-        "paths": paths | system_paths(config),
+        "paths": paths | system_paths(config) | projection_paths(TAG),
         "components": {
-            "schemas": shared_schemas(spec) | subscription_schemas() | _events(spec),
-            "parameters": parameters(),
+            "schemas": shared_schemas(spec) | subscription_schemas() | list_schemas() | _events(spec),
+            "parameters": parameters() | list_parameters(),
             "headers": headers(),
             "responses": shared_answers() | shared_responses(),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": _KEYS}},

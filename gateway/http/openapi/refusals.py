@@ -100,6 +100,14 @@ _TENANT = (
     Refusal("not_found", f"There is no tenant {EXAMPLE_EVENT_ID}."),
     Refusal("invalid_identifier", "A tenant's id is a UUIDv7.", "id"),
 )
+_LIST = (
+    *_SYSTEM,
+    Refusal("unknown_aggregate_type", "The spec declares no aggregate type 'ordr'.", "type"),
+    Refusal("not_listed", "'colour' is not listed; there are status, total.", "filter[colour]"),
+    _INVALID_PARAMETER,
+    Refusal("invalid_position", "'x' is not a position of the feed.", "after"),
+    Refusal("behind", "It has not reached the position asked for. Try again, with a longer `wait`."),
+)
 _NO_SUBSCRIPTION = Refusal("not_found", "There is no subscription 'billing'.")
 _DECLARED = Refusal(
     "declared_by_spec", "The spec declares 'billing'; deploy a spec that says otherwise.", "name"
@@ -263,6 +271,14 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("unknown_field", "There is no field 'limt' here.", "limt"),
         Refusal("invalid_field", "`limit` must be a whole number from 1 to 1000.", "limit"),
     ),
+    "list": _LIST,
+    "list.query": (*_LIST, *_BODY, Refusal("unknown_field", "There is no field 'limt' here.", "limt")),
+    "projections": _SYSTEM,
+    "projection": (
+        *_LIST,
+        Refusal("not_found", "There is no projection 'totals'."),
+        Refusal("invalid_identifier", "The rows' keys are identifiers, and this is not one.", "key"),
+    ),
     "ready": (Refusal("unavailable", "No append could commit now: Postgres does not answer."),),
     "method": (Refusal("method_not_allowed", "This path answers POST, OPTIONS alone."),),
 }
@@ -302,6 +318,14 @@ _MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
     "state_too_large": (
         {"version": {**LENGTH, "description": "The first with which the state is too large."}},
         {"version": 812},
+    ),
+    "not_listed": (
+        {"listed": {**list_of({"type": "string"}), "description": "What can be asked for."}},
+        {"listed": ["status", "total"]},
+    ),
+    "behind": (
+        {"position": {"type": "string", "description": "How far the list is."}},
+        {"position": "AQ"},
     ),
     "outcome_unknown": ({"event_id": ref("EventId")}, {"event_id": EXAMPLE_EVENT_ID}),
     "invalid_spec": (

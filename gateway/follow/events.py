@@ -1,0 +1,125 @@
+"""A tenant's committed events for followers, in pages that never end within an append.
+
+Owns: where a page may end. Every page is one snapshot of Postgres, and settled (relay/outbox.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.events import Recorded, Stream
+from gateway.follow.database import fetch
+from gateway.follow.model import Event
+from gateway.log.entries import event_of
+from gateway.relay.outbox import LostPlace, Outbox
+from gateway.relay.position import Place
+
+APPEND_EVENTS_MAX: Final = 1000
+"""As many as one append has at most; a page has room for two."""
+
+STRETCH: Final = 20_000
+PAGE_EVENTS: Final = 4000
+PAGE_BYTES: Final = 4 * 1024 * 1024
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Events of whole appends, and the place behind them, and behind all that are other tenants'. `head` is
+    the last committed seq of the partition."""
+
+    events: Sequence[Event]
+    reached: Place
+    head: int
+
+    @property
+    def caught_up(self) -> bool:
+        return self.reached.seq >= self.head
+
+    def up_to(self, place: Place) -> Page:
+        """No further than `place`, where another follower stands."""
+        if self.reached.seq <= place.seq:
+            return self
+        return Page([each for each in self.events if each.place.seq <= place.seq], place, self.head)
+
+
+class Events:
+    """Raises PostgresTrouble, and LostPlace where Postgres holds no such event."""
+
+    def __init__(self, pool: asyncpg.Pool, outbox: Outbox, *, events_max: int = PAGE_EVENTS) -> None:
+        assert events_max > APPEND_EVENTS_MAX
+        self._pool = pool
+        self._outbox = outbox
+        self._events_max = events_max
+
+    async def page(self, tenant: bytes, p: int, after: Place, types: Collection[str]) -> Page:
+        """The next ones; without data where their aggregate type is none of `types`."""
+        found: list[Event] = []
+        reached = after
+        while True:
+            rows = await fetch(
+                self._pool, "page", p, reached.seq, STRETCH, UUID(tenant), sorted(types), self._events_max,
+                PAGE_BYTES,
+            )  # fmt: skip
+            cut, reached = _read(rows, tenant, reached, self._events_max, found)
+            head = rows[0]["head"]
+            await self._settled(p, rows, reached, after)
+            if reached.seq >= head:
+                return Page(found, reached, head)
+            if not found:
+                return Page(found, reached, head)
+            if not cut and reached.seq - found[-1].place.seq >= APPEND_EVENTS_MAX:
+                return Page(found, reached, head)  # no event of the last append can be further away
+            whole = _without_last(found)
+            if whole:
+                return Page(whole, whole[-1].place, head)
+
+    async def _settled(self, p: int, rows: Sequence[Any], reached: Place, after: Place) -> None:
+        last = rows[-1]
+        if reached.seq > after.seq:
+            event_id = last["id"] if last["seq"] == reached.seq else last["id_reached"]
+            await self._outbox.settle(p, last["epoch"], reached.seq, event_id.bytes)
+
+    async def stream(self, stream: Stream, first: int, p: int, up_to: int, limit: int) -> list[Event]:
+        """An aggregate's events from a version on, no further than the seq `up_to`."""
+        rows = await fetch(
+            self._pool, "stream", UUID(stream.tenant), stream.aggregate_type, stream.key, first, p, up_to,
+            limit,
+        )  # fmt: skip
+        return [
+            Event(Place(row["seq"], row["mark"]), Recorded(stream, row["version"], event_of(row)), b"")
+            for row in rows
+        ]
+
+
+def _read(
+    rows: Sequence[Any], tenant: bytes, after: Place, limit: int, found: list[Event]
+) -> tuple[bool, Place]:
+    """Adds the events of a statement; whether it was cut short, and how far it went. Raises LostPlace."""
+    first, last = rows[0], rows[-1]
+    if after.seq and bytes(first["mark_before"] or b"") != after.mark:
+        raise LostPlace("The event that a follower stands behind is not there: Postgres lost commits since.")
+    if last["seq"] is None:
+        return False, _reached(last, after)
+    for row in rows:
+        stream = Stream(tenant, row["aggregate_type"], row["aggregate_id"])
+        recorded = Recorded(stream, row["version"], event_of(row))
+        found.append(Event(Place(row["seq"], row["mark"]), recorded, row["append_id"]))
+    cut = len(rows) == limit or last["size_so_far"] >= PAGE_BYTES
+    return cut, found[-1].place if cut else _reached(last, after)
+
+
+def _reached(row: Any, after: Place) -> Place:
+    return Place(row["reached"], row["mark_reached"]) if row["reached"] > after.seq else after
+
+
+def _without_last(events: Sequence[Event]) -> list[Event]:
+    """All but those of the last append, of which there may be more."""
+    last = events[-1].append_id
+    end = len(events)
+    while end and events[end - 1].append_id == last:
+        end -= 1
+    return list(events[:end])

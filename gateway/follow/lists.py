@@ -1,0 +1,83 @@
+"""The rows of a list: of every aggregate of a type, its state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from gateway.event_json import uuid_text
+from gateway.events import Recorded
+from gateway.follow.fields import fields_of
+from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
+from gateway.follow.row_cache import RowCache
+from gateway.follow.threads import folding
+from gateway.relay.position import Place
+from gateway.state import EMPTY, Folded, fold
+from spec.handlers import DEFAULT_HANDLER, Handler
+from spec.model import Spec
+
+
+class ListOutput:
+    """Of one type, by one revision of the spec."""
+
+    def __init__(self, spec: Spec, aggregate_type: str) -> None:
+        declared = spec.aggregate_types[aggregate_type]
+        assert declared.listed is not None
+        self.types = frozenset((aggregate_type,))
+        self._by: Final = declared.listed.by
+        self._handlers: Final = {name: each.handler for name, each in declared.events.items()}
+
+    def _handler(self, event_type: str) -> Handler:
+        return self._handlers.get(event_type, DEFAULT_HANDLER)
+
+    async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
+        of: dict[str, list[Event]] = {}
+        for each in events:
+            if each.recorded.stream.aggregate_type in self.types:
+                of.setdefault(each.recorded.stream.key, []).append(each)
+        if not of:
+            return Changes((), 0, 0, ())
+        before = await rows.load(of)
+        return await folding(sum(map(len, of.values())), partial(self._fold, of, before))
+
+    def _fold(self, of: Mapping[str, Sequence[Event]], before: Mapping[str, Row | None]) -> Changes:
+        puts, misfits, last = [], 0, list[Misfit]()
+        for key, events in of.items():
+            stands = before[key]
+            folded = fold(_folded(stands), [each.recorded for each in events], self._handler)
+            assert folded.created_at_ms is not None and folded.updated_at_ms is not None
+            too_large = folded.too_large_at is not None
+            data = None if too_large else folded.data_json
+            row = Row(folded.length, folded.created_at_ms, folded.updated_at_ms, data)
+            puts.append(Put(key, events[-1].place, row, fields_of(row, self._by)))
+            if folded.errors_total:
+                misfits += folded.errors_total
+                by_version = {each.recorded.version: each.recorded for each in events}
+                last += [
+                    misfit_of(by_version[each.version], each.operation, each.error) for each in folded.errors
+                ]
+            if too_large and stands is not None and stands.data is not None:
+                misfits += 1
+                last.append(misfit_of(events[-1].recorded, None, "The state is too large to be listed."))
+        more = sum((put.row.data is not None) - _is_there(before[put.key]) for put in puts)
+        return Changes(puts, more, misfits, last[-MISFITS_SHOWN:])
+
+
+def misfit_of(recorded: Recorded, operation: int | None, error: str) -> Misfit:
+    stream, event = recorded.stream, recorded.event
+    return Misfit(
+        uuid_text(event.id), stream.aggregate_type, stream.key, recorded.version, event.type, operation, error
+    )
+
+
+def _is_there(row: Row | None) -> bool:
+    return row is not None and row.data is not None
+
+
+def _folded(row: Row | None) -> Folded:
+    if row is None:
+        return EMPTY
+    if row.data is None:  # it was too large, and stays so
+        return Folded(row.length, row.created_at_ms, row.updated_at_ms, (), 0, b"{}", row.length)
+    return Folded(row.length, row.created_at_ms, row.updated_at_ms, (), 0, row.data)

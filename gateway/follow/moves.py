@@ -1,0 +1,92 @@
+"""Who waits in this process for followers to move. What is kept here wakes them at once; what another process
+keeps is found by looking, sooner after commits.
+
+Owns: one look a tenant for all who wait for it, however many they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Final
+
+import asyncpg
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.follow.database import fetch
+from gateway.log.postgres import PostgresTrouble
+from gateway.relay.relay import Listen
+
+_FIRST_S: Final = 0.008
+_SLOWEST_S: Final = 0.25
+
+
+class Watch:
+    """Woken by each move of its tenant's followers since the last wait."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    async def wait(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
+        except TimeoutError:
+            pass
+        self._event.clear()
+
+
+class Moves:
+    def __init__(self, pool: asyncpg.Pool, listen: Listen | None) -> None:
+        self._pool = pool
+        self._listen = listen
+        self._of: dict[bytes, set[Watch]] = {}
+        self._looks: dict[bytes, asyncio.Task[None]] = {}
+
+    def moved(self, tenant: bytes) -> None:
+        for each in self._of.get(tenant, ()):
+            each.wake()
+
+    @contextmanager
+    def watching(self, tenant: bytes) -> Iterator[Watch]:
+        watch = Watch()
+        watches = self._of.setdefault(tenant, set())
+        watches.add(watch)
+        if tenant not in self._looks:
+            self._looks[tenant] = asyncio.get_running_loop().create_task(self._look(tenant))
+        try:
+            yield watch
+        finally:
+            watches.discard(watch)
+            if not watches:
+                del self._of[tenant]
+                self._looks.pop(tenant).cancel()
+
+    async def _look(self, tenant: bytes) -> None:
+        """Until nobody waits: asks how far the followers are, soon after a commit, and then less and less
+        often."""
+        committed = asyncio.Event()
+        pause_s, before = _SLOWEST_S, None
+        with nullcontext() if self._listen is None else self._listen(committed.set):
+            while True:
+                try:
+                    (row,) = await fetch(self._pool, "moved", UUID(tenant))
+                except PostgresTrouble:
+                    row = None
+                if row is not None and tuple(row) != before:
+                    before, pause_s = tuple(row), _FIRST_S
+                    self.moved(tenant)
+                try:
+                    async with asyncio.timeout(pause_s):
+                        await committed.wait()
+                    committed.clear()
+                    pause_s = _FIRST_S
+                    await asyncio.sleep(_FIRST_S)
+                except TimeoutError:
+                    pause_s = min(2 * pause_s, _SLOWEST_S)

@@ -1,0 +1,25 @@
+"""What a follower makes of events. Outputs beside rows (appends of reactions, firings) implement the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gateway.follow.model import Changes, Event
+from gateway.follow.row_cache import RowCache
+from gateway.relay.position import Place
+
+
+class Output(Protocol):
+    """One for each build, used by its worker alone, one fold after the other.
+
+    `types`: aggregate types whose events' data it needs.
+    """
+
+    types: frozenset[str]
+
+    async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
+        """What the events do, whole appends that follow on what was folded before and end at `reached`. What
+        it returns is committed with the place, or nothing is and the output is given up. Raises
+        PostgresTrouble."""
+        ...

@@ -1,0 +1,210 @@
+"""The rows of a projection: each event changes the rows that it names.
+
+Owns: which rows an event belongs to, and what `^` is. An event that names no row, or one in bad form, is
+counted, and nothing stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from gateway.events import Recorded
+from gateway.follow.fields import fields_of
+from gateway.follow.lists import misfit_of
+from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
+from gateway.follow.row_cache import RowCache
+from gateway.follow.states import AggregateStates
+from gateway.follow.threads import folding
+from gateway.relay.position import Place
+from gateway.state.budget import STATE_BYTES_MAX, Budget
+from gateway.state.budget import Misfit as Unfit
+from gateway.state.draft import Draft
+from gateway.state.operations import apply
+from gateway.state.templates import View, found_at
+from gateway.state.values import Node, decode_fields, encode, items_of, kind, plain, read
+from spec.handlers import Root
+from spec.identifiers import canonicalize
+from spec.model import Spec
+from spec.projections import Rule
+
+KEY_BYTES_MAX: Final = 256
+KEYS_MAX: Final = 1000
+"""Rows that one event may change: it changes all of them in one transaction."""
+
+_EMPTY: Final = b"{}"
+
+
+class _Step(msgspec.Struct, frozen=True, gc=False):
+    """An event that changes rows, as it is applied to each of `keys`."""
+
+    event: Event
+    rule: Rule
+    view: View
+    keys: Sequence[str]
+
+
+class ProjectionOutput:
+    """Of one projection, by one revision of the spec. `states` has those of the aggregates whose events it
+    folds."""
+
+    def __init__(self, spec: Spec, name: str, states: AggregateStates) -> None:
+        self._projection = spec.projections[name]
+        self._singletons = spec.singletons
+        self._states = states
+        self._folded: Final = frozenset(
+            at[0] for at, rule in self._projection.on.items() if rule.sees_aggregate
+        )
+        self.types = self._projection.types
+
+    async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
+        wanted = [each for each in events if each.recorded.stream.aggregate_type in self.types]
+        if not wanted:
+            return Changes((), 0, 0, ())
+        folded = [each for each in wanted if each.recorded.stream.aggregate_type in self._folded]
+        after = await self._states.after(folded, self._sees) if folded else {}
+        misfits: list[Misfit] = []
+        steps = await folding(len(wanted), partial(self._steps, wanted, after, misfits))
+        before = await rows.load({key for step in steps for key in step.keys})
+        puts, made = await folding(len(steps), partial(self._rows, steps, before, misfits))
+        return Changes(puts, made, len(misfits), misfits[-MISFITS_SHOWN:])
+
+    def _rule(self, event: Event) -> Rule | None:
+        recorded = event.recorded
+        return self._projection.on.get((recorded.stream.aggregate_type, recorded.event.type))
+
+    def _sees(self, event: Event) -> bool:
+        rule = self._rule(event)
+        return rule is not None and rule.sees_aggregate
+
+    def _steps(
+        self, events: Iterable[Event], after: Mapping[int, bytes], misfits: list[Misfit]
+    ) -> list[_Step]:
+        steps = []
+        for each in events:
+            rule, payload = self._rule(each), each.recorded.event.payload
+            if rule is None or payload is None:
+                continue
+            try:
+                view = self._view(each, payload, after)
+                steps.append(_Step(each, rule, view, self._keys(rule, view)))
+            except Unfit as unfit:
+                misfits.append(misfit_of(each.recorded, None, str(unfit)))
+        return steps
+
+    def _view(self, event: Event, payload: bytes, after: Mapping[int, bytes]) -> View:
+        data = read(payload)
+        if data is None:
+            raise Unfit("The event's data can't be read; compare it with the backup.")
+        roots: dict[str, Node] = {Root.DATA: data}
+        state = after.get(event.place.seq)
+        if state is not None:
+            roots[Root.AGGREGATE] = decode_fields(state)
+        return View(event.recorded, payload, roots, Budget())
+
+    def _keys(self, rule: Rule, view: View) -> Sequence[str]:
+        """Of the rows, each once. Raises Misfit."""
+        found = found_at(rule.key, view)
+        if found is None:
+            raise Unfit("It names no row: there is nothing where its key should be.")
+        if not rule.several:
+            return (self._key(found),)
+        listed = items_of(found)
+        if listed is None:
+            raise Unfit(f"Its keys are {kind(found)}, not a list.")
+        if len(listed) > KEYS_MAX:
+            raise Unfit(f"It names {len(listed)} rows; an event changes at most {KEYS_MAX}.")
+        return tuple(dict.fromkeys(map(self._key, listed)))
+
+    def _key(self, node: Node) -> str:
+        value = plain(node)
+        if self._projection.key_kind == "text":
+            text = value if isinstance(value, str) else _as_text(node, value)
+            if text is None or "\0" in text or not 0 < len(text.encode()) <= KEY_BYTES_MAX:
+                raise Unfit(f"Its key is {kind(node)}, not a text of 1 to {KEY_BYTES_MAX} bytes.")
+            return text
+        key = canonicalize(value, self._singletons) if isinstance(value, str) else None
+        if key is None:
+            raise Unfit(f"Its key is {kind(node)} that is no identifier.")
+        return key
+
+    def _rows(
+        self, steps: Sequence[_Step], before: Mapping[str, Row | None], misfits: list[Misfit]
+    ) -> tuple[list[Put], int]:
+        """The rows as the events leave them, and how many more there are."""
+        drafts: dict[str, _Draft] = {}
+        for step in steps:
+            for key in step.keys:
+                draft = drafts.get(key)
+                if draft is None:
+                    draft = drafts[key] = _Draft(before[key])
+                draft.apply(step, misfits)
+        puts, more = [], 0
+        for key, draft in drafts.items():
+            stands = before[key]
+            was = stands is not None and stands.data is not None
+            row = draft.row()
+            more += (row.data is not None) - was
+            if row.data is None and stands is None:
+                continue  # deleted before anybody saw it
+            assert draft.place is not None
+            puts.append(Put(key, draft.place, row, fields_of(row, self._projection.by)))
+        return puts, more
+
+
+def _note(misfits: list[Misfit], recorded: Recorded, operation: int, error: str) -> None:
+    misfits.append(misfit_of(recorded, operation, error))
+
+
+def _as_text(node: Node, value: object) -> str | None:
+    """Numbers and booleans as JSON writes them."""
+    if value is None or isinstance(value, dict | list):
+        return None
+    return bytes(encode(node)).decode()
+
+
+class _Draft:
+    """A row that events are applied to, opened once for all of them."""
+
+    __slots__ = ("_created", "_draft", "_length", "_updated", "place")
+
+    def __init__(self, row: Row | None) -> None:
+        self._begin(row if row is not None and row.data is not None else None)
+        self._updated = 0 if row is None else row.updated_at_ms
+        self.place: Place | None = None
+
+    def _begin(self, row: Row | None) -> None:
+        data = _EMPTY if row is None or row.data is None else row.data
+        self._draft: Draft | None = (
+            None if row is None else Draft(decode_fields(data), len(data), STATE_BYTES_MAX)
+        )
+        self._length = 0 if row is None else row.length
+        self._created = 0 if row is None else row.created_at_ms
+
+    def apply(self, step: _Step, misfits: list[Misfit]) -> None:
+        recorded = step.event.recorded
+        self.place, self._updated = step.event.place, recorded.event.recorded_at_ms
+        if step.rule.do is None:
+            self._begin(None)
+            return
+        if self._draft is None:
+            self._draft, self._created = Draft({}, len(_EMPTY), STATE_BYTES_MAX), self._updated
+        self._length += 1
+        step.view.roots[Root.STATE] = self._draft.fields
+        for index, operation in enumerate(step.rule.do):
+            told = partial(_note, misfits, recorded, index)
+            try:
+                apply(operation, self._draft, step.view, told)
+            except Unfit as unfit:
+                told(str(unfit))
+        if self._draft.is_too_large():
+            why = f"The row would be longer than {STATE_BYTES_MAX} bytes: it begins again as {{}}."
+            misfits.append(misfit_of(recorded, None, why))
+            self._draft = Draft({}, len(_EMPTY), STATE_BYTES_MAX)
+
+    def row(self) -> Row:
+        data = None if self._draft is None else encode(self._draft.fields)
+        return Row(self._length, self._created or self._updated, self._updated, data)

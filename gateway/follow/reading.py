@@ -1,0 +1,147 @@
+"""Rows as readers get them: pages, one row, what changed since a place; each from one snapshot of one build.
+
+Owns: what "as of a position" means. A page and the position that it is told with are one statement's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.follow.database import connection, fetch, statement
+from gateway.follow.model import Build, Row, build_of, row_of
+from gateway.follow.query import COUNTED_MAX, PAGE_BYTES, Query, Sql, Test
+from gateway.relay.position import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A row with its key, the place of the last event that changed it, and the values of the fields asked
+    for."""
+
+    key: str
+    place: Place
+    row: Row
+    values: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """`place` is the build's. `more`: there are rows behind these. `count` is None where none was asked
+    for."""
+
+    rows: Sequence[Stored]
+    place: Place
+    more: bool = False
+    count: int | None = None
+
+
+class Reading:
+    """Every call raises PostgresTrouble."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def serving(self, tenant: bytes, kind: str, name: str) -> Build | None:
+        """The build that serves; None where none does yet."""
+        rows = await fetch(self._pool, "serving", UUID(tenant), kind, name)
+        return build_of(rows[0]) if rows else None
+
+    async def builds(self, tenant: bytes) -> list[Build]:
+        return [build_of(row) for row in await fetch(self._pool, "every", UUID(tenant))]
+
+    async def behind(self, build: Build) -> int:
+        """How many of the tenant's events it has not folded."""
+        (row,) = await fetch(self._pool, "behind", UUID(build.tenant), build.p, build.place.seq)
+        return int(row["events"])
+
+    async def reached(self, build: int, after: int) -> tuple[Place, bool] | None:
+        """Where a build stands, and whether all the tenant's events up to the seq `after` are in it; None
+        where it no longer serves."""
+        rows = await fetch(self._pool, "reached", build, after)
+        return (Place(rows[0]["seq"], rows[0]["mark"]), rows[0]["there"]) if rows else None
+
+    async def page(self, build: Build, query: Query) -> Rows | None:
+        """None where the build no longer serves."""
+        sql = Sql(build.fields, build.id, query.limit + 1)
+        test = sql.test(query.test)
+        counted = "NULL::bigint"
+        if query.count:
+            counted = _filled("count_of_rows", test=test, most=str(COUNTED_MAX + 1))
+        where = test + sql.there(query.sort)
+        if query.cursor is not None:
+            where += " AND " + sql.behind(query.sort, query.cursor)
+        columns = "".join([f", {sql.column(each.field)}" for each in query.sort])
+        text = _filled(
+            "page_of_rows", counted=counted, columns=columns, where=where, order=sql.order(query.sort)
+        )
+        async with connection(self._pool) as conn:
+            rows = await conn.fetch(text, *sql.args)
+        if not rows:
+            return None
+        columns_of = [sql.column(each.field) for each in query.sort]
+        found = [] if rows[0]["key"] is None else [_stored(row, columns_of) for row in rows]
+        return _bounded(found, rows[0], query.limit)
+
+    async def row(self, build: Build, key: str) -> Rows | None:
+        """One row, or none; None where the build no longer serves."""
+        rows = await fetch(self._pool, "row", build.id, key)
+        if not rows:
+            return None
+        first = rows[0]
+        found = [] if first["key"] is None or first["data"] is None else [_stored(first, ())]
+        return Rows(found, Place(first["seq_of_all"], first["mark_of_all"]))
+
+    async def changed(
+        self, build: Build, after: int, key: str, test: Test, only: str | None, limit: int
+    ) -> tuple[list[tuple[Stored, bool]], Place] | None:
+        """Rows whose last change lies behind the seq `after`, or at it and behind `key`, in that order; each
+        with whether it is there and passes; of one key if `only` says which. And where the build stands. None
+        where it no longer serves."""
+        sql = Sql(build.fields, build.id, after, key, limit)
+        passes = sql.test(test)
+        where = "true"
+        if only is not None:
+            sql.args.append(only)
+            where = f"key = ${len(sql.args)}::text"
+        text = _filled("changed_rows", test=passes, where=where)
+        async with connection(self._pool) as conn:
+            rows = await conn.fetch(text, *sql.args)
+        if not rows:
+            return None
+        found = [] if rows[0]["key"] is None else [(_stored(row, ()), bool(row["passes"])) for row in rows]
+        return found, Place(rows[0]["seq_of_all"], rows[0]["mark_of_all"])
+
+
+def _filled(name: str, **parts: str) -> str:
+    """A statement with its conditions, which query.py makes, in their places."""
+    text = statement(name)
+    for place, part in parts.items():
+        text = text.replace(f"<{place}>", part)
+    return text
+
+
+def _stored(row: Any, columns: Sequence[str]) -> Stored:
+    return Stored(
+        row["key"], Place(row["seq"], row["mark"]), row_of(row), tuple(row[column] for column in columns)
+    )
+
+
+def _bounded(found: list[Stored], first: Any, limit: int) -> Rows:
+    """As many as a page has, in number and bytes, and one at least."""
+    size, end = 0, 0
+    for each in found[:limit]:
+        size += len(each.row.data or b"")
+        if end and size > PAGE_BYTES:
+            break
+        end += 1
+    return Rows(
+        found[:end],
+        Place(first["seq_of_all"], first["mark_of_all"]),
+        more=end < len(found),
+        count=first["count"],
+    )

@@ -1,0 +1,70 @@
+"""The rows of one build that its worker holds: a cache of what Postgres has at the build's place.
+
+Owns: the bound on their bytes. A worker puts rows here once they are committed; where a transaction failed,
+the cache is given up with its build.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import asyncpg
+
+from gateway.follow.database import fetch
+from gateway.follow.model import Row, row_of
+
+ROW_BYTES: Final = 400
+"""What a row takes beside its data, with its key, rounded up."""
+
+
+class RowCache:
+    def __init__(self, pool: asyncpg.Pool, build: int, bytes_max: int, *, empty: bool) -> None:
+        """`empty`: the build has no row yet."""
+        self._pool = pool
+        self._build = build
+        self._bytes_max = bytes_max
+        self._rows: OrderedDict[str, Row | None] = OrderedDict()
+        self._bytes = 0
+        self._whole = empty  # what is not here is nowhere
+
+    async def load(self, keys: Collection[str]) -> dict[str, Row | None]:
+        """The rows with these keys; None where there never was one. Raises PostgresTrouble."""
+        found: dict[str, Row | None] = {}
+        missing = []
+        for key in keys:
+            if key in self._rows:
+                found[key] = self._rows[key]
+                self._rows.move_to_end(key)
+            elif self._whole:
+                found[key] = None
+            else:
+                missing.append(key)
+        if missing:
+            read: dict[str, Row | None] = dict.fromkeys(missing)
+            for row in await fetch(self._pool, "rows", self._build, missing):
+                read[row["key"]] = row_of(row)
+            found.update(read)
+            self.put(read)
+        return found
+
+    def bound(self, bytes_max: int) -> None:
+        """From here on it holds no more than this."""
+        self._bytes_max = bytes_max
+        self.put({})
+
+    def put(self, rows: Mapping[str, Row | None]) -> None:
+        for key, row in rows.items():
+            if key in self._rows:
+                self._bytes -= _size(self._rows.pop(key))
+            self._bytes += _size(row)
+            self._rows[key] = row
+        while self._bytes > self._bytes_max and self._rows:
+            _, gone = self._rows.popitem(last=False)
+            self._bytes -= _size(gone)
+            self._whole = False
+
+
+def _size(row: Row | None) -> int:
+    return ROW_BYTES + (0 if row is None or row.data is None else len(row.data))

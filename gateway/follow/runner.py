@@ -1,0 +1,261 @@
+"""A process's share of all followers: which tenants it holds, each leased in Postgres and kept by a worker.
+
+Any number of processes may run one; a tenant whose process died is taken over when its lease is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+from asyncpg.pgproto.pgproto import UUID as PgUUID
+
+from gateway.follow.database import fetch
+from gateway.follow.declarations import Declarations, read_spec
+from gateway.follow.events import Events
+from gateway.follow.model import Build
+from gateway.follow.output import Output
+from gateway.follow.outputs import output_of
+from gateway.follow.worker import Worker
+from gateway.log.postgres import PostgresTrouble
+from gateway.relay.outbox import LostPlace, Outbox
+from gateway.relay.relay import Listen
+from gateway.telemetry.metrics import Reading
+from gateway.telemetry.redact import reason
+from spec.errors import Faults
+from spec.model import Spec
+
+logger = logging.getLogger("sluice.follow")
+
+LOOK_EVERY_S: Final = 0.3
+HEADS_EVERY_S: Final = 0.25
+HEADS_PAUSE_S: Final = 0.005
+READ_EVERY_S: Final = 5.0
+SLICE_EVERY_S: Final = 0.5
+SLICE_ROWS: Final = 2000
+"""Of a dropped build: some ten milliseconds of Postgres at a time."""
+ACQUIRE_MAX: Final = 50
+FAR_BEHIND: Final = 20_000
+"""Positions of a partition behind which a worker looks for itself, whoever's events they are."""
+SPECS_KEPT: Final = 64
+BUSY_S: Final = 0.5
+AGAIN_S: Final = 1.0
+
+
+class Runner:
+    """`moved` is called with a tenant behind each transaction of its followers."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        outbox: Outbox,
+        declarations: Declarations,
+        lease_s: float,
+        *,
+        listen: Listen | None = None,
+        moved: Callable[[bytes], None] = lambda _: None,
+    ) -> None:
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._pool = pool
+        self._outbox = outbox
+        self._events = Events(pool, outbox)
+        self._declarations = declarations
+        self._lease_s = lease_s
+        self._listen = listen
+        self._moved = moved
+        self._loop = asyncio.get_running_loop()
+        self._workers: dict[Worker, asyncio.Task[None]] = {}
+        self._changes: dict[bytes, int] = {}
+        self._specs: OrderedDict[tuple[bytes, int], Spec | Faults] = OrderedDict()
+        self._looked: dict[int, int] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._woken = asyncio.Event()
+        self._woken_at = float("-inf")
+        self._away = False
+        self._figures: dict[str, float] = {}
+
+    async def start(self) -> None:
+        for work, pause_s in (
+            (self.look, LOOK_EVERY_S), (self._read, READ_EVERY_S), (self._slice, SLICE_EVERY_S),
+        ):  # fmt: skip
+            self._tasks.append(self._loop.create_task(self._again(work, pause_s)))
+        self._tasks.append(self._loop.create_task(self._follow_heads()))
+
+    async def stop(self) -> None:
+        """Leases are given back."""
+        tenants = {worker.tenant for worker in self._workers}
+        await _ended([*self._tasks, *self._workers.values()])
+        for tenant in tenants:
+            try:
+                await fetch(self._pool, "let_go", PgUUID(tenant), self.owner)
+            except PostgresTrouble:
+                return
+
+    async def look(self) -> None:
+        """Brings in what specs declare, holds its tenants on, and takes those that are kept by nobody."""
+        await self._declarations.declare()
+        held = {worker.tenant: worker for worker in self._workers}
+        if held:
+            tenants = [PgUUID(each) for each in held]
+            kept = await fetch(self._pool, "held", tenants, self.owner, self._lease_s)
+            still = {row["tenant"].bytes: row["changes"] for row in kept}
+            for tenant, worker in held.items():
+                if tenant not in still:
+                    self._workers[worker].cancel()
+                elif still[tenant] != self._changes.get(tenant):
+                    self._changes[tenant] = still[tenant]
+                    worker.changed()
+        for row in await fetch(self._pool, "acquire", self.owner, self._lease_s, ACQUIRE_MAX):
+            self._take(row["tenant"].bytes, row["changes"])
+
+    def _take(self, tenant: bytes, changes: int) -> None:
+        self._changes[tenant] = changes
+        worker = Worker(tenant, self._pool, self._events, self._output, self._moved, self._busy)
+        task = self._loop.create_task(self._keep(worker))
+        self._workers[worker] = task
+        task.add_done_callback(lambda _: self._workers.pop(worker, None))
+
+    async def _keep(self, worker: Worker) -> None:
+        try:
+            await worker.run()
+        except LostPlace:
+            logger.warning("followers_begin_again", extra={"tenant": str(UUID(bytes=worker.tenant))})
+            await self._quietly(self._declarations.begin_again(UUID(bytes=worker.tenant)))
+        except PostgresTrouble as trouble:
+            self._trouble(trouble)
+        except Exception:
+            logger.exception("task_restarted")
+            await asyncio.sleep(AGAIN_S)
+        await self._quietly(fetch(self._pool, "let_go", PgUUID(worker.tenant), self.owner))
+
+    async def _quietly(self, work: Awaitable[object]) -> None:
+        try:
+            await work
+        except PostgresTrouble as trouble:
+            self._trouble(trouble)
+
+    async def _output(self, build: Build) -> Output | None:
+        """None where its definition can't be read here: a newer release deployed it."""
+        spec = await self._spec(build.tenant, build.spec_rev)
+        if isinstance(spec, Faults):
+            place = f"{spec[0].pointer}: {spec[0].error}"
+            why = f"Revision {build.spec_rev} of the spec can't be read here: {place}"
+            told = {"tenant": str(UUID(bytes=build.tenant)), "follower": build.name, "reason": why}
+            logger.error("follower_unusable", extra=told)
+            return None
+        return output_of(build, spec, self._events)
+
+    async def _spec(self, tenant: bytes, revision: int) -> Spec | Faults:
+        known = self._specs.get((tenant, revision))
+        if known is None:
+            (row,) = await fetch(self._pool, "spec", PgUUID(tenant), revision)
+            known = await asyncio.to_thread(read_spec, row["document"])
+            self._specs[tenant, revision] = known
+            if len(self._specs) > SPECS_KEPT:
+                self._specs.popitem(last=False)
+        return known
+
+    def _busy(self) -> bool:
+        """Whether events are being committed."""
+        return self._loop.time() - self._woken_at < BUSY_S
+
+    def _wake(self) -> None:
+        self._woken_at = self._loop.time()
+        self._woken.set()
+
+    async def _follow_heads(self) -> None:
+        """Tells workers of commits, as long as there are any."""
+        while True:
+            if not self._workers:
+                await asyncio.sleep(HEADS_EVERY_S)
+                continue
+            with nullcontext() if self._listen is None else self._listen(self._wake):
+                while self._workers:
+                    await self._tell_heads()
+
+    async def _tell_heads(self) -> None:
+        try:
+            heads = {row["p"]: row["seq"] for row in await fetch(self._pool, "heads")}
+            for p, seq in heads.items():
+                if seq != self._looked.get(p):
+                    await self._tell(p, seq)
+        except PostgresTrouble as trouble:
+            self._trouble(trouble)
+            await asyncio.sleep(LOOK_EVERY_S)
+            return
+        await asyncio.sleep(HEADS_PAUSE_S)
+        try:
+            async with asyncio.timeout(HEADS_EVERY_S):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
+
+    async def _tell(self, p: int, head: int) -> None:
+        """Those that have events there since the last time."""
+        workers = [each for each in self._workers if self._outbox.partition(each.tenant) == p]
+        looked = self._looked.get(p)
+        self._looked[p] = head
+        near = [each for each in workers if head - each.seq < FAR_BEHIND]
+        if len(near) > 1 and looked is not None and 0 <= head - looked < FAR_BEHIND:
+            tenants = [PgUUID(each.tenant) for each in near]
+            arrived = {
+                row["tenant"].bytes for row in await fetch(self._pool, "arrived", p, looked, head, tenants)
+            }
+            workers = [each for each in workers if each.tenant in arrived or each not in near]
+        for each in workers:
+            each.wake()
+
+    async def _slice(self) -> None:
+        """Deletes rows of dropped builds, some at a time."""
+        for row in await fetch(self._pool, "dropped", 4):
+            sliced = 0
+            for name in ("slice", "slice_sources"):
+                sliced += len(await fetch(self._pool, name, row["id"], SLICE_ROWS))
+            if not sliced:
+                await fetch(self._pool, "end_dropped", row["id"])
+
+    async def _read(self) -> None:
+        (every,) = await fetch(self._pool, "every_tenant")
+        (furthest,) = await fetch(self._pool, "furthest_behind")
+        self._figures = {**dict(every), "behind": furthest["events"]}
+
+    def readings(self) -> Iterator[Reading]:
+        """How the followers of all tenants stand, whoever keeps them, as of some seconds ago."""
+        yield Reading("sluice_followers_tenants", len(self._workers))
+        for figure in ("building", "serving", "paused", "rows", "misfits", "behind"):
+            yield Reading(f"sluice_followers_{figure}", self._figures.get(figure, 0))
+
+    async def _again(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
+        while True:
+            try:
+                await work()
+                self._away = False
+            except PostgresTrouble as trouble:
+                self._trouble(trouble)
+            except Exception:
+                logger.exception("task_restarted")
+            await asyncio.sleep(pause_s)
+
+    def _trouble(self, trouble: PostgresTrouble) -> None:
+        if not self._away:
+            logger.warning("relay_postgres_unavailable", extra={"reason": reason(trouble)})
+        self._away = True
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancels until they have ended: a wait in asyncpg may swallow a cancellation, before Python 3.12."""
+    running = {task for task in tasks if not task.done()}
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=0.1)

@@ -1,0 +1,111 @@
+"""States of aggregates as they were after an event, for rules that see `^`.
+
+Owns: the states that are kept while events are folded. What is not kept is folded from the outbox, up to the
+event: so a state depends on the stream and the spec's revision, and on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from gateway.events import Recorded, Stream
+from gateway.follow.events import Events
+from gateway.follow.model import Event
+from gateway.follow.threads import folding
+from gateway.state import EMPTY, Folded, fold
+from spec.handlers import DEFAULT_HANDLER, Handler
+from spec.model import Spec
+
+BYTES_MAX: Final = 16 * 1024 * 1024
+_EVENTS_AT_ONCE: Final = 1000
+
+
+class AggregateStates:
+    """Of one tenant in partition `p`, by one revision of the spec."""
+
+    def __init__(self, spec: Spec, events: Events, p: int, bytes_max: int = BYTES_MAX) -> None:
+        self._events = events
+        self._p = p
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[Stream, Folded] = OrderedDict()
+        self._bytes = 0
+        self._handlers: Final = {
+            (name, event): each.handler
+            for name, declared in spec.aggregate_types.items()
+            for event, each in declared.events.items()
+        }
+
+    def _handler(self, aggregate_type: str, event_type: str) -> Handler:
+        return self._handlers.get((aggregate_type, event_type), DEFAULT_HANDLER)
+
+    async def after(self, events: Sequence[Event], wanted: Callable[[Event], bool]) -> Mapping[int, bytes]:
+        """By their seqs, the states after those of the events that are `wanted`, as JSON. `events` are all of
+        their aggregates' in a page."""
+        of: dict[Stream, list[Event]] = {}
+        for each in events:
+            of.setdefault(each.recorded.stream, []).append(each)
+        needed = {stream: found for stream, found in of.items() if any(map(wanted, found))}
+        before = {stream: await self._before(stream, found[0].recorded.version - 1, found[0].place.seq - 1)
+                  for stream, found in needed.items()}  # fmt: skip
+        states: dict[int, bytes] = {}
+        count = sum(map(len, needed.values()))
+        await folding(count, partial(self._fold, needed, before, wanted, states))
+        return states
+
+    async def at(self, stream: Stream, up_to: int) -> Folded:
+        """As it is after its events up to the seq `up_to`; nothing of it may have been read behind that."""
+        return await self._before(stream, None, up_to)
+
+    async def _before(self, stream: Stream, length: int | None, up_to: int) -> Folded:
+        """The state after `length` events, those up to the seq `up_to`; None: as many as there are."""
+        if length == 0:
+            return EMPTY
+        folded = self._kept.get(stream, EMPTY)
+        if folded.length == length:
+            return folded
+        if length is not None and folded.length > length:
+            folded = EMPTY
+        while length is None or folded.length < length:
+            page = await self._events.stream(stream, folded.length + 1, self._p, up_to, _EVENTS_AT_ONCE)
+            if not page:
+                break
+            folded = await folding(len(page), partial(self._folded, folded, [each.recorded for each in page]))
+            if len(page) < _EVENTS_AT_ONCE:
+                break
+        self._keep(stream, folded)
+        return folded
+
+    def _folded(self, before: Folded, events: Sequence[Recorded]) -> Folded:
+        handler = partial(self._handler, events[0].stream.aggregate_type)
+        clean = replace(before, errors=(), errors_total=0)
+        return fold(clean, events, handler)
+
+    def _fold(
+        self,
+        of: Mapping[Stream, Sequence[Event]],
+        before: Mapping[Stream, Folded],
+        wanted: Callable[[Event], bool],
+        states: dict[int, bytes],
+    ) -> None:
+        for stream, events in of.items():
+            folded, pending = before[stream], list[Recorded]()
+            for each in events:
+                pending.append(each.recorded)
+                if wanted(each):
+                    folded, pending = self._folded(folded, pending), []
+                    states[each.place.seq] = folded.data_json
+            if pending:
+                folded = self._folded(folded, pending)
+            self._keep(stream, folded)
+
+    def _keep(self, stream: Stream, folded: Folded) -> None:
+        gone = self._kept.pop(stream, None)
+        self._bytes += folded.size_bytes - (0 if gone is None else gone.size_bytes)
+        self._kept[stream] = folded
+        while self._bytes > self._bytes_max and self._kept:
+            _, gone = self._kept.popitem(last=False)
+            self._bytes -= gone.size_bytes

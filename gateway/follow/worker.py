@@ -1,0 +1,279 @@
+"""One tenant's followers, kept in step: events read once for all that stand at one place, folded by each, and
+written with their places in one transaction.
+
+Owns: in which order builds go on, when one serves, and what becomes of a transaction that failed. Each place
+is moved by compare-and-swap, so that of two workers of one tenant one moves it: the lease only keeps the
+other from trying.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.follow.database import connection, fetch, statement
+from gateway.follow.events import Events, Page
+from gateway.follow.model import MISFITS_SHOWN, Build, Changes, Misfit, build_of
+from gateway.follow.output import Output
+from gateway.follow.row_cache import RowCache
+from gateway.relay.position import Place
+
+logger = logging.getLogger("sluice.follow")
+
+BUILDS_MAX: Final = 4
+"""Builds of a tenant that go on at once; others wait for their turn."""
+
+CACHE_BYTES: Final = 16 * 1024 * 1024
+"""Rows that a worker holds, all its builds together."""
+
+MOVE_EVERY: Final = 10_000
+"""Positions of other tenants only, behind which a place is written down all the same."""
+
+_RATE_KEPT: Final = 0.7  # of the rate before, in the moving average
+
+OutputOf = Callable[[Build], Output]
+
+
+class Overtaken(Exception):
+    """Another process, or a person, has changed a build: all of them are to be read again."""
+
+
+@dataclass(slots=True)
+class Followed:
+    """A build that this worker moves; `place` may lie before what `build` says: behind other tenants'
+    events."""
+
+    build: Build
+    output: Output
+    rows: RowCache
+    place: Place
+    rate: float = 0.0
+    began_at: float = 0.0
+
+
+class Worker:
+    """Of one tenant. `output_of` makes a build's output; `moved` is called behind each transaction."""
+
+    def __init__(
+        self,
+        tenant: bytes,
+        pool: asyncpg.Pool,
+        events: Events,
+        output_of: Callable[[Build], Any],
+        moved: Callable[[bytes], None],
+        busy: Callable[[], bool],
+    ) -> None:
+        self.tenant = tenant
+        self._pool = pool
+        self._events = events
+        self._output_of = output_of
+        self._moved = moved
+        self._busy = busy
+        self._followed: dict[int, Followed] = {}
+        self._wake = asyncio.Event()
+        self._stale = True
+        self._loop = asyncio.get_running_loop()
+
+    def wake(self) -> None:
+        """There may be events to fold."""
+        self._wake.set()
+
+    def changed(self) -> None:
+        """Builds were made, paused or dropped."""
+        self._stale = True
+        self._wake.set()
+
+    @property
+    def seq(self) -> int:
+        """Of the place that lies furthest back."""
+        return min((each.place.seq for each in self._followed.values()), default=0)
+
+    async def run(self) -> None:
+        """Until cancelled. Raises PostgresTrouble, LostPlace."""
+        while True:
+            self._wake.clear()
+            if self._stale:
+                await self._read()
+            try:
+                more = await self.step()
+            except Overtaken:
+                self._followed.clear()
+                self._stale = True
+                continue
+            if not more:
+                await self._wake.wait()
+
+    async def step(self) -> bool:
+        """One page for the builds that are furthest, one for those that are furthest back; whether there is
+        more to do. Raises Overtaken."""
+        at_work = self._at_work()
+        if not at_work:
+            return False
+        places = sorted({each.place.seq for each in at_work})
+        front = [each for each in at_work if each.place.seq == places[-1]]
+        more = await self._advance(front, None)
+        if len(places) > 1:
+            back = [each for each in at_work if each.place.seq == places[0]]
+            limit = min(
+                (each.place for each in at_work if each.place.seq > places[0]), key=lambda place: place.seq
+            )
+            began = self._loop.time()
+            await self._advance(back, limit)
+            await self._rest(self._loop.time() - began)
+            return True
+        return more
+
+    async def _rest(self, took_s: float) -> None:
+        """A build takes a tenth of the time where this process appends meanwhile."""
+        if self._busy():
+            await asyncio.sleep(9 * took_s)
+
+    def _at_work(self) -> list[Followed]:
+        building = 0
+        found = []
+        for each in sorted(self._followed.values(), key=lambda each: each.build.id):
+            if not each.build.at_work:
+                continue
+            if each.build.state == "building":
+                building += 1
+                if building > BUILDS_MAX:
+                    continue
+            found.append(each)
+        return found
+
+    async def _read(self) -> None:
+        """The builds as they are in Postgres now; what is unchanged keeps its rows."""
+        self._stale = False
+        known, self._followed = self._followed, {}
+        for row in await fetch(self._pool, "every", UUID(self.tenant)):
+            build = build_of(row)
+            before = known.get(build.id)
+            if before is not None and before.build.moves == build.moves:
+                self._followed[build.id] = replace(before, build=build)
+                continue
+            output = await self._output_of(build) if build.at_work else None
+            if output is not None:
+                rows = RowCache(self._pool, build.id, CACHE_BYTES, empty=build.place.seq == 0)
+                self._followed[build.id] = Followed(build, output, rows, build.place, build.rate)
+        share = CACHE_BYTES // max(len(self._followed), 1)
+        for each in self._followed.values():
+            each.rows.bound(share)
+
+    async def _advance(self, group: Sequence[Followed], limit: Place | None) -> bool:
+        """By a page, no further than `limit`; whether there is more to read."""
+        first = group[0]
+        types: Collection[str] = frozenset().union(*(each.output.types for each in group))
+        began = self._loop.time()
+        page = await self._events.page(self.tenant, first.build.p, first.place, types)
+        if limit is not None:
+            page = page.up_to(limit)
+        if page.reached.seq == first.place.seq:
+            await self._serve_if_caught_up(group, page)
+            return False
+        stored = first.build.place.seq
+        if not page.events and page.reached.seq - stored < MOVE_EVERY and not self._would_serve(group, page):
+            for each in group:
+                each.place = page.reached
+            return not page.caught_up
+        changes = [await each.output.fold(page.events, page.reached, each.rows) for each in group]
+        await self._commit(group, page, changes, began)
+        self._moved(self.tenant)
+        return not page.caught_up
+
+    async def _commit(
+        self, group: Sequence[Followed], page: Page, changes: Sequence[Changes], began: float
+    ) -> None:
+        serving = self._would_serve(group, page)
+        async with connection(self._pool) as conn, conn.transaction():
+            # Rows and place are lost together, if at all, and folded again: no commit here waits for the
+            # disk.
+            await conn.execute("SET LOCAL synchronous_commit TO off")
+            moves = {}
+            for each, change in sorted(zip(group, changes, strict=True), key=lambda pair: pair[0].build.id):
+                moves[each.build.id] = await self._move(conn, each, page, change, began)
+                await _put(conn, each.build, change)
+            for each in serving:
+                await _serve(conn, each.build)
+        for each, change in zip(group, changes, strict=True):
+            build = each.build
+            each.build = replace(build, place=page.reached, moves=moves[build.id])
+            each.place = page.reached
+            each.rows.put({put.key: put.row for put in change.puts})
+        if serving:
+            self._stale = True
+
+    async def _move(self, conn: Any, each: Followed, page: Page, change: Changes, began: float) -> int:
+        """Raises Overtaken."""
+        build = each.build
+        took = max(self._loop.time() - began, 1e-6)
+        each.rate = _RATE_KEPT * each.rate + (1 - _RATE_KEPT) * len(page.events) / took
+        last = _last(build.last_misfits, change.last_misfits)
+        if last is not None:
+            each.build = build = replace(build, last_misfits=last)
+        moves = await conn.fetchval(
+            statement("move"), build.id, build.moves, page.reached.seq, page.reached.mark, change.rows,
+            change.misfits, last, each.rate,
+        )  # fmt: skip
+        if moves is None:
+            raise Overtaken
+        return int(moves)
+
+    def _would_serve(self, group: Sequence[Followed], page: Page) -> list[Followed]:
+        """The builds of the group that have caught up with what serves now, and with all that is
+        committed."""
+        found = []
+        for each in group:
+            if each.build.state != "building":
+                continue
+            before = [
+                other.build for other in self._followed.values()
+                if other.build.state == "serving"
+                and (other.build.kind, other.build.name) == (each.build.kind, each.build.name)
+            ]  # fmt: skip
+            furthest = max((max(other.place.seq, 0) for other in before), default=0)
+            if page.reached.seq >= furthest and (page.caught_up or (before and page.reached.seq == furthest)):
+                found.append(each)
+        return found
+
+    async def _serve_if_caught_up(self, group: Sequence[Followed], page: Page) -> None:
+        """Where nothing is left to fold."""
+        serving = self._would_serve(group, page)
+        if serving:
+            nothing = Changes((), 0, 0, ())
+            await self._commit(group, page, [nothing] * len(group), self._loop.time())
+            self._moved(self.tenant)
+
+
+async def _serve(conn: Any, build: Build) -> None:
+    await conn.execute(statement("serve"), UUID(build.tenant), build.kind, build.name)
+    if await conn.execute(statement("serve_now"), build.id) != "UPDATE 1":
+        raise Overtaken
+
+
+async def _put(conn: Any, build: Build, change: Changes) -> None:
+    puts = change.puts
+    if not puts:
+        return
+    rows = [each.row for each in puts]
+    columns = zip(*[each.fields for each in puts], strict=True)
+    await conn.execute(
+        statement("put"), build.id, [each.key for each in puts], [each.place.seq for each in puts],
+        [each.place.mark for each in puts], [row.length for row in rows], [row.created_at_ms for row in rows],
+        [row.updated_at_ms for row in rows], [row.data for row in rows], *map(list, columns),
+        UUID(build.tenant),
+    )  # fmt: skip
+
+
+def _last(before: bytes, more: Sequence[Misfit]) -> bytes | None:
+    """The last misfits as JSON; None where there are no new ones."""
+    if not more:
+        return None
+    known = msgspec.json.decode(before, type=list[Misfit])
+    return msgspec.json.encode([*known, *more][-MISFITS_SHOWN:])

@@ -1,0 +1,94 @@
+"""GET and QUERY of /{type}: all aggregates of a type, filtered, in an order, by pages; live in
+`live_rows.py`."""
+
+from __future__ import annotations
+
+from gateway.admit.append import undeclared_type
+from gateway.aside import Aside
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Principal
+from gateway.config import Config
+from gateway.errors import Refusal
+from gateway.http import response
+from gateway.http.api.follow import SSE, wanted_stream
+from gateway.http.api.list_query import Asked, read_body_query, read_parameters
+from gateway.http.api.live_rows import LiveRows
+from gateway.http.api.rows import Named, RowReader, page_json
+from gateway.http.json_body import decoded
+from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json_body, read_body
+
+
+class Lists:
+    """GET and QUERY of /{type}, POST of /{type}/_query."""
+
+    def __init__(
+        self, reader: RowReader, live: LiveRows, catalog: Catalog, aside: Aside, config: Config
+    ) -> None:
+        self._reader = reader
+        self._live = live
+        self._catalog = catalog
+        self._aside = aside
+        self._body_bytes_max = config.body_bytes_max
+        self._body_timeout_s = config.body_timeout_s
+
+    def has_none(self, principal: Principal, aggregate_type: str) -> bool:
+        """Whether the spec declares the type, but no list of it: then its path takes appends alone."""
+        deployed = self._catalog.deployed(principal.tenant.id)
+        declared = None if deployed is None else deployed.spec.aggregate_types.get(aggregate_type)
+        return declared is not None and declared.listed is None
+
+    def named(self, principal: Principal, aggregate_type: str) -> Named:
+        """Raises Refused: 404 for an unknown type, 422 for one without a list."""
+        deployed = self._catalog.deployed(principal.tenant.id)
+        declared = None if deployed is None else deployed.spec.aggregate_types.get(aggregate_type)
+        if declared is None:
+            raise Refused(undeclared_type(None if deployed is None else deployed.spec, aggregate_type))
+        if declared.listed is None:
+            why = f'{aggregate_type} has no list; declare one, as in `"list": {{"by": ["status"]}}`.'
+            raise Refused(Refusal("not_listed", why, "type", listed=()))
+        return Named(principal.tenant.id.bytes, "list", aggregate_type, declared.listed.by)
+
+    async def get(
+        self,
+        principal: Principal,
+        aggregate_type: str,
+        head: Head,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """A page, by the query's parameters; live where `Accept` asks for that."""
+        named = self.named(principal, aggregate_type)
+        asked, head_only = read_parameters(scope["query_string"], named.by), scope["method"] == "HEAD"
+        if wanted_stream(head.joined(b"accept"), (SSE,)) == SSE:
+            await self._live.serve(
+                principal.handle, named, asked, None, head, receive, send, head_only=head_only
+            )
+        else:
+            await self._answer(named, asked, scope, send)
+
+    async def query(
+        self,
+        principal: Principal,
+        aggregate_type: str,
+        head: Head,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """A page, by the body."""
+        named = self.named(principal, aggregate_type)
+        await self._answer(named, await self.asked(principal, named, head, receive), scope, send)
+
+    async def asked(self, principal: Principal, named: Named, head: Head, receive: Receive) -> Asked:
+        """What a body asks for. Raises Refused."""
+        refusal = check_json_body(head, self._body_bytes_max)
+        if refusal is not None:
+            raise Refused(refusal)
+        text = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
+        return read_body_query(await decoded(self._aside, principal, text), named.by)
+
+    async def _answer(self, named: Named, asked: Asked, scope: Scope, send: Send) -> None:
+        build, rows = await self._reader.page(named, asked)
+        body = b'{"ok":true,%b}' % page_json(build, rows, asked.query)
+        await response.answer_read(send, response.ReadAnswer(body), scope["method"] == "HEAD")

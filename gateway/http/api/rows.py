@@ -1,0 +1,159 @@
+"""Rows of lists and projections as they are served: which build answers, the wait for a position, the form of
+rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway.errors import Refusal
+from gateway.follow.model import Build
+from gateway.follow.moves import Moves
+from gateway.follow.query import COUNTED_MAX, Query, encode_cursor
+from gateway.follow.reading import Reading, Rows, Stored
+from gateway.follow.standing import position_text
+from gateway.http.api.list_query import Asked
+from gateway.http.api.reads import unavailable
+from gateway.http.render import encode
+from gateway.http.request import Refused
+from gateway.log.postgres import PostgresTrouble
+from gateway.relay.outbox import Filter, LostPlace, Outbox
+from gateway.relay.position import START, Position
+from gateway.relay.position import encode as encode_position
+from gateway.state.values import Node, decode_fields, fields_of
+
+_NONE: Final = b"null"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A list or projection of a tenant, with the fields that its spec declares."""
+
+    tenant: bytes
+    kind: str
+    name: str
+    by: tuple[str, ...]
+
+
+class RowReader:
+    """What serves a named list: the build, and its rows once they cover a position. Raises Refused."""
+
+    def __init__(self, reading: Reading, moves: Moves, outbox: Outbox) -> None:
+        self.reading = reading
+        self.moves = moves
+        self._outbox = outbox
+
+    async def serving(self, named: Named, after: Position | None, wait_s: float) -> Build:
+        """The build that serves, once it serves and covers `after`. Raises Refused (503 `behind`)."""
+        try:
+            seq = 0 if after is None else await self._seq(named, after)
+            build = await self._covering(named, seq)
+            if build is not None or not wait_s:
+                return build or await self._refuse(named)
+            until = asyncio.get_running_loop().time() + wait_s
+            with self.moves.watching(named.tenant) as watch:
+                while True:
+                    build = await self._covering(named, seq)
+                    left_s = until - asyncio.get_running_loop().time()
+                    if build is not None or left_s <= 0:
+                        return build or await self._refuse(named)
+                    await watch.wait(left_s)
+        except PostgresTrouble as trouble:
+            raise Refused(unavailable()) from trouble
+
+    async def _seq(self, named: Named, after: Position) -> int:
+        """Of a position of the tenant's feed. Raises Refused (400)."""
+        try:
+            await self._outbox.page(Filter(named.tenant), after, 1, 1)
+        except LostPlace as lost:
+            raise Refused(
+                Refusal("invalid_position", f"Not a position of this feed: {lost}", "after")
+            ) from lost
+        return after.at(self._outbox.partition(named.tenant)).seq
+
+    async def _covering(self, named: Named, seq: int) -> Build | None:
+        build = await self.reading.serving(named.tenant, named.kind, named.name)
+        if build is None or any(field not in build.fields for field in named.by):
+            return None
+        if build.place.seq >= seq:
+            return build
+        reached = await self.reading.reached(build.id, seq)
+        return build if reached is not None and reached[1] else None
+
+    async def _refuse(self, named: Named) -> Build:
+        build = await self.reading.serving(named.tenant, named.kind, named.name)
+        if build is None:
+            why = "It is being built and serves once it has caught up. GET /_/projections says how far it is."
+            raise Refused(Refusal("behind", why, position=encode_position(START)))
+        position = position_text(build.p, build.place)
+        why = "It has not reached the position asked for. Try again, with a longer `wait`."
+        raise Refused(Refusal("behind", why, position=position))
+
+    async def page(self, named: Named, asked: Asked) -> tuple[Build, Rows]:
+        """Raises Refused."""
+        while True:
+            build = await self.serving(named, asked.after, asked.wait_s)
+            try:
+                rows = await self.reading.page(build, asked.query)
+            except PostgresTrouble as trouble:
+                raise Refused(unavailable()) from trouble
+            if rows is not None:
+                return build, rows
+
+    async def row(self, named: Named, key: str, after: Position | None, wait_s: float) -> tuple[Build, Rows]:
+        while True:
+            build = await self.serving(named, after, wait_s)
+            try:
+                rows = await self.reading.row(build, key)
+            except PostgresTrouble as trouble:
+                raise Refused(unavailable()) from trouble
+            if rows is not None:
+                return build, rows
+
+
+def page_json(build: Build, rows: Rows, query: Query) -> bytes:
+    """The members of a page."""
+    items = b",".join([item_json(each, query.keep) for each in rows.rows])
+    following = _NONE
+    if rows.more:
+        last = rows.rows[-1]
+        following = encode(encode_cursor(query.sort, last.values, last.key))
+    count = b""
+    if rows.count is not None:
+        exact = rows.count <= COUNTED_MAX
+        count = b',"count":%b' % encode(rows.count if exact else {"at_least": COUNTED_MAX})
+    return b'"items":[%b],"position":%b,"next":%b%b' % (
+        items, encode(position_text(build.p, rows.place)), following, count
+    )  # fmt: skip
+
+
+def item_json(stored: Stored, keep: Sequence[str] | None = None) -> bytes:
+    row = stored.row
+    assert row.data is not None
+    data = row.data if keep is None else _kept(row.data, keep)
+    return b'{"key":%b,"data":%b,"metadata":{"length":%d,"created_at":%d,"updated_at":%d}}' % (
+        encode(stored.key), data, row.length, row.created_at_ms // 1000, row.updated_at_ms // 1000
+    )  # fmt: skip
+
+
+def _kept(data: bytes, keep: Sequence[str]) -> bytes:
+    """The fields named, dotted ones within their objects; what is absent is left out."""
+    state = decode_fields(data)
+    kept: dict[str, Any] = {}
+    for name in keep:
+        _keep(state, kept, name.split("."))
+    return encode(kept)
+
+
+def _keep(state: dict[str, Node], kept: dict[str, Any], path: Sequence[str]) -> None:
+    name, *rest = path
+    if name not in state:
+        return
+    if not rest:
+        kept[name] = state[name]
+        return
+    inner = fields_of(state[name])
+    if inner is not None and isinstance(within := kept.setdefault(name, {}), dict):
+        _keep(inner, within, rest)

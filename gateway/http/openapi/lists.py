@@ -1,0 +1,188 @@
+"""The paths of lists and of projections. Pure."""
+
+from __future__ import annotations
+
+from gateway.follow.query import LIMIT_DEFAULT, LIMIT_MAX
+from gateway.http.api.list_query import WAIT_DEFAULT_S, WAIT_MAX_S
+from gateway.http.openapi.operations import SSE, answer, operation, request
+from gateway.http.openapi.schemas import LENGTH, OK, Schema, list_of, object_of, or_null, ref
+from spec.model import AggregateType
+
+_ASKED = (
+    "list-filter",
+    "list-sort",
+    "list-limit",
+    "list-cursor",
+    "list-fields",
+    "list-count",
+    "list-after",
+    "list-wait",
+)
+_FRESH = ("list-after", "list-wait")
+_TEXT: Schema = {"type": "string"}
+
+
+def list_parameters() -> dict[str, Schema]:
+    """By component name."""
+    return {
+        "list-filter": _in_query(
+            "filter[field]",
+            _TEXT,
+            "What a field of `by` equals; `filter[field][gte]` and the like compare, by ne, gt, gte, lt, "
+            "lte, in, prefix and exists.",
+        ),
+        "list-sort": _in_query("sort", _TEXT, "Up to 3 fields of `by`, `-` before one for falling."),
+        "list-limit": _in_query(
+            "limit",
+            {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT},
+            "Rows of a page.",
+        ),
+        "list-cursor": _in_query("cursor", _TEXT, "The `next` of the page before."),
+        "list-fields": _in_query("fields", _TEXT, "Fields of `data` to send, with commas between them."),
+        "list-count": _in_query("count", {"type": "boolean"}, "Whether to count the rows, up to 10,000."),
+        "list-after": _in_query("after", _TEXT, "A position that the answer must cover, as of a receipt."),
+        "list-wait": _in_query(
+            "wait",
+            {"type": "integer", "minimum": 0, "maximum": WAIT_MAX_S, "default": WAIT_DEFAULT_S},
+            "Seconds to wait for that.",
+        ),
+        "projection-name": _in_path("name", "A projection's name."),
+        "projection-key": _in_path("key", "A row's key."),
+    }
+
+
+def list_schemas() -> dict[str, Schema]:
+    """By component name."""
+    metadata = object_of(
+        {"length": LENGTH, "created_at": {"type": "integer"}, "updated_at": {"type": "integer"}}
+    )
+    row = {"key": _TEXT, "data": {"type": "object"}, "metadata": metadata}
+    count = {"anyOf": [LENGTH, object_of({"at_least": LENGTH})]}
+    page = {"ok": OK, "items": list_of(ref("Row")), "next": or_null(_TEXT)}
+    position = {"type": "string", "description": "What the rows are as of."}
+    figures = {"position": position, "behind": LENGTH, "rows": LENGTH, "does_not_fit": LENGTH}
+    build = object_of(figures, {"rate": {"type": "number"}, "eta_s": or_null({"type": "number"})})
+    standing = {
+        "name": _TEXT,
+        "state": {"enum": ["live", "building", "paused", "dropped"]},
+        "misfits": list_of({"type": "object"}),
+        "build": or_null(ref("Build")),
+    }
+    return {
+        "Row": object_of(row),
+        "RowPage": object_of({**page, "position": position}, {"count": count}),
+        "Build": build,
+        "Standing": {"allOf": [ref("Build"), object_of(standing)]},
+        "Projection": {"allOf": [ref("Standing"), object_of(page, {"count": count})]},
+    }
+
+
+def list_paths(declared: AggregateType) -> dict[str, Schema]:
+    """Of a type with a list. QUERY has no place in OpenAPI 3.1; POST of `/_query` takes the same."""
+    if declared.listed is None:
+        return {}
+    name = declared.name
+    page = answer("A page.", ref("RowPage"))
+    live = answer("A page, or live.", ref("RowPage"))
+    live["content"] |= _LIVE
+    body = object_of(
+        {},
+        {
+            "where": {"type": "object", "description": "A test of the handler language; `@` is the row."},
+            "sort": list_of(_TEXT),
+            "limit": {"type": "integer"},
+            "cursor": _TEXT,
+            "fields": list_of(_TEXT),
+            "count": {"type": "boolean"},
+            "after": _TEXT,
+            "wait": {"type": "number"},
+        },
+        closed=True,
+    )
+    listed = operation(
+        f"list.{name}",
+        f"All aggregates of {name}",
+        tag=name,
+        parameters=_ASKED[1:],
+        done={"200": live},
+        refused="list",
+    )
+    listed["parameters"] += [_filter(field) for field in declared.listed.by]
+    queried = operation(
+        f"query.{name}",
+        f"All aggregates of {name}, by tests",
+        tag=name,
+        body=request(body),
+        done={"200": page},
+        refused="list.query",
+    )
+    return {f"/{name}": {"get": listed}, f"/{name}/_query": {"post": queried}}
+
+
+def _filter(field: str) -> Schema:
+    what = (
+        f"What `{field}` equals; `filter[{field}][gte]` and the like compare, by ne, gt, gte, lt, lte, in, "
+    )
+    what += "prefix and exists."
+    return _in_query(f"filter[{field}]", _TEXT, what)
+
+
+_LIVE: Schema = {
+    SSE: {
+        "schema": {"description": "What there is, then `upsert` and `delete` by key; `id:` is the position."}
+    }
+}
+
+
+def projection_paths(tag: str) -> dict[str, Schema]:
+    every = object_of({"ok": OK, "projections": list_of(ref("Standing")), "lists": list_of(ref("Standing"))})
+    row = object_of({"ok": OK, "position": _TEXT, "key": _TEXT, "data": {"type": "object"}, "metadata": {}})
+    page, one = answer("Its rows, and how it stands.", ref("Projection")), answer("The row.", row)
+    page["content"] |= _LIVE
+    one["content"] |= _LIVE
+    return {
+        "/_/projections": {
+            "get": operation(
+                "projections",
+                "How all lists and projections stand",
+                tag=tag,
+                done={"200": answer("All.", every)},
+                refused="projections",
+            )
+        },
+        "/_/projections/{name}": {
+            "get": operation(
+                "projection",
+                "A projection's rows, and how it stands",
+                tag=tag,
+                parameters=("projection-name", *_ASKED),
+                done={"200": page},
+                refused="projection",
+            )
+        },
+        "/_/projections/{name}/{key}": {
+            "get": operation(
+                "projection.row",
+                "One row of a projection",
+                tag=tag,
+                parameters=("projection-name", "projection-key", "list-fields", *_FRESH),
+                done={"200": one},
+                refused="projection",
+            )
+        },
+    }
+
+
+def _in_query(name: str, schema: Schema, description: str) -> Schema:
+    return {"name": name, "in": "query", "schema": schema, "description": description}
+
+
+def _in_path(name: str, description: str) -> Schema:
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "schema": _TEXT,
+        "description": description,
+        "example": "customer_totals",
+    }

@@ -1,0 +1,275 @@
+-- name: acquire
+-- Takes tenants whose followers are kept by no living process. $1 owner, $2 lease in seconds, $3 how many at most
+UPDATE followed SET owner = $1, lease_until = clock_timestamp() + $2::float8 * interval '1 s'
+WHERE tenant IN (
+    SELECT tenant FROM followed t
+    WHERE (lease_until IS NULL OR lease_until < clock_timestamp())
+        AND EXISTS (SELECT FROM follower f WHERE f.tenant = t.tenant AND f.state IN ('building', 'serving'))
+    ORDER BY lease_until NULLS FIRST, tenant LIMIT $3 FOR UPDATE SKIP LOCKED
+)
+RETURNING tenant, changes
+
+
+-- name: arrived
+-- Which of these tenants have events in a stretch of a partition. $1 p, $2 after seq, $3 up to seq, $4 tenants
+SELECT DISTINCT tenant FROM outbox
+WHERE p = $1 AND seq > $2 AND seq <= $3 AND tenant = ANY($4::uuid[])
+
+
+-- name: behind
+-- Events of a tenant, its followers' to fold, behind a position. $1 tenant, $2 p, $3 after seq
+SELECT count(*) AS events FROM outbox
+WHERE p = $2 AND seq > $3 AND tenant = $1 AND left(aggregate_type, 1) <> '_'
+
+
+-- name: create
+-- A new build. $1 tenant, $2 kind, $3 name, $4 spec revision, $5 digest, $6 fields, $7 p
+INSERT INTO follower (tenant, kind, name, spec_rev, digest, fields, p) VALUES ($1, $2, $3, $4, $5, $6, $7)
+RETURNING id
+
+
+-- name: dropped
+-- Builds whose rows are to be deleted. $1 how many at most
+SELECT id FROM follower WHERE state = 'dropped' ORDER BY id LIMIT $1
+
+
+-- name: end_dropped
+-- A build without rows is no more. $1 id
+DELETE FROM follower WHERE id = $1 AND state = 'dropped'
+
+
+-- name: every
+-- The followers of a tenant, those that are dropped left out. $1 tenant
+SELECT id, tenant, kind, name, spec_rev, digest, fields, state, paused, p, seq, mark, moves, rows, misfits,
+    last_misfits, rate, served_seq
+FROM follower WHERE tenant = $1 AND state <> 'dropped' ORDER BY kind, name, id
+
+
+-- name: every_tenant
+-- How many builds, live followers, misfits there are, of all tenants.
+SELECT count(*) FILTER (WHERE state = 'building') AS building, count(*) FILTER (WHERE state = 'serving') AS serving,
+    count(*) FILTER (WHERE paused) AS paused, coalesce(sum(misfits), 0)::bigint AS misfits,
+    coalesce(sum(rows) FILTER (WHERE state = 'serving'), 0)::bigint AS rows
+FROM follower WHERE state <> 'dropped'
+
+
+-- name: furthest_behind
+-- Of those that serve and are not paused, how far the one is behind that is furthest, in events of its partition, other
+-- tenants' among them.
+SELECT coalesce(max(l.seq - f.seq), 0)::bigint AS events FROM follower f JOIN partition_log l ON l.p = f.p
+WHERE f.state = 'serving' AND NOT f.paused AND EXISTS (
+    SELECT FROM outbox o WHERE o.p = f.p AND o.seq > f.seq AND o.seq <= f.seq + 1000 AND o.tenant = f.tenant)
+
+
+-- name: heads
+-- Where each partition stands.
+SELECT p, seq FROM partition_log
+
+
+-- name: held
+-- Which of these tenants this process holds still, and how often their followers were changed; holds them on. $1 tenants, $2 owner, $3 lease in seconds
+UPDATE followed SET lease_until = clock_timestamp() + $3::float8 * interval '1 s'
+WHERE tenant = ANY($1::uuid[]) AND owner = $2
+RETURNING tenant, changes
+
+
+-- name: let_go
+-- Gives a tenant's followers to whoever takes them next. $1 tenant, $2 owner
+UPDATE followed SET owner = NULL, lease_until = NULL WHERE tenant = $1 AND owner = $2
+
+
+-- name: lock
+-- The row of a tenant, locked, made where there is none. $1 tenant
+INSERT INTO followed (tenant) VALUES ($1)
+ON CONFLICT (tenant) DO UPDATE SET changes = followed.changes + 1
+RETURNING revision
+
+
+-- name: move
+-- Moves a build by compare-and-swap. $1 id, $2 moves as seen, $3 seq, $4 mark, $5 rows more, $6 misfits more, $7 the last
+-- misfits or NULL, $8 events a second. No row: another process, or a person, has changed it
+UPDATE follower SET seq = $3, mark = $4, rows = rows + $5, misfits = misfits + $6,
+    last_misfits = coalesce($7, last_misfits), rate = $8, moves = moves + 1
+WHERE id = $1 AND moves = $2 AND state IN ('building', 'serving') AND NOT paused
+RETURNING moves
+
+
+-- name: moved
+-- What changes whenever a follower of a tenant does. $1 tenant
+SELECT sum(moves) AS moves, max(id) AS newest, count(*) AS count FROM follower WHERE tenant = $1
+
+
+-- name: note_spec
+-- The followers of this revision are in the table from here on. $1 tenant, $2 revision
+UPDATE followed SET revision = $2 WHERE tenant = $1
+
+
+-- name: page
+-- A tenant's committed events in a stretch of a partition, in the order of their commits, as one snapshot has them.
+-- $1 p, $2 after this seq, $3 how many positions to look at, $4 tenant, $5 aggregate types whose data are wanted, $6 most
+-- events, $7 bytes after which no further event is begun
+-- Returns as `outbox_page` does (log.sql).
+SELECT bounds.*, e.*
+FROM (
+    SELECT head.epoch, head.seq AS head, least(head.seq, $2::bigint + $3::bigint) AS reached,
+        (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $2) AS mark_before,
+        substr(last.digest, 1, 4) AS mark_reached, last.id AS id_reached
+    FROM partition_log head LEFT JOIN outbox last
+        ON last.p = head.p AND last.seq = least(head.seq, $2::bigint + $3::bigint)
+    WHERE head.p = $1 OFFSET 0
+) bounds LEFT JOIN LATERAL (
+    SELECT * FROM (
+        SELECT *, sum(coalesce(octet_length(payload), 0)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS size_so_far
+        FROM (
+            SELECT seq, substr(digest, 1, 4) AS mark, append_id, version, id, aggregate_type, aggregate_id, type,
+                actor_type, actor_id, target_type, target_id, correlation_id, causation_id, spec_rev,
+                (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra,
+                CASE WHEN aggregate_type = ANY($5::text[]) THEN payload END AS payload
+            FROM outbox
+            WHERE p = $1 AND seq > $2 AND seq <= $2::bigint + $3::bigint AND tenant = $4
+                AND left(aggregate_type, 1) <> '_'
+            ORDER BY seq LIMIT $6
+        ) found
+    ) sized WHERE size_so_far - coalesce(octet_length(payload), 0) < $7
+) e ON true
+ORDER BY e.seq
+
+
+-- name: page_of_rows
+-- Rows of a build that serves, in an order; the conditions, the order and its columns are made by query.py. $1 follower,
+-- $2 how many at most
+SELECT w.seq AS seq_of_all, w.mark AS mark_of_all, w.count, r.*
+FROM (SELECT seq, mark, <counted> AS count FROM follower WHERE id = $1 AND state = 'serving' OFFSET 0) w
+LEFT JOIN LATERAL (
+    SELECT key, seq, mark, length, created_at_ms, updated_at_ms, data<columns> FROM follower_row
+    WHERE follower = $1 AND data IS NOT NULL AND <where> ORDER BY <order> LIMIT $2
+) r ON true
+
+
+-- name: count_of_rows
+-- Of the same, how many there are. `most`: counted up to here
+(SELECT count(*) FROM (
+    SELECT FROM follower_row WHERE follower = $1 AND data IS NOT NULL AND <test> LIMIT <most>
+) counted)
+
+
+-- name: changed_rows
+-- Rows of a build that serves whose last change lies behind a place, in the order of these, each with whether it passes
+-- a test. $1 follower, $2 behind this seq, $3 at that seq behind this key, $4 how many at most
+SELECT w.seq AS seq_of_all, w.mark AS mark_of_all, r.*
+FROM (SELECT seq, mark FROM follower WHERE id = $1 AND state = 'serving' OFFSET 0) w
+LEFT JOIN LATERAL (
+    SELECT key, seq, mark, length, created_at_ms, updated_at_ms, data, data IS NOT NULL AND <test> AS passes
+    FROM follower_row WHERE follower = $1 AND (seq, key) > ($2::bigint, $3::text) AND <where>
+    ORDER BY seq, key LIMIT $4
+) r ON true
+
+
+-- name: put
+-- Writes rows. $1 follower, then by the column: $2 keys, $3 seqs, $4 marks, $5 lengths, $6 created at, $7 updated at,
+-- $8 data, $9 to $16 the fields; $17 the tenant
+INSERT INTO follower_row (tenant, follower, key, seq, mark, length, created_at_ms, updated_at_ms, data,
+    f1, f2, f3, f4, f5, f6, f7, f8)
+SELECT $17, $1, * FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[],
+    $9::bytea[], $10::bytea[], $11::bytea[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[])
+ON CONFLICT (follower, key) DO UPDATE SET seq = excluded.seq, mark = excluded.mark, length = excluded.length,
+    created_at_ms = excluded.created_at_ms, updated_at_ms = excluded.updated_at_ms, data = excluded.data,
+    f1 = excluded.f1, f2 = excluded.f2, f3 = excluded.f3, f4 = excluded.f4, f5 = excluded.f5, f6 = excluded.f6,
+    f7 = excluded.f7, f8 = excluded.f8
+
+
+-- name: reached
+-- Where a build that serves stands, and whether all of its tenant's events up to a seq are in it. $1 id, $2 seq
+SELECT seq, mark, seq >= $2 OR NOT EXISTS (
+    SELECT FROM outbox o WHERE o.p = f.p AND o.seq > f.seq AND o.seq <= $2 AND o.tenant = f.tenant
+        AND left(o.aggregate_type, 1) <> '_') AS there
+FROM follower f WHERE id = $1 AND state = 'serving'
+
+
+-- name: row
+-- One row of a build that serves, and where that stands. $1 follower, $2 key
+SELECT w.seq AS seq_of_all, w.mark AS mark_of_all, r.*
+FROM (SELECT seq, mark FROM follower WHERE id = $1 AND state = 'serving' OFFSET 0) w
+LEFT JOIN LATERAL (
+    SELECT key, seq, mark, length, created_at_ms, updated_at_ms, data FROM follower_row WHERE follower = $1 AND key = $2
+) r ON true
+
+
+-- name: rows
+-- Rows by their keys, deleted ones among them. $1 follower, $2 keys
+SELECT key, length, created_at_ms, updated_at_ms, data FROM follower_row
+WHERE follower = $1 AND key = ANY($2::text[])
+
+
+-- name: serve
+-- A build that has caught up serves from here on, and the one before it is dropped. $1 tenant, $2 kind, $3 name
+WITH before AS (
+    UPDATE follower SET state = 'dropped', moves = moves + 1
+    WHERE tenant = $1 AND kind = $2 AND name = $3 AND state IN ('serving', 'off')
+)
+SELECT 1
+
+
+-- name: serve_now
+-- $1 id
+UPDATE follower SET state = 'serving', served_seq = seq WHERE id = $1 AND state = 'building'
+
+
+-- name: serving
+-- The build that serves. $1 tenant, $2 kind, $3 name
+SELECT id, tenant, kind, name, spec_rev, digest, fields, state, paused, p, seq, mark, moves, rows, misfits,
+    last_misfits, rate, served_seq
+FROM follower WHERE tenant = $1 AND kind = $2 AND name = $3 AND state = 'serving'
+
+
+-- name: set_paused
+-- Pauses, or goes on. $1 tenant, $2 kind, $3 name, $4 whether it is paused
+UPDATE follower SET paused = $4, moves = moves + 1
+WHERE tenant = $1 AND kind = $2 AND name = $3 AND state IN ('building', 'serving')
+RETURNING id
+
+
+-- name: set_state
+-- Builds that are to be dropped, or are off. $1 ids, $2 state
+UPDATE follower SET state = $2, moves = moves + 1 WHERE id = ANY($1::bigint[])
+
+
+-- name: slice
+-- Deletes some rows of a build. $1 follower, $2 how many at most
+DELETE FROM follower_row WHERE follower = $1 AND key IN (
+    SELECT key FROM follower_row WHERE follower = $1 ORDER BY key LIMIT $2)
+RETURNING 1
+
+
+-- name: slice_sources
+-- Likewise what its rows were put together from. $1 follower, $2 how many at most
+DELETE FROM follower_source WHERE follower = $1 AND (aggregate_type, aggregate_id, key) IN (
+    SELECT aggregate_type, aggregate_id, key FROM follower_source WHERE follower = $1
+    ORDER BY aggregate_type, aggregate_id, key LIMIT $2)
+RETURNING 1
+
+
+-- name: spec
+-- A deployed revision of a tenant's spec. $1 tenant, $2 revision
+SELECT document FROM spec_revision WHERE tenant = $1 AND revision = $2
+
+
+-- name: stream
+-- Events of an aggregate up to a place of its partition. $1 tenant, $2 aggregate type, $3 key, $4 first version,
+-- $5 p, $6 up to this seq, $7 at most
+SELECT seq, substr(digest, 1, 4) AS mark, version, id, type, actor_type, actor_id, target_type, target_id,
+    correlation_id, causation_id, spec_rev, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms,
+    extra, payload
+FROM outbox
+WHERE tenant = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND version >= $4 AND p = $5 AND seq <= $6
+ORDER BY version LIMIT $7
+
+
+-- name: undeclared
+-- Deployed specs whose followers are not in the table yet; of one tenant if asked. $1 tenant or NULL, $2 the tenant
+-- after which to begin, $3 how many
+SELECT r.tenant, r.revision, r.document FROM spec_revision r
+LEFT JOIN followed done ON done.tenant = r.tenant
+WHERE ($1::uuid IS NULL OR r.tenant = $1) AND r.tenant > $2 AND r.revision > coalesce(done.revision, 0)
+    AND r.revision = (SELECT max(revision) FROM spec_revision WHERE tenant = r.tenant)
+ORDER BY r.tenant LIMIT $3

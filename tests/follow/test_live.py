@@ -1,0 +1,81 @@
+"""Rows as server-sent events: what there is, then each change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import httpx
+
+from tests.follow.conftest import Shop
+from tests.support.calls import new_id
+
+
+class Message(NamedTuple):
+    event: str
+    id: str
+    data: dict[str, Any]
+
+
+class Stream:
+    """Messages of one connection, one after the other."""
+
+    def __init__(self, lines: AsyncIterator[str]) -> None:
+        self._lines = lines
+
+    async def next(self) -> Message:
+        fields: dict[str, str] = {}
+        async with asyncio.timeout(20):
+            async for line in self._lines:
+                if line and not line.startswith(":"):
+                    name, _, value = line.partition(": ")
+                    fields[name] = value
+                elif "data" in fields:
+                    return Message(fields.get("event", ""), fields.get("id", ""), json.loads(fields["data"]))
+                elif not line:
+                    fields = {}
+        raise AssertionError("the stream has ended")
+
+
+@asynccontextmanager
+async def following(client: httpx.AsyncClient, path: str, after: str | None = None) -> AsyncIterator[Stream]:
+    headers = {"accept": "text/event-stream", **({"last-event-id": after} if after else {})}
+    async with client.stream("GET", path, headers=headers) as response:
+        assert response.status_code == 200
+        yield Stream(aiter(response.aiter_lines()))
+
+
+async def test_a_filtered_list_has_what_enters_changes_and_leaves(shop: Shop) -> None:
+    there, other, late = (new_id() for _ in range(3))
+    await shop.append(there, "was_placed", {"status": "open", "total": 1})
+    await shop.append(other, "was_placed", {"status": "lost", "total": 2})
+    await shop.get("/order")
+    async with following(shop.client, "/order?filter[status]=open") as stream:
+        first = await stream.next()
+        assert (first.event, first.data["key"]) == ("upsert", there)
+        await shop.append(late, "was_placed", {"status": "open", "total": 3})
+        second = await stream.next()
+        assert (second.event, second.data["key"], second.data["data"]["total"]) == ("upsert", late, 3)
+        await shop.append(other, "was_placed", {"status": "lost"})  # it was not in the list, and is not
+        await shop.append(there, "was_paid")
+        third = await stream.next()
+        assert (third.event, third.data) == ("delete", {"key": there})
+    await shop.append(late, "was_placed", {"total": 4})
+    async with following(shop.client, "/order?filter[status]=open", third.id) as stream:
+        resumed = await stream.next()
+        assert (resumed.event, resumed.data["data"]["total"]) == ("upsert", 4)
+
+
+async def test_one_row_of_a_projection_is_followed_before_it_is_there(shop: Shop) -> None:
+    customer = new_id()
+    await shop.get("/_/projections/customer_totals")
+    async with following(shop.client, f"/_/projections/customer_totals/{customer}") as stream:
+        await shop.append(new_id(), "was_placed", {"total": 2, "customer_id": customer})
+        made = await stream.next()
+        assert (made.event, made.data["data"]) == ("upsert", {"orders": 1, "spent": 2})
+        await shop.append(new_id(), "was_placed", {"total": 2, "customer_id": new_id()})
+        await shop.append(customer, "was_closed", of="customer")
+        assert (await stream.next())[::2] == ("delete", {"key": customer})
