@@ -29,6 +29,10 @@ GRANT INSERT, SELECT (p) ON quarantined_append TO sluice_gateway;
 -- What it saw committed and Postgres has lost. Only `sluice rewind`, as sluice_owner, gives such a thing up.
 GRANT SELECT, INSERT ON partition_trail TO sluice_gateway;
 
+-- Where the first relay found this database, and the standby that took over. Only `sluice adopt`, as sluice_owner, says
+-- that a copy may deliver.
+GRANT SELECT, INSERT (system_id, database_oid, timeline), UPDATE (timeline) ON instance_home TO sluice_gateway;
+
 -- What goes out: subscriptions, cursors, what waits, what was tried.
 GRANT SELECT, INSERT, UPDATE, DELETE ON subscription, straggler, delivery_attempt, subscribed_spec TO sluice_gateway;
 

@@ -9,10 +9,11 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
+import asyncpg
 import uvloop
 from prometheus_client import CollectorRegistry
 
@@ -33,6 +34,7 @@ from gateway.log.log import Log
 from gateway.log.redis.announcements import Announcements
 from gateway.log.redis.cluster import open_redis
 from gateway.pools import CannotStart, close_pool, open_postgres, ops_listener
+from gateway.relay.home import WATCH_EVERY_S, not_adopted
 from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull
 from gateway.relay.relay import Listen, Relay, RelayOptions
@@ -78,10 +80,12 @@ async def outgoing(
             )
             relay = Relay(pool, outbox, subscriptions, secrets_of, terms, metrics, listen=listen)
             metrics.read_at_scrape(relay.readings)
-            await relay.start()
         moves = Moves(rows_pool, listen)
         try:
-            async with _following(config, outbox, metrics, listen, moves.moved, relayed=relayed):
+            async with (
+                nullcontext() if relay is None else _at_home(relay, pool),
+                _following(config, outbox, metrics, listen, moves.moved, relayed=relayed),
+            ):
                 pull = Pull(pool, outbox, subscriptions)
                 rows, declarations = RowReading(rows_pool), Declarations(rows_pool, outbox)
                 yield Outbound(subscriptions, pull, relay, rows, moves, declarations)
@@ -120,6 +124,44 @@ async def _following(
             await runner.stop()
     finally:
         await close_pool(pool)
+
+
+@asynccontextmanager
+async def _at_home(relay: Relay, pool: asyncpg.Pool) -> AsyncIterator[None]:
+    """The relay delivers meanwhile, as long as the database is where it was, or an operator adopted it."""
+    delivering, off = await _switched(relay, pool, delivering=False, off=None)
+
+    async def watch() -> None:
+        nonlocal delivering, off
+        while True:
+            await asyncio.sleep(WATCH_EVERY_S)
+            delivering, off = await _switched(relay, pool, delivering=delivering, off=off)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _switched(
+    relay: Relay, pool: asyncpg.Pool, *, delivering: bool, off: str | None
+) -> tuple[bool, str | None]:
+    """Whether it delivers from now on, and why not. Where Postgres does not say, it stays as it was."""
+    try:
+        why = await not_adopted(pool)
+    except postgres.PostgresTrouble as trouble:
+        if delivering:
+            return delivering, off
+        why = f"Postgres does not say whether it was copied or restored: {trouble}"
+    if why is None and not delivering:
+        await relay.start()
+    if why is not None and delivering:
+        await relay.stop()
+    if why is not None and why != off:
+        logger.warning("relay_not_adopted", extra={"reason": why})
+    return why is None, why
 
 
 def heard(log: Log) -> Listen:

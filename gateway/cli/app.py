@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from gateway import __version__
 from gateway.cli import (
+    adopt,
     aggregates,
     find,
     ids,
@@ -131,6 +132,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     operations.doctor,
     operations.repair,
     operations.rewind,
+    adopt.adopt,
 )
 for _command in _COMMANDS:
     app.command()(_command)

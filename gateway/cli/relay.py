@@ -52,7 +52,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """How every subscription stands: its lag, and what waits."""
-    rows = _standings(postgres, tenant)
+    rows, off = _standings(postgres, tenant)
     if as_json:
         print_json([dataclasses.asdict(each) for each in rows])
         return
@@ -72,17 +72,22 @@ def status(
     for each in rows:
         if each.why:
             say(f"{each.tenant}/{each.name}: {each.why}")
+    if off:
+        say(f"nothing is delivered: {off}; `sluice adopt` says that it may", err=True)
 
 
-def _standings(postgres: str | None, tenant: str | None) -> list[Standing]:
-    async def run() -> list[Standing]:
+def _standings(postgres: str | None, tenant: str | None) -> tuple[list[Standing], str | None]:
+    """And why no relay delivers, where none does."""
+
+    async def run() -> tuple[list[Standing], str | None]:
         from gateway.catalog import tenants
+        from gateway.relay.home import not_adopted
         from gateway.relay.standing import standing
 
         async with opened(postgres_url(postgres)) as (subscriptions, pool):
             owner = None if tenant is None else (await tenants.named(pool, tenant)).id
             await subscriptions.declare(owner)
-            return await standing(pool, owner)
+            return await standing(pool, owner), await not_adopted(pool)
 
     from gateway.log.postgres import PostgresTrouble
 

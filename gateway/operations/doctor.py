@@ -21,6 +21,7 @@ from gateway.log.redis.servers import Server
 from gateway.operations import direct_findings, memory_findings, postgres_findings, redis_findings
 from gateway.operations.findings import Diagnosis, Finding, Verdict
 from gateway.operations.place import Place
+from gateway.relay.home import differs, homes
 from gateway.telemetry.redact import reason
 
 
@@ -34,6 +35,7 @@ async def diagnose(place: Place, journal_retention_s: float, memory_bytes_max: i
     findings += postgres_findings.judge_contents(contents, missing, unique)
     findings.append(postgres_findings.judge_clock(apart_s))
     findings.append(Finding("postgres", "instance", f"{place.instance.id}, rule {PARTITION_RULE}"))
+    findings.append(await _home(place))
     infos, of_redis = await _redis(place)
     findings += of_redis
     without_redis = await place.fetch("without_redis", REACH_KEPT_S)
@@ -49,6 +51,16 @@ async def _server(place: Place) -> tuple[Mapping[str, Any], float]:
     before = time.time()
     row = (await place.fetch("server"))[0]
     return row, row["clock_s"] - (before + time.time()) / 2
+
+
+async def _home(place: Place) -> Finding:
+    recorded, found = await homes(place.pool)
+    why = None if recorded is None or found is None else differs(recorded, found)
+    if why is None:
+        return Finding("postgres", "adopted", "yes" if recorded else "no relay has delivered from here yet")
+    return Finding(
+        "postgres", "adopted", "no", Verdict.WARNING, f"{why}: nothing is delivered until `sluice adopt`"
+    )
 
 
 async def _standbys(place: Place) -> Mapping[str, Any] | None:

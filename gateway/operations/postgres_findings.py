@@ -18,7 +18,7 @@ _CRASH_SAFE: Final = (*_FAILOVER_SAFE, "remote_write", "local")
 _READ: Final = (
     "instance", "schema_version", "partition_log", "partition_mark", "partition_trail", "outbox",
     "append_identity", "event_tag", "tenant", "api_key", "spec_revision", "spec_closing", "catalog_reader",
-    "catalog_clock", "redis_unreachable",
+    "catalog_clock", "redis_unreachable", "instance_home",
 )  # fmt: skip
 _GROWING: Final = (
     "outbox", "append_identity", "event_tag", "quarantined_append", "partition_mark", "partition_trail",

@@ -547,6 +547,14 @@ _ROWS: Final = (
         "None; reads answer 503 `behind` until the builds have caught up.",
     ),
     LogEvent(
+        "relay_not_adopted",
+        "warning",
+        ("reason",),
+        "The database is a copy, or was restored: nothing is delivered from it. Appends and reads go on.",
+        "If this one takes the original's place, or is to deliver for itself: `sluice adopt` "
+        "(docs/backups.md). Else nothing.",
+    ),
+    LogEvent(
         "relay_started",
         "info",
         ("version", "instance"),

@@ -13,7 +13,10 @@ from gateway.cli.app import app
 from gateway.config import SETTINGS, Config, ConfigError
 from tests.deploy.shipped import BESIDE_PARTITIONS, ROOT
 
-PAGES = {name: (ROOT / "docs" / name).read_text() for name in ("operations.md", "SECURITY.md", "sizing.md")}
+PAGES = {
+    name: (ROOT / "docs" / name).read_text()
+    for name in ("operations.md", "backups.md", "SECURITY.md", "sizing.md")
+}
 OPERATIONS, SIZING = PAGES["operations.md"], PAGES["sizing.md"]
 AFTER_TERM_S = 15
 """What the page adds for closing connections."""

@@ -11,6 +11,13 @@ RETURNING id, tenant, name, kind, declared, document, types, event_types, p, seq
     confirmed_at, owner
 
 
+-- name: adopt_home
+-- Deliveries begin from this place. $1 system id, $2 oid of the database, $3 timeline, $4 who says so
+INSERT INTO instance_home (system_id, database_oid, timeline, adopted_by) VALUES ($1, $2, $3, $4)
+ON CONFLICT (one) DO UPDATE SET system_id = $1, database_oid = $2, timeline = $3, adopted_by = $4,
+    adopted_at = clock_timestamp()
+
+
 -- name: advance
 -- Moves the cursor of a subscription whose row is locked. $1 id, $2 seq, $3 mark
 UPDATE subscription SET seq = $2, mark = $3, moves = moves + 1 WHERE id = $1
@@ -41,6 +48,12 @@ WHERE id = $1
 -- name: confirmed
 -- Events of a subscription were acked just now. $1 id
 UPDATE subscription SET confirmed_at = now(), moves = moves + 1 WHERE id = $1
+
+
+-- name: connected
+-- How many other connections to this database are Sluice's.
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'sluice' AND pid <> pg_backend_pid()
 
 
 -- name: create
@@ -121,6 +134,21 @@ SELECT p, seq FROM partition_log
 -- each was moved. $1 ids, $2 owner
 SELECT id, moves FROM subscription WHERE id = ANY($1::bigint[]) AND owner = $2
     AND NOT EXISTS (SELECT FROM tenant t WHERE t.id = subscription.tenant AND t.suspended_at IS NOT NULL)
+
+
+-- name: home
+-- Where the database was when a relay last delivered from it, and where it is. A standby has no timeline of its own.
+SELECT h.system_id AS recorded_system_id, h.database_oid AS recorded_oid, h.timeline AS recorded_timeline,
+    (SELECT system_identifier FROM pg_control_system()) AS system_id,
+    (SELECT oid::bigint FROM pg_database WHERE datname = current_database()) AS oid,
+    CASE WHEN NOT pg_is_in_recovery()
+        THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint END AS timeline,
+    concat_ws(', ', 'recovery_target=' || nullif(current_setting('recovery_target', true), ''),
+        'recovery_target_lsn=' || nullif(current_setting('recovery_target_lsn', true), ''),
+        'recovery_target_name=' || nullif(current_setting('recovery_target_name', true), ''),
+        'recovery_target_time=' || nullif(current_setting('recovery_target_time', true), ''),
+        'recovery_target_xid=' || nullif(current_setting('recovery_target_xid', true), '')) AS restored_to
+FROM (VALUES (true)) AS v (one) LEFT JOIN instance_home h ON h.one = v.one
 
 
 -- name: lag
@@ -209,6 +237,21 @@ UPDATE subscription SET why = $2 WHERE id = $1 AND why IS DISTINCT FROM $2
 -- A parked event, locked. $1 subscription, $2 event
 SELECT aggregate_type, aggregate_id, version FROM straggler
 WHERE subscription = $1 AND event = $2 AND state = 'parked' FOR UPDATE
+
+
+-- name: record_home
+-- The first relay delivers from here. $1 system id, $2 oid of the database, $3 timeline
+INSERT INTO instance_home (system_id, database_oid, timeline) VALUES ($1, $2, $3) ON CONFLICT (one) DO NOTHING
+
+
+-- name: record_timeline
+-- A standby took over. $1 the timeline that was recorded, $2 the one that there is
+UPDATE instance_home SET timeline = $2 WHERE timeline = $1
+
+
+-- name: rename_instance
+-- A copy is an instance of its own, with keys of its own in Redis. $1 id
+UPDATE instance SET id = $1
 
 
 -- name: replay

@@ -1,0 +1,80 @@
+"""`sluice adopt`: a database that was copied or restored delivers again: for itself, or as the original."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
+
+import typer
+
+from gateway.cli.database import PostgresOption
+from gateway.cli.output import JsonOption, print_json, refuse, say
+from gateway.cli.servers import at_database
+
+if TYPE_CHECKING:
+    import asyncpg
+
+ReplacementOption = Annotated[
+    bool, typer.Option("--replacement", help="It takes the original's place, and its instance id.")
+]
+CloneOption = Annotated[
+    bool, typer.Option("--clone", help="Although it seems to be where it was, as a copy of a disk does.")
+]
+
+
+def adopt(
+    replacement: ReplacementOption = False,
+    clone: CloneOption = False,
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a copied or restored database deliver subscriptions again. It becomes an instance of its own, with
+    another id, unless it replaces the original. Until then its relays send nothing."""
+    if replacement and clone:
+        raise typer.BadParameter("--replacement and --clone exclude each other")
+
+    async def work(pool: asyncpg.Pool) -> dict[str, Any]:
+        return await _adopted(pool, replacement=replacement, clone=clone)
+
+    done = at_database(postgres, work)
+    if as_json:
+        print_json(done)
+    elif done["ok"]:
+        say(f"adopted: {done['why']}")
+        say(f"instance {done['instance']}" + (" as before" if replacement else ", before: " + done["before"]))
+    else:
+        refuse(done["error"])
+    if not done["ok"]:
+        raise typer.Exit(1)
+
+
+async def _adopted(pool: asyncpg.Pool, *, replacement: bool, clone: bool) -> dict[str, Any]:
+    from asyncpg.pgproto.pgproto import UUID
+
+    from gateway.log.postgres import Postgres
+    from gateway.operations.alone import operator
+    from gateway.relay import home
+
+    recorded, found = await home.homes(pool)
+    before = str((await Postgres(pool).instance()).id)
+    if found is None:
+        return _refused("this is a standby: adopt the database once it takes writes")
+    why = "no relay had delivered from it" if recorded is None else home.differs(recorded, found)
+    if why is None and not clone:
+        return _refused(
+            "nothing to adopt: this database is where it was when a relay last delivered from it. "
+            "If it is a copy of that one's disk, --clone makes it an instance of its own"
+        )
+    new_id = None if replacement else UUID(uuid4().bytes)
+    if new_id is not None and (others := await home.others_connected(pool)):
+        return _refused(
+            f"{others} connections of gateways, relays or commands are open, and a gateway reads the id of "
+            "its instance when it starts: stop them first"
+        )
+    await home.adopt(pool, found, operator(), new_id)
+    after = before if new_id is None else str(new_id)
+    return {"ok": True, "why": why or "a copy of its disk", "before": before, "instance": after}
+
+
+def _refused(error: str) -> dict[str, Any]:
+    return {"ok": False, "error": error}

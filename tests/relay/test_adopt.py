@@ -1,0 +1,126 @@
+"""A database that was copied or restored sends nothing, until an operator says that it may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from gateway.config import Config
+from gateway.log.postgres import open_pool
+from gateway.relay.home import Home, differs, homes, not_adopted
+from tests.cli.command import Ran, Sluice
+from tests.relay.receivers import SECRET, WebReceiver
+from tests.support.accounts import open_account
+from tests.support.calls import appended, new_client, new_id, until
+from tests.support.servers import Servers
+from tests.support.serving import serving
+
+HOME = Home(7, 16384, 1)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (HOME, None),
+        (replace(HOME, restored_to="recovery_target_time=then"), None),
+        (replace(HOME, timeline=2), None),
+        (
+            replace(HOME, timeline=2, restored_to="recovery_target_time=then"),
+            "restored to a point in time (recovery_",
+        ),
+        (replace(HOME, database_oid=9), "into another database of its server"),
+        (replace(HOME, system_id=9), "into another Postgres server"),
+        (replace(HOME, system_id=9, database_oid=9, timeline=2), "into another Postgres server"),
+    ],
+)
+def test_a_copy_and_a_point_in_time_are_told_from_a_fail_over(found: Home, words: str | None) -> None:
+    why = differs(HOME, found)
+    assert why is None if words is None else why is not None and words in why
+
+
+@pytest.fixture
+async def copied(servers: Servers, postgres_url: str) -> AsyncIterator[str]:
+    """The URL of a copy, once it is made."""
+    yield servers.database_url("copied")
+    admin = await asyncpg.connect(servers.database_url("postgres"))
+    await admin.execute("DROP DATABASE IF EXISTS copied WITH (FORCE)")
+    await admin.close()
+
+
+async def copy(servers: Servers, url: str) -> None:
+    admin = await asyncpg.connect(servers.database_url("postgres"))
+    name = urlsplit(url).path.removeprefix("/")
+    await admin.execute(f"CREATE DATABASE copied TEMPLATE {name}")
+    await admin.close()
+
+
+async def test_a_copy_sends_nothing_until_it_is_adopted(
+    servers: Servers,
+    postgres_url: str,
+    copied: str,
+    receiver: WebReceiver,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    original = Config(redis_url=servers.redis_url, postgres_url=postgres_url, allow_private_targets=True)
+    document = {"start": "beginning", "target": {"type": "webhook", "url": receiver.url, "secret": SECRET}}
+    async with asyncpg.create_pool(postgres_url, min_size=1, max_size=1) as pool:
+        account = await open_account(pool)
+    async with serving(original) as served, new_client(served.url, account.admin) as client:
+        assert (await client.put("/_/subscriptions/shop", json=document)).status_code == 201
+        await appended(client, "order", new_id(), "was_noted", 1)
+        await until(lambda: has(receiver, 1))
+    await copy(servers, postgres_url)
+
+    copy_config = replace(original, postgres_url=copied)
+    async with serving(copy_config) as served, new_client(served.url, account.admin) as client:
+        assert [each.message for each in caplog.records].count("relay_not_adopted") == 1
+        await appended(client, "order", new_id(), "was_noted", 2)
+        status = await sluice(copied, "relay", "status")
+        assert "another database of its server; `sluice adopt` says that it may" in status.err
+        refused = await sluice(copied, "adopt")
+        assert (refused.code, "stop them first" in refused.err) == (1, True)
+    assert len(receiver.deliveries) == 1
+
+    adopted = (await sluice(copied, "adopt", "--json")).json
+    assert adopted["before"] != adopted["instance"]
+    async with serving(copy_config) as served, new_client(served.url, account.admin) as client:
+        await until(lambda: has(receiver, 2))
+        await appended(client, "order", new_id(), "was_noted", 3)
+        await until(lambda: has(receiver, 3))
+
+
+async def test_a_replacement_keeps_the_id_and_delivers_while_gateways_run(
+    servers: Servers, postgres_url: str, copied: str
+) -> None:
+    pool = await open_pool(postgres_url, 2, 5.0)
+    assert await not_adopted(pool) is None
+    await pool.close()
+    await copy(servers, postgres_url)
+    pool = await open_pool(copied, 2, 5.0)
+    try:
+        assert await not_adopted(pool) is not None
+        done = (await sluice(copied, "adopt", "--replacement", "--json")).json
+        assert done["before"] == done["instance"]
+        assert await not_adopted(pool) is None
+        recorded, found = await homes(pool)
+        assert recorded is not None and found is not None
+        assert differs(recorded, found) is None
+        again = await sluice(copied, "adopt", "--replacement")
+        assert (again.code, "nothing to adopt" in again.err) == (1, True)
+    finally:
+        await pool.close()
+    clone = (await sluice(copied, "adopt", "--clone", "--json")).json
+    assert clone["before"] != clone["instance"]
+
+
+async def has(receiver: WebReceiver, count: int) -> bool:
+    return len(receiver.deliveries) >= count
+
+
+async def sluice(url: str, *words: str) -> Ran:
+    return await asyncio.to_thread(Sluice(SLUICE_POSTGRES_URL=url), *words)
