@@ -64,4 +64,7 @@ GRANT SELECT, INSERT, UPDATE (seq, declared, spec_rev) ON alias_scan TO sluice_g
 GRANT SELECT, INSERT ON spec_revision TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON spec_closing, catalog_reader TO sluice_gateway;
 GRANT SELECT, UPDATE (revision) ON catalog_clock TO sluice_gateway;
+
+-- Who is signed in to the console.
+GRANT SELECT, INSERT, DELETE ON console_session TO sluice_gateway;
 COMMIT;

@@ -31,6 +31,10 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import CatalogUnavailable
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
+from gateway.console.rates import Rates
+from gateway.console.sessions import Sessions
+from gateway.console.site import ConsoleHere, Site
+from gateway.console.views import views
 from gateway.http.addresses import Addresses
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import Appends
@@ -159,6 +163,7 @@ async def gateway(
                         config.webhook_quarantine_retention_days * 86_400,
                     ) as recorder,
                     outgoing(config, outbox, metrics, heard(log), relayed=config.relay) as going_out,
+                    _rates(config, metrics) as rates,
                 ):
                     answer_s, work_max = config.webhook_response_timeout_s, config.schema_work_max
                     resolver = Resolver(log, store)
@@ -188,6 +193,8 @@ async def gateway(
                         catalog=catalog,
                         pool=pool,
                         admin_pool=admin_pool,
+                        key_pool=key_pool,
+                        console=rates,
                         reads=reads,
                         aliases=aliases,
                         children=Children(log, writer),
@@ -286,6 +293,17 @@ async def _running(
                 logger.warning("catalog_not_closed", extra={"reason": str(trouble)})
 
 
+@asynccontextmanager
+async def _rates(config: Config, metrics: Metrics) -> AsyncIterator[Rates | None]:
+    """What the console shows of the last hour; None where there is no console."""
+    if not config.console:
+        yield None
+        return
+    rates = Rates(metrics)
+    async with rates.sampled():
+        yield rates
+
+
 def _edge(
     *,
     config: Config,
@@ -297,6 +315,8 @@ def _edge(
     catalog: Catalog,
     pool: asyncpg.Pool,
     admin_pool: asyncpg.Pool,
+    key_pool: asyncpg.Pool,
+    console: Rates | None,
     reads: Reads,
     aliases: Aliases,
     children: Children,
@@ -345,7 +365,11 @@ def _edge(
         Projections(rows, live_rows, going_out.declarations, catalog),
         log,
     )
-    gate = AggregateRouter(
+    below: Application = system
+    if console is not None:
+        site = Site(lambda *request: gate(*request), callers, Sessions(key_pool), console, views())
+        below = ConsoleHere(system, site)
+    gate: Application = AggregateRouter(
         callers,
         Appends(log, ruled, catalog, outcomes, aliases, Parents(aliases, children, outcomes), aside, config),
         reads,
@@ -353,7 +377,7 @@ def _edge(
         Lists(rows, live_rows, catalog, aside, config),
         Follow(log, keys, bounds, stopping),
         aliases,
-        MetricsHere(system, operators.page, operators.metrics),
+        MetricsHere(below, operators.page, operators.metrics),
     )
     fast_path = None
     application: Application = gate

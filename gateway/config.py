@@ -42,6 +42,7 @@ class Config:
     ops_port: int | None = None
     metrics_token: str | None = None
     dev: bool = False
+    console: bool = False
     allow_private_targets: bool = False
     log_level: str = "info"
     otel: bool | None = None
@@ -259,6 +260,7 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "The token that grants access to /_/metrics on the main port.",
     ),
     ("dev", _SWITCH, "Set by `sluice dev`: on a terminal, the log is human-readable."),
+    ("console", _SWITCH, "Serves the console at /_/console, pages for people; on under `sluice dev`."),
     (
         "allow_private_targets",
         _SWITCH,

@@ -236,6 +236,8 @@ class Supervisor:
         settings, environ = self._settings, inherited()
         port = str(self._sockets[0].getsockname()[1])
         own = {"SLUICE_HOST": settings.host, "SLUICE_PORT": port, "SLUICE_DEV": "1"}
+        if "SLUICE_CONSOLE" not in environ:
+            own["SLUICE_CONSOLE"] = "1"
         if not any(environ.get(name) for name in METRICS_TOKEN):
             own["SLUICE_METRICS_TOKEN"] = key
         environ |= {**shared, **own}

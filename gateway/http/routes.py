@@ -125,22 +125,22 @@ class Found(NamedTuple):
     """What the request has in place of each `{name}`; None: it can't be decoded."""
 
 
-class _Node:
+class Node:
     """The paths that begin alike. A literal segment comes before a named one."""
 
     def __init__(self) -> None:
-        self.literal: dict[str, _Node] = {}
-        self.named: tuple[str, _Node] | None = None
+        self.literal: dict[str, Node] = {}
+        self.named: tuple[str, Node] | None = None
         self.path: Path | None = None
 
     def add(self, path: Path) -> None:
         node = self
         for segment in path.text[1:].split("/"):
             if segment.startswith("{"):
-                node.named = node.named or (segment[1:-1], _Node())
+                node.named = node.named or (segment[1:-1], Node())
                 node = node.named[1]
             else:
-                node = node.literal.setdefault(segment, _Node())
+                node = node.literal.setdefault(segment, Node())
         node.path = path
 
     def find(self, segments: tuple[str | None, ...]) -> Found | None:
@@ -157,19 +157,19 @@ class _Node:
         return None if node.path is None else Found(node.path, names)
 
 
-def _tree(routes: Iterable[Route]) -> _Node:
+def tree(routes: Iterable[Route]) -> Node:
     by_path: dict[str, dict[str, Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, {})[route.method] = route
-    tree = _Node()
+    root = Node()
     for text, methods in by_path.items():
         allowed = {*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}
-        tree.add(Path(text, methods, ", ".join(method for method in _METHODS if method in allowed)))
-    return tree
+        root.add(Path(text, methods, ", ".join(method for method in _METHODS if method in allowed)))
+    return root
 
 
-_AGGREGATES: Final = _tree(AGGREGATE_ROUTES)
-_SYSTEM: Final = _tree(SYSTEM_ROUTES)
+_AGGREGATES: Final = tree(AGGREGATE_ROUTES)
+_SYSTEM: Final = tree(SYSTEM_ROUTES)
 
 
 def find_aggregate(raw_path: bytes) -> Found | None:

@@ -341,6 +341,13 @@ _ROWS: Final = (
     ),
     # Tenants
     LogEvent(
+        "console_act",
+        "info",
+        ("tenant", "key", "page"),
+        "The session of the key with this handle sent a form of the console; the API judged what it asked.",
+        "None: an audit record.",
+    ),
+    LogEvent(
         "spec_deployed",
         "info",
         ("tenant", "key", "revision", "forced"),

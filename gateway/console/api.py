@@ -1,0 +1,107 @@
+"""The HTTP API, asked from within the process: the console knows no other way to read or to act."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from gateway.http.asgi_extension import AT_ONCE, ROOM, WHOLE
+from gateway.http.request import Application, Message, Receive, Scope, Send
+
+Query = Mapping[str, str | int]
+
+SHOWN_BYTES_MAX: Final = 8 * 1024 * 1024
+"""More than the largest answer that a page asks for."""
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+    """The JSON; None where there is none."""
+
+    @property
+    def done(self) -> bool:
+        return self.status < 400
+
+    @property
+    def error(self) -> str:
+        return str((self.body or {}).get("error", f"HTTP {self.status}"))
+
+
+class Api:
+    """As one key. `path` has its segments already encoded (`path_of`)."""
+
+    def __init__(self, application: Application, key: str) -> None:
+        self._application = application
+        self._key = key
+
+    async def get(self, path: str, query: Query | None = None) -> Answer:
+        return await self.ask("GET", path, query)
+
+    async def ask(
+        self, method: str, path: str, query: Query | None = None, body: object = None, **headers: str
+    ) -> Answer:
+        got = _Got()
+        content = b"" if body is None else msgspec.json.encode(body)
+        more = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        if body is not None:
+            more += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+        scope = self.scope(method, path, urlencode(query or {}).encode(), more)
+        await self._application(scope, _whole(content), got.send)
+        return Answer(got.status, got.headers, msgspec.json.decode(got.body) if got.body else None)
+
+    async def passed_on(self, path: str, query: bytes, accept: bytes, receive: Receive, send: Send) -> None:
+        """The API's own answer, a stream for example."""
+        await self._application(self.scope("GET", path, query, [(b"accept", accept)]), receive, send)
+
+    def scope(self, method: str, path: str, query: bytes, headers: list[tuple[bytes, bytes]]) -> Scope:
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query,
+            "root_path": "",
+            "headers": [(b"authorization", b"Bearer " + self._key.encode()), *headers],
+            "client": None,
+            "server": None,
+        }
+
+
+def path_of(*segments: str) -> str:
+    return "".join("/" + quote(segment, safe="@:") for segment in segments)
+
+
+class _Got:
+    def __init__(self) -> None:
+        self.status = 500
+        self.headers: dict[str, str] = {}
+        self.body = b""
+
+    async def send(self, message: Message) -> None:
+        match message["type"]:
+            case "http.response.start":
+                self.status = message["status"]
+                self.headers = {name.decode(): value.decode() for name, value in message.get("headers", ())}
+            case "http.response.body":
+                self.body += message.get("body", b"")
+            case kind if kind == WHOLE:
+                lines = [line.partition(b": ") for line in message["head"].split(b"\r\n")[:-1]]
+                self.headers = {name.decode(): value.decode() for name, _, value in lines}
+                self.status, self.body = message["status"], message["body"]
+            case kind if kind not in (AT_ONCE, ROOM):
+                raise NotImplementedError(kind)
+
+
+def _whole(content: bytes) -> Receive:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    return receive

@@ -1,0 +1,88 @@
+"""Who is signed in: a key, exchanged for a random text that a cookie holds.
+
+Owns: the table console_session. Postgres has the text's digest, and the key sealed by the text: what is read
+there opens nothing. A session's requests go to the API with its key: it may what the key may, and ends with
+it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import asyncpg
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from gateway.postgres.statements import statement_of
+
+SESSION_S: Final = 12 * 3600
+"""A working day: then a person signs in once more."""
+TICKET_S: Final = 600
+"""How long a link that signs in once may lie in a terminal."""
+ANSWER_S: Final = 2.0
+"""For a look-up by primary key."""
+_SECRET_BYTES: Final = 32
+_NONCE_BYTES: Final = 12
+
+_statement: Final = partial(statement_of, "console")
+
+
+class Session(NamedTuple):
+    """`secret` is the cookie's, `key` what it was exchanged for."""
+
+    secret: str
+    key: str
+
+    @property
+    def csrf(self) -> str:
+        """Which every act sends back: no other site can know it."""
+        return hashlib.sha256(b"csrf " + self.secret.encode()).hexdigest()
+
+    def sent_by_a_page(self, csrf: str) -> bool:
+        return hmac.compare_digest(csrf.encode(), self.csrf.encode())
+
+
+class Sessions:
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def begin(self, key: str, lifetime_s: float = SESSION_S) -> str:
+        """The secret of a new session, or of a ticket that is exchanged for one."""
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealed = nonce + AESGCM(_sealing(secret)).encrypt(nonce, key.encode(), None)
+        await self._run("begin_session", _digest(secret), sealed, lifetime_s)
+        return secret
+
+    async def find(self, secret: str) -> Session | None:
+        """None where it never began, or has ended."""
+        return self._opened(secret, await self._run("find_session", _digest(secret)))
+
+    async def end(self, secret: str) -> Session | None:
+        """As `find`, for the last time."""
+        return self._opened(secret, await self._run("end_session", _digest(secret)))
+
+    def _opened(self, secret: str, sealed: bytes | None) -> Session | None:
+        if sealed is None:
+            return None
+        try:
+            key = AESGCM(_sealing(secret)).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], None)
+        except InvalidTag:
+            return None
+        return Session(secret, key.decode())
+
+    async def _run(self, name: str, *arguments: object) -> Any:
+        async with self._pool.acquire(timeout=ANSWER_S) as conn:
+            return await conn.fetchval(_statement(name), *arguments, timeout=ANSWER_S)
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(b"find " + secret.encode()).digest()
+
+
+def _sealing(secret: str) -> bytes:
+    return hashlib.sha256(b"seal " + secret.encode()).digest()

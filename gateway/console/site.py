@@ -1,0 +1,340 @@
+"""The console's site: sign-in, its pages by their paths, and what keeps it safe.
+
+Owns: cookies, the policy of what a browser may do, that an act comes from a page of ours. Must not know: what
+a page shows (views).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from http.cookies import CookieError, SimpleCookie
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import asyncpg
+import jinja2
+
+from gateway import __version__
+from gateway.admit.path import split
+from gateway.catalog.model import CatalogUnavailable, Principal
+from gateway.catalog.model import Scope as KeyScope
+from gateway.console.api import Api
+from gateway.console.rates import Rates
+from gateway.console.sessions import SESSION_S, TICKET_S, Session, Sessions
+from gateway.errors import Refusal
+from gateway.http.authentication import Authenticator, bearer_of
+from gateway.http.request import Application, Head, Receive, Refused, Scope, Send, read_body
+from gateway.http.routes import Route, tree
+
+logger = logging.getLogger("sluice.console")
+
+ROOT: Final = "/_/console"
+COOKIE: Final = "sluice_console"
+FORM_BYTES_MAX: Final = 1024 * 1024
+FORM_TIMEOUT_S: Final = 10.0
+FIELDS_MAX: Final = 200
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    " form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+_SAFE: Final = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"sluice-api", b"1"),
+)
+_STATIC: Final = {
+    "console.css": "text/css; charset=utf-8",
+    "console.js": "text/javascript; charset=utf-8",
+    "htmx.min.js": "text/javascript; charset=utf-8",
+    "uPlot.min.js": "text/javascript; charset=utf-8",
+    "uPlot.min.css": "text/css; charset=utf-8",
+    "LICENSES.txt": "text/plain; charset=utf-8",
+}
+
+
+class Page(NamedTuple):
+    """`template` with what it shows; `said` stands above it: the outcome of an act."""
+
+    template: str
+    shows: Mapping[str, Any]
+    status: int = 200
+
+
+class Goto(NamedTuple):
+    path: str
+    """Below the console's root."""
+
+
+class Visit(NamedTuple):
+    """One request of somebody who is signed in."""
+
+    api: Api
+    principal: Principal
+    names: Mapping[str, str | None]
+    query: Mapping[str, str]
+    form: Mapping[str, str]
+    rates: Rates
+
+    def name(self, which: str) -> str:
+        return self.names.get(which) or ""
+
+    @property
+    def may_write(self) -> bool:
+        return self.principal.scope >= KeyScope.WRITE
+
+    @property
+    def may_act(self) -> bool:
+        return self.principal.scope >= KeyScope.ADMIN
+
+
+MENU: Final = (
+    ("overview", "Overview"),
+    ("aggregates", "Aggregates"),
+    ("feed", "Feed"),
+    ("spec", "Spec"),
+    ("out", "Out"),
+)
+
+View = Callable[[Visit], Awaitable[Page | Goto]]
+
+
+class Site:
+    """The application for everything under ROOT. `api` is the gateway's own, which judges every request."""
+
+    def __init__(
+        self,
+        api: Application,
+        callers: Authenticator,
+        sessions: Sessions,
+        rates: Rates,
+        views: Mapping[tuple[str, str], View],
+    ) -> None:
+        self._api = api
+        self._callers = callers
+        self._sessions = sessions
+        self._rates = rates
+        self._views = views
+        self._tree = tree([Route(method, path) for method, path in views])
+        package = files("gateway.console")
+        self._static = {name: (package / "static" / name).read_bytes() for name in _STATIC}
+        self._pages = jinja2.Environment(
+            loader=jinja2.PackageLoader("gateway.console"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._pages.filters["segment"] = lambda text: quote(str(text), safe="@:")
+        self._pages.globals.update(
+            root=ROOT, version=__version__, pages=MENU, once=lambda: secrets.token_hex(16)
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(ROOT)
+        head = Head(scope)
+        try:
+            if path.startswith("/static/"):
+                await self._send_static(path.removeprefix("/static/"), send)
+            elif path == "/tickets":
+                await self._make_ticket(scope, head, send)
+            elif path in ("/sign-in", "/enter"):
+                await self._sign_in(path, scope, head, receive, send)
+            else:
+                await self._visit(path, scope, head, receive, send)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, CatalogUnavailable):
+            await self._show(send, Page("problem.html", {"error": "Postgres does not answer."}, 503), None)
+        except Refused as refused:
+            shown = {"error": refused.refusal.error}
+            await self._show(send, Page("problem.html", shown, refused.refusal.http_status), None)
+
+    # ---- signing in and out ----
+
+    async def _make_ticket(self, scope: Scope, head: Head, send: Send) -> None:
+        """For `sluice dev`: a link that signs in once, by the key that asks for it."""
+        await self._callers.principal(head)
+        if scope["method"] != "POST":
+            await self._answer(send, 405, b"", [(b"allow", b"POST")])
+            return
+        ticket = await self._sessions.begin(bearer_of(head) or "", TICKET_S)
+        await self._answer(send, 201, b'{"ok":true,"ticket":"%b"}' % ticket.encode(), [_type("json")])
+
+    async def _sign_in(self, path: str, scope: Scope, head: Head, receive: Receive, send: Send) -> None:
+        if path == "/enter":
+            ticket = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("ticket", "")
+            found = await self._sessions.end(ticket)
+            key = None if found is None else found.key
+        elif scope["method"] != "POST":
+            await self._show(send, Page("sign_in.html", {"error": None}), None)
+            return
+        else:
+            _check_origin(head)
+            form = await _form(receive)
+            key = form.get("key", "").strip()
+        if not key or not await self._opens(key, scope):
+            why = "This key opens nothing." if path == "/sign-in" else "This link was used, or is too old."
+            await self._show(send, Page("sign_in.html", {"error": why}, 401), None)
+            return
+        secret = await self._sessions.begin(key)
+        cookie = _cookie(secret, SESSION_S, secure=not _is_loopback(head))
+        await self._answer(send, 303, b"", [(b"location", f"{ROOT}/".encode()), cookie])
+
+    async def _opens(self, key: str, scope: Scope) -> bool:
+        """By the way that all keys go, with its limits."""
+        try:
+            await self._callers.principal(_head_with(key, scope))
+        except Refused as refused:
+            if refused.refusal.http_status != 401:
+                raise
+            return False
+        return True
+
+    async def _sign_out(self, session: Session, head: Head, send: Send) -> None:
+        await self._sessions.end(session.secret)
+        cookie = _cookie("", 0, secure=not _is_loopback(head))
+        await self._answer(send, 303, b"", [(b"location", f"{ROOT}/sign-in".encode()), cookie])
+
+    # ---- pages ----
+
+    async def _visit(self, path: str, scope: Scope, head: Head, receive: Receive, send: Send) -> None:
+        """1. A session. 2. A page. 3. An act comes from a page of ours. 4. The page, or where to go on."""
+        session = await self._session(head)
+        principal = None
+        if session is not None:
+            try:
+                principal = await self._callers.principal(_head_with(session.key, scope))
+            except Refused as refused:
+                if refused.refusal.http_status != 401:
+                    raise
+        if session is None or principal is None:
+            await self._answer(send, 303, b"", [(b"location", f"{ROOT}/sign-in".encode())])
+            return
+        api = Api(self._api, session.key)
+        if path == "/feed/live":
+            query = scope["query_string"]
+            await api.passed_on("/_/feed", query, b"text/event-stream", receive, send)
+            return
+        if path in ("", "/"):
+            await self._answer(send, 303, b"", [(b"location", f"{ROOT}/overview".encode())])
+            return
+        segments = split(scope["raw_path"].partition(b"?")[0].removeprefix(ROOT.encode()))
+        found = None if segments is None else self._tree.find(segments)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if path == "/sign-out" and method == "POST":
+            await self._acting(session, head, receive)
+            await self._sign_out(session, head, send)
+            return
+        if found is None or method not in found.path.routes:
+            await self._show(send, Page("problem.html", {"error": "There is no such page."}, 404), None)
+            return
+        form = await self._acting(session, head, receive) if method == "POST" else {}
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=FIELDS_MAX))
+        visit = Visit(api, principal, found.names, query, form, self._rates)
+        outcome = await self._views[method, found.path.text](visit)
+        if method == "POST":
+            told = {"key": principal.handle, "page": found.path.text, "tenant": str(principal.tenant.id)}
+            logger.info("console_act", extra=told)
+        if isinstance(outcome, Goto):
+            await self._answer(send, 303, b"", [(b"location", (ROOT + outcome.path).encode())])
+        else:
+            await self._show(send, outcome, (session, visit, path))
+
+    async def _session(self, head: Head) -> Session | None:
+        try:
+            jar = SimpleCookie((head.joined(b"cookie") or b"").decode("latin-1"))
+        except CookieError:
+            return None
+        return await self._sessions.find(jar[COOKIE].value) if COOKIE in jar else None
+
+    async def _acting(self, session: Session, head: Head, receive: Receive) -> Mapping[str, str]:
+        """The form of an act. Raises Refused where no page of ours sent it."""
+        _check_origin(head)
+        form = await _form(receive)
+        if not session.sent_by_a_page(form.get("csrf", "")):
+            raise Refused(_forged())
+        return form
+
+    async def _show(self, send: Send, page: Page, by: tuple[Session, Visit, str] | None) -> None:
+        frame: dict[str, Any] = {"principal": None, "csrf": "", "at": "", "partial": False}
+        if by is not None:
+            session, visit, path = by
+            frame = {
+                "principal": visit.principal,
+                "may_write": visit.may_write,
+                "may_act": visit.may_act,
+                "csrf": session.csrf,
+                "at": path.split("/")[1],
+                "partial": "part" in visit.query,
+            }
+        text = self._pages.get_template(page.template).render({**frame, **page.shows})
+        await self._answer(send, page.status, text.encode(), [_type("html"), (b"cache-control", b"no-store")])
+
+    async def _send_static(self, name: str, send: Send) -> None:
+        body = self._static.get(name)
+        if body is None:
+            await self._answer(send, 404, b"", [])
+            return
+        kept = (b"cache-control", b"public, max-age=3600")
+        await self._answer(send, 200, body, [(b"content-type", _STATIC[name].encode()), kept])
+
+    async def _answer(self, send: Send, status: int, body: bytes, more: list[tuple[bytes, bytes]]) -> None:
+        headers = [*more, *_SAFE, (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+class ConsoleHere:
+    """The console in front of the other paths under /_/."""
+
+    def __init__(self, system: Application, site: Application) -> None:
+        self._system = system
+        self._site = site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        ours = path == ROOT or path.startswith(ROOT + "/")
+        await (self._site if ours else self._system)(scope, receive, send)
+
+
+def _head_with(key: str, scope: Scope) -> Head:
+    """As if this key had been sent."""
+    return Head({"headers": [(b"authorization", b"Bearer " + key.encode())], "client": scope.get("client")})
+
+
+def _check_origin(head: Head) -> None:
+    """A browser names where a form comes from. Raises Refused where that is elsewhere, or not said."""
+    origin, host = head.get(b"origin"), head.get(b"host")
+    if origin is None or host is None or urlsplit(origin.decode("latin-1")).netloc != host.decode("latin-1"):
+        raise Refused(_forged())
+
+
+def _forged() -> Refusal:
+    return Refusal("forbidden", "This was not sent by a page of the console. Open the page once more.")
+
+
+async def _form(receive: Receive) -> dict[str, str]:
+    body = await read_body(receive, FORM_BYTES_MAX, FORM_TIMEOUT_S)
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX))
+    except ValueError as fault:
+        raise Refused(Refusal("bad_request", "The form can't be read.")) from fault
+
+
+def _cookie(secret: str, lifetime_s: int, *, secure: bool) -> tuple[bytes, bytes]:
+    more = "; Secure" if secure else ""
+    text = f"{COOKIE}={secret}; HttpOnly; SameSite=Strict; Path={ROOT}; Max-Age={lifetime_s}{more}"
+    return (b"set-cookie", text.encode())
+
+
+def _is_loopback(head: Head) -> bool:
+    host = (head.get(b"host") or b"").decode("latin-1")
+    return host.rpartition(":")[0] in _LOOPBACK or host in _LOOPBACK
+
+
+def _type(kind: str) -> tuple[bytes, bytes]:
+    return (b"content-type", b"text/html; charset=utf-8" if kind == "html" else b"application/json")
