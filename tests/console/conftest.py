@@ -1,0 +1,106 @@
+"""A gateway with its console, a tenant with data, and a browser that is signed in."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import asyncpg
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+
+from gateway.config import Config
+from tests.http.conftest import database
+from tests.support.accounts import Account, open_account
+from tests.support.servers import Servers
+from tests.support.serving import Served, serving
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+MISSING = "" if CHROMIUM else "Chromium (apt-get install chromium)"
+collect_ignore = ["test_pages.py"] if MISSING else []
+
+SHOP = {
+    "aggregate_types": {
+        "order": {
+            "events": {
+                "was_placed": {
+                    "schema": {
+                        "type": "object",
+                        "required": ["total"],
+                        "properties": {
+                            "total": {"type": "number", "description": "In the shop's currency."},
+                            "note": {"type": "string"},
+                            "kind": {"enum": ["gift", "own"]},
+                            "paid": {"type": "boolean"},
+                        },
+                    },
+                    "handler": {"set": {"target": "total", "value": "$.data.total"}},
+                },
+                "was_noted": {"schema": True},
+            }
+        },
+    },
+    "agent_types": ["user"],
+    "target_types": [],
+    "singletons": ["main_till"],
+}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if MISSING:
+        terminalreporter.write_line(f"NOT RUN: tests/console/test_pages.py, which needs {MISSING}", red=True)
+
+
+@pytest.fixture(scope="session")
+async def config(servers: Servers, template: str) -> AsyncIterator[Config]:
+    async with database(servers, template) as config:
+        yield replace(config, console=True)
+
+
+@pytest.fixture(scope="session")
+async def gateway(config: Config) -> AsyncIterator[Served]:
+    async with serving(config) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+async def pool(config: Config) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(config.postgres_url, min_size=1, max_size=2) as pool:
+        yield pool
+
+
+@pytest.fixture
+async def shop(pool: asyncpg.Pool, gateway: Served) -> Account:
+    return await open_account(pool, SHOP)
+
+
+@pytest.fixture(scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield browser
+        await browser.close()
+
+
+async def signed_in(context: BrowserContext, served: Served, key: str) -> Page:
+    page = await context.new_page()
+    await page.goto(f"{served.url}/_/console/sign-in")
+    await page.get_by_label("API key").fill(key)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.wait_for_url("**/overview")
+    return page
+
+
+@pytest.fixture
+async def admin(browser: Browser, gateway: Served, shop: Account) -> AsyncIterator[Page]:
+    async with await browser.new_context() as context:
+        yield await signed_in(context, gateway, shop.admin)
+
+
+@pytest.fixture
+async def reader(browser: Browser, gateway: Served, shop: Account) -> AsyncIterator[Page]:
+    async with await browser.new_context() as context:
+        yield await signed_in(context, gateway, shop.read)

@@ -1,0 +1,169 @@
+"""The console in a real browser: what each page shows and does, with a `read` and an `admin` key."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.resources import files
+from pathlib import Path
+
+from playwright.async_api import Browser, Page, expect
+
+from tests.console.conftest import SHOP, signed_in
+from tests.support.accounts import Account
+from tests.support.calls import appended, new_client, new_id
+from tests.support.serving import Served
+
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
+HOSTILE = '<script>document.title="owned"</script><img src=x onerror=alert(1)>" \u202eevil\u202c'
+PAGES = ("overview", "find", "aggregates", "aggregates/order", "feed", "spec", "out")
+
+
+async def order(served: Served, shop: Account, *totals: float, note: str = "") -> str:
+    key = new_id()
+    async with new_client(served.url, shop.write) as client:
+        for total in totals:
+            await appended(client, "order", key, "was_placed", {"total": total, "note": note})
+    return key
+
+
+def at(served: Served, path: str) -> str:
+    return f"{served.url}/_/console/{path}"
+
+
+async def findings(page: Page) -> list[str]:
+    """What axe objects to."""
+    await page.evaluate(f"() => {{ {AXE}; }}") if not await page.evaluate("() => !!window.axe") else None
+    found = await page.evaluate("() => axe.run().then(result => result.violations)")
+    return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found]
+
+
+async def test_a_wrong_key_opens_nothing_and_says_so(browser: Browser, gateway: Served) -> None:
+    async with await browser.new_context() as context:
+        page = await context.new_page()
+        await page.goto(at(gateway, "overview"))
+        await expect(page).to_have_url(at(gateway, "sign-in"))
+        await page.get_by_label("API key").fill("sluice_no_key")
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("alert")).to_have_text("This key opens nothing.")
+
+
+async def test_an_aggregate_is_found_by_its_key_and_shown_at_each_version(
+    admin: Page, gateway: Served, shop: Account
+) -> None:
+    key = await order(gateway, shop, 1, 2, 3)
+    await admin.get_by_role("search").get_by_label("Find anything").fill(key)
+    await admin.get_by_role("button", name="Find").click()
+    await expect(admin.get_by_role("heading", level=1)).to_contain_text(key)
+    await expect(admin.locator("section pre").first).to_contain_text('"total": 3')
+    await admin.get_by_role("link", name="Version before").click()
+    await expect(admin.get_by_role("heading", name="State at version 2")).to_be_visible()
+    await expect(admin.locator(".diff .more")).to_contain_text('"total": 2')
+
+
+async def test_an_event_is_appended_by_a_form_of_its_schema(
+    admin: Page, gateway: Served, shop: Account
+) -> None:
+    key = await order(gateway, shop, 1)
+    await admin.goto(at(gateway, f"aggregates/order/{key}/append?event_type=was_placed"))
+    await admin.get_by_label("total *").fill("not a number")
+    await admin.get_by_label("Id", exact=True).fill(new_id())
+    await admin.get_by_role("button", name="Append was_placed").click()
+    await expect(admin.get_by_role("alert")).to_contain_text("total")
+    await admin.get_by_label("total *").fill("12.5")
+    await admin.get_by_role("button", name="Append was_placed").click()
+    await expect(admin.locator("section pre").first).to_contain_text('"total": 12.5')
+
+
+async def test_a_read_key_sees_and_acts_on_nothing(reader: Page, gateway: Served, shop: Account) -> None:
+    key = await order(gateway, shop, 1)
+    await reader.goto(at(gateway, f"aggregates/order/{key}"))
+    await expect(reader.get_by_role("link", name="Append an event")).to_have_count(0)
+    await reader.goto(at(gateway, "spec"))
+    await expect(reader.get_by_role("button", name="Deploy")).to_have_count(0)
+
+
+async def test_a_spec_is_deployed_and_its_faults_are_shown_at_their_places(
+    admin: Page, gateway: Served
+) -> None:
+    await admin.goto(at(gateway, "spec"))
+    broken = {**SHOP, "agent_types": ["Not A Name"]}
+    await admin.locator("textarea").fill(json.dumps(broken))
+    await admin.get_by_role("button", name="Deploy").click()
+    await expect(admin.get_by_role("alert")).to_contain_text("/agent_types/0")
+    await admin.locator("textarea").fill(json.dumps({**SHOP, "agent_types": ["user", "robot"]}))
+    await admin.get_by_role("button", name="Deploy").click()
+    await expect(admin.get_by_role("heading", level=1)).to_have_text("Spec, revision 2")
+
+
+async def test_the_feed_goes_live(admin: Page, gateway: Served, shop: Account) -> None:
+    await admin.goto(at(gateway, "feed"))
+    async with admin.expect_response("**/feed/live*"):
+        await admin.get_by_role("button", name="Go live").click()
+    key = await order(gateway, shop, 7)
+    await expect(admin.locator("#events")).to_contain_text(key)
+
+
+async def test_stored_data_are_never_markup(admin: Page, gateway: Served, shop: Account) -> None:
+    key = await order(gateway, shop, 1, note=HOSTILE + "x" * 200_000)
+    opened: list[str] = []
+    admin.on("dialog", lambda dialog: opened.append(dialog.message))
+    async with new_client(gateway.url, shop.read) as client:
+        event = (await client.get(f"/order/{key}/events/1")).json()["event"]
+    for path in (
+        f"aggregates/order/{key}",
+        f"events/{event['id']}",
+        "feed",
+        "find?q=%3Cscript%3Ealert(1)%3C/script%3E",
+    ):
+        await admin.goto(at(gateway, path))
+        assert "owned" not in await admin.title()
+        assert await admin.locator("main script, main img").count() == 0
+    assert opened == []
+
+
+async def test_no_page_has_findings_of_axe_in_light_or_dark(
+    admin: Page, gateway: Served, shop: Account
+) -> None:
+    key = await order(gateway, shop, 1, 2)
+    found: list[str] = []
+    for scheme in ("light", "dark"):
+        await admin.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        for path in (*PAGES, f"aggregates/order/{key}", f"aggregates/order/{key}/append"):
+            await admin.goto(at(gateway, path))
+            found += [f"{scheme} {path}: {each}" for each in await findings(admin)]
+    assert found == []
+
+
+async def test_every_page_reads_without_javascript(browser: Browser, gateway: Served, shop: Account) -> None:
+    async with await browser.new_context(java_script_enabled=False) as context:
+        page = await signed_in(context, gateway, shop.admin)
+        for path in PAGES:
+            await page.goto(at(gateway, path))
+            await expect(page.get_by_role("heading", level=1)).to_be_visible()
+
+
+async def test_a_page_fits_a_phone(browser: Browser, gateway: Served, shop: Account) -> None:
+    async with await browser.new_context(viewport={"width": 360, "height": 740}) as context:
+        page = await signed_in(context, gateway, shop.admin)
+        for path in PAGES:
+            await page.goto(at(gateway, path))
+            assert await page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
+async def test_signing_out_ends_the_session(admin: Page, gateway: Served) -> None:
+    await admin.get_by_role("button", name="Sign out").click()
+    await admin.goto(at(gateway, "overview"))
+    await expect(admin).to_have_url(at(gateway, "sign-in"))
+
+
+async def test_pictures_of_the_pages_can_be_taken(
+    admin: Page, gateway: Served, shop: Account, tmp_path: Path
+) -> None:
+    key = await order(gateway, shop, 10, 20, 30)
+    folder = Path(os.environ.get("SLUICE_SCREENSHOTS", tmp_path))
+    await admin.set_viewport_size({"width": 1200, "height": 760})
+    for name, path in (("overview", "overview"), ("aggregate", f"aggregates/order/{key}"), ("spec", "spec")):
+        await admin.goto(at(gateway, path))
+        await admin.screenshot(path=folder / f"console-{name}.png")
+        assert (folder / f"console-{name}.png").stat().st_size > 10_000
