@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 EVERY_S: Final = 10.0
 KEPT: Final = 360
 """Samples: an hour."""
-_NAMES: Final = (
-    "sluice_appends_total",
-    "sluice_reads_total",
-    "sluice_http_responses_total",
-    "sluice_append_wait_seconds_bucket",
-    "sluice_backend_up",
-    "sluice_direct_mode",
-    "sluice_partitions",
+_NAMES: Final = frozenset(
+    (
+        "sluice_appends_total",
+        "sluice_reads_total",
+        "sluice_http_responses_total",
+        "sluice_append_wait_seconds_bucket",
+        "sluice_backend_up",
+        "sluice_direct_mode",
+        "sluice_partitions",
+    )
 )
 
 Labels = tuple[tuple[str, str], ...]
@@ -74,9 +76,10 @@ class Rates:
         self._last, self.counts = (now, mono, counts), counts
 
     def _counted(self) -> Iterator[tuple[tuple[str, Labels], float]]:
-        for metric in self._registry.restricted_registry(_NAMES).collect():
+        for metric in self._registry.collect():
             for each in metric.samples:
-                yield (each.name, tuple(sorted(each.labels.items()))), each.value
+                if each.name in _NAMES:
+                    yield (each.name, tuple(sorted(each.labels.items()))), each.value
 
     def gauge(self, name: str) -> dict[Labels, float]:
         """By labels, as read last."""

@@ -208,7 +208,7 @@ async def aggregate(visit: Visit) -> Page:
         _state(visit, at, version),
         _state(visit, at, version - 1),
         _part(visit, f"{at}/aliases", "aliases"),
-        _part(visit, f"{at}/events", "events", {"after": start, "limit": PAGE}),
+        _part(visit, f"{at}/events", "events", {"from": start + 1, "limit": PAGE}),
         _part(visit, f"{at}/children", "children"),
     )
     return Page(

@@ -58,6 +58,7 @@ async def test_an_aggregate_is_found_by_its_key_and_shown_at_each_version(
     await expect(admin.locator("section pre").first).to_contain_text('"total": 3')
     await admin.get_by_role("link", name="Version before").click()
     await expect(admin.get_by_role("heading", name="State at version 2")).to_be_visible()
+    await expect(admin.locator(".events .here")).to_contain_text("was_placed")
     await expect(admin.locator(".diff .more")).to_contain_text('"total": 2')
 
 
