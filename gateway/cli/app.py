@@ -19,6 +19,7 @@ from gateway.cli import (
     keys,
     names,
     operations,
+    projections,
     relay,
     sources,
     specs,
@@ -80,6 +81,7 @@ app.add_typer(names.app, name="names")
 app.add_typer(sources.app, name="sources")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(webhooks.app, name="webhooks")
+app.add_typer(projections.app, name="projections")
 app.add_typer(relay.app, name="relay")
 app.add_typer(subscriptions.app, name="subscriptions")
 

@@ -16,6 +16,7 @@ from gateway.cli.output import refuse
 from gateway.config import one
 
 if TYPE_CHECKING:
+    from gateway.relay.outbox import Outbox
     from gateway.relay.subscriptions import Subscriptions
 
 _T = TypeVar("_T")
@@ -53,19 +54,26 @@ def on_subscriptions(
 async def opened(url: str) -> AsyncIterator[tuple[Subscriptions, Any]]:
     """The subscriptions of a prepared database, and the pool they are reached by. Raises CatalogError."""
     from gateway.catalog.secrets import Secrets
+    from gateway.relay.subscriptions import Subscriptions
+
+    async with outbox_of(url) as (outbox, pool):
+        allow_private = bool(one("allow_private_targets", os.environ, read_file))
+        yield Subscriptions(pool, outbox, Secrets(os.environ).of, allow_private=allow_private), pool
+
+
+@asynccontextmanager
+async def outbox_of(url: str) -> AsyncIterator[tuple[Outbox, Any]]:
+    """The events of a prepared database, and the pool they are reached by. Raises CatalogError."""
     from gateway.cli.database import prepared
     from gateway.log.epoch.settling import settling_without_log
     from gateway.log.postgres import Postgres, open_pool
     from gateway.relay.outbox import Outbox
-    from gateway.relay.subscriptions import Subscriptions
 
     async with prepared(url):
         pool = await open_pool(url, 2, _STATEMENT_S)
     postgres = Postgres(pool, _STATEMENT_S)
     async with pool, settling_without_log(url, postgres, _STATEMENT_S) as settling:
-        outbox = Outbox(postgres, (await postgres.instance()).partitions, settling.stands)
-        allow_private = bool(one("allow_private_targets", os.environ, read_file))
-        yield Subscriptions(pool, outbox, Secrets(os.environ).of, allow_private=allow_private), pool
+        yield Outbox(postgres, (await postgres.instance()).partitions, settling.stands), pool
 
 
 def event_id(text: str) -> UUID:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import asyncpg
 from asyncpg.pgproto.pgproto import UUID
@@ -16,6 +16,9 @@ from gateway.follow.database import connection, fetch, statement
 from gateway.follow.model import Build, Row, build_of, row_of
 from gateway.follow.query import COUNTED_MAX, PAGE_BYTES, Query, Sql, Test
 from gateway.relay.position import Place
+
+TYPED_ROWS: Final = 5000
+"""Rows whose values say what type a column has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,16 @@ class Reading:
         first = rows[0]
         found = [] if first["key"] is None or first["data"] is None else [_stored(first, ())]
         return Rows(found, Place(first["seq_of_all"], first["mark_of_all"]))
+
+    async def types(self, build: Build) -> dict[str, str]:
+        """The JSON types of fields whose values are all of one, among some thousand rows."""
+        found: dict[str, str] = {}
+        for field in build.fields:
+            path = field.split(".")
+            kinds = [row["kind"] for row in await fetch(self._pool, "types_of", build.id, path, TYPED_ROWS)]
+            if len(kinds) == 1:
+                found[field] = kinds[0]
+        return found
 
     async def changed(
         self, build: Build, after: int, key: str, test: Test, only: str | None, limit: int

@@ -26,6 +26,12 @@ class Standing:
     behind: int
 
     @property
+    def done(self) -> float:
+        """Of all that is committed, from 0 to 1; counted in places of the partition."""
+        seq = self.build.place.seq
+        return 1.0 if not self.behind else seq / (seq + self.behind)
+
+    @property
     def figures(self) -> dict[str, Any]:
         build = self.build
         figures: dict[str, Any] = {

@@ -265,6 +265,13 @@ WHERE tenant = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND version >= $
 ORDER BY version LIMIT $7
 
 
+-- name: types_of
+-- The JSON types, but for null, that a field has. $1 follower, $2 path, $3 of how many rows
+SELECT DISTINCT jsonb_typeof(convert_from(data, 'UTF8')::jsonb #> $2::text[]) AS kind FROM (
+    SELECT data FROM follower_row WHERE follower = $1 AND data IS NOT NULL ORDER BY key LIMIT $3
+) sampled WHERE coalesce(jsonb_typeof(convert_from(data, 'UTF8')::jsonb #> $2::text[]), 'null') <> 'null'
+
+
 -- name: undeclared
 -- Deployed specs whose followers are not in the table yet; of one tenant if asked. $1 tenant or NULL, $2 the tenant
 -- after which to begin, $3 how many

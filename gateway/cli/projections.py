@@ -1,0 +1,259 @@
+"""`sluice projections`: how lists and projections stand, and what an operator does about them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from uuid import UUID
+
+import typer
+
+from gateway.cli.database import PostgresOption, postgres_url
+from gateway.cli.input import read_input
+from gateway.cli.outgoing import TenantOption
+from gateway.cli.output import JsonOption, cell, print_json, print_table, refuse, say
+
+if TYPE_CHECKING:
+    from gateway.follow.standing import Stands
+    from gateway.relay.outbox import Outbox
+    from spec.model import Spec
+
+app = typer.Typer(
+    help="How lists and projections stand, and what to do about them.",
+    epilog="The list of a type is named `list:order` here.",
+    no_args_is_help=True,
+)
+
+_T = TypeVar("_T")
+_BAR: Final = 24
+SHOWN_DEFAULT, SHOWN_MAX = 20, 100_000
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The projection's, or `list:` and a type.")]
+
+
+def _run(work: Callable[[Outbox, Any], Awaitable[_T]], postgres: str | None) -> _T:
+    """What the work returns; ends the command with 1 and a sentence where Postgres fails it."""
+    from gateway.cli.outgoing import outbox_of
+    from gateway.log.postgres import PostgresTrouble
+
+    async def run() -> _T:
+        async with outbox_of(postgres_url(postgres)) as (outbox, pool):
+            return await work(outbox, pool)
+
+    try:
+        return asyncio.run(run())
+    except PostgresTrouble as trouble:
+        refuse(f"Postgres: {trouble}")
+        raise AssertionError("refuse ends the command") from trouble
+
+
+def _standings(postgres: str | None, tenant: str) -> list[Stands]:
+    async def read(outbox: Outbox, pool: Any) -> list[Stands]:
+        from gateway.catalog import tenants
+        from gateway.follow.declarations import Declarations
+        from gateway.follow.reading import Reading
+        from gateway.follow.standing import standings
+
+        owner = await tenants.named(pool, tenant)
+        builds = await Declarations(pool, outbox).every(owner.id)
+        return await standings(Reading(pool), builds)
+
+    return _run(read, postgres)
+
+
+def _full_name(each: Stands) -> str:
+    return each.name if each.kind == "projection" else f"list:{each.name}"
+
+
+def _at(name: str) -> tuple[str, str]:
+    """Kind and name."""
+    return ("list", name.removeprefix("list:")) if name.startswith("list:") else ("projection", name)
+
+
+@app.command("list")
+def list_(
+    tenant: TenantOption = "main", postgres: PostgresOption = None, as_json: JsonOption = False
+) -> None:
+    """List a tenant's lists and projections."""
+    every = _standings(postgres, tenant)
+    if as_json:
+        print_json([{**each.document, "name": _full_name(each)} for each in every])
+        return
+    rows = []
+    for each in every:
+        figures = each.shown.figures
+        counts = [f"{figures[name]:,}" for name in ("rows", "behind", "does_not_fit")]
+        rows.append([_full_name(each), each.state, *counts, cell("building" if each.beside else None)])
+    print_table(["name", "state", "rows", "behind", "does not fit", "beside it"], rows)
+
+
+@app.command()
+def show(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+    """Print how one stands as JSON, with what did not fit last."""
+    print_json(_found(name, tenant, postgres).document, indent=2)
+
+
+def _found(name: str, tenant: str, postgres: str | None) -> Stands:
+    found = next((each for each in _standings(postgres, tenant) if _full_name(each) == name), None)
+    if found is None:
+        _refuse_unknown(name, tenant)
+    assert found is not None
+    return found
+
+
+def _refuse_unknown(name: str, tenant: str) -> None:
+    refuse(f"tenant {tenant} has no projection {name!r}: `sluice projections list` shows them")
+
+
+@app.command()
+def status(
+    tenant: TenantOption = "main", postgres: PostgresOption = None, as_json: JsonOption = False
+) -> None:
+    """How far each is behind, and how far builds are."""
+    every = _standings(postgres, tenant)
+    if as_json:
+        print_json([{**each.document, "name": _full_name(each)} for each in every])
+        return
+    print_table(["name", "state", "behind", "build", "events/s", "left"], [_row(each) for each in every])
+
+
+def _row(each: Stands) -> list[str]:
+    behind = f"{each.shown.behind:,}"
+    if each.beside is None:
+        return [_full_name(each), each.state, behind, "", "", ""]
+    figures = each.beside.figures
+    left = "?" if figures["eta_s"] is None else _span(figures["eta_s"])
+    done = each.beside.done
+    filled = int(done * _BAR)
+    bar = f"{'█' * filled}{'░' * (_BAR - filled)} {100 * done:3.0f} %"
+    return [_full_name(each), each.state, behind, bar, f"{figures['rate']:,.0f}", left]
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+@app.command("try")
+def try_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The spec; - reads stdin.")],
+    name: Annotated[str, typer.Option("--name", help="The projection's, or `list:` and a type.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="Fold so many events, from the first.")] = None,
+    rows: Annotated[int, typer.Option(min=0, max=SHOWN_MAX, help="Rows to print, by key.")] = SHOWN_DEFAULT,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fold history by a spec that is not deployed; nothing is stored."""
+    spec = _spec(file)
+    kind, of = _at(name)
+    declared = of in spec.projections or (kind == "list" and of in spec.aggregate_types)
+    if not declared or (kind == "list" and spec.aggregate_types[of].listed is None):
+        refuse(f"{file} declares no {name}")
+
+    async def fold(outbox: Outbox, pool: Any) -> Any:
+        from gateway.catalog import tenants
+        from gateway.follow.trial import fold_trial
+
+        owner = await tenants.named(pool, tenant)
+        return await fold_trial(pool, outbox, owner.id.bytes, spec, kind, of, limit)
+
+    trial = _run(fold, postgres)
+    import msgspec
+
+    listed = [
+        {"key": key, "data": msgspec.json.decode(row.data), "length": row.length}
+        for key, row in sorted(trial.rows.items())[:rows]
+    ]
+    misfits = [msgspec.structs.asdict(each) for each in trial.misfits]
+    figures = {"events": trial.events, "rows": len(trial.rows), "does_not_fit": trial.does_not_fit}
+    if as_json:
+        print_json({**figures, "cut": trial.cut, "items": listed, "misfits": misfits})
+        return
+    for each in listed:
+        print_json(each)
+    say(f"{trial.events:,} events{' of more' if trial.cut else ''}, {len(trial.rows):,} rows", err=True)
+    for each in misfits:
+        where = f"{each['aggregate_type']}/{each['key']} version {each['version']}"
+        say(f"does not fit: {where}: {each['error']}", err=True)
+    say(f"{trial.does_not_fit:,} did not fit", err=True)
+
+
+def _spec(file: str) -> Spec:
+    from gateway.follow.declarations import read_spec
+    from spec.errors import Faults
+
+    spec = read_spec(read_input(file))
+    if isinstance(spec, Faults):
+        refuse(*(f"{fault.pointer or '/'}  {fault.code}  {fault.error}" for fault in spec))
+        raise AssertionError("refuse ends the command")
+    return spec
+
+
+def _act(name: str, tenant: str, postgres: str | None, act: str, *args: Any) -> None:
+    async def work(outbox: Outbox, pool: Any) -> bool:
+        from gateway.catalog import tenants
+        from gateway.follow.declarations import Declarations
+
+        owner: UUID = (await tenants.named(pool, tenant)).id
+        kind, of = _at(name)
+        return bool(await getattr(Declarations(pool, outbox), act)(owner, kind, of, *args))
+
+    if not _run(work, postgres):
+        _refuse_unknown(name, tenant)
+
+
+@app.command()
+def rebuild(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+    """Build it from the first event, beside what serves; a build that is under way begins again."""
+    _act(name, tenant, postgres, "rebuild")
+    say(f"{name} is built; `sluice projections status` says how far it is")
+
+
+@app.command()
+def pause(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+    """Fold no more events until it is resumed; what there is serves on."""
+    _act(name, tenant, postgres, "set_paused", True)
+    say(f"{name} is paused")
+
+
+@app.command()
+def resume(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+    """Go on where it was paused."""
+    _act(name, tenant, postgres, "set_paused", False)
+    say(f"{name} goes on")
+
+
+@app.command()
+def drop(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+    """End a build beside what serves; where there is none, delete all rows until a rebuild."""
+    _act(name, tenant, postgres, "drop")
+    say(f"{name} is dropped")
+
+
+@app.command()
+def sql(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+    """Print a view of its rows for other programs, with a column for each field of `by`."""
+
+    async def work(outbox: Outbox, pool: Any) -> str | None:
+        from gateway.catalog import tenants
+        from gateway.follow.declarations import Declarations
+        from gateway.follow.reading import Reading
+        from gateway.follow.view_sql import create_view
+
+        owner: UUID = (await tenants.named(pool, tenant)).id
+        at = _at(name)
+        builds = [
+            each for each in await Declarations(pool, outbox).every(owner) if (each.kind, each.name) == at
+        ]
+        if not builds:
+            return None
+        shown = next((each for each in builds if each.state == "serving"), builds[-1])
+        return create_view(owner, *at, shown.fields, await Reading(pool).types(shown))
+
+    text = _run(work, postgres)
+    if text is None:
+        _refuse_unknown(name, tenant)
+    say(text)

@@ -1,0 +1,56 @@
+"""A view of the rows of a list or projection, for programs that read Postgres by themselves. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+TYPES = {"number": "numeric", "boolean": "boolean"}
+"""Of columns whose values are all of this JSON type; every other column is text."""
+
+
+def create_view(tenant: UUID, kind: str, name: str, by: Sequence[str], types: Mapping[str, str]) -> str:
+    """The statement; `types` are the JSON types of the fields' values, where they are all of one."""
+    columns = ["r.key", *(_column(field, types.get(field)) for field in by)]
+    metadata = (
+        "r.length",
+        "to_timestamp(r.created_at_ms / 1000.0) AS created_at",
+        "to_timestamp(r.updated_at_ms / 1000.0) AS updated_at",
+        "convert_from(r.data, 'UTF8')::jsonb AS data",
+    )
+    taken = {_name(field) for field in by}
+    columns += [each for each in metadata if each.split(" AS ")[-1].removeprefix("r.") not in taken]
+    listed = ",\n    ".join(columns)
+    return (
+        f"CREATE VIEW {_quoted(f'{name}_rows')} AS\nSELECT {listed}\n"
+        "FROM follower f JOIN follower_row r ON r.follower = f.id AND r.data IS NOT NULL\n"
+        f"WHERE f.tenant = {_literal(str(tenant))} AND f.kind = {_literal(kind)}"
+        f" AND f.name = {_literal(name)}\n    AND f.state = 'serving';"
+    )
+
+
+def _column(field: str, json_type: str | None) -> str:
+    match field.partition("."):
+        case "metadata", _, "length":
+            return f"r.length AS {_quoted(_name(field))}"
+        case "metadata", _, time:
+            return f"to_timestamp(r.{time}_ms / 1000.0) AS {_quoted(_name(field))}"
+    path = ", ".join(map(_literal, field.split(".")))
+    value = f"convert_from(r.data, 'UTF8')::jsonb #>> ARRAY[{path}]"
+    if json_type in TYPES:
+        value = f"({value})::{TYPES[json_type]}"
+    return f"{value} AS {_quoted(_name(field))}"
+
+
+def _name(field: str) -> str:
+    return field.removeprefix("metadata.").replace(".", "_")[:63]
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("'", "''")
+    return f"'{escaped}'"
