@@ -39,6 +39,7 @@ from gateway.http.addresses import Addresses
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import Appends
 from gateway.http.api.bulk import Bulk
+from gateway.http.api.deliveries import Deliveries
 from gateway.http.api.feed import Feed
 from gateway.http.api.follow import Follow
 from gateway.http.api.health import Health
@@ -352,7 +353,7 @@ def _edge(
         callers,
         operators.health,
         SeveralAppends(log, ruled, catalog, outcomes, aliases, aside, config),
-        Bulk(log, ruled, catalog, keys, outcomes, aside, config),
+        Bulk(log, ruled, catalog, keys, outcomes, aliases, aside, config),
         Feed(outbox, live, catalog, keys, bounds, aside, config),
         Specs(catalog, admin_pool, going_out.subscriptions, aside, config),
         OpenApi(catalog, aside, config),
@@ -360,6 +361,7 @@ def _edge(
         Sources(catalog, pool, aside, config),
         Tenants(catalog, admin_pool, aside, config),
         webhooks,
+        Deliveries(pool, aside, config),
         aliases,
         SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, catalog, aside, config, stopping),
         Projections(rows, live_rows, going_out.declarations, catalog),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -26,6 +28,7 @@ from gateway.admit.preconditions import NOTHING_ASKED, Asked
 from gateway.admit.strict_json import DEPTH_MAX, FAST_FAILURES, Malformed, crowded, decode, is_strict
 from gateway.errors import Refusal
 from gateway.events import Append, Retry
+from spec.identifiers import GLOBAL
 from spec.model import Spec
 from spec.violations import WEIGHT_MIN
 from spec.violations import is_light as judged_at_once
@@ -55,13 +58,23 @@ class Creation(NamedTuple):
     otherwise: Append
 
 
+Keys = Mapping[tuple[str, str], str | Refusal]
+"""By aggregate type and `key` of a line: the key of the aggregate that this alias names, or why none."""
+
+NO_ALIASES: Final[Keys] = MappingProxyType({})
+
+
 def judge_line(
-    spec: Spec | None, line: bytes, minting: EventContext, known: dict[bytes, Shared]
+    spec: Spec | None,
+    line: bytes,
+    minting: EventContext,
+    known: dict[bytes, Shared],
+    keys: Keys = NO_ALIASES,
 ) -> Append | Creation | Fault:
     """In the order of the contract's table, as far as a line has the same places. `known` is what earlier
     lines had for `metadata`, by its bytes, and gets this one's: lines mostly share it."""
-    append = _append(spec, line, minting, known)
-    return _judge_exactly(spec, line, minting) if append is None else append
+    append = _append(spec, line, minting, known, keys)
+    return _judge_exactly(spec, line, minting, keys) if append is None else append
 
 
 def is_light(spec: Spec | None, line: bytes) -> bool:
@@ -79,7 +92,7 @@ def is_light(spec: Spec | None, line: bytes) -> bool:
 
 
 def _append(
-    spec: Spec | None, line: bytes, minting: EventContext, known: dict[bytes, Shared]
+    spec: Spec | None, line: bytes, minting: EventContext, known: dict[bytes, Shared], keys: Keys
 ) -> Append | Creation | None:
     """Of a line with nothing wrong; of any other, nothing is said about it."""
     if crowded(line):
@@ -95,7 +108,10 @@ def _append(
     if shared is None or not is_strict(line, colons + shared.colons, data, DEPTH_MAX - 1):
         return None
     known[metadata] = shared
-    place = address(spec, sent.aggregate_type, sent.key, sent.type)
+    key = keys.get((sent.aggregate_type, sent.key), sent.key)
+    if isinstance(key, Refusal):
+        return None
+    place = address(spec, sent.aggregate_type, key, sent.type)
     asked = _asked(sent.idempotency_key)
     if isinstance(place, Refusal) or isinstance(asked, Refusal):
         return None
@@ -118,27 +134,34 @@ def _colons_around(sent: _Line) -> int:
 # ---- the exact way, which finds the words for a refusal ----
 
 
-def _judge_exactly(spec: Spec | None, line: bytes, minting: EventContext) -> Append | Creation | Fault:
+def _judge_exactly(
+    spec: Spec | None, line: bytes, minting: EventContext, keys: Keys
+) -> Append | Creation | Fault:
     value = decode(line)
     if isinstance(value, Malformed):
         reason = value.reason.replace("The body", "The line", 1)
         return Fault(Refusal("invalid_json", reason), None)
     names = value if isinstance(value, dict) else {}
-    refusal = misnamed(spec, names.get("aggregate_type"), names.get("key"), names.get("type"))
+    named = _meant(keys, names.get("aggregate_type"), names.get("key"))
+    key = GLOBAL if isinstance(named, Refusal) else named
+    refusal = misnamed(spec, names.get("aggregate_type"), key, names.get("type"))
+    if refusal is None and isinstance(named, Refusal):
+        refusal = named
     asked = _asked(names.get("idempotency_key"))
     shape = shape_fault(value, Form.LINE)
     if refusal is not None:
         if shape is not None or isinstance(asked, Refusal):
             return Fault(refusal, None)
         # The spec of today refuses it, but it may repeat a line of yesterday.
-        return Fault(refusal, _retry_of(spec, line, asked, minting.tenant))
+        key = names["key"] if isinstance(named, Refusal) else key
+        return Fault(refusal, _retry_of(spec, line, str(key), asked, minting.tenant))
     if isinstance(asked, Refusal):
         return Fault(asked, None)
     if shape is not None:
         return Fault(large_data(line, minting.event_bytes_max, single=True) or shape, None)
     assert spec is not None
     sent = _decode_line(line)
-    place = address(spec, sent.aggregate_type, sent.key, sent.type)
+    place = address(spec, sent.aggregate_type, str(key), sent.type)
     assert isinstance(place, Address)
     composed = compose(spec, place, asked, _body(sent), minting)
     return composed if isinstance(composed, Fault) else _creating(place, composed, sent)
@@ -151,9 +174,16 @@ def _creating(place: Address, append: Append, sent: _Line) -> Append | Creation:
     return append if first is None else Creation(first, append)
 
 
-def _retry_of(spec: Spec | None, line: bytes, asked: Asked, tenant: bytes) -> Retry | None:
+def _meant(keys: Keys, aggregate_type: object, key: object) -> object:
+    """The key that an alias stands for, or why it stands for none; any other key as it is."""
+    if isinstance(aggregate_type, str) and isinstance(key, str):
+        return keys.get((aggregate_type, key), key)
+    return key
+
+
+def _retry_of(spec: Spec | None, line: bytes, key: str, asked: Asked, tenant: bytes) -> Retry | None:
     sent = _decode_line(line)
-    return retry_of(spec, tenant, sent.aggregate_type, sent.key, sent.type, asked, _body(sent))
+    return retry_of(spec, tenant, sent.aggregate_type, key, sent.type, asked, _body(sent))
 
 
 def _body(sent: _Line) -> bytes:

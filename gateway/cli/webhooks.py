@@ -324,9 +324,9 @@ async def _quarantined(
     found: list[bytes] = []
     before = store.LAST_ID
     while True:
-        wanted = store.Wanted(source=source, verdict="quarantined", before=before, limit=_PAGE)
+        wanted = store.Wanted(source, "quarantined", before=before, limit=_PAGE, reason=reason)
         rows = await store.listed(pool, owner.id.bytes, wanted)
-        found += [UUID(row["id"]).bytes for row in rows if reason in (None, row["reason"])]
+        found += [UUID(row["id"]).bytes for row in rows]
         if len(rows) < _PAGE:
             return found[::-1]
         before = UUID(rows[-1]["id"]).bytes

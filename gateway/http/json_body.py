@@ -5,13 +5,18 @@ Owns: where it is decoded. Must not know: what it is about.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
+
+from starlette.requests import Request
 
 from gateway.admit.strict_json import Malformed, decode
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import Principal
+from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.http.request import Refused
+from gateway.http.request import Head, Refused, check_json_body, read_body
+from spec.errors import nearest, shown
 from spec.violations import WEIGHT_MIN, is_light
 
 
@@ -28,3 +33,21 @@ async def decoded(aside: Aside, principal: Principal, body: bytes) -> object:
     if isinstance(value, Malformed):
         raise Refused(Refusal("invalid_json", value.reason))
     return value
+
+
+async def read_object(
+    request: Request, aside: Aside, config: Config, known: Collection[str]
+) -> dict[str, object]:
+    """The body, an object of some of the fields `known`; null counts as absent. Raises Refused."""
+    refusal = check_json_body(Head(request.scope), config.body_bytes_max)
+    if refusal is not None:
+        raise Refused(refusal)
+    text = await read_body(request.receive, config.body_bytes_max, config.body_timeout_s)
+    body = await decoded(aside, request.scope["sluice.principal"], text)
+    if not isinstance(body, dict):
+        raise Refused(Refusal("invalid_field", "The body must be an object."))
+    for name in body:
+        if name not in known:
+            why = f"{shown(name)} is not a field here{nearest(name, known)}."
+            raise Refused(Refusal("unknown_field", why, name[:64]))
+    return {name: value for name, value in body.items() if value is not None}

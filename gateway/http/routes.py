@@ -96,6 +96,8 @@ SYSTEM_ROUTES: Final = (
     Route("POST", "/_/subscriptions/{name}/skip", ADMIN),
     Route("POST", "/_/subscriptions/{name}/claim", WRITE),
     Route("POST", "/_/subscriptions/{name}/ack", WRITE),
+    Route("GET", "/_/deliveries", ADMIN, query=("source", "verdict", "reason", "before", "limit")),
+    Route("POST", "/_/deliveries/discard", ADMIN),
     Route("GET", "/_/webhooks/{tenant}/{source}"),
     Route("POST", "/_/webhooks/{tenant}/{source}"),
 )

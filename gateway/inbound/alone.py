@@ -86,6 +86,9 @@ class Replayer:
             return {**told, "event_id": None, "duplicate": False, "reason": "unknown_source", "error": why}
         place = place_of(self._tenant, self.deployed, source)
         outcome = await self._intake.replay(place, stored, again=again)
+        if isinstance(outcome, Told) and outcome.event_id is None:
+            why = "`to.when` or `to.types` leaves it out; it is no longer in quarantine."
+            return {**told, "event_id": None, "duplicate": False, "reason": "ignored", "error": why}
         if isinstance(outcome, Told):
             assert outcome.event_id is not None
             event_id = _uuid(outcome.event_id)

@@ -38,6 +38,7 @@ from gateway.inbound.recorder import Recorder
 from gateway.inbound.request import Request
 from gateway.inbound.results import (
     FAILED,
+    IGNORED,
     NO_CERTIFICATE,
     NO_POSTGRES,
     OTHER_BYTES,
@@ -162,6 +163,8 @@ class Intake:
         if isinstance(found, Unreadable):
             return False
         (delivery,), headers = found, request.shown(source.headers)
+        if source.target.selects and normalize.ignored(place.plan, found, headers)[0]:
+            return False
         key = normalize.place(place.plan, delivery, headers)
         append = self._composed(place, delivery, headers, key, now_ms) if isinstance(key, str) else None
         if not isinstance(append, Append) or self._log.storage.refusal(place.tenant_id) is not None:
@@ -288,20 +291,29 @@ class Intake:
             await self._quarantine(receipt, [Item(found.id, found.digest, 0, held, None, False)])
             return Accepted((Told(None),), batch=False)
         headers = receipt.request.shown(receipt.place.source.headers)
+        ignored: Sequence[bool] = ()
+        if place.source.target.selects:
+            selecting = partial(normalize.ignored, place.plan, found, headers)
+            ignored = selecting() if light else await self._aside.run(place.tenant_id, selecting)
+            found = tuple([each for each, left_out in zip(found, ignored, strict=True) if not left_out])
         outcomes = await self._append_all(receipt.place, found, headers)
         items = []
         for delivery, outcome in zip(found, outcomes, strict=True):
             if isinstance(outcome, Deferred):
                 return outcome
             items.append(item_of(delivery, outcome))
+        await self._keep(receipt, items)
+        told = iter([Told(each.event_id, each.duplicate, each.last) for each in items])
+        of_all = [IGNORED if left_out else next(told) for left_out in ignored] if ignored else told
+        return Accepted(tuple(of_all), receipt.batch)
+
+    async def _keep(self, receipt: Receipt, items: Sequence[Item]) -> None:
         if receipt.batch:
             await self._keep_batch(receipt, items)
-        elif items[0].held is not None:
+        elif items and items[0].held is not None:
             await self._quarantine(receipt, items)
-        else:
+        elif items:
             self._recorder.keep(row_of(receipt, items[0]))
-        told = tuple([Told(each.event_id, each.duplicate, each.last) for each in items])
-        return Accepted(told, receipt.batch)
 
     async def _keep_batch(self, receipt: Receipt, items: Sequence[Item]) -> None:
         """The request once, in a row of its own, and a row an item; at once where one is in quarantine. Of an
@@ -449,6 +461,10 @@ class Intake:
         delivery = found[stored.item]
         claimed = f"{delivery.id}#{uuid7()}" if again else None
         headers = stored.request.shown(place.source.headers)
+        if place.source.target.selects and normalize.ignored(place.plan, [delivery], headers)[0]:
+            if stored.verdict == "quarantined":
+                await store.discard(self._pool, place.tenant_id, [stored.id])
+            return IGNORED
         (append,) = await self._normalized(place, [delivery], headers, claimed)
         if isinstance(append, Quarantine):
             outcome: Appended | Quarantine | Deferred = await self._unless_committed(place, delivery, append)
@@ -478,6 +494,12 @@ def _count(counts: WebhookCounts, result: Accepted | Deferred, begun: float) -> 
         counts.deliveries["undecided"] += 1
         return
     for told in result.deliveries:
-        outcome = "quarantined" if told.event_id is None else "duplicate" if told.duplicate else "accepted"
-        counts.deliveries[outcome] += 1
+        counts.deliveries[_outcome(told)] += 1
     counts.answered(time.perf_counter() - begun)
+
+
+def _outcome(told: Told) -> str:
+    """The label by which it is counted."""
+    if told.event_id is None:
+        return "ignored" if told.ignored else "quarantined"
+    return "duplicate" if told.duplicate else "accepted"

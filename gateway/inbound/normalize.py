@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
 from gateway.admit.append import EventContext, too_much_work
-from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Event, Stream, make_append
+from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Event, Recorded, Stream, make_append
 from gateway.inbound.deliveries import Delivery
 from gateway.inbound.request import as_text, lookup
-from gateway.names.aliases import SIGIL, Alias, Malformed, parse_alias
+from gateway.names.aliases import Alias, Malformed, alias_in
 from gateway.names.content import ALGORITHM, Identity, context_of, grade
+from gateway.state.budget import Misfit
+from gateway.state.predicates import Where
+from gateway.state.templates import View
+from gateway.state.values import Node
 from spec.errors import nearest, shown
 from spec.identifiers import GLOBAL, canonicalize
 from spec.model import EventType, Spec
@@ -90,7 +94,7 @@ def plan_of(spec: Spec, source: Source) -> Plan:
     else:
         if target.source_id is None and not isinstance(target.key, Path):
             key = _canonical(spec, target.key)
-        if not isinstance(target.event, Path):
+        if isinstance(target.event, str):
             event_type = _declared(spec, source, target.event)
     if source.actor_type not in spec.agent_types or canonicalize(source.actor_id, spec.singletons) is None:
         why = f"The actor {source.actor_type}/{source.actor_id} is not declared."
@@ -128,20 +132,11 @@ def place(plan: Plan, delivery: Delivery, headers: dict[str, str]) -> str | Fore
 
 
 def _aliased(spec: Spec, aggregate_type: str, text: str) -> Named | Quarantine | None:
-    """What an alias names: with its sigil any that is one; without, one that aggregates of this type have. No
-    text is that and one of the four kinds."""
-    alias = parse_alias(text.removeprefix(SIGIL))
-    if text.startswith(SIGIL):
-        if isinstance(alias, Malformed):
-            return Quarantine("invalid_identifier", alias.reason)
-        return Named(aggregate_type, alias)
-    if isinstance(alias, Malformed) or alias.prefix is None:
-        return None
-    public, hashed = spec.public_ids, spec.hash_ids
-    prefixes = [public.key] if public is not None and aggregate_type in public.types else []
-    if hashed is not None and aggregate_type in hashed.types:
-        prefixes.append(hashed.prefix)
-    return Named(aggregate_type, alias) if alias.prefix in prefixes else None
+    """What an alias names; None where the text is no alias."""
+    alias = alias_in(text, spec, aggregate_type)
+    if isinstance(alias, Malformed):
+        return Quarantine("invalid_identifier", alias.reason)
+    return None if alias is None else Named(aggregate_type, alias)
 
 
 def _canonical(spec: Spec, key: str | None) -> str | Quarantine:
@@ -151,6 +146,44 @@ def _canonical(spec: Spec, key: str | None) -> str | Quarantine:
             "invalid_identifier", f"{shown(key or '')} is none of the four kinds of identifier."
         )
     return canonical
+
+
+def ignored(plan: Plan, found: Sequence[Delivery], headers: dict[str, str]) -> list[bool]:
+    """Of each delivery, whether `to.when` is not true of it, or `to.types` lacks its provider's name."""
+    return [not _is_taken(plan.source, each, headers) for each in found]
+
+
+def _is_taken(source: Source, delivery: Delivery, headers: dict[str, str]) -> bool:
+    target = source.target
+    if target.types is not None and _event_name(source, delivery, headers) is None:
+        return False
+    if target.when is None:
+        return True
+    roots: dict[str, Node] = {
+        "$body": msgspec.Raw(delivery.raw),
+        "$headers": {name: msgspec.Raw(_ENCODE(value)) for name, value in headers.items()},
+        "$delivery_id": msgspec.Raw(_ENCODE(delivery.id)),
+        "$source": msgspec.Raw(_ENCODE(source.name)),
+    }
+    try:
+        return Where(View(_NO_EVENT, None, roots)).true(target.when)
+    except Misfit:  # too long to be compared: for whoever looks at what comes of it
+        return True
+
+
+_NO_EVENT: Final = cast(Recorded, None)
+"""No path of a test of deliveries leads into an event (spec/webhooks/filters.py)."""
+
+
+def _event_name(source: Source, delivery: Delivery, headers: dict[str, str]) -> object:
+    """The event's type as the delivery tells it, None where it does not."""
+    target = source.target
+    if target.types is None:
+        assert isinstance(target.event, Path)
+        return _at(target.event, source, delivery, headers)
+    parts = [_at(each, source, delivery, headers) for each in target.type_at]
+    texts = [each for each in parts if isinstance(each, str)]
+    return target.types.get(".".join(texts)) if len(texts) == len(parts) else None
 
 
 def compose(
@@ -166,8 +199,7 @@ def compose(
     `record` is there where a source id leads to the stream."""
     source, event_type = plan.source, plan.event_type
     if event_type is None:
-        assert isinstance(source.target.event, Path)
-        event_type = _declared(plan.spec, source, _at(source.target.event, source, delivery, headers))
+        event_type = _declared(plan.spec, source, _event_name(source, delivery, headers))
     if isinstance(event_type, Quarantine):
         return event_type
     if plan.actor is not None:

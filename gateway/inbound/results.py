@@ -32,11 +32,16 @@ NOT_THERE: Final = Quarantine(
 
 
 class Told(msgspec.Struct, frozen=True, gc=False):
-    """What became of one delivery. Without an event it is in quarantine; `last` is the event's place."""
+    """What became of one delivery. Without an event it is in quarantine, or by `to.when` and `to.types`
+    `ignored`; `last` is the event's place."""
 
     event_id: bytes | None
     duplicate: bool = False
     last: FeedPlace | None = None
+    ignored: bool = False
+
+
+IGNORED: Final = Told(None, ignored=True)
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):

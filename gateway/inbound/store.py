@@ -210,6 +210,8 @@ class Wanted:
     delivery_id: str | None = None
     before: bytes = LAST_ID
     limit: int = 100
+    reason: str | None = None
+    """Of what is in quarantine."""
 
 
 async def listed(pool: asyncpg.Pool, tenant: bytes, wanted: Wanted) -> list[dict[str, Any]]:
@@ -217,7 +219,7 @@ async def listed(pool: asyncpg.Pool, tenant: bytes, wanted: Wanted) -> list[dict
     few of them are wanted. Raises PostgresTrouble."""
     before, source, delivery_id = UUID(wanted.before), wanted.source, wanted.delivery_id
     if wanted.verdict == "quarantined":
-        args = (UUID(tenant), source, delivery_id, before, wanted.limit)
+        args = (UUID(tenant), source, delivery_id, before, wanted.limit, wanted.reason)
         return [_shown(row) for row in await _fetch(pool, "list_quarantined", *args)]
     found: list[dict[str, Any]] = []
     while True:

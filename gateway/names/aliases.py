@@ -18,6 +18,7 @@ from enum import StrEnum
 from gateway.names import hash_ids
 from gateway.names.hash_ids import CHILD_DEPTH_MAX, HashName
 from spec.errors import shown
+from spec.model import Spec
 
 SIGIL = "@"
 NUMBER_MAX = 2**63 - 1
@@ -73,6 +74,21 @@ def parse_alias(text: str) -> Alias | Malformed:
     if typed is not None and hash_ids.is_abbreviation(typed):
         return of_hash(typed)
     return Malformed(_reason(text))
+
+
+def alias_in(text: str, spec: Spec, aggregate_type: str) -> Alias | Malformed | None:
+    """The alias that a key in a body is: with its sigil any; without, one of the prefixes that aggregates of
+    this type have. None: it is none, and an identifier if anything. No text is both."""
+    alias = parse_alias(text.removeprefix(SIGIL))
+    if text.startswith(SIGIL):
+        return alias
+    if isinstance(alias, Malformed) or alias.prefix is None:
+        return None
+    public, hashed = spec.public_ids, spec.hash_ids
+    prefixes = [public.key] if public is not None and aggregate_type in public.types else []
+    if hashed is not None and aggregate_type in hashed.types:
+        prefixes.append(hashed.prefix)
+    return alias if alias.prefix in prefixes else None
 
 
 def of_hash(name: HashName) -> Alias:

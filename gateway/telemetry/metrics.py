@@ -451,7 +451,8 @@ _ROWS: Final = (
         "sluice_webhook_deliveries_total",
         "counter",
         ("tenant", "source", "outcome"),
-        "Webhooks by outcome: accepted, duplicate and quarantined count deliveries; handshake and undecided "
+        "Webhooks by outcome: accepted, duplicate, quarantined and ignored (left out by `to.when` or "
+        "`to.types`) count deliveries; handshake and undecided "
         "(answered 503: the sender retries) count requests.",
         "Any increase of quarantined: `sluice webhooks quarantine` gives the reason. undecided: 0 while "
         "Redis and Postgres are healthy and certificates of Amazon SNS can be fetched.",

@@ -17,6 +17,7 @@ import msgspec
 from spec.errors import Report, below, proposal, shown
 from spec.identifiers import NAME_GRAMMAR, canonicalize, is_name
 from spec.model import AggregateType, Spec
+from spec.webhooks.filters import read_type_at, read_types, read_when
 from spec.webhooks.paths import is_path, read_body_fields, read_path, read_template
 from spec.webhooks.presets import DIGESTS, PRESETS, SIGNED_WORDS, TIMESTAMP_UNITS, TOLERANCE_S, Scheme
 from spec.webhooks.secrets import read_secrets, resolve
@@ -38,6 +39,7 @@ _SOURCE_KEYS = frozenset(
         "to",
         "tolerance_s",
         "topics",
+        "type_at",
         "unsigned",
         "verify_token",
     }
@@ -55,7 +57,7 @@ _HMAC_KEYS = frozenset(
         "timestamp_unit",
     }
 )
-_TO_KEYS = frozenset({"type", "id", "source_id", "event", "must_exist"})
+_TO_KEYS = frozenset({"type", "id", "source_id", "event", "must_exist", "when", "types", "type_at"})
 _PARTY_KEYS = frozenset({"type", "id"})
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _TOLERANCE_MAX_S = 10**9  # 31 years: deliveries that were recorded once can be sent again
@@ -133,7 +135,7 @@ class _Check:
             scheme=scheme,
             unsigned=unsigned,
             secrets=secrets,
-            target=self._target(),
+            target=self._target(scheme),
             actor_type=actor_type,
             actor_id=actor_id,
             tolerance_s=self._tolerance(scheme),
@@ -295,20 +297,38 @@ class _Check:
 
     # -- where its events go
 
-    def _target(self) -> Target:
+    def _target(self, scheme: Scheme) -> Target:
         if "to" not in self._declared:
             self._fault("missing_key", 'A source needs `to`: {"type", "id" or "source_id", "event"}.')
             return Target("", "", None, "")
         to = self._object(self._declared["to"], "to", _TO_KEYS)
-        for name in ("type", "event"):
-            if name not in to and isinstance(self._declared["to"], dict):
+        for name, other in (("type", "type"), ("event", "types")):
+            if name not in to and other not in to and isinstance(self._declared["to"], dict):
                 self._fault("missing_key", f"`to` needs `{name}`.", "to")
+        if "event" in to and "types" in to:
+            why = "An event's type comes from `event` or from `types`, not from both; remove one."
+            self._fault("invalid_value", why, "to", "event")
         declared = self._aggregate_type(to)
         source_id = None
         if "source_id" in to:
             source_id = read_path(to["source_id"], below(self._pointer, "to", "source_id"), self._report)
         event = self._event(to, declared)
-        return Target(str(to.get("type")), self._key(to), source_id, event, self._must_exist(to))
+        place = below(self._pointer, "to")
+        when = read_when(to["when"], below(place, "when"), self._report) if "when" in to else None
+        types = None
+        if "types" in to:
+            events = None if declared is None else declared.events
+            types = read_types(to["types"], events, below(place, "types"), self._report)
+        return Target(
+            aggregate_type=str(to.get("type")),
+            key=self._key(to),
+            source_id=source_id,
+            event=event,
+            must_exist=self._must_exist(to),
+            when=when,
+            types=types,
+            type_at=read_type_at(self._declared, to, scheme, self._pointer, self._report),
+        )
 
     def _must_exist(self, to: dict[str, Any]) -> bool:
         value = to.get("must_exist", False)
@@ -348,7 +368,9 @@ class _Check:
             self._fault("undeclared", why, "to", "id")
         return canonical or ""
 
-    def _event(self, to: dict[str, Any], declared: AggregateType | None) -> str | Path:
+    def _event(self, to: dict[str, Any], declared: AggregateType | None) -> str | Path | None:
+        if "types" in to:
+            return None
         event = to.get("event")
         if is_path(event):
             return read_path(event, below(self._pointer, "to", "event"), self._report)

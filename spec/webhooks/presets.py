@@ -83,6 +83,8 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The list that a batch holds, "" for the body itself; `item` is what wraps each."""
     item: str | None = None
     delivery: tuple[str, ...] = ()
+    type_at: tuple[str, ...] = ()
+    """Paths to the provider's name of what happened, in parts that a `.` joins; () where it has none."""
     headers: tuple[str, ...] = ()
     """Kept with the event, beside those above that say when and which."""
     volatile: tuple[str, ...] = ()

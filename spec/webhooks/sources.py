@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, get_args
 
+from spec.handlers import Predicate
 from spec.webhooks.presets import Scheme
 
 Handshake = Literal[
@@ -124,13 +125,22 @@ Template = Path | Shape | Row | Fixed
 class Target:
     """Where a source's events go. Exactly one of `key` and `source_id` is set; a text is canonical and
     declared, a path is looked up in each delivery. `must_exist`: no delivery makes a new aggregate; a
-    singleton always exists."""
+    singleton always exists. A delivery for which `when` is not true, or whose provider's name, at `type_at`,
+    `types` lacks, is ignored; with `types` there is no `event`."""
 
     aggregate_type: str
     key: str | Path | None
     source_id: Path | None
-    event: str | Path
+    event: str | Path | None
     must_exist: bool = False
+    when: Predicate | None = None
+    types: Mapping[str, str] | None = None
+    type_at: tuple[Path, ...] = ()
+
+    @property
+    def selects(self) -> bool:
+        """Whether some deliveries are ignored."""
+        return self.when is not None or self.types is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,11 +100,8 @@ async def test_what_is_in_quarantine_is_appended_by_one_call_once_the_spec_is_me
     assert [event["id"] for event in events] == [row["event_id"] for row in done]
     assert [event["data"]["body"] for event in events] == [{"n": "d1"}, {"n": "d2"}]
     assert (await sluice("quarantine", "--json")).json == []
-    assert (await hooks.taken("typed", {"n": "d1"}, "d1")) == {
-        "ok": True,
-        "event_id": events[0]["id"],
-        "duplicate": True,
-    }
+    again = await hooks.taken("typed", {"n": "d1"}, "d1")
+    assert (again["event_id"], again["duplicate"]) == (events[0]["id"], True)
     assert "no deliver" not in (await sluice("replay", "--quarantined")).out
 
 

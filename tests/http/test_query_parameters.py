@@ -22,7 +22,10 @@ NAMES = {
 KEYED = [
     route
     for route in (*AGGREGATE_ROUTES, *SYSTEM_ROUTES)
-    if route.scope is not None and route.scope <= Scope.ADMIN
+    if route.scope is not None
+    and route.scope <= Scope.ADMIN
+    # lists are for types that declare one
+    and not (route.scope == Scope.READ and route.path in ("/{type}", "/{type}/_query"))
 ]
 
 

@@ -537,9 +537,11 @@ async def test_what_is_counted_for_a_source(
         serving(replace(config, metrics_token="tok")) as served,
         new_client(served.url, None) as client,
     ):
-        hooks = await open_hooks(outbox, client, SOURCES)
+        wanting = {**SOURCES["stripe"], "to": {**to(), "when": {"$.body.livemode": True}}}
+        hooks = await open_hooks(outbox, client, {**SOURCES, "wanting": wanting})
         for body in ({"id": "evt_1"}, {"id": "evt_1"}, {"id": "evt_1", "n": 1}):
             await hooks.taken("stripe", body)
+        await hooks.taken("wanting", {"id": "evt_2"})
         await client.post(hooks.path("stripe"), content=b"{}")
         await client.post(hooks.path("slack"), json={"type": "url_verification", "challenge": "c"})
         async with new_client(served.url, "tok") as operator:
@@ -548,6 +550,7 @@ async def test_what_is_counted_for_a_source(
     for outcome in ("accepted", "duplicate", "quarantined"):
         assert found("sluice_webhook_deliveries_total", **of, outcome=outcome) == 1
     assert found("sluice_webhook_deliveries_total", **{**of, "source": "slack"}, outcome="handshake") == 1
+    assert found("sluice_webhook_deliveries_total", **{**of, "source": "wanting"}, outcome="ignored") == 1
     assert found("sluice_webhook_refused_total", **of, reason="no_signature") == 1
     assert found("sluice_webhook_verified_total", **of, secret="1") == 3
     assert found("sluice_webhook_answer_seconds_count", **of) == 3

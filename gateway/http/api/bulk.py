@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import msgspec
 
 from gateway.admit.append import EventContext, Fault
 from gateway.admit.envelope import Shared
-from gateway.admit.line import is_light, judge_line
+from gateway.admit.line import NO_ALIASES, Keys, is_light, judge_line
 from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
@@ -26,6 +27,7 @@ from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.events import NotCommitted, Stream
 from gateway.http import response
+from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import mint
 from gateway.http.api.bulk_responses import PIECE_BYTES, Doubted, Missed, as_line
 from gateway.http.api.bulk_run import Broken, Line, Run
@@ -35,6 +37,7 @@ from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.outcomes import Answer, Outcomes, refused, unforeseen
 from gateway.http.request import ClientGone, Head, Receive, Refused, Scope, Send, check_json_body
 from gateway.log.log import Log
+from gateway.names.aliases import SIGIL, alias_in
 from spec.identifiers import canonicalize
 from spec.model import Spec
 
@@ -77,6 +80,7 @@ class Bulk:
         catalog: Catalog,
         keys: KeyWatch,
         outcomes: Outcomes,
+        aliases: Aliases,
         aside: Aside,
         config: Config,
     ) -> None:
@@ -86,6 +90,7 @@ class Bulk:
         self._catalog = catalog
         self._keys = keys
         self._outcomes = outcomes
+        self._aliases = aliases
         self._bulk_bytes_max = config.bulk_bytes_max
         self._line_bytes_max = config.body_bytes_max
         self._event_bytes_max = config.event_bytes_max
@@ -126,9 +131,10 @@ class Bulk:
                     if request.key.ended:
                         raise Refused(UNAUTHORIZED)
                     part = several[at : at + min(_AT_A_TIME, LINES_MAX - number)]
-                    judged, count = self._judge(request, part, number + 1)
+                    keys = await self._named(request, part)
+                    judged, count = self._judge(request, part, number + 1, keys)
                     if not count:
-                        judged, count = await self._judged_aside(request, part[0], number + 1), 1
+                        judged, count = await self._judged_aside(request, part[0], number + 1, keys), 1
                     run.add(judged)
                     number, at = number + count, at + count
                     await asyncio.sleep(0)
@@ -145,8 +151,23 @@ class Bulk:
             run.end(Line(number + 1, NotCommitted("the gateway failed to read on")))
             request.log_failed()
 
+    async def _named(self, request: _Request, several: Sequence[bytes | None]) -> Keys:
+        """What the keys of lines that are aliases name. Raises Refused where that can't be told now."""
+        found: dict[tuple[str, str], str | Refusal] = {}
+        for line in several:
+            if line is None or _MAY_BE_ALIAS.search(line) is None:
+                continue
+            named, deployed = _named_in(line), self._catalog.deployed(request.principal.tenant.id)
+            if named is None or deployed is None or (named.aggregate_type, named.key) in found:
+                continue
+            if alias_in(named.key, deployed.spec, named.aggregate_type) is not None:
+                text = SIGIL + named.key.removeprefix(SIGIL)
+                meant = await self._aliases.exact(request.principal, named.aggregate_type, text)
+                found[named.aggregate_type, named.key] = meant
+        return found or NO_ALIASES
+
     def _judge(
-        self, request: _Request, several: Sequence[bytes | None], number: int
+        self, request: _Request, several: Sequence[bytes | None], number: int, keys: Keys
     ) -> tuple[list[Line], int]:
         """By the spec and the clock of this moment, and how many it was: it ends after _JUDGED_S, and before
         one that takes long by itself. `number` is that of the first; empty ones are none."""
@@ -160,16 +181,18 @@ class Bulk:
             elif not is_light(spec, line):
                 return judged, n - number
             elif line.strip():
-                judged.append(self._judged(request, spec, minting, line, known, n))
+                judged.append(self._judged(request, spec, minting, line, known, n, keys))
             if time.perf_counter() > ends:
                 return judged, n - number + 1
         return judged, len(several)
 
-    async def _judged_aside(self, request: _Request, line: bytes | None, number: int) -> list[Line]:
+    async def _judged_aside(
+        self, request: _Request, line: bytes | None, number: int, keys: Keys
+    ) -> list[Line]:
         """The one line that takes long."""
         assert line is not None
         spec, minting = self._minting(request)
-        work = partial(self._judged, request, spec, minting, line, {}, number)
+        work = partial(self._judged, request, spec, minting, line, {}, number, keys)
         try:
             return [await self._aside.run(request.principal.tenant.id.bytes, work)]
         except Busy as busy:
@@ -198,9 +221,10 @@ class Bulk:
         line: bytes,
         known: dict[bytes, Shared],
         number: int,
+        keys: Keys,
     ) -> Line:
         try:
-            return Line(number, judge_line(spec, line, minting, known))
+            return Line(number, judge_line(spec, line, minting, known, keys))
         except Exception:
             request.log_line_failed()
             return Line(number, Broken(_aggregate_of(minting.tenant, spec, line)))
@@ -235,6 +259,10 @@ class Bulk:
         return as_line(told.number, answer.status, answer.body, replayed=answer.replayed)
 
 
+_MAY_BE_ALIAS = re.compile(rb'"key"[ \t]*:[ \t]*"(?:@|[A-Za-z][A-Za-z0-9]{1,9}-[0-9A-Za-z.]+")')
+"""What a line has somewhere whose key is an alias; nearly no other line has it."""
+
+
 class _Named(msgspec.Struct):
     aggregate_type: str
     key: str
@@ -242,12 +270,16 @@ class _Named(msgspec.Struct):
 
 def _aggregate_of(tenant: bytes, spec: Spec | None, line: bytes) -> Stream | None:
     """What a line that could not be judged would append to; None: nothing, whatever else is in it."""
+    named = _named_in(line)
+    key = None if spec is None or named is None else canonicalize(named.key, spec.singletons)
+    return None if key is None or named is None else Stream(tenant, named.aggregate_type, key)
+
+
+def _named_in(line: bytes) -> _Named | None:
     try:
-        named = msgspec.json.decode(line, type=_Named)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(line, type=_Named)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    key = None if spec is None else canonicalize(named.key, spec.singletons)
-    return None if key is None else Stream(tenant, named.aggregate_type, key)
 
 
 _TOO_MANY = Refusal("too_large", f"At most {LINES_MAX} lines are read at a time.")

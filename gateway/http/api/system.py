@@ -14,6 +14,7 @@ from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.bulk import Bulk
 from gateway.http.api.capabilities import capabilities
+from gateway.http.api.deliveries import Deliveries
 from gateway.http.api.feed import Feed
 from gateway.http.api.health import Health
 from gateway.http.api.ids import Ids
@@ -61,6 +62,7 @@ class System:
         sources: Sources,
         tenants: Tenants,
         webhooks: Webhooks,
+        deliveries: Deliveries,
         aliases: Aliases,
         subscriptions: SubscriptionPaths,
         projections: Projections,
@@ -94,6 +96,8 @@ class System:
             ("POST", "/_/spec/diff"): specs.diff,
             ("POST", "/_/spec/rollback"): specs.roll_back,
             ("GET", "/_/openapi.json"): openapi.get,
+            ("GET", "/_/deliveries"): deliveries.every,
+            ("POST", "/_/deliveries/discard"): deliveries.discard,
             ("GET", "/_/sources"): sources.of_key,
             ("POST", "/_/sources/resolve"): sources.resolve,
             ("GET", "/_/sources/{source}/export"): sources.export,

@@ -57,6 +57,7 @@ _REJECTED = Refusal("unauthorized", BAD_SIGNATURE)
 _ACCEPTED = b'{"ok":true,"event_id":"%b","duplicate":%b,"position":"%b"}'
 _QUARANTINED = b'{"ok":true,"quarantined":true,"event_id":null}'
 _QUARANTINED_ITEM = b'{"ok":true,"quarantined":true,"event_id":null,"duplicate":false}'
+_IGNORED = b'{"ok":true,"ignored":true,"event_id":null}'
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 
@@ -220,13 +221,16 @@ async def _answer_handshake(send: Send, answered: Answered) -> None:
 
 def _told_json(told: Told) -> bytes:
     if told.event_id is None:
-        return _QUARANTINED
+        return _IGNORED if told.ignored else _QUARANTINED
     duplicate = b"true" if told.duplicate else b"false"
     return _ACCEPTED % (uuid_text(told.event_id).encode(), duplicate, position_text(told.last).encode())
 
 
 def _batch_json(deliveries: tuple[Told, ...]) -> bytes:
-    items = [_QUARANTINED_ITEM if each.event_id is None else _told_json(each) for each in deliveries]
+    items = [
+        _QUARANTINED_ITEM if each.event_id is None and not each.ignored else _told_json(each)
+        for each in deliveries
+    ]
     return b'{"ok":true,"events":[%b]}' % b",".join(
         [b"{" + item.removeprefix(b'{"ok":true,') for item in items]
     )

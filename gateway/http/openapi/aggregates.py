@@ -8,7 +8,7 @@ from gateway.admit.envelope import EVENTS_MAX
 from gateway.http.openapi.embedding import embedded
 from gateway.http.openapi.operations import NO_EXAMPLE, operation, shared
 from gateway.http.openapi.operations import request as json_request
-from gateway.http.openapi.parameters import EXAMPLE_ID
+from gateway.http.openapi.parameters import ALIAS, EXAMPLE_ID
 from gateway.http.openapi.samples import NO_SAMPLE, sample
 from gateway.http.openapi.schemas import LENGTH, Schema, list_of, object_of, or_null, ref
 from spec.model import AggregateType, EventType, Spec
@@ -38,7 +38,7 @@ def line_schemas(declared: AggregateType) -> list[Schema]:
         object_of(
             {
                 "aggregate_type": {"const": declared.name},
-                "key": ref("Identifier"),
+                "key": {"anyOf": [ref("Identifier"), ALIAS]},
                 "type": {"const": event_type.name},
                 "data": ref(_data_name(declared, event_type)),
                 "metadata": ref("Metadata"),

@@ -8,6 +8,7 @@ from gateway.admit.preconditions import LENGTH_MAX
 from gateway.admit.query import UNIX_SECONDS_MAX, UNIX_SECONDS_MIN
 from gateway.catalog.spec_history import REVISION_MAX
 from gateway.catalog.tenants import TENANTS_PAGE_MAX
+from gateway.http.api.deliveries import VERDICTS
 from gateway.http.api.feed import FROM_BEGINNING, FROM_NOW, WAIT_S_MAX
 from gateway.http.api.ids import IDS_MAX
 from gateway.http.api.reads import MIN_LENGTH_WAIT_S, PAGE_EVENTS_DEFAULT, PAGE_EVENTS_MAX
@@ -32,8 +33,8 @@ _ETAG_OF_REVISION = r'^("(0|[1-9][0-9]{0,8})"|\*)$'
 _TEXT: Schema = {"type": "string"}
 _VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": LENGTH_MAX}
 _LENGTH: Schema = {"type": "integer", "minimum": 0, "maximum": LENGTH_MAX}
-_ALIAS: Schema = {"type": "string", "pattern": "^@[0-9A-Za-z.-]{1,100}$", "description": "Alias."}
-_ID: Schema = {"anyOf": [ref("Identifier"), _ALIAS]}
+ALIAS: Schema = {"type": "string", "pattern": "^@[0-9A-Za-z.-]{1,100}$", "description": "Alias."}
+_ID: Schema = {"anyOf": [ref("Identifier"), ALIAS]}
 _REVISION: Schema = {"type": "integer", "minimum": 1, "maximum": REVISION_MAX}
 _KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
 
@@ -41,7 +42,7 @@ _KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "
 def parameters() -> dict[str, Schema]:
     return {
         "id": _in_path("id", _ID, "Which aggregate: one of the four kinds, or `@` and an alias.", EXAMPLE_ID),
-        "alias": _in_path("alias", _ALIAS, "An alias with its sigil.", "@VNO-42"),
+        "alias": _in_path("alias", ALIAS, "An alias with its sigil.", "@VNO-42"),
         "version": _in_path("version", _VERSION, "Which event of the stream, from 1.", 1),
         "event_id": _in_path("event_id", ref("EventId"), "The event's id.", EXAMPLE_EVENT_ID),
         **_of_appends(),
@@ -72,6 +73,10 @@ def parameters() -> dict[str, Schema]:
             "How many at most.",
         ),
         "count": _in_query("count", {"type": "integer", "minimum": 1, "maximum": IDS_MAX}, "How many."),
+        "of-source": _in_query("source", _TEXT, "Of this source alone."),
+        "verdict": _in_query("verdict", {"enum": list(VERDICTS)}, "What became of them."),
+        "reason": _in_query("reason", _TEXT, "Why they are in quarantine."),
+        "before-delivery": _in_query("before", ANY_UUID, "The `next` of the page before."),
         "revision": _in_query("revision", _REVISION, "A former revision; else the deployed one."),
         "before": _in_query("before", _REVISION, "Revisions before this one."),
         "force": _in_query(

@@ -241,6 +241,13 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("invalid_field", "`name` must be a string.", "name"),
         Refusal("tenant_conflict", "There is a tenant 'acme' already, with another id."),
     ),
+    "discard": (
+        *_SYSTEM,
+        *_BODY,
+        Refusal("missing_field", "Name `ids`, a `source` or a `reason`.", "ids"),
+        Refusal("unknown_field", '"id" is not a field here (did you mean `ids`?).', "id"),
+        Refusal("invalid_field", "`ids` is a list of 1 to 1000 ids.", "ids"),
+    ),
     "subscription": (*_SYSTEM, _INVALID_PARAMETER, _NO_SUBSCRIPTION),
     "subscription.put": (
         *_SYSTEM,

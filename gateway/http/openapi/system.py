@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.config import Config
 from gateway.http.api.bulk import LINES_MAX
+from gateway.http.openapi.deliveries import delivery_paths
 from gateway.http.openapi.operations import (
     CLOUD_EVENTS,
     NDJSON,
@@ -60,6 +61,7 @@ def system_paths(config: Config) -> dict[str, Schema]:
         "/_/spec/rollback": {"post": _roll_back()},
         **source_paths(),
         **tenant_paths(),
+        **delivery_paths(),
         **subscription_paths(),
         "/_/openapi.json": {"get": _this()},
         "/_/health/live": {"get": _live()},
@@ -153,6 +155,7 @@ def _webhook(config: Config) -> Schema:
     duplicate: Schema = {"type": "boolean", "description": "It came before; this is that event."}
     told = object_of({"ok": OK, "event_id": ref("EventId"), "duplicate": duplicate, "position": POSITION})
     held = object_of({"ok": OK, "quarantined": OK, "event_id": {"type": "null"}})
+    ignored = object_of({"ok": OK, "ignored": OK, "event_id": {"type": "null"}})
     batch = object_of({"ok": OK, "events": list_of({"type": "object"})})
     sent = f"As the provider sends it, signed; at most {config.webhook_bytes_max} bytes."
     taken = operation(
@@ -162,7 +165,10 @@ def _webhook(config: Config) -> Schema:
         parameters=("tenant", "source"),
         body={"content": {"*/*": {"schema": {"description": sent}}}},
         done={
-            "202": answer("Committed, or kept in quarantine.", {"anyOf": [told, held, batch]}),
+            "202": answer(
+                "Committed, kept in quarantine, or by `to.when` and `to.types` ignored.",
+                {"anyOf": [told, held, ignored, batch]},
+            ),
             "200": {"description": "The answer to a handshake that the source declares."},
         },
         refused="webhook",

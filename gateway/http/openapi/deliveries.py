@@ -1,0 +1,60 @@
+"""The paths of deliveries of webhooks. Pure."""
+
+from __future__ import annotations
+
+from gateway.http.api.deliveries import DELIVERIES_MAX
+from gateway.http.openapi.operations import answer, operation, request
+from gateway.http.openapi.outgoing import TAG
+from gateway.http.openapi.parameters import EXAMPLE_EVENT_ID
+from gateway.http.openapi.schemas import ANY_UUID, OK, Schema, list_of, object_of, or_null
+
+_TEXT: Schema = {"type": "string"}
+
+
+def delivery_paths() -> dict[str, Schema]:
+    """By path."""
+    return {"/_/deliveries": {"get": _every()}, "/_/deliveries/discard": {"post": _discard()}}
+
+
+def _every() -> Schema:
+    whole: Schema = {"type": "integer"}
+    delivery = object_of(
+        {
+            "id": ANY_UUID,
+            "source": _TEXT,
+            "delivery_id": _TEXT,
+            "item": whole,
+            "verdict": _TEXT,
+            "reason": or_null(_TEXT),
+            "error": or_null(_TEXT),
+            "event_id": or_null(ANY_UUID),
+            "received_at": _TEXT,
+            "took_ms": whole,
+            "secret": whole,
+        }
+    )
+    page = object_of({"ok": OK, "deliveries": list_of(delivery), "next": or_null(ANY_UUID)})
+    return operation(
+        "deliveries",
+        "Webhooks that came in, the newest first (scope admin)",
+        tag=TAG,
+        parameters=("of-source", "verdict", "reason", "before-delivery", "listed-limit"),
+        done={"200": answer("A page.", page)},
+        refused="ids",
+    )
+
+
+def _discard() -> Schema:
+    ids = list_of({"type": "string", "minLength": 1}, minItems=1, maxItems=DELIVERIES_MAX)
+    text: Schema = {"type": "string", "minLength": 1, "maxLength": 255}
+    fields = {"ids": or_null(ids), "source": or_null(text), "reason": or_null(text)}
+    gone = object_of({"id": ANY_UUID, "source": _TEXT, "delivery_id": _TEXT})
+    more: Schema = {"type": "boolean", "description": "There may be more that match: ask again."}
+    return operation(
+        "discard",
+        "End deliveries that are in quarantine, and their requests (scope admin)",
+        tag=TAG,
+        body=request(object_of({}, fields, closed=True), {"ids": [EXAMPLE_EVENT_ID]}),
+        done={"200": answer("Ended.", object_of({"ok": OK, "discarded": list_of(gone), "more": more}))},
+        refused="discard",
+    )
