@@ -47,7 +47,8 @@ GRANT EXECUTE ON FUNCTION delete_tenant_step TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE (last_used_at, revoked_at, changed) ON api_key TO sluice_gateway;
 
 -- What foreign systems call a tenant's aggregates: grows; only sluice_owner renames a scope.
-GRANT SELECT, INSERT ON source_scope, source_key TO sluice_gateway;
+GRANT SELECT, INSERT ON source_scope TO sluice_gateway;
+GRANT SELECT, INSERT, UPDATE (aggregate_type) ON source_key TO sluice_gateway;
 GRANT SELECT ON source_map TO sluice_gateway;
 
 -- Raw deliveries of webhooks: written, settled by a replay, ended once they are old.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import secrets
 import ssl
 import warnings
@@ -236,7 +237,8 @@ class Notebook:
                 self.requests.append(head + body)
                 if not self.answers:
                     return
-                writer.write(b"HTTP/1.1 200 OK\r\nsluice-api: 1\r\ncontent-length: 2\r\n\r\nok")
+                writer.write(b"HTTP/1.1 200 OK\r\nsluice-api: 1\r\nx-correlation-id: x\r\n")
+                writer.write(b"content-length: 2\r\n\r\nok")
                 await writer.drain()
 
 
@@ -304,6 +306,7 @@ async def test_what_is_no_path_is_refused_in_the_gateways_words(
         head, _, body = (await exchange(nginx, sent)).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 400 "), (sent, head)
         assert b"\r\nSluice-Api: 1" in head
+        assert re.search(rb"\r\nX-Correlation-Id: [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", head)
         is_refusal(json.loads(body), "bad_request")
     assert notebooks[0].requests == []
 
