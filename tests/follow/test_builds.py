@@ -1,0 +1,118 @@
+"""A changed definition is built beside the one that serves, and serves once it has caught up."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import asyncpg
+
+from tests.follow.conftest import SPEC, Shop
+from tests.support.calls import new_id, refused, until
+
+
+def changed(**projection: Any) -> dict[str, Any]:
+    spec = copy.deepcopy(SPEC)
+    spec["projections"]["customer_totals"].update(projection)
+    return spec
+
+
+async def deploy(shop: Shop, spec: dict[str, Any]) -> None:
+    response = await shop.client.put("/_/spec", json=spec)
+    assert response.status_code == 200, response.text
+
+
+async def test_a_changed_definition_serves_once_it_has_caught_up(shop: Shop, pool: asyncpg.Pool) -> None:
+    customer = new_id()
+    for total in range(5):
+        await shop.append(new_id(), "was_placed", {"customer_id": customer, "total": total})
+    path = f"/_/projections/customer_totals/{customer}"
+    assert (await shop.get(path))["data"] == {"orders": 5, "spent": 10}
+    on = {"order.was_placed": {"key": "$.data.customer_id", "do": [{"increment": {"target": "seen"}}]}}
+    await deploy(shop, changed(on=on, by=["seen"]))
+
+    async def serves() -> bool:
+        response = await shop.client.get(path, params={"wait": 0})
+        assert response.status_code in (200, 503), response.text
+        return response.status_code == 200 and response.json()["data"] == {"seen": 5}
+
+    await until(serves)
+    listed = await shop.get("/_/projections/customer_totals", **{"filter[seen]": 5})
+    assert [each["key"] for each in listed["items"]] == [customer]
+
+    async def the_former_is_gone() -> bool:
+        count = await pool.fetchval(
+            "SELECT count(DISTINCT r.follower) FROM follower_row r JOIN follower f ON f.tenant = r.tenant "
+            "WHERE r.key = $1 AND f.kind = 'projection'",
+            customer,
+        )
+        return bool(count == 1)
+
+    await until(the_former_is_gone)
+
+
+async def test_other_handlers_build_the_list_again_and_a_new_schema_does_not(
+    shop: Shop, pool: asyncpg.Pool
+) -> None:
+    key = new_id()
+    await shop.append(key, "was_placed", {"total": 1})
+    await shop.append(key, "was_cancelled")
+    await shop.get("/order")
+    spec = copy.deepcopy(SPEC)
+    spec["aggregate_types"]["order"]["events"]["was_paid"]["schema"] = {"type": "object"}
+    await deploy(shop, spec)
+    await shop.get("/order")
+    cancelled = spec["aggregate_types"]["order"]["events"]["was_cancelled"]
+    cancelled["handler"] = {"set": {"target": "status", "value": "lost"}}
+    await deploy(shop, spec)
+
+    async def lost() -> bool:
+        (item,) = (await shop.get("/order"))["items"]
+        return bool(item["data"]["status"] == "lost")
+
+    await until(lost)
+    builds = await pool.fetch(
+        "SELECT DISTINCT f.id FROM follower f JOIN follower_row r ON r.tenant = f.tenant WHERE r.key = $1",
+        key,
+    )
+    assert len(builds) <= 4  # `^` of the projection depends on the handlers too
+
+
+async def test_what_is_withdrawn_is_deleted_and_what_comes_back_is_built(
+    shop: Shop, pool: asyncpg.Pool
+) -> None:
+    customer = new_id()
+    await shop.append(new_id(), "was_placed", {"customer_id": customer, "total": 1})
+    await shop.get(f"/_/projections/customer_totals/{customer}")
+    spec = {**SPEC, "projections": {}}
+    await deploy(shop, spec)
+    refused(await shop.client.get(f"/_/projections/customer_totals/{customer}"), 404, "not_found")
+
+    async def gone() -> bool:
+        return not await pool.fetchval("SELECT count(*) FROM follower_row WHERE key = $1", customer)
+
+    await until(gone)
+    await deploy(shop, SPEC)
+    assert (await shop.get(f"/_/projections/customer_totals/{customer}"))["data"]["orders"] == 1
+
+
+async def test_events_without_a_key_are_counted_and_stop_nothing(shop: Shop) -> None:
+    customer = new_id()
+    await shop.append(new_id(), "was_placed", {"total": 1})
+    await shop.append(new_id(), "was_placed", {"total": 1, "customer_id": "nobody"})
+    await shop.append(new_id(), "was_placed", {"total": "much", "customer_id": customer})
+    told = await shop.get("/_/projections/customer_totals")
+    assert (told["rows"], told["does_not_fit"], told["behind"], told["build"]) == (1, 3, 0, None)
+    assert [each["operation"] for each in told["misfits"]] == [None, None, 1]
+    assert told["items"][0]["data"] == {"orders": 1}
+
+
+async def test_a_split_changes_each_row_once_and_a_closed_one_begins_again(shop: Shop) -> None:
+    one, other = new_id(), new_id()
+    parts = [{"customer_id": each} for each in (one, other, one)]
+    await shop.append(new_id(), "was_split", {"parts": parts})
+    await shop.append(one, "was_closed", of="customer")
+    await shop.append(new_id(), "was_split", {"parts": parts[:1]})
+    listed = await shop.get("/_/projections/customer_totals", count="true")
+    assert {each["key"]: each["data"] for each in listed["items"]} == {one: {"parts": 1}, other: {"parts": 1}}
+    assert listed["count"] == 2
