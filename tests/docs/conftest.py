@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,3 +71,10 @@ async def reader(start_servers: Callable[..., Awaitable[Servers]]) -> AsyncItera
             "JSON": "Content-Type: application/json",
         }
         yield Reader(served.url, servers, variables)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if shutil.which("node") is None:
+        terminalreporter.write_line(
+            "NOT RUN: the program of docs/how-to/javascript.md: no node here", red=True
+        )

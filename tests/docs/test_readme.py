@@ -24,3 +24,12 @@ async def test_every_example_of_the_readme_is_answered_as_shown(reader: Reader) 
 def test_every_link_of_the_readme_leads_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
         assert target.startswith("https://") or (ROOT / target).exists(), target
+
+
+def test_the_index_leads_to_every_page() -> None:
+    docs = ROOT / "docs"
+    index = (docs / "index.md").read_text()
+    linked = set(re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", index))
+    for target in linked:
+        assert (docs / target).exists(), target
+    assert {path.name for path in docs.glob("*.md")} - {"index.md"} <= linked
