@@ -59,6 +59,7 @@ from gateway.http.api.states import States
 from gateway.http.api.subscriptions import SubscriptionPaths
 from gateway.http.api.system import System
 from gateway.http.api.tenants import Tenants
+from gateway.http.api.upcasts import Upcasts
 from gateway.http.api.webhooks import BAD_SIGNATURE, Webhooks
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS
 from gateway.http.authentication import Authenticator
@@ -182,7 +183,7 @@ async def gateway(
                         answer_s,
                         work_max,
                     )
-                    reads = Reads(log, catalog)
+                    reads = Reads(log, catalog, Upcasts(catalog, aside, config))
                     aliases = Aliases(log, reads, store, resolver, assigner)
                     edge = _edge(
                         config=config,
@@ -354,7 +355,7 @@ def _edge(
         operators.health,
         SeveralAppends(log, ruled, catalog, outcomes, aliases, aside, config),
         Bulk(log, ruled, catalog, keys, outcomes, aliases, aside, config),
-        Feed(outbox, live, catalog, keys, bounds, aside, config),
+        Feed(outbox, live, catalog, reads.upcasts, keys, bounds, aside, config),
         Specs(catalog, admin_pool, going_out.subscriptions, aside, config),
         OpenApi(catalog, aside, config),
         Ids(catalog, aside, config),
@@ -366,6 +367,7 @@ def _edge(
         SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, catalog, aside, config, stopping),
         Projections(rows, live_rows, going_out.declarations, catalog),
         log,
+        reads.upcasts,
     )
     below: Application = system
     if console is not None:
@@ -377,7 +379,7 @@ def _edge(
         reads,
         states,
         Lists(rows, live_rows, catalog, aside, config),
-        Follow(log, keys, bounds, stopping),
+        Follow(log, reads.upcasts, keys, bounds, stopping),
         aliases,
         MetricsHere(below, operators.page, operators.metrics),
     )

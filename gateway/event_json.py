@@ -48,4 +48,4 @@ def _parts(recorded: Recorded) -> tuple[bytes, bytes, bytes, bytes]:
     )
     payload = b"null" if event.payload is None else event.payload
     extra = b"null" if event.extra is None else event.extra
-    return head.encode(), payload, tail.encode(), extra
+    return head.encode(), payload, tail.encode(), b'%b,"revision":%d' % (extra, event.revision)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1, sha256
 from operator import attrgetter
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
@@ -33,8 +33,11 @@ class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What is stored of one event, but for its place (partition, seq, version) and its aggregate.
 
     UUIDs are their 16 bytes. The id stays first: the scripts read it at a fixed offset of the packed form.
-    `payload` is the client's `data`, byte for byte, and None only after an erasure.
+    `payload` is the client's `data`, byte for byte, and None only after an erasure. `revision` is that of the
+    event type that it was appended under; where it is another than 1, the event is a RevisedEvent.
     """
+
+    revision: ClassVar[int] = 1
 
     id: bytes
     type: str
@@ -48,6 +51,22 @@ class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
     recorded_at_ms: int
     extra: bytes | None
     payload: bytes | None
+
+
+class RevisedEvent(Event, array_like=True, frozen=True, gc=False):
+    """Packed, it has one part more, so that all others are packed, and digested, as they always were."""
+
+    revision: int  # type: ignore[misc]
+
+
+_REVISED_PARTS: Final = bytes([0x90 + 13])  # the first byte of it packed
+
+
+def revised(event: Event, revision: int) -> Event:
+    """The same event of this revision."""
+    if revision == 1:
+        return event
+    return RevisedEvent(*msgspec.structs.astuple(event)[:12], revision)  # type: ignore[call-arg]
 
 
 class Stream(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -101,11 +120,15 @@ class Header(msgspec.Struct, array_like=True, frozen=True):
 _id_of = attrgetter("id")
 _encode = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
+_decode_revised = msgspec.msgpack.Decoder(RevisedEvent).decode
 _decode_header = msgspec.msgpack.Decoder(Header).decode
 
 pack_event = _encode
-unpack_event = _decode_event
 unpack_header = _decode_header
+
+
+def unpack_event(packed: bytes) -> Event:
+    return _decode_revised(packed) if packed[:1] == _REVISED_PARTS else _decode_event(packed)
 
 
 def pack_header(header: Header) -> bytes:

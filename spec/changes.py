@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from spec.errors import below
-from spec.model import Spec
+from spec.model import EventType, Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def references(old: Spec, new: Spec) -> tuple[Removal, ...]:
 
 
 def rechecked(old: Spec, new: Spec) -> dict[str, tuple[str, ...]]:
-    """By aggregate type the event types of both whose schema is another one."""
+    """By aggregate type the event types of both whose schema is another one, or what brings data to it."""
     found = {}
     for name, old_type in old.aggregate_types.items():
         now = new.aggregate_types[name].events if name in new.aggregate_types else {}
@@ -83,12 +83,30 @@ def rechecked(old: Spec, new: Spec) -> dict[str, tuple[str, ...]]:
             [
                 event
                 for event, was in old_type.events.items()
-                if event in now and _text(was.schema) != _text(now[event].schema)
+                if event in now and _read_by(was) != _read_by(now[event])
             ]
         )
         if changed:
             found[name] = changed
     return found
+
+
+def _read_by(declared: EventType) -> tuple[str, str]:
+    """What decides whether stored events fit."""
+    return _text(declared.schema), repr(declared.upcasts)
+
+
+def lowered(old: Spec, new: Spec) -> tuple[tuple[str, int], ...]:
+    """The places of revisions that are lower than before, each with what it was."""
+    found = []
+    for name, old_type in old.aggregate_types.items():
+        now = new.aggregate_types[name].events if name in new.aggregate_types else {}
+        found += [
+            (below("", "aggregate_types", name, "events", event, "revision"), was.revision)
+            for event, was in old_type.events.items()
+            if event in now and now[event].revision < was.revision
+        ]
+    return tuple(found)
 
 
 def _text(schema: object) -> str:
@@ -115,6 +133,11 @@ def reread(old: Spec, new: Spec) -> tuple[Reread, ...]:
             Reread(f"{event} has another handler.", below(place, event, "handler"), name)
             for event, was in old_type.events.items()
             if event in now and repr(was.handler) != repr(now[event].handler)  # 1 is not true
+        ]
+        found += [
+            Reread(f"{event} brings its data to another revision.", below(place, event, "upcast"), name)
+            for event, was in old_type.events.items()
+            if event in now and repr(was.upcasts) != repr(now[event].upcasts)
         ]
     if old.hash_ids and new.hash_ids and old.hash_ids.prefix != new.hash_ids.prefix:
         prefixes = (

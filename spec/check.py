@@ -18,6 +18,7 @@ from spec.model import DEFAULT_HANDLER, AggregateType, EventType, Spec
 from spec.names_check import check_prefixes
 from spec.operations import read_handler
 from spec.parts import PARTS
+from spec.revisions import read_revision
 from spec.rules import Rule, read_rules
 from spec.schemas import any_value, compile_schema
 from spec.tags import read_tags
@@ -31,7 +32,7 @@ _EDITORS = "$schema"
 """By this key an editor finds schema.json; it means nothing else."""
 _SPEC_KEYS = frozenset({*_SPEC_REQUIRED, "singletons", "target_types", _EDITORS, *PARTS})
 _AGGREGATE_KEYS = frozenset({"events", "idempotent_create", "list", "mint"})
-_EVENT_KEYS = frozenset({"handler", "rules", "schema", "tags"})
+_EVENT_KEYS = frozenset({"handler", "revision", "rules", "schema", "tags", "upcast"})
 
 Declared = TypeVar("Declared")
 NameFault = tuple[str, str] | None
@@ -112,7 +113,8 @@ def _check_event_type(name: str, value: object, pointer: str, report: Report) ->
     rules: tuple[Rule, ...] = ()
     if "rules" in declared:
         rules = read_rules(declared["rules"], below(pointer, "rules"), Scope(compiled.schema), report)
-    return EventType(name, compiled.schema, handler, compiled, tags, rules)
+    revision, upcasts = read_revision(declared, pointer, report)
+    return EventType(name, compiled.schema, handler, compiled, tags, rules, revision, upcasts)
 
 
 def _object(value: object, pointer: str, what: str, report: Report) -> dict[str, object]:

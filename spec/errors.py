@@ -57,6 +57,8 @@ CODES: Mapping[str, str] = MappingProxyType(
         "invalid_path": "a path that can't be read",
         "impossible_path": "a path into `$.data` that the event's schema rules out",
         "invalid_template": "a value template that is not written as one",
+        # Revisions
+        "refused_example": "an example of an earlier revision becomes data that the schema refuses",
         # Subscriptions
         "unsafe_target": "a target that is not reached over TLS at a public address",
         # Parts

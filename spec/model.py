@@ -43,6 +43,9 @@ class EventType:
     compiled: CompiledSchema = field(repr=False, compare=False)
     tags: tuple[TagRule, ...] = ()
     rules: tuple[Rule, ...] = ()
+    revision: int = 1
+    upcasts: tuple[Handler, ...] = ()
+    """What brings data of revision 1 to 2, of 2 to 3, and so on up to `revision`."""
 
     def violation(self, instance: object) -> SchemaViolation | None:
         """The first thing that the schema refuses about an event's data, or None.
@@ -72,11 +75,14 @@ class AggregateType:
     """Of the heaviest schema among its events."""
     ruled: bool = field(init=False, compare=False)
     """Whether any of its events has rules."""
+    revised: bool = field(init=False, compare=False)
+    """Whether events of earlier revisions may be stored."""
 
     def __post_init__(self) -> None:
         weights = (each.compiled.weight for each in self.events.values())
         object.__setattr__(self, "weight", max(weights, default=WEIGHT_MIN))
         object.__setattr__(self, "ruled", any(each.rules for each in self.events.values()))
+        object.__setattr__(self, "revised", any(each.revision > 1 for each in self.events.values()))
 
     def is_light(self, body: bytes) -> bool:
         """Whether a batch is judged in under 10 ms, whichever events it holds."""

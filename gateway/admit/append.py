@@ -30,6 +30,7 @@ from gateway.events import (
     make_append,
     make_retry,
     request_digest,
+    revised,
 )
 from spec.errors import nearest
 from spec.identifiers import RESERVED_ACTOR_PREFIX, SYSTEM_ACTOR_IDS, canonicalize, identify
@@ -481,6 +482,8 @@ def _append(
                 event.data_raw,
             )
         )
+        if event_type.revision != 1:
+            events[-1] = revised(events[-1], event_type.revision)
     stream = Stream(minting.tenant, place.aggregate_type.name, place.key)
     return make_append(stream, tuple(events), expected, retry, tags)
 

@@ -38,7 +38,7 @@ from gateway.admit.envelope_shape import Form, shape_fault
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
 from gateway.admit.strict_json import Malformed, decode
 from gateway.errors import Refusal
-from gateway.events import ANY_LENGTH, Append, Event, Retry, Spread, Stream, make_append
+from gateway.events import ANY_LENGTH, Append, Event, Retry, Spread, Stream, make_append, revised
 from spec.identifiers import canonicalize
 from spec.model import AggregateType, EventType, Spec
 
@@ -341,10 +341,14 @@ def _made(
     causation = None if envelope.causation_id is None else uuid_bytes(envelope.causation_id)
     return tuple(
         [
-            Event(
-                minting.mint() if event.event_id is None else uuid_bytes(event.event_id),
-                event_type.name, envelope.actor_type, references.actor_id, *target, minting.correlation_id,
-                causation, minting.spec_rev, minting.now_ms, envelope.extra, event.data_raw,
+            revised(
+                Event(
+                    minting.mint() if event.event_id is None else uuid_bytes(event.event_id),
+                    event_type.name, envelope.actor_type, references.actor_id, *target,
+                    minting.correlation_id, causation, minting.spec_rev, minting.now_ms, envelope.extra,
+                    event.data_raw,
+                ),
+                event_type.revision,
             )
             for event_type, event, target in zip(types, envelope.events, references.targets, strict=True)
         ]

@@ -18,7 +18,7 @@ from gateway.catalog.model import Deployed
 from gateway.events import Recorded, Stream
 from gateway.log.log import Log
 from gateway.log.read.reader import Range
-from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, TakesLong, fold, is_light
+from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, Present, TakesLong, fold, is_light, presenting
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.rules import Rule
 
@@ -43,6 +43,12 @@ class Handlers:
         declared = self.deployed.spec.aggregate_types.get(self.aggregate_type)
         found = declared.events.get(event_type) if declared is not None else None
         return DEFAULT_HANDLER if found is None else found.handler
+
+    @property
+    def present(self) -> Present | None:
+        """What brings events to their present revision; None where all are of it."""
+        declared = self.deployed.spec.aggregate_types.get(self.aggregate_type)
+        return presenting(self.deployed.spec) if declared is not None and declared.revised else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,14 @@ class Folder:
         if not is_light(folded, events, handlers):
             return None
         try:
-            folded = fold(folded, events, handlers, bytes_max=self.bytes_max, at_once=AT_ONCE_LOOKS)
+            folded = fold(
+                folded,
+                events,
+                handlers,
+                bytes_max=self.bytes_max,
+                at_once=AT_ONCE_LOOKS,
+                present=handlers.present,
+            )
         except TakesLong:
             return None
         self.kept.put(place, folded)
@@ -123,4 +136,6 @@ def _fold_for(
     seconds: float, folded: Folded, events: Sequence[Recorded], handlers: Handlers, bytes_max: int
 ) -> Folded:
     ends = time.monotonic() + seconds
-    return fold(folded, events, handlers, lambda: time.monotonic() < ends, bytes_max)
+    return fold(
+        folded, events, handlers, lambda: time.monotonic() < ends, bytes_max, present=handlers.present
+    )

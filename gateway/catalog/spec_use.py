@@ -17,7 +17,9 @@ from uuid import UUID
 import msgspec
 
 from gateway.catalog.database import statement
-from spec.changes import Removal, Reread, rechecked, references, reread
+from gateway.events import Event, Recorded, Stream, revised
+from gateway.state import upcast
+from spec.changes import Removal, Reread, lowered, rechecked, references, reread
 from spec.errors import below
 from spec.model import EventType, Spec
 
@@ -67,6 +69,10 @@ async def stored_use(conn: Any, tenant_id: UUID, old: Spec, new: Spec) -> Use:
     from it for what is stored."""
     use = Use()
     await _look_for_references(conn, tenant_id, references(old, new), use)
+    use.conflicts += [
+        Conflict(place, f"Revision {was} was deployed, and events of it may be stored; take {was} or more.")
+        for place, was in lowered(old, new)
+    ]
     await _hold_to_schemas(conn, tenant_id, new, rechecked(old, new), use)
     for each in reread(old, new):
         use.notices.append(Notice(each.pointer, await _reread(conn, tenant_id, each)))
@@ -158,7 +164,8 @@ async def _held(
         begun, more = time.monotonic(), len(rows) > most - read
         for row in rows[: most - read]:
             if row["payload"] is not None:
-                await _hold(declared[row["type"]], tallies[row["type"]], row)
+                payload = await _present(tenant_id, aggregate_type, declared[row["type"]], row)
+                await _hold(declared[row["type"]], tallies[row["type"]], row, payload)
                 if time.monotonic() - begun > _TURN_S:
                     await asyncio.sleep(0)
                     begun = time.monotonic()
@@ -168,8 +175,36 @@ async def _held(
         key, version = rows[-1]["aggregate_id"], rows[-1]["version"]
 
 
-async def _hold(declared: EventType, tally: _Tally, row: Any) -> None:
-    payload: bytes = row["payload"]
+async def _present(tenant_id: UUID, aggregate_type: str, declared: EventType, row: Any) -> bytes:
+    """The data as the new spec sees them."""
+    if (row["revision"] or 1) >= declared.revision:
+        return bytes(row["payload"])
+    recorded = recorded_of(tenant_id, aggregate_type, row)
+    return (await asyncio.to_thread(upcast, recorded, declared)).event.payload or b"null"
+
+
+def recorded_of(tenant_id: UUID, aggregate_type: str, row: Any) -> Recorded:
+    """The event of a row of `stored_events`."""
+    causation = row["causation_id"]
+    event = Event(
+        row["id"].bytes,
+        row["type"],
+        row["actor_type"],
+        row["actor_id"],
+        row["target_type"],
+        row["target_id"],
+        row["correlation_id"].bytes,
+        None if causation is None else causation.bytes,
+        0,
+        row["recorded_at_ms"],
+        row["extra"],
+        row["payload"],
+    )
+    stream = Stream(tenant_id.bytes, aggregate_type, row["aggregate_id"])
+    return Recorded(stream, row["version"], revised(event, row["revision"] or 1))
+
+
+async def _hold(declared: EventType, tally: _Tally, row: Any, payload: bytes) -> None:
     if declared.is_light(payload):
         violation = declared.violation(msgspec.json.decode(payload))
     elif declared.compiled.work(payload) > _WORK_MAX:

@@ -22,6 +22,7 @@ import msgspec
 
 from gateway.catalog.database import Database, change, connection, statement
 from gateway.catalog.model import REPORT_S, STALE_S, CatalogError
+from gateway.catalog.spec_examples import upcast_faults
 from gateway.catalog.spec_use import Conflict, Notice, Use, stored_use
 from spec.changes import Removal, removals, takings
 from spec.document import read
@@ -119,7 +120,8 @@ async def deploy(
             return RevisionMismatch(revision)
         if current is not None and digest_of(current.document) == digest:
             return Accepted(revision, changed=False)
-        faults = None if look is None else await look(parsed, _pointer(document))
+        faults = None if look is None else await look(parsed, pointer_of(document))
+        faults = faults or await upcast_faults(conn, tenant_id, parsed, pointer_of(document))
         if faults is not None:
             return faults
         notices: tuple[Notice, ...] = ()
@@ -151,7 +153,7 @@ async def in_the_way(conn: Any, tenant_id: UUID, deployed: Spec, following: Spec
     return Use([*await _in_use(conn, tenant_id, gone), *use.conflicts], use.notices)
 
 
-def _pointer(document: bytes) -> str:
+def pointer_of(document: bytes) -> str:
     """To the spec in a document that may be wrapped."""
     return "/spec" if "spec" in msgspec.json.decode(document, type=dict[str, msgspec.Raw]) else ""
 

@@ -6,12 +6,16 @@ from __future__ import annotations
 import json
 import os
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.catalog.model import CatalogError
 from gateway.cli.database import is_database_set, prepared
 from gateway.cli.gateways import api_key
 from gateway.config import ConfigError, redacted
+
+if TYPE_CHECKING:  # other commands start without the schema compiler
+    from spec.errors import Faults
+    from spec.model import Spec
 
 HTTP_TIMEOUT_S = 30.0  # a removal waits until every gateway has closed for it
 
@@ -98,6 +102,16 @@ def _deployed(result: Any) -> dict[str, Any]:
             return _refusal("version_conflict", specs.stale(current), revision=current)
         case faults:
             return _refusal("invalid_spec", specs.INVALID, faults=fault_list(faults))
+
+
+async def refused_examples_in(url: str, tenant: str, spec: Spec, document: bytes) -> Faults | None:
+    """What is wrong with steps between revisions, by the examples of schemas that were deployed before."""
+    from gateway.catalog import specs, tenants
+    from gateway.catalog.spec_examples import upcast_faults
+
+    async with prepared(url) as conn:
+        owner = await tenants.named(conn, tenant)
+        return await upcast_faults(conn, owner.id, spec, specs.pointer_of(document))
 
 
 async def shown_in(url: str, tenant: str, revision: int | None) -> dict[str, Any]:

@@ -7,11 +7,12 @@ import asyncio
 import json
 import os
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.database import PostgresOption, postgres_url
+from gateway.catalog.model import CatalogError
+from gateway.cli.database import PostgresOption, is_database_set, postgres_url
 from gateway.cli.input import read_input
 from gateway.cli.output import JsonOption, cell, moment, print_json, print_table, say
 from gateway.cli.spec_access import (
@@ -21,9 +22,14 @@ from gateway.cli.spec_access import (
     gateway_of,
     history_in,
     over_http,
+    refused_examples_in,
     rolled_back_in,
     shown_in,
 )
+
+if TYPE_CHECKING:  # other commands start without the schema compiler
+    from spec.errors import Faults
+    from spec.model import Spec
 
 app = typer.Typer(
     help="What a tenant declares: its aggregates, events, schemas, handlers.", no_args_is_help=True
@@ -64,11 +70,13 @@ KeyOption = Annotated[
 @app.command()
 def check(
     file: FileArgument,
-    tenant: Annotated[str, typer.Option(help="Whose secrets of the environment are looked for.")] = "main",
+    tenant: Annotated[str, typer.Option(help="Whose secrets and former specs are looked for.")] = "main",
+    postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print every fault of a spec; exit 1 where there is one. Secrets that it names are looked for here; a
-    `***` is taken for the secret that is deployed there."""
+    `***` is taken for the secret that is deployed there. Where a database is set, what brings data to another
+    revision is tried on the examples of the schemas that were deployed before."""
     from gateway.catalog.secrets import Secrets
     from spec.errors import Faults
     from spec.parse import parse
@@ -76,6 +84,8 @@ def check(
     document = read_input(file)
     parsed = parse(document, Secrets(os.environ).of(tenant))
     masked = _masks(document) if isinstance(parsed, Faults) else frozenset()
+    if not isinstance(parsed, Faults) and (postgres or is_database_set()):
+        parsed = _with_examples(postgres_url(postgres), tenant, parsed, document)
     faults = [each for each in parsed if each.pointer not in masked] if isinstance(parsed, Faults) else []
     if as_json:
         print_json({"ok": not faults, "faults": fault_list(faults)})
@@ -87,6 +97,17 @@ def check(
         say(f"{file}: {_counted(len(faults), 'fault')}", err=bool(faults))
     if faults:
         raise typer.Exit(1)
+
+
+def _with_examples(url: str, tenant: str, spec: Spec, document: bytes) -> Spec | Faults:
+    """The spec, or what of its steps between revisions does not do for the examples of earlier schemas."""
+    if not any(each.revised for each in spec.aggregate_types.values()):
+        return spec
+    try:
+        return asyncio.run(refused_examples_in(url, tenant, spec, document)) or spec
+    except CatalogError as error:
+        say(f"the examples of earlier revisions were not tried: {error}", err=True)
+        return spec
 
 
 @app.command()

@@ -13,7 +13,7 @@ from gateway.follow.model import MISFITS_SHOWN, Changes, Event, Misfit, Put, Row
 from gateway.follow.row_cache import RowCache
 from gateway.follow.threads import folding
 from gateway.relay.position import Place
-from gateway.state import EMPTY, Folded, fold
+from gateway.state import EMPTY, Folded, fold, presenting
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.model import Spec
 
@@ -26,6 +26,7 @@ class ListOutput:
         assert declared.listed is not None
         self.types = frozenset((aggregate_type,))
         self._by: Final = declared.listed.by
+        self._present: Final = presenting(spec)
         self._handlers: Final = {name: each.handler for name, each in declared.events.items()}
 
     def _handler(self, event_type: str) -> Handler:
@@ -45,7 +46,8 @@ class ListOutput:
         puts, misfits, last = [], 0, list[Misfit]()
         for key, events in of.items():
             stands = before[key]
-            folded = fold(_folded(stands), [each.recorded for each in events], self._handler)
+            recorded = [each.recorded for each in events]
+            folded = fold(_folded(stands), recorded, self._handler, present=self._present)
             assert folded.created_at_ms is not None and folded.updated_at_ms is not None
             too_large = folded.too_large_at is not None
             data = None if too_large else folded.data_json

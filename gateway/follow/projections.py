@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.events import Recorded
 from gateway.follow.fields import fields_of
@@ -25,6 +26,7 @@ from gateway.state.budget import Misfit as Unfit
 from gateway.state.draft import Draft
 from gateway.state.operations import apply
 from gateway.state.templates import View, found_at
+from gateway.state.upcast import presenting
 from gateway.state.values import Node, decode_fields, encode, items_of, kind, plain, read
 from spec.handlers import Root
 from spec.identifiers import canonicalize
@@ -55,6 +57,7 @@ class ProjectionOutput:
         self._projection = spec.projections[name]
         self._singletons = spec.singletons
         self._states = states
+        self._present: Final = presenting(spec)
         self._folded: Final = frozenset(
             at[0] for at, rule in self._projection.on.items() if rule.sees_aggregate
         )
@@ -85,6 +88,8 @@ class ProjectionOutput:
     ) -> list[_Step]:
         steps = []
         for each in events:
+            if self._present is not None:
+                each = replace(each, recorded=self._present(each.recorded))
             rule, payload = self._rule(each), each.recorded.event.payload
             if rule is None or payload is None:
                 continue

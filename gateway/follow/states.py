@@ -16,7 +16,7 @@ from gateway.events import Recorded, Stream
 from gateway.follow.events import Events
 from gateway.follow.model import Event
 from gateway.follow.threads import folding
-from gateway.state import EMPTY, Folded, fold
+from gateway.state import EMPTY, Folded, fold, presenting
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.model import Spec
 
@@ -33,6 +33,7 @@ class AggregateStates:
         self._bytes_max = bytes_max
         self._kept: OrderedDict[Stream, Folded] = OrderedDict()
         self._bytes = 0
+        self._present: Final = presenting(spec)
         self._handlers: Final = {
             (name, event): each.handler
             for name, declared in spec.aggregate_types.items()
@@ -82,7 +83,7 @@ class AggregateStates:
     def _folded(self, before: Folded, events: Sequence[Recorded]) -> Folded:
         handler = partial(self._handler, events[0].stream.aggregate_type)
         clean = replace(before, errors=(), errors_total=0)
-        return fold(clean, events, handler)
+        return fold(clean, events, handler, present=self._present)
 
     def _fold(
         self,

@@ -40,12 +40,12 @@ AGGREGATE_ROUTES: Final = (
     Route("POST", "/{type}/{id}", WRITE, by_spec=True),
     Route("GET", "/{type}/{id}/length", READ, True, _FRESH),
     Route("GET", "/{type}/{id}/aliases", READ, by_spec=True),
-    Route("GET", "/{type}/{id}/events", READ, True, ("from", "limit", "order", *_FRESH)),
-    Route("GET", "/{type}/{id}/events/{version}", READ, True, _FRESH),
+    Route("GET", "/{type}/{id}/events", READ, True, ("from", "limit", "order", "upcast", *_FRESH)),
+    Route("GET", "/{type}/{id}/events/{version}", READ, True, ("upcast", *_FRESH)),
     Route("POST", "/{type}/{id}/{event_type}", WRITE, by_spec=True),
 )
 
-_OF_FEED: Final = ("after", "types", "event_types", "include_undeclared", "tags", "limit", "wait")
+_OF_FEED: Final = ("after", "types", "event_types", "include_undeclared", "tags", "limit", "wait", "upcast")
 
 SYSTEM_ROUTES: Final = (
     Route("GET", "/_/health/live"),
@@ -57,7 +57,7 @@ SYSTEM_ROUTES: Final = (
     Route("POST", "/_/feed/query", READ, query=_OF_FEED),
     Route("GET", "/_/capabilities", READ),
     Route("GET", "/_/resolve/{alias}", READ, by_spec=True),
-    Route("GET", "/_/events/{event_id}", READ),
+    Route("GET", "/_/events/{event_id}", READ, query=("upcast",)),
     Route("GET", "/_/receipts", READ, query=("idempotency_key", "event_id")),
     Route("GET", "/_/ids/humane", READ, query=("count",)),
     Route("POST", "/_/ids/check", READ, by_spec=True),

@@ -15,7 +15,7 @@ from typing import Final, cast
 import msgspec
 
 from gateway.admit.append import EventContext, too_much_work
-from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Event, Recorded, Stream, make_append
+from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Event, Recorded, Stream, make_append, revised
 from gateway.inbound.deliveries import Delivery
 from gateway.inbound.request import as_text, lookup
 from gateway.names.aliases import Alias, Malformed, alias_in
@@ -233,6 +233,7 @@ def compose(
     must_exist = source.target.must_exist and key not in plan.spec.singletons and key != GLOBAL
     expected = AT_LEAST_ONE if must_exist else ANY_LENGTH
     retry = known.retry(minting.tenant, source.name)
+    event = revised(event, event_type.revision)
     return make_append(stream, (event,), expected, retry, (tags,) if tags else ())
 
 

@@ -17,6 +17,7 @@ from gateway.events import (
     Stream,
     Tags,
     next_chain,
+    revised,
     row_digests,
     tag_key,
     unpack_event,
@@ -124,7 +125,8 @@ def chain_over(chain: str, run: Iterable[SequencedAppend]) -> str:
 
 
 def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
-    """What commit.sql takes from $7 on: a column each, then the identities that clients chose, then tags.
+    """What commit.sql takes from $7 on: a column each, then the identities that clients chose, then tags and
+    revisions.
 
     Most arrays go as literals: asyncpg looks at each item of an array twice to see whether it is one itself,
     which takes longer than anything else in a commit. Ids of appends, digests, identities and payloads are
@@ -165,6 +167,7 @@ def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
         b"".join(kept),
         *_claims(run),
         *_tags(run),
+        _revisions(events),
     ]
 
 
@@ -191,6 +194,12 @@ def _tags(run: Sequence[SequencedAppend]) -> tuple[str | None, str | None]:
             keys += [tag_key(placed.stream.tenant, tag) for tag in tags]
             seqs += [seq] * len(tags)
     return uuids(keys), _numbers(seqs)
+
+
+def _revisions(events: Sequence[Event]) -> str | None:
+    """NULLs stand for 1."""
+    column = [event.revision for event in events]
+    return None if column.count(1) == len(column) else _numbers(column)
 
 
 def _numbers(column: list[int]) -> str:
@@ -233,7 +242,7 @@ def stream_of(row: Any) -> Stream:
 def event_of(row: Any) -> Event:
     """The event that an outbox row keeps; `recorded_at_ms` stands in it for `recorded_at`."""
     causation = row["causation_id"]
-    return Event(
+    event = Event(
         id=row["id"].bytes,
         type=row["type"],
         actor_type=row["actor_type"],
@@ -247,3 +256,4 @@ def event_of(row: Any) -> Event:
         extra=row["extra"],
         payload=row["payload"],
     )
+    return event if row["revision"] is None else revised(event, row["revision"])

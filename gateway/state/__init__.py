@@ -1,15 +1,22 @@
 """Events to state, by the spec's handlers. Pure."""
 
-from gateway.state.budget import STATE_BYTES_MAX, TakesLong
+from gateway.state.budget import STATE_BYTES_MAX, Budget, TakesLong
 from gateway.state.fold import AT_ONCE_LOOKS, EMPTY, Folded, HandlerError, fold, is_light
+from gateway.state.upcast import Present, declared_in, is_old, presenting, upcast
 
 __all__ = [
     "AT_ONCE_LOOKS",
     "EMPTY",
     "STATE_BYTES_MAX",
+    "Budget",
     "Folded",
     "HandlerError",
+    "Present",
     "TakesLong",
+    "declared_in",
     "fold",
     "is_light",
+    "is_old",
+    "presenting",
+    "upcast",
 ]

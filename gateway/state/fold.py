@@ -25,6 +25,7 @@ from gateway.state.budget import STATE_BYTES_MAX, Budget, Misfit, TooLarge
 from gateway.state.draft import Draft
 from gateway.state.operations import apply
 from gateway.state.templates import View
+from gateway.state.upcast import Present
 from gateway.state.values import Node, decode_fields, encode, read
 from spec import handlers
 from spec.handlers import DEFAULT_HANDLER, Handler, Operation
@@ -143,10 +144,12 @@ def fold(
     go_on: Callable[[], bool] | None = None,
     bytes_max: int = STATE_BYTES_MAX,
     at_once: int | None = None,
+    present: Present | None = None,
 ) -> Folded:
     """The state after `events`, which follow on those of `before`, oldest first; or after as many of them as
-    it takes until `go_on`, asked after each, says no. `handler_of` takes an event type. Total: raises nothing
-    for any bytes that are stored, but TakesLong where `at_once` bounds the tests of all events together.
+    it takes until `go_on`, asked after each, says no. `handler_of` takes an event type; `present` brings
+    events of earlier revisions to the present one. Total: raises nothing for any bytes that are stored, but
+    TakesLong where `at_once` bounds the tests of all events together.
 
     The same for every way to cut a stream into calls.
     """
@@ -162,13 +165,12 @@ def fold(
             created = updated
         if event.payload is None or too_large_at is not None:
             continue
+        if present is not None:
+            recorded = present(recorded, partial(misfits.add, recorded), budget)
+        payload = recorded.event.payload or b""
         handler = handler_of(event.type)
-        data = read(event.payload)
-        if (
-            handler == DEFAULT_HANDLER
-            and isinstance(data, dict)
-            and draft.surely_takes(data, len(event.payload))
-        ):
+        data = read(payload)
+        if handler == DEFAULT_HANDLER and isinstance(data, dict) and draft.surely_takes(data, len(payload)):
             draft.fields.update(data)  # what nearly every event does, ten times as fast
         elif not _applied(handler, draft, recorded, data, budget, misfits):
             too_large_at = recorded.version

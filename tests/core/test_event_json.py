@@ -42,6 +42,7 @@ def test_data_comes_back_byte_for_byte_and_what_is_absent_is_null() -> None:
         "correlation_id": str(ID),
         "causation_id": None,
         "extra": None,
+        "revision": 1,
     }
 
 

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from gateway.state import EMPTY, Folded, fold
+from gateway.events import Recorded, revised
+from gateway.state import EMPTY, Folded, fold, upcast
 from spec.errors import Report
 from spec.handlers import DEFAULT_HANDLER, Handler
+from spec.model import Spec
 from spec.operations import CONTROL, NAMES, read_handler
+from spec.parse import parse
 from spec.templates import Scope
 from tests.core.state_samples import recorded
 
@@ -34,7 +37,21 @@ def read(example: dict[str, Any]) -> Handler:
     return handler
 
 
+def upcast_of(example: dict[str, Any]) -> Folded:
+    event = example["event"]
+    spec = parse({"aggregate_types": {"order": {"events": {"was_placed": event}}}, "agent_types": []})
+    assert isinstance(spec, Spec), spec
+    declared = spec.aggregate_types["order"].events["was_placed"]
+    old = recorded(1, written(example["data"]))
+    old = Recorded(old.stream, old.version, revised(old.event, example["revision"]))
+    return fold(
+        EMPTY, [old], lambda _: declared.handler, present=lambda each, *more: upcast(each, declared, *more)
+    )
+
+
 def state_of(example: dict[str, Any]) -> Folded:
+    if "event" in example:
+        return upcast_of(example)
     before = fold(EMPTY, [recorded(1, written(example.get("before", {})))], lambda _: DEFAULT_HANDLER)
     handler = read(example)
     return fold(before, [recorded(2, written(example["data"]))], lambda _: handler)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from gateway.admit.items import Items, read_query, read_tag, with_tags
 from gateway.aside import Aside
 from gateway.catalog.catalog import Catalog
@@ -35,6 +37,7 @@ from gateway.http.api.follow import (
 )
 from gateway.http.api.live_bounds import LiveBounds
 from gateway.http.api.reads import PAGE_EVENTS_MAX, unavailable
+from gateway.http.api.upcasts import Upcasts
 from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.declared import undeclared_name
 from gateway.http.json_body import decoded
@@ -73,6 +76,7 @@ class Asked:
     wait_s: int
     live: Filter
     known: Known | None
+    upcast: bool = False
 
 
 class Feed:
@@ -81,6 +85,7 @@ class Feed:
         outbox: Outbox,
         live: Live,
         catalog: Catalog,
+        upcasts: Upcasts,
         keys: KeyWatch,
         bounds: LiveBounds,
         aside: Aside,
@@ -89,6 +94,7 @@ class Feed:
         self._outbox = outbox
         self._live = live
         self._catalog = catalog
+        self._upcasts = upcasts
         self._keys = keys
         self._bounds = bounds
         self._aside = aside
@@ -119,7 +125,7 @@ class Feed:
         asked = await self._asked(principal, Parameters(scope["query_string"]), resumed, items)
         coding = self._coding(head)
         if head_only and form is not None and form != cloud_events.BATCH:
-            await self._stream_page(asked.wanted, asked.after, 1)
+            await self._stream_page(asked, asked.after, 1)
             await stream_head(send, form, coding.headers if form == SSE else (response.BY_KEY,))
             return
         if form == SSE:
@@ -146,7 +152,9 @@ class Feed:
             after = await self._after(wanted.tenant, query.text("after"))
         known = self._known(principal)
         live = wanted if known is None else known.canonical(wanted)
-        return Asked(principal.handle, wanted, after, limit, wait_s, live, None if live == wanted else known)
+        known = None if live == wanted else known
+        upcast = query.boolean("upcast")
+        return Asked(principal.handle, wanted, after, limit, wait_s, live, known, upcast)
 
     def _wanted(self, principal: Principal, query: Parameters, items: Items) -> Filter:
         """Raises Refused: among others where the spec declares no such type."""
@@ -196,19 +204,31 @@ class Feed:
                 raise Refused(unavailable()) from trouble
         return _position(text, "after")
 
-    async def _page(self, wanted: Filter, after: Position, limit: int, bytes_max: int) -> Page:
+    async def _page(self, asked: Asked, after: Position, limit: int, bytes_max: int) -> Page:
         try:
-            return await self._outbox.page(wanted, after, limit, bytes_max)
+            page = await self._outbox.page(asked.wanted, after, limit, bytes_max)
         except LostPlace as lost:
             raise Refused(_invalid(str(lost))) from lost
         except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
+        return await self._presented(asked, page)
+
+    async def _presented(self, asked: Asked, page: Page) -> Page:
+        """The page with what was asked to see in the place of what was stored."""
+        if not asked.upcast or not page.entries:
+            return page
+        events = await self._upcasts.all(asked.wanted.tenant, [each.recorded for each in page.entries])
+        entries = [replace(each, recorded=seen) for each, seen in zip(page.entries, events, strict=True)]
+        return replace(page, entries=tuple(entries))
+
+    def _present_message(self, p: int, entry: Entry) -> bytes:
+        return _message(p, replace(entry, recorded=self._upcasts.one(entry.recorded)))
 
     async def _page_or_wait(self, asked: Asked, wait_s: float, head: Head, receive: Receive) -> Page:
         """The next page; where nothing is left to read, the first events that come within the time. Raises
         Refused, also where the key ends meanwhile."""
         limit = asked.limit or PAGE_EVENTS_MAX
-        page = await self._page(asked.wanted, asked.after, limit, PAGE_BYTES)
+        page = await self._page(asked, asked.after, limit, PAGE_BYTES)
         if page.entries or not page.caught_up or not wait_s:
             return page
         loop = asyncio.get_running_loop()
@@ -225,9 +245,9 @@ class Feed:
                         raise Refused(UNAUTHORIZED)
                     taken = following.take(page.position.at(page.p))
                     if taken is None:
-                        page = await self._page(asked.wanted, page.position, limit, PAGE_BYTES)
+                        page = await self._page(asked, page.position, limit, PAGE_BYTES)
                     elif taken[0]:
-                        return _page_of(taken[0], page, limit)
+                        return await self._presented(asked, _page_of(taken[0], page, limit))
                     else:
                         page = Page(page.p, (), page.position.moved(page.p, taken[1]), True)
                     left_s = until - loop.time()
@@ -248,11 +268,12 @@ class Feed:
     async def _sse(self, asked: Asked, coding: type[Plain], head: Head, receive: Receive, send: Send) -> None:
         """What lies behind the position and then whatever is committed, until one side goes or the key
         ends."""
-        page = await self._stream_page(asked.wanted, asked.after, _UNBOUNDED)
+        page = await self._stream_page(asked, asked.after, _UNBOUNDED)
         p, place = page.p, page.position.at(page.p)
+        form = self._present_message if asked.upcast else _message
         with (
             self._bounds.follower_of(asked.holder, asked.live),
-            self._live.following(asked.live, _message, asked.known) as following,
+            self._live.following(asked.live, form, asked.known) as following,
             self._keys.watching(head, following.wake) as key,
         ):
             gone = asyncio.get_running_loop().create_task(until_gone(receive, following.wake))
@@ -261,13 +282,13 @@ class Feed:
                 coded = coding()
                 await more(send, coded.head + await coded.alone(_messages(page)))
                 del page
-                await self._follow(asked.wanted, p, place, following, gone, key, coded, send)
+                await self._follow(asked, p, place, following, gone, key, coded, send)
             finally:
                 gone.cancel()
 
     async def _follow(
         self,
-        wanted: Filter,
+        asked: Asked,
         p: int,
         place: Place,
         following: Following[bytes],
@@ -296,7 +317,7 @@ class Feed:
             found = following.take(place)
             if found is None:
                 try:
-                    page = await self._stream_page(wanted, START.moved(p, place), _UNBOUNDED)
+                    page = await self._stream_page(asked, START.moved(p, place), _UNBOUNDED)
                 except Refused:
                     break  # the client resumes where it was, or is told then what is in the way
                 body, place = await coded.alone(_messages(page)), page.position.at(p)
@@ -318,7 +339,7 @@ class Feed:
         """An event a line, until all that is committed was sent, or `limit` of them; it breaks off where the
         key ends. Postgres is asked for the next page while one is sent."""
         left = asked.limit or _UNBOUNDED
-        page = await self._stream_page(asked.wanted, asked.after, left)
+        page = await self._stream_page(asked, asked.after, left)
         await start_stream(send, NDJSON)
         loop = asyncio.get_running_loop()
         gone = loop.create_task(until_gone(receive))
@@ -329,7 +350,7 @@ class Feed:
                     left -= len(page.entries)
                     ahead = None
                     if left and not page.caught_up:
-                        ahead = loop.create_task(self._stream_page(asked.wanted, page.position, left))
+                        ahead = loop.create_task(self._stream_page(asked, page.position, left))
                     if body := await _lines(page):
                         await more(send, body)
                     if ahead is None:
@@ -345,8 +366,8 @@ class Feed:
             if ahead is not None and not ahead.cancel() and not ahead.cancelled():
                 ahead.exception()  # nobody else looks at it
 
-    async def _stream_page(self, wanted: Filter, after: Position, most: int) -> Page:
-        return await self._page(wanted, after, min(most, _EVENTS_A_PAGE), STREAM_PAGE_BYTES)
+    async def _stream_page(self, asked: Asked, after: Position, most: int) -> Page:
+        return await self._page(asked, after, min(most, _EVENTS_A_PAGE), STREAM_PAGE_BYTES)
 
 
 async def _answer(page: Page, send: Send, head_only: bool) -> None:

@@ -26,6 +26,7 @@ from gateway.http.api.reads import (
     unavailable,
     wait_for_length,
 )
+from gateway.http.api.upcasts import Upcasts
 from gateway.http.asgi_extension import AT_ONCE
 from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.key_watch import KeyWatch, Watched
@@ -71,8 +72,11 @@ def weighed(part: bytes) -> tuple[bytes, float]:
 
 
 class Follow:
-    def __init__(self, log: Log, keys: KeyWatch, bounds: LiveBounds, stopping: asyncio.Event) -> None:
+    def __init__(
+        self, log: Log, upcasts: Upcasts, keys: KeyWatch, bounds: LiveBounds, stopping: asyncio.Event
+    ) -> None:
         self._log = log
+        self._upcasts = upcasts
         self._keys = keys
         self._bounds = bounds
         self._stopping = stopping
@@ -83,8 +87,9 @@ class Follow:
         """The events asked for, one a line, to where the stream ends now; without a `limit`, all of them. It
         breaks off where its key ends: whoever reads it must not take what there is for all."""
         wanted, strong = read_range(subject, query, VERSION_MAX), is_strong(query)
+        upcast = query.boolean("upcast")
         await wait_for_length(self._log, subject, query)
-        page = await self._page(wanted, strong)
+        page = await self._page(wanted, strong, upcast)
         if page.length == 0 and not subject.singleton:
             raise Refused(never_written(subject))
         if head_only:
@@ -99,7 +104,7 @@ class Follow:
                     break
                 del page
                 await taken(send)
-                wanted, page = rest, await self._page(rest, strong)
+                wanted, page = rest, await self._page(rest, strong, upcast)
                 if key.ended:
                     raise Refused(UNAUTHORIZED)
         await send({"type": "http.response.body", "body": b""})
@@ -119,12 +124,13 @@ class Follow:
         ends: no `limit` ends it, but one that can't be read is refused. `holder` is the handle of the key."""
         following = read_range(subject, query, PAGE_EVENTS_MAX).first
         query.choice("order", ("asc",), "asc")
+        upcast = query.boolean("upcast")
         is_strong(query)
         resumed = head.joined(b"last-event-id")
         if resumed is not None:
             following = _resumed(resumed) + 1
         await wait_for_length(self._log, subject, query)
-        page = await self._page(Range(subject.stream, following))
+        page = await self._page(Range(subject.stream, following), upcast=upcast)
         if page.length == 0 and not subject.singleton:
             raise Refused(never_written(subject))
         if head_only:
@@ -140,7 +146,7 @@ class Follow:
             gone = asyncio.get_running_loop().create_task(until_gone(receive, follower.wake))
             try:
                 with self._keys.watching(head, follower.wake) as key:
-                    await self._live(subject, following, behind, follower.wait, gone, key, send)
+                    await self._live(subject, following, behind, follower.wait, gone, key, send, upcast)
             finally:
                 gone.cancel()
 
@@ -153,6 +159,7 @@ class Follow:
         gone: asyncio.Task[None],
         key: Watched,
         send: Send,
+        upcast: bool,
     ) -> None:
         """From version `following`; `behind` says that the stream is known to have it."""
         loop = asyncio.get_running_loop()
@@ -162,7 +169,7 @@ class Follow:
             if not behind:
                 await wait(FOLLOW_POLL_S)
             try:
-                page = await self._page(Range(subject.stream, following))
+                page = await self._page(Range(subject.stream, following), upcast=upcast)
             except Refused:
                 # Neither Redis nor Postgres answers: end here; the client resumes where it was.
                 break
@@ -177,13 +184,16 @@ class Follow:
             del page
         await send({"type": "http.response.body", "body": b""})
 
-    async def _page(self, wanted: Range, strong: bool = False) -> Page:
+    async def _page(self, wanted: Range, strong: bool = False, upcast: bool = False) -> Page:
         """At most `_EVENTS_A_PAGE` of them, and `STREAM_PAGE_BYTES`."""
         wanted = replace(wanted, limit=min(wanted.limit, _EVENTS_A_PAGE), bytes_max=STREAM_PAGE_BYTES)
         try:
-            return await self._log.page(wanted, strong=strong)
+            page = await self._log.page(wanted, strong=strong)
         except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
+        if not upcast:
+            return page
+        return replace(page, events=await self._upcasts.all(wanted.stream.tenant, page.events))
 
 
 def _rest(wanted: Range, page: Page) -> Range | None:

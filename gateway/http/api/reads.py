@@ -14,6 +14,7 @@ from gateway.catalog.model import Deployed, Principal
 from gateway.errors import Refusal
 from gateway.events import Page, Recorded, Stream
 from gateway.http import render
+from gateway.http.api.upcasts import Upcasts
 from gateway.http.parameters import Parameters
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer
@@ -59,9 +60,10 @@ class FirstPage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reads:
-    def __init__(self, log: Log, catalog: Catalog) -> None:
+    def __init__(self, log: Log, catalog: Catalog, upcasts: Upcasts) -> None:
         self._log = log
         self._catalog = catalog
+        self.upcasts = upcasts
         self._first_pages = PrefixCache(FirstPage(0, 0, b""), FIRST_PAGES_BYTES_MAX)
 
     def subject(
@@ -114,10 +116,14 @@ class Reads:
         """One page, with the `from` of the next."""
         wanted = read_range(subject, query, PAGE_EVENTS_DEFAULT)
         await wait_for_length(self._log, subject, query)
-        if is_strong(query) or wanted != Range(subject.stream, limit=PAGE_EVENTS_DEFAULT):
+        upcast = query.boolean("upcast")
+        if is_strong(query) or upcast or wanted != Range(subject.stream, limit=PAGE_EVENTS_DEFAULT):
             page = await self._page(wanted, query)
             following = _next(page.events, page.length, wanted.newest_first)
-            return _events_answer(subject, render.events_json(page.events), page.length, following)
+            events = page.events
+            if upcast:
+                events = await self.upcasts.all(subject.stream.tenant, events)
+            return _events_answer(subject, render.events_json(events), page.length, following)
         first = self.first_page(subject)
         return self.seen(subject, first, await self._page(rest_of(subject, first), query))
 
@@ -150,7 +156,10 @@ class Reads:
                     "not_found", f"The stream has {page.length} events; there is no version {number}."
                 )
             )
-        return ReadAnswer(b'{"ok":true,"event":%b}' % render.event_json(page.events[0]))
+        events = page.events
+        if query.boolean("upcast"):
+            events = await self.upcasts.all(subject.stream.tenant, events)
+        return ReadAnswer(b'{"ok":true,"event":%b}' % render.event_json(events[0]))
 
     async def _page(self, wanted: Range, query: Parameters | None = None) -> Page:
         try:

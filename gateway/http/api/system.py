@@ -26,11 +26,12 @@ from gateway.http.api.sources import Sources
 from gateway.http.api.specs import Specs
 from gateway.http.api.subscriptions import SubscriptionPaths
 from gateway.http.api.tenants import Tenants
+from gateway.http.api.upcasts import Upcasts
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS
 from gateway.http.api.webhooks import Webhooks
 from gateway.http.authentication import Authenticator
 from gateway.http.openapi.endpoint import OpenApi
-from gateway.http.parameters import require_declared
+from gateway.http.parameters import Parameters, require_declared
 from gateway.http.request import Head, Receive, Refused, Scope, Send
 from gateway.http.routes import SYSTEM_ROUTES, find_system
 from gateway.log.log import Log
@@ -67,10 +68,12 @@ class System:
         subscriptions: SubscriptionPaths,
         projections: Projections,
         log: Log,
+        upcasts: Upcasts,
     ) -> None:
         self._callers = callers
         self._webhooks = webhooks
         self._log = log
+        self._upcasts = upcasts
         self._receipts = Receipts(log)
         self._streaming: dict[tuple[str, str], Streaming] = {
             ("POST", "/_/bulk"): bulk.bulk,
@@ -163,6 +166,8 @@ class System:
             raise Refused(unavailable()) from trouble
         if found is None:
             raise Refused(Refusal("not_found", f"There is no event {event_id.lower()}."))
+        if Parameters(request.scope["query_string"]).boolean("upcast"):
+            (found,) = await self._upcasts.all(tenant, (found,))
         return response.json_response(200, b'{"ok":true,"event":%b}' % render.event_json(found))
 
 

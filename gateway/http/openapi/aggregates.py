@@ -234,7 +234,7 @@ def _events(name: str) -> Schema:
         f"events.{name}",
         f"The events of one {name}",
         tag=name,
-        parameters=("id", "from", "limit", "order", *_FRESH, "Last-Event-ID"),
+        parameters=("id", "from", "limit", "order", "upcast", *_FRESH, "Last-Event-ID"),
         done=shared("200", "events"),
         refused="read",
     )
@@ -245,7 +245,7 @@ def _event(name: str) -> Schema:
         f"event.{name}",
         f"One event of one {name}, by its version",
         tag=name,
-        parameters=("id", "version", *_FRESH),
+        parameters=("id", "version", "upcast", *_FRESH),
         done=shared("200", "event"),
         refused="read",
     )

@@ -121,6 +121,9 @@ def _of_reads() -> dict[str, Schema]:
         "at_length": _in_query("at_length", _LENGTH, "As it was with this many events."),
         "at": _in_query("at", instant, "As it was then: Unix seconds, or RFC 3339. Not with `at_length`."),
         "synchronous": _in_query("synchronous", {"type": "boolean"}, "Bypass any cache."),
+        "upcast": _in_query(
+            "upcast", {"type": "boolean"}, "Data brought to the present revision, as folds see them."
+        ),
         "explain": _in_query(
             "explain", {"type": "boolean"}, "Also `misfits`: what of handlers did not fit. Scope admin."
         ),

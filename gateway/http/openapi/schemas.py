@@ -224,6 +224,7 @@ def _event() -> Schema:
             "correlation_id": {"type": "string"},
             "causation_id": {"type": ["string", "null"]},
             "extra": {"type": ["object", "null"]},
+            "revision": {**VERSION, "description": "Of its type, as it was appended."},
         }
     )
     return object_of(

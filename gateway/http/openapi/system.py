@@ -35,7 +35,8 @@ from gateway.http.openapi.tenants import tenant_paths
 _RECEIPTS = ("Receipt", "BatchReceipt", "ReceiptOfSeveral")
 _OPEN: list[Schema] = [{}]  # needs no key
 _OF_FEED = (
-    "after", "types", "event_types", "include_undeclared", "tags", "feed-limit", "wait", "feed-Last-Event-ID",
+    "after", "types", "event_types", "include_undeclared", "tags", "feed-limit", "wait", "upcast",
+    "feed-Last-Event-ID",
 )  # fmt: skip
 
 
@@ -181,7 +182,7 @@ def _event() -> Schema:
         "event",
         "An event by its id",
         tag=TAG,
-        parameters=("event_id",),
+        parameters=("event_id", "upcast"),
         done={"200": answer("The event.", object_of({"ok": OK, "event": ref("Event")}))},
         refused="event",
     )

@@ -122,7 +122,7 @@ FROM (
         SELECT *, sum(coalesce(octet_length(payload), 0)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS size_so_far
         FROM (
             SELECT seq, substr(digest, 1, 4) AS mark, append_id, version, id, aggregate_type, aggregate_id, type,
-                actor_type, actor_id, target_type, target_id, correlation_id, causation_id, spec_rev,
+                actor_type, actor_id, target_type, target_id, correlation_id, causation_id, spec_rev, revision,
                 (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra,
                 CASE WHEN aggregate_type = ANY($5::text[]) THEN payload END AS payload
             FROM outbox
@@ -258,7 +258,8 @@ SELECT document FROM spec_revision WHERE tenant = $1 AND revision = $2
 -- Events of an aggregate up to a place of its partition. $1 tenant, $2 aggregate type, $3 key, $4 first version,
 -- $5 p, $6 up to this seq, $7 at most
 SELECT seq, substr(digest, 1, 4) AS mark, version, id, type, actor_type, actor_id, target_type, target_id,
-    correlation_id, causation_id, spec_rev, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms,
+    correlation_id, causation_id, spec_rev, revision,
+    (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms,
     extra, payload
 FROM outbox
 WHERE tenant = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND version >= $4 AND p = $5 AND seq <= $6

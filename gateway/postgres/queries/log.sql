@@ -25,21 +25,22 @@ SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND application_name
 -- $1 p, $2 epoch, $3 and $4 seq and chain before, $5 and $6 after, then a column an array, one item a row, where
 -- each payload begins and how long it is (-1: none), all ids of appends, 16 bytes each, all digests, 32 bytes each,
 -- and all payloads; then the identities that clients chose, these and their requests' digests as digests are; then
--- the declared tags, and the seq of the event that has each; and last the mode. Returns the number of rows inserted, 0 when the swap failed.
+-- the declared tags, and the seq of the event that has each; the revisions of the events, NULL where all are 1;
+-- and last the mode. Returns the number of rows inserted, 0 when the swap failed.
 -- The arrays are unnested side by side in a list of columns: in FROM, each would be stored before it is read.
 -- The advisory lock tells swap_in_turn (migration 14), which takes the UPDATE's place where another gateway's events
 -- come before these, that a commit is under way.
 WITH swapped AS (
     UPDATE partition_log SET seq = $5, chain = $6
-    WHERE p = $1 AND epoch = $2 AND mode = $34 AND seq = $3 AND chain = $4
+    WHERE p = $1 AND epoch = $2 AND mode = $35 AND seq = $3 AND chain = $4
     RETURNING p, pg_advisory_xact_lock(1936483683, p)
 ), inserted AS (
-    INSERT INTO outbox (p, seq, version, recorded_at, id, tenant, correlation_id, causation_id, spec_rev,
+    INSERT INTO outbox (p, seq, version, recorded_at, id, tenant, correlation_id, causation_id, spec_rev, revision,
         append_id, digest, aggregate_type, aggregate_id, type, actor_type, actor_id, target_type, target_id,
         extra, payload)
     SELECT swapped.p, $3 + r.n, r.version,
         timestamptz 'epoch' + r.recorded_at_ms * interval '1 millisecond', r.id, r.tenant,
-        r.correlation_id, r.causation_id, r.spec_rev, substr($24::bytea, 16 * r.n - 15, 16),
+        r.correlation_id, r.causation_id, r.spec_rev, nullif(r.revision, 1), substr($24::bytea, 16 * r.n - 15, 16),
         substr($25::bytea, 32 * r.n - 31, 32), r.aggregate_type,
         r.aggregate_id, r.type, r.actor_type, r.actor_id, r.target_type, r.target_id, r.extra,
         substr($26::bytea, r.payload_from, nullif(r.payload_length, -1))
@@ -52,6 +53,7 @@ WITH swapped AS (
             unnest($11::text::uuid[]) AS correlation_id,
             unnest($12::text::uuid[]) AS causation_id,
             unnest($13::text::int[]) AS spec_rev,
+            unnest($34::text::int[]) AS revision,
             unnest($14::text::text[]) AS aggregate_type,
             unnest($15::text::text[]) AS aggregate_id,
             unnest($16::text::text[]) AS type,
@@ -85,7 +87,7 @@ SELECT seq, id FROM outbox WHERE p = $1 AND seq = ANY($2::bigint[])
 -- name: event
 -- One event by its id. $1 tenant, $2 event id
 SELECT seq, aggregate_type, aggregate_id, version, id, type, actor_type, actor_id, target_type, target_id,
-    correlation_id, causation_id, spec_rev, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms,
+    correlation_id, causation_id, spec_rev, revision, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms,
     extra, payload
 FROM outbox WHERE id = $2 AND tenant = $1
 
@@ -259,12 +261,12 @@ FROM (
     WHERE head.p = $1 OFFSET 0
 ) bounds LEFT JOIN LATERAL (
     SELECT seq, mark, version, id, tenant, aggregate_type, aggregate_id, type, actor_type, actor_id,
-        target_type, target_id, correlation_id, causation_id, spec_rev, recorded_at_ms, extra, payload,
+        target_type, target_id, correlation_id, causation_id, spec_rev, revision, recorded_at_ms, extra, payload,
         size_so_far
     FROM (
         SELECT *, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
             SELECT seq, substr(digest, 1, 4) AS mark, version, id, tenant, aggregate_type, aggregate_id, type,
-                actor_type, actor_id, target_type, target_id, correlation_id, causation_id, spec_rev,
+                actor_type, actor_id, target_type, target_id, correlation_id, causation_id, spec_rev, revision,
                 (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload,
                 coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size
             FROM outbox
@@ -284,7 +286,7 @@ ORDER BY e.seq
 -- $1 tenant, $2 aggregate type, $3 key, $4 first version, $5 last version, $6 most events, $7 bytes after which no
 -- further event is begun
 SELECT seq, version, id, type, actor_type, actor_id, target_type, target_id, correlation_id, causation_id,
-    spec_rev, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
+    spec_rev, revision, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
 FROM (
     SELECT *, sum(size) OVER (ORDER BY version ASC ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
         SELECT *, coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size FROM outbox
@@ -455,7 +457,7 @@ LEFT JOIN (
 ) AS head ON true
 LEFT JOIN (
     SELECT seq, version, id, type, actor_type, actor_id, target_type, target_id, correlation_id, causation_id,
-        spec_rev, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
+        spec_rev, revision, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
     FROM (
         SELECT *, sum(size) OVER (ORDER BY version ASC ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
             SELECT *, coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size FROM outbox
