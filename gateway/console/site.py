@@ -98,6 +98,8 @@ MENU: Final = (
     ("aggregates", "Aggregates"),
     ("feed", "Feed"),
     ("spec", "Spec"),
+    ("projections", "Projections"),
+    ("webhooks", "Webhooks in"),
     ("out", "Out"),
 )
 

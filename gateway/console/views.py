@@ -47,6 +47,10 @@ def views() -> dict[tuple[str, str], View]:
         ("GET", "/feed"): feed,
         ("GET", "/spec"): spec,
         ("POST", "/spec"): deploy,
+        ("GET", "/projections"): projections,
+        ("GET", "/projections/{name}"): projection,
+        ("GET", "/webhooks"): webhooks,
+        ("POST", "/webhooks/discard"): discard,
         ("GET", "/out"): out,
         ("GET", "/out/{name}"): subscription,
         ("POST", "/out/{name}/{act}"): act_on_subscription,
@@ -97,6 +101,13 @@ async def _waiting(visit: Visit) -> Any:
             yield f"Subscription {each['name']} is disabled.", f"/out/{each['name']}"
         if parked := each.get("parked"):
             yield f"Subscription {each['name']} has {parked} parked.", f"/out/{each['name']}"
+    for each in (
+        await _part(visit, "/_/deliveries", "deliveries", {"verdict": "quarantined", "limit": 1}) or ()
+    ):
+        yield f"Deliveries of {each['source']} are in quarantine.", "/webhooks?verdict=quarantined"
+    for each in await _part(visit, "/_/projections", "projections") or ():
+        if each.get("does_not_fit"):
+            yield f"Projection {each['name']} has events that do not fit.", f"/projections/{each['name']}"
     halted = dict(visit.rates.gauge("sluice_partitions")).get((("state", "halted"),), 0)
     if halted:
         yield f"{int(halted)} partitions are halted: Postgres lost commits.", "/overview"
@@ -372,6 +383,81 @@ async def deploy(visit: Visit) -> Page | Goto:
         return await _spec(visit, answer, text)
     answer = await visit.api.ask("PUT", "/_/spec", body=document)
     return Goto("/spec") if answer.done else await _spec(visit, answer, text)
+
+
+# ---- read models ----
+
+
+async def projections(visit: Visit) -> Page:
+    answer = await visit.api.get("/_/projections")
+    listed = answer.body if answer.done else {}
+    return Page(
+        "projections.html",
+        {
+            "projections": listed.get("projections", []),
+            "lists": listed.get("lists", []),
+            "error": None if answer.done else answer.error,
+        },
+    )
+
+
+async def projection(visit: Visit) -> Page:
+    name = visit.name("name")
+    declared: Mapping[str, Any] = (await _part(visit, "/_/spec", "spec")) or {}
+    by = declared.get("projections", {}).get(name, {}).get("by", [])
+    asked = {each: text for each, text in visit.query.items() if each.startswith("filter[") and text}
+    asked |= {each: visit.query[each] for each in ("sort", "cursor") if visit.query.get(each)}
+    answer = await visit.api.get(path_of("_", "projections", name), {**asked, "limit": PAGE})
+    found = answer.body if answer.done else {}
+    return Page(
+        "projection.html",
+        {
+            "name": name,
+            "by": by,
+            "items": found.get("items", []),
+            "next": found.get("next"),
+            "stands": {each: value for each, value in found.items() if each not in ("items", "ok", "next")},
+            "error": None if answer.done else _words(answer),
+            "query": visit.query,
+            "shown": shown,
+        },
+        answer.status,
+    )
+
+
+# ---- webhooks in ----
+
+
+async def webhooks(visit: Visit) -> Page:
+    return await _webhooks(visit, None)
+
+
+async def _webhooks(visit: Visit, said: Answer | None, asked: str | None = None) -> Page:
+    wanted = {each: visit.query[each] for each in ("source", "verdict", "before") if visit.query.get(each)}
+    answer = await visit.api.get("/_/deliveries", {**wanted, "limit": PAGE})
+    declared: Mapping[str, Any] = (await _part(visit, "/_/spec", "spec")) or {}
+    failed = said if said is not None and not said.done else None if answer.done else answer
+    return Page(
+        "webhooks.html",
+        {
+            "sources": list(declared.get("webhooks", {})),
+            "deliveries": answer.body["deliveries"] if answer.done else [],
+            "next": answer.body.get("next") if answer.done else None,
+            "wanted": wanted,
+            "asked": asked,
+            "error": None if failed is None else _words(failed),
+            "shown": shown,
+        },
+        200 if failed is None else failed.status,
+    )
+
+
+async def discard(visit: Visit) -> Page | Goto:
+    delivery = visit.form.get("id", "")
+    if visit.form.get("sure") != "yes":
+        return await _webhooks(visit, None, delivery)
+    answer = await visit.api.ask("POST", "/_/deliveries/discard", body={"ids": [delivery]})
+    return Goto("/webhooks?verdict=quarantined") if answer.done else await _webhooks(visit, answer)
 
 
 # ---- what goes out ----

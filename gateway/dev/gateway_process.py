@@ -78,14 +78,14 @@ def answers(base_url: str, times: int) -> str | None:
     return None
 
 
-def fetch(url: str, key: str | None = None) -> tuple[int, bytes]:
-    """Status and body of a GET. Status 0 when there was no answer, with the reason as the body."""
+def fetch(url: str, key: str | None = None, method: str = "GET") -> tuple[int, bytes]:
+    """Status and body. Status 0 when there was no answer, with the reason as the body."""
     parts = urlsplit(url)
     assert parts.hostname
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=HTTP_TIMEOUT_S)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        connection.request("GET", parts.path, headers=headers)
+        connection.request(method, parts.path, headers=headers)
         answer = connection.getresponse()
         return answer.status, answer.read(ANSWER_BYTES_MAX)
     except (OSError, http.client.HTTPException) as fault:

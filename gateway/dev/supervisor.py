@@ -45,6 +45,7 @@ PROBES_A_WORKER = 8
 """With so many connections, one gateway of several goes unasked once in e^8 = 3000 starts."""
 OVERRULED = ("SLUICE_REDIS_URL_FILE", "SLUICE_POSTGRES_URL_FILE", "SLUICE_LISTEN_FD")
 """Would contradict what the gateways are told."""
+CREATED = 201
 METRICS_TOKEN = ("SLUICE_METRICS_TOKEN", "SLUICE_METRICS_TOKEN_FILE")
 TICK_S = 0.02
 RETRY_S = 1.0
@@ -265,7 +266,17 @@ class Supervisor:
         hidden = None if sys.stdout.isatty() else self._folder.key_file
         command = greeting.curl(self._url, key, hidden, spec)
         with contextlib.suppress(BrokenPipeError):  # the reader of our output has seen enough
-            print(f"ready {self._url}", command, sep="\n", flush=True)
+            print(f"ready {self._url}", command, *self._console(key), sep="\n", flush=True)
+
+    def _console(self, key: str) -> list[str]:
+        """Where the console is, if there is one; on a terminal, the link signs in once."""
+        place = f"{self._url}/_/console"
+        status, body = fetch(f"{place}/tickets", key, "POST")
+        if status != CREATED:
+            return []
+        if sys.stdout.isatty():
+            place += f"/enter?ticket={json.loads(body)['ticket']}"
+        return [f"console {place}"]
 
     @property
     def _url(self) -> str:

@@ -16,7 +16,17 @@ from tests.support.serving import Served
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 HOSTILE = '<script>document.title="owned"</script><img src=x onerror=alert(1)>" \u202eevil\u202c'
-PAGES = ("overview", "find", "aggregates", "aggregates/order", "feed", "spec", "out")
+PAGES = (
+    "overview",
+    "find",
+    "aggregates",
+    "aggregates/order",
+    "feed",
+    "spec",
+    "projections",
+    "webhooks",
+    "out",
+)
 
 
 async def order(served: Served, shop: Account, *totals: float, note: str = "") -> str:

@@ -1,0 +1,111 @@
+"""What keeps the console safe, over plain HTTP."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import asyncpg
+import httpx
+import pytest
+
+from gateway.catalog.model import Scope
+from gateway.config import Config
+from tests.support.accounts import Account, revoked
+from tests.support.calls import new_client
+from tests.support.serving import Served, serving
+
+SIGN_IN = "/_/console/sign-in"
+
+
+@pytest.fixture
+async def person(gateway: Served) -> AsyncIterator[httpx.AsyncClient]:
+    headers = {"origin": gateway.url}
+    async with httpx.AsyncClient(base_url=gateway.url, headers=headers, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+async def signed_in(person: httpx.AsyncClient, shop: Account) -> httpx.AsyncClient:
+    assert (await person.post(SIGN_IN, data={"key": shop.admin})).status_code == 303
+    return person
+
+
+async def token_of(person: httpx.AsyncClient) -> str:
+    found = re.search(r'name="csrf" value="(\w+)"', (await person.get("/_/console/overview")).text)
+    assert found is not None
+    return found[1]
+
+
+async def test_the_cookie_is_for_the_console_only(person: httpx.AsyncClient, shop: Account) -> None:
+    answer = await person.post(SIGN_IN, data={"key": shop.admin})
+    cookie = answer.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=Strict", "Path=/_/console"} <= set(cookie.split("; "))
+    assert "Secure" not in cookie, "a browser keeps none over plain HTTP, on loopback either"
+    elsewhere = {"host": "sluice.example", "origin": "https://sluice.example"}
+    assert (
+        "; Secure"
+        in (await person.post(SIGN_IN, data={"key": shop.admin}, headers=elsewhere)).headers["set-cookie"]
+    )
+    assert shop.admin not in cookie
+
+
+async def test_a_session_ends_with_its_key(
+    signed_in: httpx.AsyncClient, shop: Account, pool: asyncpg.Pool, gateway: Served
+) -> None:
+    assert (await signed_in.get("/_/console/overview")).status_code == 200
+    await revoked(pool, shop, Scope.ADMIN)
+    async with new_client(gateway.url, shop.admin) as client:
+        while (await client.get("/_/tenant")).status_code != 401:
+            pass
+    answer = await signed_in.get("/_/console/overview")
+    assert (answer.status_code, answer.headers["location"]) == (303, SIGN_IN)
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", None])
+async def test_no_other_site_can_act(signed_in: httpx.AsyncClient, origin: str | None) -> None:
+    csrf = await token_of(signed_in)
+    del signed_in.headers["origin"]
+    headers = {} if origin is None else {"origin": origin}
+    answer = await signed_in.post("/_/console/sign-out", data={"csrf": csrf}, headers=headers)
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("csrf", ["", "0" * 64, "é"])
+async def test_an_act_brings_the_token_of_its_page(signed_in: httpx.AsyncClient, csrf: str) -> None:
+    assert (await signed_in.post("/_/console/sign-out", data={"csrf": csrf})).status_code == 403
+    assert (await signed_in.get("/_/console/overview")).status_code == 200
+
+
+async def test_every_page_forbids_what_it_does_not_need(signed_in: httpx.AsyncClient) -> None:
+    for path in ("overview", "nowhere", "static/console.js", "static/none", "sign-in"):
+        headers = (await signed_in.get(f"/_/console/{path}")).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy, path
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+async def test_a_link_signs_in_once(person: httpx.AsyncClient, shop: Account) -> None:
+    made = await person.post("/_/console/tickets", headers={"authorization": f"Bearer {shop.read}"})
+    ticket = made.json()["ticket"]
+    first = await person.get("/_/console/enter", params={"ticket": ticket})
+    assert (first.status_code, first.headers["location"]) == (303, "/_/console/")
+    person.cookies.clear()
+    assert (await person.get("/_/console/enter", params={"ticket": ticket})).status_code == 401
+    assert (await person.post("/_/console/tickets")).status_code == 401
+
+
+async def test_what_is_kept_of_a_session_opens_nothing(
+    signed_in: httpx.AsyncClient, shop: Account, pool: asyncpg.Pool
+) -> None:
+    secret = signed_in.cookies["sluice_console"]
+    for row in await pool.fetch("SELECT digest, sealed FROM console_session"):
+        assert secret.encode() not in bytes(row["digest"]) + bytes(row["sealed"])
+        assert shop.admin.encode() not in bytes(row["sealed"])
+
+
+async def test_without_the_setting_there_is_no_console(config: Config, shop: Account) -> None:
+    async with serving(replace(config, console=False)) as plain, new_client(plain.url, shop.admin) as client:
+        assert (await client.get("/_/console/overview")).status_code == 404
