@@ -23,6 +23,9 @@ GRANT SELECT, INSERT, UPDATE ON tenant_storage, storage_mark TO sluice_gateway;
 -- Which gateways can't reach Redis: each says so itself.
 GRANT SELECT, INSERT, UPDATE, DELETE ON redis_unreachable TO sluice_gateway;
 
+-- States of long streams, a cache.
+GRANT SELECT, INSERT, UPDATE, DELETE ON kept_state TO sluice_gateway;
+
 -- What only grows.
 GRANT SELECT, INSERT ON outbox, append_identity, event_tag TO sluice_gateway;
 GRANT INSERT, SELECT (p) ON quarantined_append TO sluice_gateway;

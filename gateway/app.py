@@ -20,6 +20,8 @@ from prometheus_client import CollectorRegistry
 
 from gateway import __version__
 from gateway.aggregates.folder import Folder
+from gateway.aggregates.keeper import Keeper
+from gateway.aggregates.kept import KeptStates
 from gateway.aggregates.ruled import Ruled
 from gateway.aliases.assigner import Assigner
 from gateway.aliases.children import Children
@@ -169,7 +171,11 @@ async def gateway(
                 ):
                     answer_s, work_max = config.webhook_response_timeout_s, config.schema_work_max
                     resolver = Resolver(log, store)
-                    folder = Folder(log, aside, config.state_bytes_max)
+                    states = postgres.Postgres(outbox_pool, config.read_deadline_s)
+                    kept = KeptStates(states, log, metrics, config.state_bytes_max)
+                    folder = Folder(log, aside, config.state_bytes_max, kept)
+                    keeper = Keeper(log, folder, kept, lambda: catalog.serving)
+                    folder.due = keeper.due
                     ruled = Ruled(log, catalog.deployed, folder, aside, metrics, config.append_deadline_s)
                     intake = Intake(
                         log,
@@ -215,7 +221,8 @@ async def gateway(
                         "traces": tracing is not None,
                     }
                     logger.info("gateway_started", extra=told)
-                    yield edge
+                    async with keeper.running():
+                        yield edge
                 logger.info("gateway_stopped")
     finally:
         aside.close()

@@ -7,10 +7,10 @@ holds up nothing else. Must not know: HTTP, and what a state is read for.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from gateway.aggregates.prefix_cache import PrefixCache
 from gateway.aside import Aside
@@ -27,6 +27,11 @@ KEPT_BYTES_MAX: Final = 72 * 1024 * 1024  # also of states as long as can be, wi
 PIECE_S: Final = 0.5
 EVENTS_A_PAGE: Final = 1000
 
+FIRST_PAGE: Final = 256
+"""Of an aggregate of which nothing is known, as many events as Redis holds of a long stream: more than most
+have, and few to have read in vain where its state is kept."""
+LONG: Final = 500
+"""So many events are folded rather than a kept state looked for."""
 Place = tuple[Stream, int, int]
 """The stream, the spec's revision, and how often the stream's history was cut off."""
 
@@ -50,6 +55,11 @@ class Handlers:
         declared = self.deployed.spec.aggregate_types.get(self.aggregate_type)
         return presenting(self.deployed.spec) if declared is not None and declared.revised else None
 
+    def presented(self, events: tuple[Recorded, ...]) -> tuple[Recorded, ...]:
+        """Events that were admitted by an earlier spec, as this one folds them."""
+        present = self.present
+        return events if present is None else tuple([present(each) for each in events])
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -64,11 +74,38 @@ class Rules:
         return () if found is None else found.rules
 
 
+class Store(Protocol):
+    """What is kept of states beyond this gateway's memory."""
+
+    async def nearest(self, place: Place, deployed: Deployed, last: int) -> Folded:
+        """The newest one up to version `last`; that of an empty stream where there is none."""
+
+    @property
+    def step(self) -> int:
+        """Events between two states that are kept."""
+
+    def worth(self, folded: Folded, last: int) -> bool:
+        """Whether it is kept on the way to version `last`, or there."""
+
+    async def keep(self, stream: Stream, deployed: Deployed, folded: Folded, rewound: int) -> None:
+        """`rewound`: the log's, before the first of its events was read. Raises PostgresTrouble."""
+
+
+def page_limit(folded: Folded) -> int:
+    """How many events are read on from a state at a time."""
+    return EVENTS_A_PAGE if folded.length else FIRST_PAGE
+
+
 class Folder:
-    def __init__(self, log: Log, aside: Aside, bytes_max: int) -> None:
+    """`nearest` and `keep` are those of kept states (kept.py), where there are any; `due` hears of a stream
+    whose state ought to be kept."""
+
+    def __init__(self, log: Log, aside: Aside, bytes_max: int, store: Store | None = None) -> None:
         self._log = log
         self._aside = aside
+        self._store = store
         self.bytes_max = bytes_max
+        self.due: Callable[[Stream], None] = lambda _: None
         self.kept = PrefixCache(EMPTY, KEPT_BYTES_MAX)
 
     def place(self, stream: Stream, deployed: Deployed) -> Place:
@@ -80,13 +117,50 @@ class Folder:
         place = self.place(stream, deployed)
         kept = self.kept.get(place)
         folded = kept if kept.length > base.length else base
+        looked = False
         while True:
-            wanted = Range(stream, folded.length + 1, limit=EVENTS_A_PAGE, known=folded.length)
+            wanted = Range(stream, folded.length + 1, limit=page_limit(folded), known=folded.length)
             page = await self._log.page(wanted)
+            if page.events and not looked:
+                looked, before = True, folded
+                folded = await self.nearest(place, deployed, before, page.length)
+                if folded is not before:
+                    continue
             if page.events:
                 folded = await self._folded(place, deployed, folded, page.events)
             if folded.length >= page.length:
                 return folded
+
+    async def nearest(self, place: Place, deployed: Deployed, folded: Folded, last: int) -> Folded:
+        """`folded`, or the newest kept state up to version `last` where that is much newer. What follows is
+        kept then, if it is much too."""
+        if self._store is None or last - folded.length <= LONG:
+            return folded
+        kept = await self._store.nearest(place, deployed, last)
+        found = kept if kept.length > folded.length else folded
+        if last - found.length > LONG:
+            self.due(place[0])
+        return found
+
+    async def keep_up(self, stream: Stream, deployed: Deployed) -> None:
+        """Keeps the newest state at a multiple of the store's step, and on a long way to it others. Raises
+        PostgresTrouble and Busy."""
+        store = self._store
+        assert store is not None
+        rewound, place = self._log.rewound(stream.tenant), self.place(stream, deployed)
+        target = await self._log.length(stream) // store.step * store.step
+        folded, handlers = self.kept.get(place), Handlers(deployed, stream.aggregate_type)
+        if not 0 < folded.length <= target:
+            folded = await store.nearest(place, deployed, target)
+        while folded.length < target:
+            first, most = folded.length, store.step - folded.length % store.step
+            events = (await self._log.page(Range(stream, first + 1, limit=most, known=first))).events
+            while folded.length < first + len(events):
+                folded = await self.piece(place, folded, events[folded.length - first :], handlers)
+            if self.place(stream, deployed) != place or not events:
+                return  # its history was cut off meanwhile
+            if store.worth(folded, target):
+                await store.keep(stream, deployed, folded, rewound)
 
     async def _folded(
         self, place: Place, deployed: Deployed, folded: Folded, events: Sequence[Recorded]

@@ -318,6 +318,7 @@ class Ruled:
     ) -> Folded | Violation:
         aggregate_type = events[0].stream.aggregate_type
         rules_of, handler_of = Rules(deployed, aggregate_type), Handlers(deployed, aggregate_type)
+        events = handler_of.presented(events)
         return judge(tip, events, rules_of, handler_of, self._folder.bytes_max, at_once)
 
     # -- from the log

@@ -115,6 +115,7 @@ class RuledSeveral:
             events = _recorded(append, stream, numbers, state.length)
             rules_of = Rules(deployed, stream.aggregate_type)
             handler_of = Handlers(deployed, stream.aggregate_type)
+            events = handler_of.presented(events)
             work = partial(judge, state, events, rules_of, handler_of, self._folder.bytes_max, None)
             verdict: Folded | Violation = await self._aside.run(stream.tenant, work)
             if isinstance(verdict, Violation):

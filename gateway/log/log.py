@@ -290,6 +290,9 @@ class Log:
         same at every gateway, within a second."""
         return self._lane_for(tenant).partition.rewound
 
+    def partition_of(self, tenant: bytes) -> int:
+        return self._lane_for(tenant).partition.number
+
     def _lane_for(self, tenant: bytes) -> PartitionWorkers:
         lane = self._lane_of.get(tenant)
         if lane is None:

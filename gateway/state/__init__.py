@@ -1,12 +1,13 @@
 """Events to state, by the spec's handlers. Pure."""
 
 from gateway.state.budget import STATE_BYTES_MAX, Budget, TakesLong
-from gateway.state.fold import AT_ONCE_LOOKS, EMPTY, Folded, HandlerError, fold, is_light
+from gateway.state.fold import AT_ONCE_LOOKS, EMPTY, FOLD_REVISION, Folded, HandlerError, fold, is_light
 from gateway.state.upcast import Present, declared_in, is_old, presenting, upcast
 
 __all__ = [
     "AT_ONCE_LOOKS",
     "EMPTY",
+    "FOLD_REVISION",
     "STATE_BYTES_MAX",
     "Budget",
     "Folded",

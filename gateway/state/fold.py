@@ -30,6 +30,10 @@ from gateway.state.values import Node, decode_fields, encode, read
 from spec import handlers
 from spec.handlers import DEFAULT_HANDLER, Handler, Operation
 
+FOLD_REVISION: Final = 1
+"""Of what a fold makes of handlers and events: one more with each change of that, so that states which were
+kept before count no longer."""
+
 ERRORS_KEPT_MAX = 20
 """Errors that a state carries: enough to see what is wrong, little beside the state itself."""
 

@@ -58,6 +58,13 @@ _ROWS: Final = (
         "The rate of not_committed and unknown: 0 while Redis and Postgres are healthy. Any quarantined.",
     ),
     MetricRow(
+        "sluice_kept_states_total",
+        "counter",
+        ("outcome",),
+        "Kept states of long streams: written, and used in place of the events before them.",
+        "None written although long streams grow: what reads them after a restart takes long.",
+    ),
+    MetricRow(
         "sluice_rules_judged_again_total",
         "counter",
         (),
@@ -544,6 +551,8 @@ class Metrics:
         self.swaps_succeeded, self.swaps_failed = swaps.labels("succeeded"), swaps.labels("failed")
         self.swaps_unanswered = swaps.labels("unanswered")
         self.busy_appends = _counter(registry, "sluice_busy_appends_total")
+        kept = _counter(registry, "sluice_kept_states_total")
+        self.kept_written, self.kept_used = kept.labels("written"), kept.labels("used")
         self.judged_again = _counter(registry, "sluice_rules_judged_again_total")
         epochs = _counter(registry, "sluice_epoch_changes_total")
         self.sealed = epochs.labels("sealed")

@@ -9,7 +9,7 @@ import asyncio
 import time
 
 from gateway.admit.preconditions import etag, not_modified
-from gateway.aggregates.folder import EVENTS_A_PAGE, Folder, Handlers, Place
+from gateway.aggregates.folder import Folder, Handlers, Place, page_limit
 from gateway.aside import Busy
 from gateway.config import Config
 from gateway.errors import Refusal
@@ -44,7 +44,7 @@ class States:
         if at_ms is not None:
             last = await self._version_at(subject, at_ms)
         if fresh:
-            return await self._read_on(subject, EMPTY, last, if_none_match, strong=strong)
+            return await self._read_on(subject, EMPTY, last, if_none_match, fresh=True, strong=strong)
         place = _place(subject)
         if (first := self._first_folds.get(place)) is not None:
             await first.wait()  # rather than read and fold the same events beside it
@@ -76,17 +76,26 @@ class States:
         last: int,
         if_none_match: bytes | None,
         *,
+        fresh: bool = False,
         strong: bool = False,
     ) -> ReadAnswer:
         """The state after version `last`, or as it is where the stream is shorter, from a state that is not
-        longer."""
+        longer. From a kept one, where this one is far behind and a cache may be asked (`fresh`: none may)."""
         wanted = following(subject, folded, if_none_match, last)
-        until = time.monotonic() + self._deadline_s
+        until, looked = time.monotonic() + self._deadline_s, False
         while folded.length < last:
             try:
                 page = await self._log.page(wanted, strong=strong)
             except PostgresTrouble as trouble:
                 raise Refused(unavailable()) from trouble
+            if page.events and not (fresh or looked):
+                looked, before = True, folded
+                folded = await self._folder.nearest(
+                    _place(subject), subject.deployed, before, min(page.length, last)
+                )
+                if folded is not before:
+                    wanted = following(subject, folded, None, last)
+                    continue
             read = self.seen(subject, folded, page, if_none_match, last)
             if isinstance(read, ReadAnswer):
                 return read
@@ -169,7 +178,7 @@ def following(
     unseen = if_none_match is not None and not (
         length and not_modified(if_none_match, _etag(subject, length))
     )
-    return Range(subject.stream, length + 1, last, 0 if unseen else EVENTS_A_PAGE, known=length)
+    return Range(subject.stream, length + 1, last, 0 if unseen else page_limit(folded), known=length)
 
 
 def _answer(subject: Subject, folded: Folded, if_none_match: bytes | None) -> ReadAnswer:

@@ -487,3 +487,82 @@ ORDER BY version DESC LIMIT 1
 -- name: waits
 -- Whether a backend waits for a standby, its own work done. $1 its pid
 SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'SyncRep')
+
+
+-- name: keep_state
+-- Keeps a state, and of the older ones of its handlers those at multiples of a stride. Nothing, where history was given
+-- up since the state was folded. The write may be lost in a crash.
+-- $1 tenant, $2 aggregate type, $3 key, $4 handlers, $5 version, $6 state, $7 partition, $8 its `rewound` as it was
+-- folded, $9 stride
+WITH lax AS (
+    SELECT set_config('synchronous_commit', 'off', true)
+), kept AS (
+    INSERT INTO kept_state (tenant, aggregate_type, aggregate_id, handlers, version, event_id, rewound, folded)
+    SELECT $1, $2, $3, $4, $5, o.id, l.rewound, $6
+    FROM lax, partition_log l, outbox o
+    WHERE l.p = $7 AND l.rewound = $8 AND l.alarm IS NULL
+        AND o.tenant = $1 AND o.aggregate_type = $2 AND o.aggregate_id = $3 AND o.version = $5
+    ON CONFLICT (tenant, aggregate_type, aggregate_id, handlers, version)
+        DO UPDATE SET event_id = excluded.event_id, rewound = excluded.rewound, folded = excluded.folded
+    RETURNING version
+)
+DELETE FROM kept_state
+WHERE tenant = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND handlers = $4
+    AND (version < $5 AND version % $9 <> 0 OR rewound <> $8) AND EXISTS (SELECT FROM kept)
+
+
+-- name: kept_claim
+-- Takes one stream whose kept states are of other handlers than its type has; none where there is no other.
+-- $1 tenant, $2 aggregate types, $3 their handlers, $4 seconds until another gateway may take it
+WITH found AS (
+    SELECT k.tenant, k.aggregate_type, k.aggregate_id
+    FROM unnest($2::text[], $3::bytea[]) AS present (aggregate_type, handlers)
+        JOIN kept_state k ON k.tenant = $1 AND k.aggregate_type = present.aggregate_type
+            AND k.handlers <> present.handlers
+    WHERE k.claimed_until IS NULL OR k.claimed_until < now()
+    LIMIT 1 FOR UPDATE OF k SKIP LOCKED
+)
+UPDATE kept_state k SET claimed_until = now() + make_interval(secs => $4)
+FROM found f
+WHERE k.tenant = f.tenant AND k.aggregate_type = f.aggregate_type AND k.aggregate_id = f.aggregate_id
+RETURNING k.aggregate_type, k.aggregate_id
+
+
+-- name: kept_counts
+-- How many streams of a tenant have kept states, by type and handlers, and what they take. $1 tenant
+SELECT aggregate_type, handlers, count(DISTINCT aggregate_id) AS streams, count(*) AS states,
+    sum(length(folded))::int8 AS bytes
+FROM kept_state WHERE tenant = $1 GROUP BY aggregate_type, handlers ORDER BY aggregate_type
+
+
+-- name: kept_drop
+-- Drops what is kept of a stream by other handlers. $1 tenant, $2 aggregate type, $3 key, $4 handlers
+DELETE FROM kept_state
+WHERE tenant = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND handlers <> $4
+
+
+-- name: kept_nearest
+-- The newest kept state of a stream up to a version, if it holds.
+-- $1 tenant, $2 aggregate type, $3 key, $4 handlers, $5 version, $6 partition
+SELECT k.version, k.folded
+FROM kept_state k
+WHERE k.tenant = $1 AND k.aggregate_type = $2 AND k.aggregate_id = $3 AND k.handlers = $4 AND k.version <= $5
+    AND k.rewound = (SELECT l.rewound FROM partition_log l WHERE l.p = $6 AND l.alarm IS NULL)
+    AND k.event_id = (
+        SELECT o.id FROM outbox o
+        WHERE o.tenant = $1 AND o.aggregate_type = $2 AND o.aggregate_id = $3 AND o.version = k.version)
+ORDER BY k.version DESC LIMIT 1
+
+
+-- name: kept_sample
+-- Kept states spread over all of them. $1 how many
+SELECT k.tenant, k.aggregate_type, k.aggregate_id, k.handlers, k.version, k.folded
+FROM kept_state k, outbox o, partition_log l
+WHERE o.tenant = k.tenant AND o.aggregate_type = k.aggregate_type AND o.aggregate_id = k.aggregate_id
+    AND o.version = k.version AND o.id = k.event_id AND l.p = o.p AND l.rewound = k.rewound AND l.alarm IS NULL
+ORDER BY md5(k.aggregate_id || k.version || $2::text) LIMIT $1
+
+
+-- name: kept_tenants
+-- The tenants of whose streams states are kept.
+SELECT DISTINCT tenant FROM kept_state

@@ -1,0 +1,153 @@
+"""Keeps the states of long streams: behind appends and reads, and again where handlers have changed.
+
+Owns: which stream is due, and that one thing is done at a time, beside everything else. Nothing waits for it,
+and what is not kept in time is folded by whoever reads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from typing import Final
+from uuid import UUID
+
+from gateway.aggregates.folder import Folder
+from gateway.aggregates.kept import KEEP_EVERY, KeptStates
+from gateway.aside import Busy
+from gateway.catalog.model import Deployed
+from gateway.events import Stream
+from gateway.log.entries import SequencedAppend
+from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
+
+logger = logging.getLogger("sluice.kept")
+
+DUE_MAX: Final = 10_000
+"""Streams that wait for their state to be kept; beyond, the oldest is left to its next events."""
+CLAIMED_S: Final = 600.0
+"""So long no other gateway folds a stream that this one has begun with."""
+LOOK_EVERY_S: Final = 1.0
+SECOND_LOOK_S: Final = 15.0
+"""After a deployment: by then no gateway keeps states by the handlers of before."""
+_AGAIN_S: Final = 1.0
+
+
+class Keeper:
+    """`serving` are the specs of all tenants; another object after each change."""
+
+    def __init__(
+        self, log: Log, folder: Folder, kept: KeptStates, serving: Callable[[], Mapping[UUID, Deployed]]
+    ) -> None:
+        self._log = log
+        self._folder = folder
+        self._kept = kept
+        self._serving = serving
+        self._due: dict[Stream, None] = {}
+        self._work = asyncio.Event()
+        self._known: Mapping[UUID, Deployed] = {}
+        self._looks: dict[UUID, list[float]] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Hears of every commit of this gateway, until it is left."""
+        with ExitStack() as taps:
+            for p in range(self._log.instance.partitions):
+                taps.enter_context(self._log.followers.tapped(p, self._committed))
+            tasks = [asyncio.create_task(loop()) for loop in (self._keep_due, self._remake)]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    while not task.done():
+                        task.cancel()
+                        await asyncio.wait((task,), timeout=0.1)
+
+    def due(self, stream: Stream) -> None:
+        """Its state is kept soon."""
+        self._due[stream] = None
+        if len(self._due) > DUE_MAX:
+            del self._due[next(iter(self._due))]
+        self._work.set()
+
+    def _committed(self, placed: Sequence[SequencedAppend]) -> None:
+        for each in placed:
+            if each.spread is None:
+                before = each.first_version - 1
+                if (before + len(each.events)) // KEEP_EVERY != before // KEEP_EVERY:
+                    self.due(each.stream)
+            else:
+                for stream, version in each.places():
+                    if version % KEEP_EVERY == 0:
+                        self.due(stream)
+
+    def _deployed(self, stream: Stream) -> Deployed | None:
+        """None where its state is nobody's to read."""
+        deployed = self._serving().get(UUID(bytes=stream.tenant))
+        if deployed is None or stream.aggregate_type not in deployed.spec.aggregate_types:
+            return None
+        return deployed
+
+    async def _keep_due(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._due:
+                stream = next(iter(self._due))
+                del self._due[stream]
+                if (deployed := self._deployed(stream)) is not None:
+                    await self._keep(stream, deployed)
+
+    async def _keep(self, stream: Stream, deployed: Deployed) -> bool:
+        try:
+            await self._folder.keep_up(stream, deployed)
+        except (PostgresTrouble, Busy):
+            await asyncio.sleep(_AGAIN_S)
+            return False
+        except Exception:
+            logger.exception("task_restarted")
+            await asyncio.sleep(_AGAIN_S)
+            return False
+        return True
+
+    # -- handlers that have changed
+
+    async def _remake(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await self._look(loop.time())
+                for tenant, times in list(self._looks.items()):
+                    if times[0] <= loop.time():
+                        times.pop(0)
+                        if not times:
+                            del self._looks[tenant]
+                        await self._remake_all(tenant)
+            except PostgresTrouble:
+                pass  # the watch tells of it
+            except Exception:
+                logger.exception("task_restarted")
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _look(self, now: float) -> None:
+        """Which tenants' handlers may be others than their kept states have."""
+        serving, known = self._serving(), self._known
+        if serving is known:
+            return
+        kept = {UUID(bytes=tenant) for tenant in await self._kept.tenants()}
+        for tenant, deployed in serving.items():
+            if tenant in kept and known.get(tenant) is not deployed:
+                self._looks[tenant] = [now, now + SECOND_LOOK_S] if known else [now]
+        self._known = serving
+
+    async def _remake_all(self, tenant: UUID) -> None:
+        """What is stale of the tenant's, one stream after another. Raises PostgresTrouble."""
+        while (deployed := self._serving().get(tenant)) is not None:
+            stream = await self._kept.claim(tenant.bytes, deployed, CLAIMED_S)
+            if stream is None:
+                return
+            if await self._keep(stream, deployed) and self._serving().get(tenant) is deployed:
+                await self._kept.drop_stale(stream, deployed)

@@ -1,0 +1,206 @@
+"""Kept states of long streams: written behind appends and reads, and not believed where they do not hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.aggregates.kept import KEEP_EVERY, STATES_MAX, STREAM_BYTES_MAX, handlers_digest, stride_of
+from gateway.config import Config
+from spec.model import Spec
+from spec.parse import parse
+from tests.support.accounts import SPEC, Account, open_account
+from tests.support.calls import batch, new_client, new_id, until
+from tests.support.serving import Served, serving
+
+COUNTED: dict[str, Any] = {
+    "events": {
+        "was_counted": {"schema": True, "handler": {"increment": {"target": "n", "value": "$.data.by"}}},
+        "was_reset": {"schema": True, "handler": {"set": {"target": "n", "value": 0}}},
+    }
+}
+COUNTERS = {**SPEC, "aggregate_types": {**SPEC["aggregate_types"], "counter": COUNTED}}
+
+
+@pytest.fixture
+async def account(own_outbox: asyncpg.Pool) -> Account:
+    return await open_account(own_outbox, COUNTERS)
+
+
+@asynccontextmanager
+async def fresh(config: Config, account: Account) -> AsyncIterator[tuple[Served, httpx.AsyncClient]]:
+    """A gateway that knows nothing yet."""
+    async with serving(replace(config)) as served, new_client(served.url, account.admin) as client:
+        yield served, client
+
+
+async def count(client: httpx.AsyncClient, key: str, events: int) -> None:
+    for begin in range(0, events, 500):
+        body = batch(*[("was_counted", {"by": 1})] * min(500, events - begin))
+        response = await client.post(f"/counter/{key}", json=body)
+        assert response.status_code == 201, response.text
+
+
+async def state(client: httpx.AsyncClient, key: str, query: str = "") -> tuple[Any, int]:
+    response = await client.get(f"/counter/{key}{query}")
+    assert response.status_code == 200, response.text
+    told = response.json()
+    return told["data"].get("n"), told["metadata"]["length"]
+
+
+def kept_of(outbox: asyncpg.Pool, account: Account, key: str) -> Callable[[], Awaitable[list[int]]]:
+    async def versions() -> list[int]:
+        rows = await outbox.fetch(
+            "SELECT version FROM kept_state WHERE tenant = $1::uuid AND aggregate_id = $2 ORDER BY version",
+            account.id,
+            key,
+        )
+        return [row["version"] for row in rows]
+
+    return versions
+
+
+async def kept(versions: Callable[[], Awaitable[list[int]]], version: int) -> None:
+    async def is_kept() -> bool:
+        return (await versions() or [0])[-1] >= version
+
+    await until(is_kept)
+
+
+async def falsify(outbox: asyncpg.Pool, key: str, last: int) -> None:
+    """What folds these events once more finds another state."""
+    await outbox.execute(
+        "UPDATE outbox SET payload = $2 WHERE aggregate_id = $1 AND version <= $3", key, b'{"by": 3}', last
+    )
+
+
+async def test_a_long_stream_is_read_from_its_kept_state(
+    own_config: Config, own_outbox: asyncpg.Pool, account: Account
+) -> None:
+    key = new_id()
+    versions = kept_of(own_outbox, account, key)
+    async with fresh(own_config, account) as (_, client):
+        await count(client, key, 1_700)
+        await kept(versions, 1_500)
+    await falsify(own_outbox, key, 1_000)
+    async with fresh(own_config, account) as (_, client):
+        assert await state(client, key) == (1_700, 1_700)
+        assert await state(client, key, "?at_length=1550") == (1_550, 1_550)
+        assert await state(client, key, "?at_length=1100") == (1_100, 1_100)
+        assert await state(client, key, "?at_length=300") == (900, 300)
+        assert await state(client, key, "?synchronous=true") == (3_700, 1_700)
+
+
+async def test_short_streams_are_not_kept(
+    own_config: Config, own_outbox: asyncpg.Pool, account: Account
+) -> None:
+    key, other = new_id(), new_id()
+    async with fresh(own_config, account) as (_, client):
+        await count(client, key, KEEP_EVERY - 1)
+        await count(client, other, KEEP_EVERY)
+        await kept(kept_of(own_outbox, account, other), KEEP_EVERY)
+    assert await kept_of(own_outbox, account, key)() == []
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        "UPDATE kept_state SET event_id = gen_random_uuid()",
+        "UPDATE kept_state SET rewound = rewound + 1",
+        "UPDATE kept_state SET folded = '\\x00'",
+        "UPDATE kept_state SET handlers = '\\x00' || handlers",
+        "UPDATE partition_log SET rewound = 1",
+        "DELETE FROM kept_state",
+    ],
+)
+async def test_what_does_not_hold_is_folded_from_the_beginning(
+    own_config: Config, own_outbox: asyncpg.Pool, account: Account, spoilt: str
+) -> None:
+    key = new_id()
+    versions = kept_of(own_outbox, account, key)
+    async with fresh(own_config, account) as (_, client):
+        await count(client, key, 1_100)
+        await kept(versions, 1_000)
+    await falsify(own_outbox, key, 1)
+    await own_outbox.execute(spoilt)
+    async with fresh(own_config, account) as (_, client):
+        assert await state(client, key) == (1_102, 1_100)
+    await own_outbox.execute("UPDATE partition_log SET rewound = 0")
+
+
+async def test_other_handlers_make_kept_states_anew_in_the_background(
+    own_config: Config, own_outbox: asyncpg.Pool, account: Account
+) -> None:
+    key = new_id()
+    versions = kept_of(own_outbox, account, key)
+    async with fresh(own_config, account) as (_, client):
+        await count(client, key, 1_000)
+        await kept(versions, 1_000)
+        digests = await own_outbox.fetch("SELECT DISTINCT handlers FROM kept_state")
+        spec = json.loads(json.dumps(COUNTERS))
+        events = spec["aggregate_types"]["counter"]["events"]
+        events["was_counted"]["handler"] = {"increment": {"target": "n", "value": 2}}
+        assert (await client.put("/_/spec", json=spec)).status_code == 200
+        assert await state(client, key) == (2_000, 1_000)
+
+        async def is_remade() -> bool:
+            now = await own_outbox.fetch(
+                "SELECT DISTINCT handlers FROM kept_state WHERE aggregate_id = $1", key
+            )
+            return len(now) == 1 and now[0] not in digests
+
+        await until(is_remade)
+    await falsify(own_outbox, key, 1)
+    async with fresh(own_config, account) as (_, client):
+        assert await state(client, key) == (2_000, 1_000)
+
+
+async def test_a_read_of_a_long_stream_of_which_nothing_is_kept_has_it_kept(
+    own_config: Config, own_outbox: asyncpg.Pool, account: Account
+) -> None:
+    key = new_id()
+    versions = kept_of(own_outbox, account, key)
+    async with fresh(own_config, account) as (_, client):
+        await count(client, key, 1_200)
+        await kept(versions, 1_000)
+    await own_outbox.execute("DELETE FROM kept_state")
+    async with fresh(own_config, account) as (_, client):
+        assert await state(client, key) == (1_200, 1_200)
+        await kept(versions, 1_000)
+
+
+def digest(spec: dict[str, Any]) -> bytes:
+    parsed = parse(json.dumps(spec).encode())
+    assert isinstance(parsed, Spec), parsed
+    return handlers_digest(parsed.aggregate_types["counter"])
+
+
+def test_kept_states_depend_on_what_folds_events_and_on_nothing_else() -> None:
+    events = COUNTED["events"]
+    changed = {**events, "was_reset": {"schema": True, "handler": []}}
+    more = {**events, "was_noted": {"schema": True}}
+    rule = {"require": {"exists": "@.n"}, "error": "No."}
+    ruled = {**events, "was_reset": {**events["was_reset"], "schema": {"type": "object"}, "rules": [rule]}}
+
+    def of(of_counter: dict[str, Any]) -> bytes:
+        return digest({"aggregate_types": {"counter": {"events": of_counter}}, "agent_types": []})
+
+    assert of(events) == of(dict(reversed(events.items()))) == of(ruled)
+    assert len({of(events), of(changed), of(more), handlers_digest(None)}) == 4
+
+
+@given(st.integers(1, 10**8), st.integers(1, 10**7))
+def test_what_is_kept_of_a_stream_is_bounded(version: int, size: int) -> None:
+    stride = stride_of(version, size)
+    assert stride % KEEP_EVERY == 0
+    assert version // stride <= STATES_MAX
+    assert version // stride <= 1 or version // stride * size <= STREAM_BYTES_MAX
