@@ -36,6 +36,9 @@ CACHE_BYTES: Final = 16 * 1024 * 1024
 MOVE_EVERY: Final = 10_000
 """Positions of other tenants only, behind which a place is written down all the same."""
 
+AT_ONCE_S: Final = 0.2
+"""How long builds that are behind go on before those that are not have their turn."""
+
 _RATE_KEPT: Final = 0.7  # of the rate before, in the moving average
 
 OutputOf = Callable[[Build], Output]
@@ -167,25 +170,43 @@ class Worker:
             each.rows.bound(share)
 
     async def _advance(self, group: Sequence[Followed], limit: Place | None) -> bool:
-        """By a page, no further than `limit`; whether there is more to read."""
+        """By a page, or by some where more is left, no further than `limit`; whether there is more to read.
+        While a page is written, the next one is folded."""
+        until = self._loop.time() + AT_ONCE_S
+        writing: asyncio.Task[None] | None = None
+        try:
+            while True:
+                began = self._loop.time()
+                page = await self._page(group, limit)
+                if not self._is_worth_writing(group, page):
+                    break
+                changes = [await each.output.fold(page.events, page.reached, each.rows) for each in group]
+                for each, change in zip(group, changes, strict=True):
+                    each.place = page.reached
+                    each.rows.put({put.key: put.row for put in change.puts})
+                if writing is not None:
+                    await writing
+                writing = self._loop.create_task(self._commit(group, page, changes, began))
+                at_end = page.caught_up or (limit is not None and page.reached.seq >= limit.seq)
+                if at_end or self._loop.time() > until:
+                    break
+        finally:
+            if writing is not None:
+                await writing
+        for each in group:
+            each.place = page.reached
+        return not page.caught_up
+
+    async def _page(self, group: Sequence[Followed], limit: Place | None) -> Page:
         first = group[0]
         types: Collection[str] = frozenset().union(*(each.output.types for each in group))
-        began = self._loop.time()
         page = await self._events.page(self.tenant, first.build.p, first.place, types)
-        if limit is not None:
-            page = page.up_to(limit)
-        if page.reached.seq == first.place.seq:
-            await self._serve_if_caught_up(group, page)
-            return False
-        stored = first.build.place.seq
-        if not page.events and page.reached.seq - stored < MOVE_EVERY and not self._would_serve(group, page):
-            for each in group:
-                each.place = page.reached
-            return not page.caught_up
-        changes = [await each.output.fold(page.events, page.reached, each.rows) for each in group]
-        await self._commit(group, page, changes, began)
-        self._moved(self.tenant)
-        return not page.caught_up
+        return page if limit is None else page.up_to(limit)
+
+    def _is_worth_writing(self, group: Sequence[Followed], page: Page) -> bool:
+        """Whether there are events, or a build serves from here on, or many of other tenants' lie behind."""
+        far = page.reached.seq - group[0].build.place.seq >= MOVE_EVERY
+        return bool(page.events) or far or bool(self._would_serve(group, page))
 
     async def _commit(
         self, group: Sequence[Followed], page: Page, changes: Sequence[Changes], began: float
@@ -201,13 +222,11 @@ class Worker:
                 await _put(conn, each.build, change)
             for each in serving:
                 await _serve(conn, each.build)
-        for each, change in zip(group, changes, strict=True):
-            build = each.build
-            each.build = replace(build, place=page.reached, moves=moves[build.id])
-            each.place = page.reached
-            each.rows.put({put.key: put.row for put in change.puts})
+        for each in group:
+            each.build = replace(each.build, place=page.reached, moves=moves[each.build.id])
         if serving:
             self._stale = True
+        self._moved(self.tenant)
 
     async def _move(self, conn: Any, each: Followed, page: Page, change: Changes, began: float) -> int:
         """Raises Overtaken."""
@@ -241,14 +260,6 @@ class Worker:
             if page.reached.seq >= furthest and (page.caught_up or (before and page.reached.seq == furthest)):
                 found.append(each)
         return found
-
-    async def _serve_if_caught_up(self, group: Sequence[Followed], page: Page) -> None:
-        """Where nothing is left to fold."""
-        serving = self._would_serve(group, page)
-        if serving:
-            nothing = Changes((), 0, 0, ())
-            await self._commit(group, page, [nothing] * len(group), self._loop.time())
-            self._moved(self.tenant)
 
 
 async def _serve(conn: Any, build: Build) -> None:
