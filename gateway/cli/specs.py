@@ -26,6 +26,7 @@ from gateway.cli.spec_access import (
     rolled_back_in,
     shown_in,
 )
+from gateway.cli.spec_try import try_spec
 
 if TYPE_CHECKING:  # other commands start without the schema compiler
     from spec.errors import Faults
@@ -231,6 +232,9 @@ def show(
         _explain(answer)
     if not answer["ok"]:
         raise typer.Exit(1)
+
+
+app.command("try")(try_spec)
 
 
 def _masks(document: bytes) -> frozenset[str]:

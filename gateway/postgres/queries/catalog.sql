@@ -347,6 +347,22 @@ ORDER BY aggregate_id, version
 LIMIT $6
 
 
+-- name: history_page
+-- Events of an aggregate type, whole, in the order of their keys. $1 tenant, $2 aggregate type, $3 and $4 the key and
+-- version behind which it begins, $5 how many
+SELECT aggregate_id, version, type, payload, revision, id, actor_type, actor_id, target_type, target_id,
+    correlation_id, causation_id, extra, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms
+FROM outbox
+WHERE tenant = $1 AND aggregate_type = $2 AND (aggregate_id, version) > ($3, $4)
+ORDER BY aggregate_id, version
+LIMIT $5
+
+
+-- name: history_length
+-- How many events there are of these aggregate types. $1 tenant, $2 aggregate types
+SELECT count(*) FROM outbox WHERE tenant = $1 AND aggregate_type = ANY($2::text[])
+
+
 -- name: spec_documents
 -- Former revisions of a tenant's spec, the newest first. $1 tenant, $2 before this revision, $3 how many
 SELECT revision, document FROM spec_revision WHERE tenant = $1 AND revision < $2 ORDER BY revision DESC LIMIT $3
