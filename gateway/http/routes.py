@@ -45,7 +45,10 @@ AGGREGATE_ROUTES: Final = (
     Route("POST", "/{type}/{id}/{event_type}", WRITE, by_spec=True),
 )
 
-_OF_FEED: Final = ("after", "types", "event_types", "include_undeclared", "tags", "limit", "wait", "upcast")
+_OF_FEED: Final = (
+    "after", "from_time", "order", "types", "event_types", "correlation_id", "actor", "tags",
+    "include_undeclared", "limit", "wait", "upcast",
+)  # fmt: skip
 
 SYSTEM_ROUTES: Final = (
     Route("GET", "/_/health/live"),

@@ -62,9 +62,11 @@ SQL: Final = {
     for name in (
         "alarm",
         "at_work",
+        "before_time",
         "commit",
         "confirm",
         "event",
+        "from_time",
         "heads",
         "instance",
         "keep_state",
@@ -78,6 +80,7 @@ SQL: Final = {
         "look_up_identities",
         "mark",
         "marked",
+        "outbox_back",
         "outbox_end",
         "outbox_page",
         "partition",
@@ -107,9 +110,10 @@ SQL["commit_in_turn"] = re.sub(
     SQL["commit"],
     flags=re.DOTALL,
 )
-SQL["outbox_page_at"] = SQL["outbox_page"].replace(
-    "WHERE p = $1 AND seq > $2", "WHERE p = $1 AND seq = ANY($10::bigint[]) AND seq > $2"
-)
+for _name, _place in (("page", "seq > $2"), ("back", "seq < $2")):
+    SQL[f"outbox_{_name}_at"] = SQL[f"outbox_{_name}"].replace(
+        f"WHERE p = $1 AND {_place}", f"WHERE p = $1 AND seq = ANY($13::bigint[]) AND {_place}"
+    )
 for _name in ("page", "stream", "matches"):
     SQL[f"{_name}_asc"] = _load(_name)
     SQL[f"{_name}_desc"] = SQL[f"{_name}_asc"].replace(" ASC", " DESC")

@@ -85,7 +85,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
         types, event_types = _among(wanted.types, self.types), wanted.event_types
         if not any(name[:1] == "_" for name in types):  # no spec declares what happens to the system's own
             event_types = _among(event_types, self.event_types)
-        return Filter(wanted.tenant, types, event_types, wanted.items)
+        return msgspec.structs.replace(wanted, types=types, event_types=event_types)
 
     def knows(self, aggregate_type: str, event_type: str) -> bool:
         return aggregate_type[0] == "_" or (aggregate_type in self.types and event_type in self.event_types)
@@ -169,19 +169,19 @@ class Batch:
         )
         if not taken:
             return (), ()
-        found = self._passing.get((taken, wanted.items, form))
+        found = self._passing.get((taken, wanted.narrowed, form))
         if found is None:
             entries = [each for kind in taken for each in self._kinds[kind]]
             if len(taken) > 1:
                 entries.sort(key=_seq)
-            if wanted.items:
+            if any(wanted.narrowed):
                 entries = [each for each in entries if wanted.picks(each)]
             made = self._made.setdefault(form, {})
             for each in entries:
                 if each.place.seq not in made:
                     made[each.place.seq] = form(each)
             found = [each.place for each in entries], [made[each.place.seq] for each in entries]
-            self._passing[taken, wanted.items, form] = found
+            self._passing[taken, wanted.narrowed, form] = found
         return found
 
 

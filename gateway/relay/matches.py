@@ -43,6 +43,23 @@ async def matches_after(
     return _complete(row["seqs"], min(ends), limit)
 
 
+async def matches_before(
+    postgres: Postgres, p: int, tenant: bytes, items: Items, below: int, limit: int, stretch: int
+) -> Matches:
+    """The next matches before `below`, the newest first; `reached` is the seq down to which that is all.
+    Raises PostgresTrouble."""
+    bottom = max(below - stretch, 1)
+    args = _arguments(tenant, items)
+    upper = below - 1
+    (row,) = await postgres.fetch(
+        "matches_desc", p, UUID(tenant), 0, upper, EVENTS_OF_A_TAG, limit, bottom - 1, *args, upper
+    )
+    ends = [1, *row["told_up_to"], *([bottom] if any(not item.tags for item in items) else [])]
+    reached = max(ends)
+    within = tuple([seq for seq in row["seqs"] if seq >= reached])
+    return Matches(within, within[-1] if len(within) == limit else reached)
+
+
 def _complete(seqs: Sequence[int], reached: int, limit: int) -> Matches:
     within = tuple([seq for seq in seqs if seq <= reached])
     return Matches(within, within[-1] if len(within) == limit else reached)

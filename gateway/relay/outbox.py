@@ -1,4 +1,5 @@
-"""The outbox, read in (p, seq) order up to what is committed: pages without gaps, filtered if asked.
+"""The outbox, read in (p, seq) order up to what is committed, or from there back: pages without gaps,
+filtered if asked.
 
 Owns: what a reader may ask for, and how far one page goes. Every page is one snapshot of Postgres, in which
 all that was committed stands without a hole, so a page never skips what commits later. Nothing is handed on
@@ -19,7 +20,7 @@ from gateway.events import Recorded, Stream, event_bytes, tag_key
 from gateway.log.entries import event_of
 from gateway.log.epoch.partition import partition_of
 from gateway.log.postgres import Postgres
-from gateway.relay.matches import matches_after
+from gateway.relay.matches import matches_after, matches_before
 from gateway.relay.position import BEGINNING, START, Place, Position
 
 # Positions that one statement looks at: bounds its time where nearly nothing passes the filter.
@@ -28,6 +29,8 @@ STRETCH = 20_000
 PAGE_BYTES = 4 * 1024 * 1024
 # For how long one page looks for events that pass its filter before it answers with those it has.
 SEARCH_S = 2.0
+# How far an event's time may be from the order of commits: gateways' clocks, and appends that wait to commit.
+CLOCKS_DIFFER_MS = 30_000
 
 
 Settled = Callable[[int, int, int, bytes], Awaitable[None]]
@@ -48,12 +51,20 @@ class Filter(msgspec.Struct, frozen=True):
     types: frozenset[str] = frozenset()
     event_types: frozenset[str] = frozenset()
     items: Items = ()
+    correlation_id: bytes | None = None
+    actor: tuple[str, str] | None = None
+    """Its type and id."""
+
+    @property
+    def narrowed(self) -> tuple[Items, bytes | None, tuple[str, str] | None]:
+        """What depends on more than an event's types."""
+        return self.items, self.correlation_id, self.actor
 
     def takes_type(self, aggregate_type: str) -> bool:
         return aggregate_type in self.types if self.types else aggregate_type[0] != "_"
 
     def takes(self, stream: Stream, event_type: str) -> bool:
-        """Whether it may take such events; with `items`, `picks` says which of them."""
+        """Whether it may take such events; where it is `narrowed`, `picks` says which of them."""
         return (
             stream.tenant == self.tenant
             and self.takes_type(stream.aggregate_type)
@@ -62,8 +73,12 @@ class Filter(msgspec.Struct, frozen=True):
 
     def picks(self, entry: Entry) -> bool:
         """Of an entry that has all its tags, as far as `items` name them."""
-        recorded = entry.recorded
-        return matches(self.items, recorded.stream, recorded.event.type, entry.tags)
+        stream, event = entry.recorded.stream, entry.recorded.event
+        return (
+            self.correlation_id in (None, event.correlation_id)
+            and self.actor in (None, (event.actor_type, event.actor_id))
+            and (not self.items or matches(self.items, stream, event.type, entry.tags))
+        )
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -139,21 +154,82 @@ class Outbox:
         as far as the index of tags leads at once."""
         if wanted.items:
             return await self._matching(p, wanted, after, limit, bytes_max)
-        types, event_types = sorted(wanted.types) or None, sorted(wanted.event_types) or None
-        rows = await self._postgres.fetch(
-            "outbox_page", p, after.seq, STRETCH, [UUID(wanted.tenant)], types, event_types, limit, bytes_max,
-            False,
-        )  # fmt: skip
+        args = _arguments(wanted, limit, bytes_max)
+        rows = await self._postgres.fetch("outbox_page", p, after.seq, STRETCH, *args)
         return await self._stretch(p, rows, after, limit, bytes_max)
 
     async def _matching(self, p: int, wanted: Filter, after: Place, limit: int, bytes_max: int) -> Stretch:
         found = await matches_after(self._postgres, p, wanted.tenant, wanted.items, after.seq, limit, STRETCH)
-        types, event_types = sorted(wanted.types) or None, sorted(wanted.event_types) or None
-        rows = await self._postgres.fetch(
-            "outbox_page_at", p, after.seq, max(found.reached - after.seq, 0), [UUID(wanted.tenant)], types,
-            event_types, limit, bytes_max, False, found.seqs,
-        )  # fmt: skip
+        args, count = _arguments(wanted, limit, bytes_max), max(found.reached - after.seq, 0)
+        rows = await self._postgres.fetch("outbox_page_at", p, after.seq, count, *args, found.seqs)
         return await self._stretch(p, rows, after, limit, bytes_max)
+
+    async def page_back(
+        self,
+        wanted: Filter,
+        after: Position | None,
+        limit: int,
+        bytes_max: int = PAGE_BYTES,
+        *,
+        floor: int = 1,
+    ) -> Page:
+        """The next older events of a tenant, the newest first: before the event that `after` stands behind,
+        or from the newest of all; none below the seq `floor`. Its position is the `after` of the next one."""
+        p = self.partition(wanted.tenant)
+        if after is None:
+            position = START
+            below, mark = (await self.end_of(p)).seq + 1, None
+        else:
+            if any(number != p for number, _ in after.places):
+                raise LostPlace("It is a position of another tenant, or of another instance.")
+            position, place = after, after.at(p)
+            below, mark = place.seq, place.mark
+        entries: list[Entry] = []
+        loop = asyncio.get_running_loop()
+        until, left = loop.time() + SEARCH_S, bytes_max
+        while below > floor and len(entries) < limit and left > 0 and loop.time() < until:
+            found, place = await self._back(p, wanted, below, floor, mark, limit - len(entries), left)
+            entries += found
+            left -= sum(map(entry_bytes, found))
+            position, below, mark = START.moved(p, place), place.seq, place.mark
+        return Page(p, tuple(entries), position, below <= floor)
+
+    async def _back(
+        self, p: int, wanted: Filter, below: int, floor: int, mark: bytes | None, limit: int, bytes_max: int
+    ) -> tuple[tuple[Entry, ...], Place]:
+        """One statement: what passes before a seq, and the last place that was looked at. What stands at the
+        seq is settled, and so is all of this."""
+        args, bottom = _arguments(wanted, limit, bytes_max), max(below - STRETCH, floor)
+        if wanted.items:
+            matched = await matches_before(
+                self._postgres, p, wanted.tenant, wanted.items, below, limit, STRETCH
+            )
+            count = below - max(matched.reached, floor)
+            rows = await self._postgres.fetch("outbox_back_at", p, below, count, *args, matched.seqs)
+        else:
+            rows = await self._postgres.fetch("outbox_back", p, below, below - bottom, *args)
+        first, last = rows[0], rows[-1]
+        if mark is not None and bytes(first["mark_before"] or b"") != mark:
+            raise LostPlace(_NOT_THERE)
+        reached = Place(last["reached"], bytes(last["mark_reached"] or BEGINNING.mark))
+        if last["seq"] is None:
+            return (), reached
+        entries = tuple([_entry(row) for row in rows])
+        cut = len(entries) == limit or last["size_so_far"] >= bytes_max
+        return entries, entries[-1].place if cut else reached
+
+    async def before_time(self, tenant: bytes, at_ms: int) -> Place:
+        """Behind the last event before the first one that was recorded at or after a time; behind all that is
+        committed where there is none yet."""
+        p = self.partition(tenant)
+        ((seq,),) = await self._postgres.fetch("before_time", p, at_ms - CLOCKS_DIFFER_MS)
+        while True:
+            (row,) = await self._postgres.fetch("from_time", p, seq, STRETCH, at_ms)
+            if row["seq"] is not None:
+                return Place(row["seq"] - 1, bytes(row["mark"] or BEGINNING.mark))
+            seq += STRETCH
+            if seq >= row["head"]:
+                return await self.end_of(p)
 
     async def tagged(self, entries: Sequence[Entry], tags: Collection[tuple[bytes, str]]) -> list[Entry]:
         """The entries of a stretch, in order, each with those of these tags, (tenant, tag), that it has."""
@@ -171,7 +247,7 @@ class Outbox:
         """The same for all events of several tenants of the partition, the system's own among them."""
         rows = await self._postgres.fetch(
             "outbox_page", p, after.seq, STRETCH, [UUID(each) for each in tenants], None, None, limit,
-            PAGE_BYTES, True,
+            PAGE_BYTES, True, None, None, None,
         )  # fmt: skip
         return await self._stretch(p, rows, after, limit, PAGE_BYTES)
 
@@ -199,14 +275,25 @@ class Outbox:
         return stretch
 
 
+_NOT_THERE = (
+    "The event that it stands behind is not there: it is a position of another instance, or Postgres lost "
+    "commits since."
+)
+
+
+def _arguments(wanted: Filter, limit: int, bytes_max: int) -> tuple[Any, ...]:
+    """$4 to $12 of the statements."""
+    correlation_id = None if wanted.correlation_id is None else UUID(wanted.correlation_id)
+    types, event_types = sorted(wanted.types) or None, sorted(wanted.event_types) or None
+    actor = wanted.actor or (None, None)
+    return [UUID(wanted.tenant)], types, event_types, limit, bytes_max, False, correlation_id, *actor
+
+
 def _stretch(rows: Sequence[Any], after: Place, limit: int, bytes_max: int) -> Stretch:
     """What a statement found. Raises LostPlace."""
     first, last = rows[0], rows[-1]
     if after.seq and bytes(first["mark_before"] or b"") != after.mark:
-        raise LostPlace(
-            "The event that it stands behind is not there: it is a position of another instance, or "
-            "Postgres lost commits since."
-        )
+        raise LostPlace(_NOT_THERE)
     if last["seq"] is None:
         return Stretch((), _reached(last, after), first["head"])
     entries = tuple([_entry(row) for row in rows])

@@ -67,7 +67,7 @@ async def _asked(connection: Any, streams: int) -> dict[str, tuple[str, tuple[An
             _array(many),
             _array([new] * len(keys)),
         ),
-        "outbox_page": (p, seq, 1000, [tenant], None, None, 100, 10**6, False),
+        "outbox_page": (p, seq, 1000, [tenant], None, None, 100, 10**6, False, None, None, None),
         "outbox_end": (p,),
     }
     of_names: dict[str, tuple[Any, ...]] = {

@@ -22,6 +22,7 @@ from gateway.errors import Refusal
 from gateway.http import render, response
 from gateway.http.api import cloud_events
 from gateway.http.api.content_encoding import Gzip, Plain, accepts_gzip
+from gateway.http.api.feed_order import actor_of, correlation_of, is_newest_first
 from gateway.http.api.follow import (
     NDJSON,
     SSE,
@@ -66,17 +67,20 @@ FROM_BEGINNING, FROM_NOW = "beginning", "now"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request wants of the feed; `limit` is None where it names none. `holder` is the handle of its
-    key. `live` passes what `wanted` does while all that is committed is `known`; None where they are one."""
+    """What a request wants of the feed; `limit` is None where it names none. `after` is None for the newest
+    events, which are `newest_first`, down to the seq `floor`. `holder` is the handle of its key. `live`
+    passes what `wanted` does while all that is committed is `known`; None where they are one."""
 
     holder: str
     wanted: Filter
-    after: Position
+    after: Position | None
     limit: int | None
     wait_s: int
     live: Filter
     known: Known | None
     upcast: bool = False
+    newest_first: bool = False
+    floor: int = 1
 
 
 class Feed:
@@ -122,7 +126,9 @@ class Feed:
         head, head_only = Head(scope), scope["method"] == "HEAD"
         form = wanted_stream(head.joined(b"accept"), (SSE, NDJSON, cloud_events.BATCH))
         resumed = head.get(b"last-event-id") if form == SSE else None
-        asked = await self._asked(principal, Parameters(scope["query_string"]), resumed, items)
+        query = Parameters(scope["query_string"])
+        newest_first = is_newest_first(query, live=form == SSE)
+        asked = await self._asked(principal, query, resumed, items, newest_first)
         coding = self._coding(head)
         if head_only and form is not None and form != cloud_events.BATCH:
             await self._stream_page(asked, asked.after, 1)
@@ -134,27 +140,54 @@ class Feed:
         if form == NDJSON:
             await self._ndjson(asked, head, receive, send)
             return
-        page = await self._page_or_wait(asked, 0 if head_only else asked.wait_s, head, receive)
+        if newest_first:
+            page = await self._page(asked, asked.after, asked.limit or PAGE_EVENTS_MAX, PAGE_BYTES)
+        else:
+            page = await self._page_or_wait(asked, 0 if head_only else asked.wait_s, head, receive)
         if form == cloud_events.BATCH:
             await _batch(page, send, head_only)
         else:
             await _answer(page, send, head_only)
 
     async def _asked(
-        self, principal: Principal, query: Parameters, resumed: bytes | None, items: Items
+        self,
+        principal: Principal,
+        query: Parameters,
+        resumed: bytes | None,
+        items: Items,
+        newest_first: bool,
     ) -> Asked:
         limit = query.integer("limit", 0, 1, PAGE_EVENTS_MAX) or None
         wanted = self._wanted(principal, query, self._tagged(principal, query, items))
         wait_s = query.integer("wait", 0, 0, WAIT_S_MAX)
+        floor = 1
         if resumed is not None:
-            after = _position(resumed.decode("latin-1"), "Last-Event-ID")
+            after: Position | None = _position(resumed.decode("latin-1"), "Last-Event-ID")
         else:
-            after = await self._after(wanted.tenant, query.text("after"))
+            after, floor = await self._between(wanted.tenant, query, newest_first)
         known = self._known(principal)
         live = wanted if known is None else known.canonical(wanted)
         known = None if live == wanted else known
         upcast = query.boolean("upcast")
-        return Asked(principal.handle, wanted, after, limit, wait_s, live, known, upcast)
+        return Asked(principal.handle, wanted, after, limit, wait_s, live, known, upcast, newest_first, floor)
+
+    async def _between(
+        self, tenant: bytes, query: Parameters, newest_first: bool
+    ) -> tuple[Position | None, int]:
+        """Where reading begins, and newest first the seq where it ends. Raises Refused."""
+        text, from_ms = query.text("after"), query.instant_ms("from_time")
+        if from_ms is None:
+            return None if newest_first and text is None else await self._after(tenant, text), 1
+        if text is not None and not newest_first:
+            why = "`from_time` and `after` are two places to begin at; send one of them."
+            raise Refused(Refusal("invalid_field", why, "from_time"))
+        try:
+            place = await self._outbox.before_time(tenant, from_ms)
+        except PostgresTrouble as trouble:
+            raise Refused(unavailable()) from trouble
+        if newest_first:
+            return None if text is None else await self._after(tenant, text), place.seq + 1
+        return START.moved(self._outbox.partition(tenant), place), 1
 
     def _wanted(self, principal: Principal, query: Parameters, items: Items) -> Filter:
         """Raises Refused: among others where the spec declares no such type."""
@@ -168,7 +201,14 @@ class Feed:
             )
             if refusal is not None:
                 raise Refused(refusal)
-        return Filter(principal.tenant.id.bytes, types, event_types, items)
+        return Filter(
+            principal.tenant.id.bytes,
+            types,
+            event_types,
+            items,
+            correlation_of(query),
+            actor_of(query, spec),
+        )
 
     def _spec(self, principal: Principal, query: Parameters) -> tuple[Spec | None, bytes]:
         """To whose names the request is held, if to any's, and what hashed tags are hashed with."""
@@ -204,9 +244,14 @@ class Feed:
                 raise Refused(unavailable()) from trouble
         return _position(text, "after")
 
-    async def _page(self, asked: Asked, after: Position, limit: int, bytes_max: int) -> Page:
+    async def _page(self, asked: Asked, after: Position | None, limit: int, bytes_max: int) -> Page:
+        """The next page in the order that is asked for. Raises Refused."""
+        if asked.newest_first:
+            reading = self._outbox.page_back(asked.wanted, after, limit, bytes_max, floor=asked.floor)
+        else:
+            reading = self._outbox.page(asked.wanted, after or START, limit, bytes_max)
         try:
-            page = await self._outbox.page(asked.wanted, after, limit, bytes_max)
+            page = await reading
         except LostPlace as lost:
             raise Refused(_invalid(str(lost))) from lost
         except PostgresTrouble as trouble:
@@ -366,7 +411,7 @@ class Feed:
             if ahead is not None and not ahead.cancel() and not ahead.cancelled():
                 ahead.exception()  # nobody else looks at it
 
-    async def _stream_page(self, asked: Asked, after: Position, most: int) -> Page:
+    async def _stream_page(self, asked: Asked, after: Position | None, most: int) -> Page:
         return await self._page(asked, after, min(most, _EVENTS_A_PAGE), STREAM_PAGE_BYTES)
 
 

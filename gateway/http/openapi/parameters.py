@@ -35,6 +35,12 @@ _VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": LENGTH_MAX}
 _LENGTH: Schema = {"type": "integer", "minimum": 0, "maximum": LENGTH_MAX}
 ALIAS: Schema = {"type": "string", "pattern": "^@[0-9A-Za-z.-]{1,100}$", "description": "Alias."}
 _ID: Schema = {"anyOf": [ref("Identifier"), ALIAS]}
+_INSTANT: Schema = {
+    "anyOf": [
+        {"type": "integer", "minimum": UNIX_SECONDS_MIN, "maximum": UNIX_SECONDS_MAX},
+        {"type": "string", "format": "date-time"},
+    ]
+}
 _REVISION: Schema = {"type": "integer", "minimum": 1, "maximum": REVISION_MAX}
 _KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
 
@@ -115,11 +121,9 @@ def _of_appends() -> dict[str, Schema]:
 
 
 def _of_reads() -> dict[str, Schema]:
-    unix = {"type": "integer", "minimum": UNIX_SECONDS_MIN, "maximum": UNIX_SECONDS_MAX}
-    instant = {"anyOf": [unix, _RFC_3339]}
     return {
         "at_length": _in_query("at_length", _LENGTH, "As it was with this many events."),
-        "at": _in_query("at", instant, "As it was then: Unix seconds, or RFC 3339. Not with `at_length`."),
+        "at": _in_query("at", _INSTANT, "As it was then: Unix seconds, or RFC 3339. Not with `at_length`."),
         "synchronous": _in_query("synchronous", {"type": "boolean"}, "Bypass any cache."),
         "upcast": _in_query(
             "upcast", {"type": "boolean"}, "Data brought to the present revision, as folds see them."
@@ -168,6 +172,23 @@ def _of_feed() -> dict[str, Schema]:
         "include_undeclared": _in_query(
             "include_undeclared", {"type": "boolean"}, "Names of withdrawn types are meant, and no typos."
         ),
+        "from_time": _in_query(
+            "from_time",
+            _INSTANT,
+            "Begin at the first event recorded then or later, with `order=desc` end there: Unix seconds or "
+            "RFC 3339.",
+        ),
+        "feed-order": _in_query(
+            "order",
+            {"enum": ["asc", "desc"], "default": "asc"},
+            "`desc` begins at the newest event, and `after` leads to older ones.",
+        ),
+        "correlation_id": _in_query("correlation_id", ANY_UUID, "Events with this correlation id alone."),
+        "actor": _in_query(
+            "actor",
+            {"type": "string", "pattern": f"^{NAME_GRAMMAR}:.+$"},
+            "Events of this actor alone, as `type:id`.",
+        ),
         "tags": _in_query("tags", _TEXT, "Tags like `order:global`, likewise: events with all of them."),
         "wait": _in_query(
             "wait",
@@ -183,9 +204,6 @@ def _of_feed() -> dict[str, Schema]:
             "Most events of a page; a page may hold fewer although there are more.",
         ),
     }
-
-
-_RFC_3339: Schema = {"type": "string", "format": "date-time"}
 
 
 def headers() -> dict[str, Schema]:

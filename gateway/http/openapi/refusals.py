@@ -151,6 +151,8 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         _INVALID_PARAMETER,
         Refusal("unknown_aggregate_type", "The spec declares no aggregate type 'ordr'.", "types", status=422),
         Refusal("unknown_event_type", _UNKNOWN_EVENT, "event_types", status=422),
+        Refusal("unknown_actor_type", "The spec's agent_types do not name 'usr'.", "actor"),
+        Refusal("invalid_identifier", '"ada" is not an id that an actor can have.', "actor"),
         Refusal("invalid_position", "`after` is no position in this feed.", "after"),
         Refusal("unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "tags"),
     ),

@@ -35,8 +35,8 @@ from gateway.http.openapi.tenants import tenant_paths
 _RECEIPTS = ("Receipt", "BatchReceipt", "ReceiptOfSeveral")
 _OPEN: list[Schema] = [{}]  # needs no key
 _OF_FEED = (
-    "after", "types", "event_types", "include_undeclared", "tags", "feed-limit", "wait", "upcast",
-    "feed-Last-Event-ID",
+    "after", "from_time", "feed-order", "types", "event_types", "correlation_id", "actor", "tags",
+    "include_undeclared", "feed-limit", "wait", "upcast", "feed-Last-Event-ID",
 )  # fmt: skip
 
 

@@ -19,6 +19,22 @@ WHERE p = $1 AND rewound <= $3 AND NOT EXISTS (
 SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND application_name = 'sluice' AND state = 'active'
 
 
+-- name: before_time
+-- A seq of a partition (0: before all) behind which the first event recorded at or after a time lies, by halving: nearly
+-- always the last one before. Clocks that differ make the order of times no order of seqs. $1 p, $2 the time, in
+-- milliseconds since 1970
+WITH RECURSIVE search(seq, beyond) AS (
+    SELECT 0::bigint, head.seq + 1 FROM partition_log head WHERE head.p = $1
+    UNION ALL
+    SELECT CASE WHEN o.earlier THEN o.seq ELSE s.seq END, CASE WHEN o.earlier THEN s.beyond ELSE o.seq END
+    FROM search s CROSS JOIN LATERAL (
+        SELECT seq, recorded_at < timestamptz 'epoch' + $2::int8 * interval '1 millisecond' AS earlier FROM outbox
+        WHERE p = $1 AND seq = (s.seq + s.beyond) / 2 AND s.beyond - s.seq > 1
+    ) o
+)
+SELECT max(seq) AS seq FROM search
+
+
 -- name: commit
 -- The compare-and-swap that decides: moves the partition from one (seq, chain) to the next and inserts the
 -- rows in between, or does nothing at all. Never ON CONFLICT: a violation is a bug and must be loud.
@@ -90,6 +106,20 @@ SELECT seq, aggregate_type, aggregate_id, version, id, type, actor_type, actor_i
     correlation_id, causation_id, spec_rev, revision, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms,
     extra, payload
 FROM outbox WHERE id = $2 AND tenant = $1
+
+
+-- name: from_time
+-- The first event of a stretch that was recorded at or after a time, the mark of the event before it, and where the
+-- partition stands. $1 p, $2 after this seq, $3 how many positions to look at, $4 the time, in milliseconds since 1970
+SELECT head.seq AS head, found.seq,
+    (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = found.seq - 1) AS mark
+FROM partition_log head LEFT JOIN LATERAL (
+    SELECT seq FROM outbox
+    WHERE p = $1 AND seq > $2 AND seq <= $2::bigint + $3::bigint
+        AND recorded_at >= timestamptz 'epoch' + $4::int8 * interval '1 millisecond'
+    ORDER BY seq LIMIT 1
+) found ON true
+WHERE head.p = $1
 
 
 -- name: heads
@@ -241,12 +271,45 @@ SELECT head.epoch, head.seq, last.id, substr(last.digest, 1, 4) AS mark
 FROM partition_log head LEFT JOIN outbox last ON last.p = head.p AND last.seq = head.seq WHERE head.p = $1
 
 
+-- name: outbox_back
+-- The same, the newest first: what stands before a seq. $2 that seq, $3 how many positions to look at; `reached` is the
+-- last of those. `mark_before` is the mark at $2, NULL where there is no such event.
+SELECT bounds.*, e.*
+FROM (
+    SELECT head.seq AS head, $2::bigint - $3::bigint AS reached,
+        (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $2) AS mark_before,
+        (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $2::bigint - $3::bigint) AS mark_reached
+    FROM partition_log head WHERE head.p = $1 OFFSET 0
+) bounds LEFT JOIN LATERAL (
+    SELECT seq, mark, version, id, tenant, aggregate_type, aggregate_id, type, actor_type, actor_id,
+        target_type, target_id, correlation_id, causation_id, spec_rev, revision, recorded_at_ms, extra, payload,
+        size_so_far
+    FROM (
+        SELECT *, sum(size) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
+            SELECT seq, substr(digest, 1, 4) AS mark, version, id, tenant, aggregate_type, aggregate_id, type,
+                actor_type, actor_id, target_type, target_id, correlation_id, causation_id, spec_rev, revision,
+                (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload,
+                coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size
+            FROM outbox
+            WHERE p = $1 AND seq < $2 AND seq >= $2::bigint - $3::bigint AND tenant = ANY($4::uuid[])
+                AND CASE WHEN $5::text[] IS NULL THEN $9 OR left(aggregate_type, 1) <> '_'
+                    ELSE aggregate_type = ANY($5) END
+                AND ($6::text[] IS NULL OR type = ANY($6)) AND ($10::uuid IS NULL OR correlation_id = $10)
+                AND ($11::text IS NULL OR (actor_type = $11 AND actor_id = $12::text))
+            ORDER BY seq DESC LIMIT $7
+        ) found
+    ) sized WHERE size_so_far - size < $8
+) e ON true
+ORDER BY e.seq DESC
+
+
 -- name: outbox_page
 -- Committed events of some tenants in a stretch of a partition, in the order of their commits. One snapshot, in
 -- which all up to `head` is there: a commit moves the partition's row and inserts its events at once.
 -- $1 p, $2 after this seq, $3 how many positions to look at, $4 tenants, $5 aggregate types or NULL for all
 -- but the system's own, $6 event types or NULL for all, $7 most events, $8 bytes after which no further event is
--- begun, $9 whether all means the system's own too
+-- begun, $9 whether all means the system's own too, $10 correlation id or NULL, $11 and $12 the actor's type and id or
+-- NULL
 -- Returns a row an event, or a single one without; in each of them where the partition stands (`head`) and the
 -- marks at the start of the stretch (NULL: no such event) and at the last position of it (`reached`), with the id of
 -- the event there.
@@ -273,7 +336,8 @@ FROM (
             WHERE p = $1 AND seq > $2 AND seq <= $2::bigint + $3::bigint AND tenant = ANY($4::uuid[])
                 AND CASE WHEN $5::text[] IS NULL THEN $9 OR left(aggregate_type, 1) <> '_'
                     ELSE aggregate_type = ANY($5) END
-                AND ($6::text[] IS NULL OR type = ANY($6))
+                AND ($6::text[] IS NULL OR type = ANY($6)) AND ($10::uuid IS NULL OR correlation_id = $10)
+                AND ($11::text IS NULL OR (actor_type = $11 AND actor_id = $12::text))
             ORDER BY seq LIMIT $7
         ) found
     ) sized WHERE size_so_far - size < $8
