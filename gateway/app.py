@@ -22,6 +22,7 @@ from gateway import __version__
 from gateway.aggregates.folder import Folder
 from gateway.aggregates.keeper import Keeper
 from gateway.aggregates.kept import KeptStates
+from gateway.aggregates.records import Records
 from gateway.aggregates.ruled import Ruled
 from gateway.aliases.assigner import Assigner
 from gateway.aliases.children import Children
@@ -41,6 +42,7 @@ from gateway.http.addresses import Addresses
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import Appends
 from gateway.http.api.bulk import Bulk
+from gateway.http.api.contents import Contents
 from gateway.http.api.deliveries import Deliveries
 from gateway.http.api.feed import Feed
 from gateway.http.api.follow import Follow
@@ -55,6 +57,7 @@ from gateway.http.api.reads import Reads
 from gateway.http.api.router import AggregateRouter
 from gateway.http.api.rows import RowReader
 from gateway.http.api.several import SeveralAppends
+from gateway.http.api.source_keys import SourceKeys
 from gateway.http.api.sources import Sources
 from gateway.http.api.specs import DEPLOYED_AT_ONCE, Specs
 from gateway.http.api.states import States
@@ -177,9 +180,10 @@ async def gateway(
                     keeper = Keeper(log, folder, kept, lambda: catalog.serving)
                     folder.due = keeper.due
                     ruled = Ruled(log, catalog.deployed, folder, aside, metrics, config.append_deadline_s)
+                    records = Records(log, ruled, catalog.deployed, aside, config.append_deadline_s)
                     intake = Intake(
                         log,
-                        ruled,
+                        records,
                         resolver.key_of,
                         pool,
                         recorder,
@@ -195,6 +199,7 @@ async def gateway(
                         config=config,
                         log=log,
                         ruled=ruled,
+                        records=records,
                         folder=folder,
                         outbox=outbox,
                         live=live,
@@ -318,6 +323,7 @@ def _edge(
     config: Config,
     log: Log,
     ruled: Ruled,
+    records: Records,
     folder: Folder,
     outbox: Outbox,
     live: Live,
@@ -352,7 +358,8 @@ def _edge(
     )
     webhooks = Webhooks(intake, catalog, addresses, bodies, config, metrics)
     outcomes, states = Outcomes(log), States(log, folder, config)
-    keys = KeyWatch(catalog)
+    keys, source_keys = KeyWatch(catalog), SourceKeys(pool)
+    parents = Parents(aliases, children, outcomes)
     log.on_watch(keys.look)
     bounds = LiveBounds(config, limited)
     rows = RowReader(going_out.rows, going_out.moves, outbox)
@@ -361,12 +368,12 @@ def _edge(
         callers,
         operators.health,
         SeveralAppends(log, ruled, catalog, outcomes, aliases, aside, config),
-        Bulk(log, ruled, catalog, keys, outcomes, aliases, aside, config),
+        Bulk(log, records, catalog, keys, outcomes, aliases, aside, source_keys, config),
         Feed(outbox, live, catalog, reads.upcasts, keys, bounds, aside, config),
         Specs(catalog, admin_pool, going_out.subscriptions, aside, config),
         OpenApi(catalog, aside, config),
         Ids(catalog, aside, config),
-        Sources(catalog, pool, aside, config),
+        Sources(log, catalog, pool, aside, config),
         Tenants(catalog, admin_pool, aside, config),
         webhooks,
         Deliveries(pool, aside, config),
@@ -382,10 +389,11 @@ def _edge(
         below = ConsoleHere(system, site)
     gate: Application = AggregateRouter(
         callers,
-        Appends(log, ruled, catalog, outcomes, aliases, Parents(aliases, children, outcomes), aside, config),
+        Appends(log, records, catalog, outcomes, aliases, parents, source_keys, aside, config),
         reads,
         states,
         Lists(rows, live_rows, catalog, aside, config),
+        Contents(catalog, pool),
         Follow(log, reads.upcasts, keys, bounds, stopping),
         aliases,
         MetricsHere(below, operators.page, operators.metrics),

@@ -63,6 +63,7 @@ REFUSALS: dict[str, Rule] = {
     "storage_full": Rule(403, False, Known.NOTHING),
     "depth_exceeded": Rule(422, False, Known.NOTHING),
     "idempotency_mismatch": Rule(422, False, Known.NOTHING),
+    "content_differs": Rule(409, False, Known.NOTHING),
     "version_conflict": Rule(409, False, Known.NOTHING),
     "rule_violated": Rule(422, False, Known.NEVER),
     "invalid_spec": Rule(422, False, Known.NOT_AN_APPEND),

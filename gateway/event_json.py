@@ -7,6 +7,7 @@ held to a grammar without quotes or control characters before it was stored.
 from __future__ import annotations
 
 from gateway.events import Recorded
+from gateway.stored_extra import identity_json, split
 
 
 def uuid_text(raw: bytes) -> str:
@@ -47,5 +48,8 @@ def _parts(recorded: Recorded) -> tuple[bytes, bytes, bytes, bytes]:
         f'"correlation_id":"{uuid_text(event.correlation_id)}","causation_id":{causation},"extra":'
     )
     payload = b"null" if event.payload is None else event.payload
-    extra = b"null" if event.extra is None else event.extra
-    return head.encode(), payload, tail.encode(), b'%b,"revision":%d' % (extra, event.revision)
+    extra, record, recorded_as = (event.extra, None, False) if event.extra is None else split(event.extra)
+    shown = b"null" if extra is None else extra
+    if recorded_as:
+        shown = b'%b,"identity":%b' % (shown, identity_json(record))
+    return head.encode(), payload, tail.encode(), b'%b,"revision":%d' % (shown, event.revision)

@@ -236,7 +236,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     `identities` begins with the one of the first event's id, minted or not; the others a client chose.
     `expected` is a length, ANOTHER_HISTORY, ANY_LENGTH or AT_LEAST_ONE. Where the append is to several
     streams, `spread` says which, `stream` and `expected` are the first one's, and `others` what the rest are
-    asked to be, in their order.
+    asked to be, in their order. `source` is the foreign id (source, scope, id) that its events are records
+    of, and `skip_unchanged` whether nothing is to be written where they are the record before.
     """
 
     stream: Stream
@@ -251,6 +252,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     tags: Tags = ()
     spread: Spread | None = None
     others: tuple[int, ...] = ()
+    source: tuple[str, str, str] | None = None
+    skip_unchanged: bool = False
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -396,7 +399,31 @@ class Quarantined:
     error: str
 
 
-Outcome = Appended | Conflict | RuleViolated | Mismatch | NotCommitted | OutcomeUnknown | Quarantined
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The record is the one before, and nothing was to be written then: whose receipt that is."""
+
+    done: Appended
+
+
+@dataclass(frozen=True, slots=True)
+class ContentDiffers:
+    """The aggregate's key is its content, and this is another one; nothing was written."""
+
+    error: str
+
+
+Outcome = (
+    Appended
+    | Conflict
+    | RuleViolated
+    | Mismatch
+    | NotCommitted
+    | OutcomeUnknown
+    | Quarantined
+    | Unchanged
+    | ContentDiffers
+)
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):

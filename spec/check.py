@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 from spec.errors import Report, below, proposal, shown
 from spec.identifiers import GLOBAL, NAME_GRAMMAR, RESERVED_ACTOR_PREFIX, is_name, singleton_fault
+from spec.identity import read_identity
 from spec.lists import check_list
-from spec.model import DEFAULT_HANDLER, AggregateType, EventType, Spec
+from spec.model import DEFAULT_HANDLER, AggregateType, EventType, Mint, Spec
 from spec.names_check import check_prefixes
 from spec.operations import read_handler
 from spec.parts import PARTS
@@ -31,7 +32,7 @@ _SPEC_REQUIRED = ("agent_types", "aggregate_types")
 _EDITORS = "$schema"
 """By this key an editor finds schema.json; it means nothing else."""
 _SPEC_KEYS = frozenset({*_SPEC_REQUIRED, "singletons", "target_types", _EDITORS, *PARTS})
-_AGGREGATE_KEYS = frozenset({"events", "idempotent_create", "list", "mint"})
+_AGGREGATE_KEYS = frozenset({"events", "idempotent_create", "identity", "list", "mint"})
 _EVENT_KEYS = frozenset({"handler", "revision", "rules", "schema", "tags", "upcast"})
 
 Declared = TypeVar("Declared")
@@ -77,14 +78,21 @@ def _check_aggregate_type(name: str, value: object, pointer: str, report: Report
     declared = _object(value, pointer, "An aggregate type", report)
     _check_keys(declared, pointer, _AGGREGATE_KEYS, report)
     mint = declared.get("mint", "uuid")
-    if mint not in ("uuid", "humane"):
-        report.add("invalid_value", below(pointer, "mint"), '`mint` is "uuid" or "humane".')
+    if mint not in ("uuid", "humane", "content"):
+        report.add("invalid_value", below(pointer, "mint"), '`mint` is "uuid", "humane" or "content".')
+    identity = None
+    if "identity" in declared:
+        identity = read_identity(declared["identity"], below(pointer, "identity"), report)
+    elif mint == "content":
+        why = "A key that is made of content needs `identity`, which says what that is."
+        report.add("missing_key", pointer, why)
     if declared is value and "events" not in declared:
         report.add("missing_key", pointer, "An aggregate type needs `events`; an empty object is fine.")
     events = _each(declared, "events", pointer, _check_event_type, report)
     known_again = _flag(declared, "idempotent_create", pointer, report)
     listed = check_list(declared["list"], below(pointer, "list"), report) if "list" in declared else None
-    return AggregateType(name, "humane" if mint == "humane" else "uuid", events, known_again, listed)
+    kind: Mint = "content" if mint == "content" else "humane" if mint == "humane" else "uuid"
+    return AggregateType(name, kind, events, known_again, listed, identity)
 
 
 def _flag(declared: dict[str, object], key: str, pointer: str, report: Report) -> bool:

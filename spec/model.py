@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from spec.handlers import DEFAULT_HANDLER, Handler
+from spec.identity import IdentityRule
 from spec.lists import Listed
 from spec.names import HashIds, PublicIds
 from spec.projections import NONE as NO_PROJECTIONS
@@ -30,7 +31,7 @@ __all__ = [
     "Spec",
 ]
 
-Mint = Literal["uuid", "humane"]
+Mint = Literal["uuid", "humane", "content"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,14 @@ class EventType:
 class AggregateType:
     """`mint` says what kind of key the gateway gives where a client sends none. `idempotent_create`: the
     append that creates an aggregate is known again by its body. `listed`
-    is its `list`."""
+    is its `list`, `identity` what of its events is a record."""
 
     name: str
     mint: Mint
     events: Mapping[str, EventType]
     idempotent_create: bool = False
     listed: Listed | None = None
+    identity: IdentityRule | None = None
     weight: int = field(init=False, compare=False)
     """Of the heaviest schema among its events."""
     ruled: bool = field(init=False, compare=False)

@@ -77,6 +77,7 @@ class Address(msgspec.Struct, frozen=True, gc=False):
     event_type: EventType | None
     path: str  # canonical, for the request digest; without the key where the gateway mints it
     minted: bool = False
+    source: tuple[str, str, str] | None = None  # the foreign id that leads to the key
 
 
 class EventContext(msgspec.Struct, frozen=True, gc=False):
@@ -183,7 +184,7 @@ def bad_identifier(text: str | None, spec: Spec, path: str) -> Refusal:
 def compose(spec: Spec, place: Address, asked: Asked, body: bytes, minting: EventContext) -> Append | Fault:
     """The second half: body, metadata, schema. `place.event_type` tells a single append from a batch."""
     single = place.event_type is not None
-    envelope = read_single(body) if single else read_batch(body, parent_allowed=place.minted)
+    envelope = read_single(body) if single else read_batch(body, parent_allowed=place.path.count("/") == 1)
     if isinstance(envelope, Refusal):
         return Fault(_before_the_envelope(place, envelope, body, minting.event_bytes_max), None)
     return compose_read(spec, place, asked, body, envelope, minting)
@@ -220,7 +221,17 @@ def compose_read(
         return Fault(tags, retry)
     if minting.storage_full is not None:
         return Fault(minting.storage_full, retry)
-    return _append(place, types, envelope, ids, retry, expected, minting, tags)
+    append = _append(place, types, envelope, ids, retry, expected, minting, tags)
+    if asked.skip_unchanged or envelope.skip_unchanged or place.source is not None:
+        return _of_record(place, append, skip=asked.skip_unchanged or envelope.skip_unchanged)
+    return append
+
+
+def _of_record(place: Address, append: Append, *, skip: bool) -> Append | Fault:
+    if skip and place.aggregate_type.identity is None:
+        why = f"{place.aggregate_type.name!r} declares no `identity`, so nothing tells what is unchanged."
+        return Fault(Refusal("invalid_field", why, "if_unchanged"), None)
+    return msgspec.structs.replace(append, source=place.source, skip_unchanged=skip)
 
 
 def creation(place: Address, append: Append, body: bytes) -> Append | None:
@@ -232,7 +243,8 @@ def creation(place: Address, append: Append, body: bytes) -> Append | None:
         return None
     tenant, digest = append.stream.tenant, request_digest(place.path, body, ANY_LENGTH)
     retry = Retry(tenant, (identity(tenant, "create", digest),), (), digest)
-    return make_append(append.stream, append.events, 0, retry, append.tags)
+    first = make_append(append.stream, append.events, 0, retry, append.tags)
+    return msgspec.structs.replace(first, source=append.source, skip_unchanged=append.skip_unchanged)
 
 
 def before_the_head(spec: Spec | None, aggregate: str, body: bytes, refusal: Refusal) -> Refusal:

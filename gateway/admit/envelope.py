@@ -32,6 +32,10 @@ from gateway.admit.strict_json import (
     may_nest,
 )
 from gateway.errors import Refusal
+from gateway.stored_extra import guarded
+
+SKIP: Final = "skip"
+"""What `if_unchanged` asks for: nothing is written for a record that is the one before."""
 
 EVENTS_MAX: Final = 1000
 """Events of one batch: about one commit's worth of rows, so that all or nothing stays one statement."""
@@ -49,7 +53,8 @@ class EventBody(Struct, frozen=True, gc=False):
 
 class Envelope(Struct, frozen=True, gc=False):
     """A whole body. UUIDs are in lower case; `event_id` is what `metadata` had (its one event has it too);
-    `extra` holds the bytes of the object as sent; `parent` is the name beside `events`."""
+    `extra` holds the bytes of the object as sent; `parent` is the name beside `events`, `source` what
+    stands there in place of a key. `skip_unchanged`: `"if_unchanged": "skip"`."""
 
     events: tuple[EventBody, ...]
     actor_type: str
@@ -62,6 +67,8 @@ class Envelope(Struct, frozen=True, gc=False):
     causation_id: str | None
     extra: bytes | None
     parent: str | None
+    source: object = None
+    skip_unchanged: bool = False
 
 
 def read_single(body: bytes) -> Envelope | Refusal:
@@ -76,7 +83,10 @@ def read_single(body: bytes) -> Envelope | Refusal:
     if (fault := _metadata_fault(sent.metadata)) is not None:
         return fault
     event_id = _lower(sent.metadata.event_id)
-    return _envelope((EventBody(None, data, bytes(sent.data), event_id),), sent.metadata, None)
+    if (fault := _unchanged_fault(sent.if_unchanged)) is not None:
+        return fault
+    event = EventBody(None, data, bytes(sent.data), event_id)
+    return _envelope((event,), sent.metadata, None, skip_unchanged=sent.if_unchanged == SKIP)
 
 
 def read_batch(
@@ -103,7 +113,14 @@ def read_batch(
     ]
     if isinstance(metadata.event_id, str):
         events = [msgspec.structs.replace(events[0], event_id=_lower(metadata.event_id))]
-    return _envelope(tuple(events), metadata, sent.parent if isinstance(sent.parent, str) else None)
+    if (fault := _unchanged_fault(sent.if_unchanged)) is not None:
+        return fault
+    parent, source = sent.parent if isinstance(sent.parent, str) else None, sent.source
+    if parent is not None and source not in (UNSET, None):
+        why = "What has a `source` stands for one aggregate; it is no new child. Leave one of them out."
+        return Refusal("invalid_field", why, "source")
+    found = None if source is UNSET else source
+    return _envelope(tuple(events), metadata, parent, found, skip_unchanged=sent.if_unchanged == SKIP)
 
 
 # ---- the fast way: a body is proven strict and well-shaped, or nothing is said about it ----
@@ -127,6 +144,7 @@ class _Metadata(Struct, gc=False, forbid_unknown_fields=True):
 class _Single(Struct, gc=False, forbid_unknown_fields=True):
     data: Raw
     metadata: _Metadata
+    if_unchanged: str | UnsetType | None = UNSET
 
 
 class _Event(Struct, gc=False, forbid_unknown_fields=True):
@@ -139,6 +157,8 @@ class _Batch(Struct, gc=False, forbid_unknown_fields=True):
     events: list[_Event]
     metadata: _Metadata
     parent: str | UnsetType | None = UNSET
+    source: object = UNSET
+    if_unchanged: str | UnsetType | None = UNSET
 
 
 _decode_single = msgspec.json.Decoder(_Single).decode
@@ -155,6 +175,8 @@ def _prove_single(body: bytes) -> tuple[_Single, object] | None:
         return None
     try:
         sent = _decode_single(body)
+        if sent.if_unchanged is not UNSET:
+            return None
         data = _decode(sent.data)
         colons = 2 + _encode((data, sent.metadata)).count(b":")
         if sent.metadata.extra is not UNSET:
@@ -199,6 +221,8 @@ def _prove_batch(body: bytes, parent_allowed: bool) -> tuple[_Batch, list[bytes]
     try:
         sent = _decode_batch(body)
         if sent.parent is not UNSET and not parent_allowed:
+            return None
+        if sent.source is not UNSET or sent.if_unchanged is not UNSET:
             return None
         raws = [bytes(event.data) for event in sent.events]
         datas = list(map(_decode, raws))
@@ -265,6 +289,12 @@ def _metadata_fault(metadata: _Metadata) -> Refusal | None:
     return causation_fault(None if metadata.causation_id is UNSET else metadata.causation_id)
 
 
+def _unchanged_fault(sent: str | UnsetType | None) -> Refusal | None:
+    if sent in (UNSET, None, SKIP):
+        return None
+    return Refusal("invalid_field", f'`if_unchanged` can only be "{SKIP}".', "if_unchanged")
+
+
 def _event_id_clash(sent: _Batch) -> Refusal | None:
     if not isinstance(sent.metadata.event_id, str):
         return None
@@ -307,7 +337,14 @@ def _lower(uuid: str | UnsetType | None) -> str | None:
     return uuid.lower() if isinstance(uuid, str) else None
 
 
-def _envelope(events: tuple[EventBody, ...], metadata: _Metadata, parent: str | None) -> Envelope:
+def _envelope(
+    events: tuple[EventBody, ...],
+    metadata: _Metadata,
+    parent: str | None,
+    source: object = None,
+    *,
+    skip_unchanged: bool = False,
+) -> Envelope:
     target = None if metadata.target is UNSET else metadata.target
     extra = None if metadata.extra is UNSET else bytes(metadata.extra)
     return Envelope(
@@ -320,6 +357,8 @@ def _envelope(events: tuple[EventBody, ...], metadata: _Metadata, parent: str | 
         metadata.skip_occ is True,
         _lower(metadata.event_id),
         _lower(metadata.causation_id),
-        None if extra == b"null" else extra,
+        None if extra == b"null" else guarded(extra),
         parent,
+        source,
+        skip_unchanged,
     )

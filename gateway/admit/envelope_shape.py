@@ -38,10 +38,10 @@ class _Fields(NamedTuple):
 class Form(Enum):
     """The bodies an append can have, each with its own fields; a bulk line is one with its names in it."""
 
-    SINGLE = _Fields(("data", "metadata"))
-    BATCH = _Fields(("events", "metadata"))
-    MINTING_BATCH = _Fields(("events", "metadata"), ("parent",))
-    LINE = _Fields(("aggregate_type", "key", "type", "data", "metadata"), ("idempotency_key",))
+    SINGLE = _Fields(("data", "metadata"), ("if_unchanged",))
+    BATCH = _Fields(("events", "metadata"), ("if_unchanged",))
+    MINTING_BATCH = _Fields(("events", "metadata"), ("parent", "source", "if_unchanged"))
+    LINE = _Fields(("aggregate_type", "key", "type", "data", "metadata"), ("idempotency_key", "if_unchanged"))
     SEVERAL = _Fields(("events", "metadata"), ("condition",))
     SEVERAL_LINE = _Fields(("events", "metadata"), ("condition", "idempotency_key"))
 
@@ -141,6 +141,9 @@ def _invalid(body: dict[str, object], form: Form) -> Refusal | None:
     parent = body.get("parent")
     if fault is None and not isinstance(parent, str | None):
         return _must_be("parent", "a string", parent)
+    skip = body.get("if_unchanged")
+    if fault is None and not isinstance(skip, str | None):
+        return _must_be("if_unchanged", '"skip"', skip)
     return fault
 
 

@@ -44,6 +44,7 @@ class _Line(Struct, gc=False, forbid_unknown_fields=True):
     data: Raw
     metadata: Raw
     idempotency_key: str | UnsetType | None = UNSET
+    if_unchanged: str | UnsetType | None = UNSET
 
 
 _decode_line = msgspec.json.Decoder(_Line).decode
@@ -70,11 +71,13 @@ def judge_line(
     minting: EventContext,
     known: dict[bytes, Shared],
     keys: Keys = NO_ALIASES,
+    source: tuple[str, str, str] | None = None,
 ) -> Append | Creation | Fault:
     """In the order of the contract's table, as far as a line has the same places. `known` is what earlier
-    lines had for `metadata`, by its bytes, and gets this one's: lines mostly share it."""
-    append = _append(spec, line, minting, known, keys)
-    return _judge_exactly(spec, line, minting, keys) if append is None else append
+    lines had for `metadata`, by its bytes, and gets this one's: lines mostly share it. `source` is the
+    foreign id that the line named, where its key is what that stands for."""
+    append = None if source is not None else _append(spec, line, minting, known, keys)
+    return _judge_exactly(spec, line, minting, keys, source) if append is None else append
 
 
 def is_light(spec: Spec | None, line: bytes) -> bool:
@@ -102,6 +105,8 @@ def _append(
         data = _decode(sent.data)
         colons = _colons_around(sent) + _encode(data).count(b":")
     except FAST_FAILURES:
+        return None
+    if sent.if_unchanged is not UNSET:
         return None
     metadata = bytes(sent.metadata)
     shared = known.get(metadata) or prove_metadata(metadata)
@@ -135,7 +140,11 @@ def _colons_around(sent: _Line) -> int:
 
 
 def _judge_exactly(
-    spec: Spec | None, line: bytes, minting: EventContext, keys: Keys
+    spec: Spec | None,
+    line: bytes,
+    minting: EventContext,
+    keys: Keys,
+    source: tuple[str, str, str] | None,
 ) -> Append | Creation | Fault:
     value = decode(line)
     if isinstance(value, Malformed):
@@ -163,6 +172,8 @@ def _judge_exactly(
     sent = _decode_line(line)
     place = address(spec, sent.aggregate_type, str(key), sent.type)
     assert isinstance(place, Address)
+    if source is not None:
+        place = msgspec.structs.replace(place, source=source)
     composed = compose(spec, place, asked, _body(sent), minting)
     return composed if isinstance(composed, Fault) else _creating(place, composed, sent)
 
@@ -188,7 +199,8 @@ def _retry_of(spec: Spec | None, line: bytes, key: str, asked: Asked, tenant: by
 
 def _body(sent: _Line) -> bytes:
     """Of the single request that the line stands for."""
-    return b'{"data":%b,"metadata":%b}' % (bytes(sent.data), bytes(sent.metadata))
+    skip = b"" if sent.if_unchanged is UNSET else b',"if_unchanged":%b' % _encode(sent.if_unchanged)
+    return b'{"data":%b,"metadata":%b%b}' % (bytes(sent.data), bytes(sent.metadata), skip)
 
 
 def _asked(key: object) -> Asked | Refusal:

@@ -37,12 +37,21 @@ class Asked(Struct, frozen=True, gc=False):
     minimal: bool = False
     wait: bool = False
     mark: int | None = None
+    skip_unchanged: bool = False
 
 
 NOTHING_ASKED: Final = Asked()
 
 ASKING: Final = frozenset(
-    (b"if-match", b"if-none-match", b"idempotency-key", b"x-idempotency-key", b"x-correlation-id", b"prefer")
+    (
+        b"if-match",
+        b"if-none-match",
+        b"idempotency-key",
+        b"x-idempotency-key",
+        b"x-correlation-id",
+        b"prefer",
+        b"sluice-if-unchanged",
+    )
 )
 """The headers that ask for something. Without any of them it is NOTHING_ASKED."""
 
@@ -59,6 +68,9 @@ def read_asked(headers: Iterable[tuple[bytes, bytes]]) -> Asked | Refusal:
     key = _idempotency_key(found.get(b"idempotency-key"), found.get(b"x-idempotency-key"))
     if isinstance(key, Refusal):
         return key
+    unchanged = found.get(b"sluice-if-unchanged")
+    if unchanged not in (None, b"skip"):
+        return Refusal("invalid_field", "`Sluice-If-Unchanged` can only be `skip`.", "Sluice-If-Unchanged")
     preferred = _preferences(found[b"prefer"]) if b"prefer" in found else {}
     return Asked(
         *expected,
@@ -67,6 +79,7 @@ def read_asked(headers: Iterable[tuple[bytes, bytes]]) -> Asked | Refusal:
         preferred.get("return") == "minimal",
         "wait" in preferred,
         _mark(found.get(b"if-match")),
+        unchanged is not None,
     )
 
 

@@ -14,6 +14,7 @@ from gateway.events import (
     Append,
     Appended,
     Conflict,
+    ContentDiffers,
     Mismatch,
     NotCommitted,
     Outcome,
@@ -22,6 +23,7 @@ from gateway.events import (
     Retry,
     RuleViolated,
     Stream,
+    Unchanged,
 )
 from gateway.http import render
 from gateway.log.log import Log
@@ -131,7 +133,16 @@ class Outcomes:
         return {"missed": parts, "missed_next": seen + 1 if seen < length else None}
 
 
-Known = Appended | RuleViolated | Mismatch | NotCommitted | OutcomeUnknown | Quarantined
+Known = (
+    Appended
+    | RuleViolated
+    | Mismatch
+    | NotCommitted
+    | OutcomeUnknown
+    | Quarantined
+    | Unchanged
+    | ContentDiffers
+)
 """Outcomes that are told without anything else having to be read."""
 
 
@@ -139,6 +150,10 @@ def known(outcome: Known, *, batch: bool) -> Answer:
     match outcome:
         case Appended():
             return appended(outcome, batch=batch)
+        case Unchanged(done):
+            return unchanged(done, batch=batch)
+        case ContentDiffers(error):
+            return refused(Refusal("content_differs", error))
         case RuleViolated(event, rule, error, length):
             path = f"events[{event}].rules[{rule}]" if batch else f"rules[{rule}]"
             return refused(Refusal("rule_violated", error, path), length=length)
@@ -180,6 +195,12 @@ def appended(done: Appended, *, batch: bool) -> Answer:
         return Answer(201, render.receipt_of_several_json(done, ""), done=done)
     body = render.batch_receipt_json(done) if batch else render.receipt_json(done)
     return Answer(201, body, done.length, done=done)
+
+
+def unchanged(done: Appended, *, batch: bool) -> Answer:
+    """The receipt of the record before, for one that says the same: nothing was written."""
+    body = appended(done, batch=batch or len(done.event_ids) > 1).body
+    return Answer(200, render.with_member(body, b'"unchanged":true'), done.length, done=done)
 
 
 def unforeseen(method: str) -> Refusal:

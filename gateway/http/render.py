@@ -73,6 +73,11 @@ def with_aliases(receipt: bytes, aliases: tuple[str, ...]) -> bytes:
     return b'%b,"aliases":%b}' % (receipt[:-1], encode(aliases))
 
 
+def with_member(body: bytes, member: bytes) -> bytes:
+    """An object with one more member behind the others."""
+    return b"%b,%b}" % (body[:-1], member)
+
+
 def raw(part: bytes) -> msgspec.Raw:
     """A part that is JSON already, for a body that is encoded as a whole."""
     return msgspec.Raw(part)

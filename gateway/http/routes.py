@@ -28,7 +28,18 @@ class Route(NamedTuple):
     """Its query parameters; any other is a 400 where a key opens it."""
 
 
-_LIST: Final = ("filter[field]", "sort", "limit", "cursor", "fields", "count", "after", "wait")
+_LIST: Final = (
+    "filter[field]",
+    "sort",
+    "limit",
+    "cursor",
+    "fields",
+    "count",
+    "after",
+    "wait",
+    "content",
+    "context",
+)
 _FRESH: Final = ("min_length", "consistency")
 
 AGGREGATE_ROUTES: Final = (

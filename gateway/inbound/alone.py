@@ -11,6 +11,7 @@ import asyncpg
 from prometheus_client import CollectorRegistry
 
 from gateway.aggregates.folder import Folder
+from gateway.aggregates.records import Records
 from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside
 from gateway.catalog.model import CatalogError, Deployed, Tenant
@@ -53,7 +54,8 @@ async def alone(
         work_max = config.schema_work_max
         answer_s = config.append_deadline_s
         ruled = Ruled(log, deployed.get, Folder(log, aside, config.state_bytes_max), aside, metrics, answer_s)
-        yield Intake(log, ruled, key_of(log), pool, recorder, amazon, aside, metrics, answer_s, work_max)
+        records = Records(log, ruled, deployed.get, aside, answer_s)
+        yield Intake(log, records, key_of(log), pool, recorder, amazon, aside, metrics, answer_s, work_max)
     finally:
         aside.close()
         await log.stop(config.shutdown_grace_s)

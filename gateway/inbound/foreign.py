@@ -15,7 +15,8 @@ from gateway.catalog import source_ids
 from gateway.catalog.model import Tenant
 from gateway.inbound import store
 from gateway.inbound.normalize import Foreign, Quarantine, begins_with, former_begins_with
-from gateway.names.source_ids import Unusable, read
+from gateway.names.source_ids import SourceId, Unusable
+from spec.errors import shown
 
 
 class Resolution(msgspec.Struct, frozen=True, gc=False):
@@ -29,20 +30,29 @@ async def led(pool: asyncpg.Pool, tenant: Tenant, wanted: Collection[Foreign]) -
     """The aggregates of ids of one source, each at its first sight minted. Raises CatalogUnavailable and
     PostgresTrouble."""
     keys: dict[Foreign, str | Quarantine] = {}
-    usable: dict[str, Foreign] = {}
+    usable: dict[Foreign, SourceId] = {}
     for each in wanted:
-        sighted = read(each.source, each.aggregate_type, each.source_id)
+        sighted = each.sighted
         if isinstance(sighted, Unusable):
             keys[each] = Quarantine("no_source_id", sighted.reason)
         else:
-            usable[each.source_id] = each
+            usable[each] = sighted
     if not usable:
         return Resolution(keys, {})
-    of = next(iter(usable.values()))
-    found = await source_ids.keys_of(pool, tenant.id, of.source, of.aggregate_type, usable, of.aggregate_type)
-    keys |= {usable[source_id]: key for source_id, key in found.items()}
-    begins = [(key, begins_with(usable[source_id])) for source_id, key in found.items()]
+    of = next(iter(usable))
+    mapped = await source_ids.mappings(
+        pool, tenant.id, [*usable.values()], mint=True, aggregate_type=of.aggregate_type
+    )
+    found: dict[Foreign, str] = {}
+    for each, mapping in zip(usable, mapped, strict=True):
+        assert mapping is not None
+        if mapping.aggregate_type != of.aggregate_type:
+            why = f"{shown(each.source_id)} stands for the {mapping.aggregate_type} {mapping.key}."
+            keys[each] = Quarantine("source_taken", why)
+        else:
+            found[each] = mapping.key
+    begins = [(key, begins_with(each)) for each, key in found.items()]
     former = former_begins_with(of.source)
     told = await store.newest(pool, tenant.id.bytes, of.aggregate_type, begins, former)
-    newest = {usable[each]: extra for each, extra in zip(found, told, strict=True) if extra is not None}
-    return Resolution(keys, newest)
+    newest = {each: extra for each, extra in zip(found, told, strict=True) if extra is not None}
+    return Resolution({**keys, **found}, newest)

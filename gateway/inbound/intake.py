@@ -18,7 +18,7 @@ import msgspec
 from uuid_utils import uuid7
 
 from gateway.admit.append import EventContext
-from gateway.aggregates.ruled import Ruled
+from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import CatalogUnavailable
 from gateway.events import (
@@ -86,7 +86,7 @@ class Intake:
     def __init__(
         self,
         log: Log,
-        ruled: Ruled,
+        records: Records,
         key_of: KeyOf,
         pool: asyncpg.Pool,
         recorder: Recorder,
@@ -96,7 +96,7 @@ class Intake:
         answer_s: float,
         schema_work_max: int,
     ) -> None:
-        self._log, self._ruled = log, ruled
+        self._log, self._records = log, records
         self._key_of, self._pool, self._recorder = key_of, pool, recorder
         self._aside, self._schema_work_max = aside, schema_work_max
         self._amazon, self._metrics, self._answer_s = amazon, metrics, answer_s
@@ -149,7 +149,7 @@ class Intake:
         """Takes a delivery that waits for nothing but its append, without a task of its own, and `tell`s its
         result. False for any other request: nothing was done, `receive` judges it anew."""
         source = place.source
-        if source.items is not None or source.target.source_id is not None:
+        if source.items is not None or source.target.source_id is not None or place.plan.records:
             return False
         if not normalize.are_light(place.plan, (request.body,)):
             return False
@@ -177,7 +177,7 @@ class Intake:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._answer_s, self._look)
         try:
-            self._ruled.append(append).add_done_callback(partial(self._settled, waiting))
+            self._records.append(append).add_done_callback(partial(self._settled, waiting))
         except Exception:  # the append may be queued, so that nothing is known of its outcome
             logger.exception("fast_path_failed", extra={"method": "POST"})
             del self._under_way[waiting]
@@ -337,7 +337,7 @@ class Intake:
         appends = await self._normalized(place, found, headers)
         if self._log.storage.refusal(place.tenant_id) is not None:
             return [await self._if_committed(place, each) for each in found]
-        waiting = [each if isinstance(each, Quarantine) else self._ruled.append(each) for each in appends]
+        waiting = [each if isinstance(each, Quarantine) else self._records.append(each) for each in appends]
         outcomes: list[Appended | Quarantine | Deferred] = []
         for delivery, settling in zip(found, waiting, strict=True):
             if isinstance(settling, Quarantine):
@@ -369,8 +369,10 @@ class Intake:
                 if not isinstance(where, Foreign):
                     appends.append(self._composed(place, delivery, headers, key, now_ms, claimed))
                     continue
-                record = normalize.Record(where.source_id, newest.get(where))
+                record = normalize.Record(where.source_id, newest.get(where), where.scope)
                 append = self._composed(place, delivery, headers, key, now_ms, claimed, record)
+                if isinstance(append, Append) and place.plan.records:
+                    append = msgspec.structs.replace(append, source=where.names)
                 appends.append(append)
                 if isinstance(append, Append):  # the next of its source id follows it
                     newest[where] = append.events[0].extra or b""
@@ -469,7 +471,7 @@ class Intake:
         if isinstance(append, Quarantine):
             outcome: Appended | Quarantine | Deferred = await self._unless_committed(place, delivery, append)
         else:
-            outcome = judged(await asyncio.shield(self._ruled.append(append)))
+            outcome = judged(await asyncio.shield(self._records.append(append)))
         if isinstance(outcome, Deferred):
             return outcome
         tenant = place.tenant_id

@@ -20,6 +20,7 @@ from gateway.inbound.deliveries import Delivery
 from gateway.inbound.request import as_text, lookup
 from gateway.names.aliases import Alias, Malformed, alias_in
 from gateway.names.content import ALGORITHM, Identity, context_of, grade
+from gateway.names.source_ids import SourceId, Unusable, read
 from gateway.state.budget import Misfit
 from gateway.state.predicates import Where
 from gateway.state.templates import View
@@ -52,6 +53,16 @@ class Foreign:
     source: str
     aggregate_type: str
     source_id: str
+    scope: str | None = None
+    """None: the aggregate type."""
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        return self.source, self.aggregate_type if self.scope is None else self.scope, self.source_id
+
+    @property
+    def sighted(self) -> SourceId | Unusable:
+        return read(*self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +79,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     source_id: str
     before: bytes | None
+    scope: str | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -80,6 +92,8 @@ class Plan(msgspec.Struct, frozen=True):
     event_type: EventType | Quarantine | None
     actor: Quarantine | None
     """Why nobody can be the actor."""
+    records: bool = False
+    """Whether its type declares records."""
 
 
 def plan_of(spec: Spec, source: Source) -> Plan:
@@ -99,7 +113,8 @@ def plan_of(spec: Spec, source: Source) -> Plan:
     if source.actor_type not in spec.agent_types or canonicalize(source.actor_id, spec.singletons) is None:
         why = f"The actor {source.actor_type}/{source.actor_id} is not declared."
         actor = Quarantine("unknown_actor_type", why)
-    return Plan(spec, source, key, event_type, actor)
+    declared = spec.aggregate_types.get(target.aggregate_type)
+    return Plan(spec, source, key, event_type, actor, declared is not None and declared.identity is not None)
 
 
 def are_light(plan: Plan, texts: Sequence[bytes]) -> bool:
@@ -123,7 +138,13 @@ def place(plan: Plan, delivery: Delivery, headers: dict[str, str]) -> str | Fore
             return Quarantine(
                 "no_source_id", "What `to.source_id` names is neither a text nor a whole number here."
             )
-        return Foreign(source.name, target.aggregate_type, found)
+        scope = None
+        if target.scope is not None:
+            scope = as_text(_at(target.scope, source, delivery, headers))
+            if scope is None:
+                why = "What `to.scope` names is neither a text nor a whole number here."
+                return Quarantine("no_source_id", why)
+        return Foreign(source.name, target.aggregate_type, found, scope)
     assert isinstance(target.key, Path)
     key = as_text(_at(target.key, source, delivery, headers))
     if key is None:
@@ -234,15 +255,20 @@ def compose(
     expected = AT_LEAST_ONE if must_exist else ANY_LENGTH
     retry = known.retry(minting.tenant, source.name)
     event = revised(event, event_type.revision)
-    return make_append(stream, (event,), expected, retry, (tags,) if tags else ())
+    append = make_append(stream, (event,), expected, retry, (tags,) if tags else ())
+    if not source.target.skip_unchanged:
+        return append
+    return msgspec.structs.replace(append, skip_unchanged=True)
 
 
 class _Said(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What an event tells of its delivery. The source id and the grade only where a source id leads to the
-    stream. The first two fields stay where they are: what begins with them is looked for (`begins_with`)."""
+    stream, the scope where the spec says which one it is. The first three fields stay where they are: what
+    begins with them is looked for (`begins_with`)."""
 
     source: str
     source_id: str | msgspec.UnsetType = msgspec.UNSET
+    scope: str | msgspec.UnsetType = msgspec.UNSET
     delivery_id: str
     by_digest: bool
     content: str
@@ -264,12 +290,14 @@ def _said(
     found = Identity(delivery.content, context)
     graded: str | msgspec.UnsetType = msgspec.UNSET
     source_id: str | msgspec.UnsetType = msgspec.UNSET
+    scope: str | msgspec.UnsetType = msgspec.UNSET
     if record is not None:
-        source_id = record.source_id
+        source_id, scope = record.source_id, msgspec.UNSET if record.scope is None else record.scope
         graded = grade(found, None if record.before is None else _identity_of(record.before))
     return _Said(
         source=source.name,
         source_id=source_id,
+        scope=scope,
         delivery_id=delivery.id,
         by_digest=delivery.by_digest,
         content=found.content,
@@ -287,7 +315,9 @@ def _context(source: str, event_type: str, aggregate_type: str, key: str) -> str
 
 def begins_with(record: Foreign) -> bytes:
     """How the `extra` of each event begins that was made of a delivery of this source id."""
-    return b'{"webhook":{"source":%b,"source_id":%b,"' % (_ENCODE(record.source), _ENCODE(record.source_id))
+    scope = b"" if record.scope is None else b'"scope":%b,' % _ENCODE(record.scope)
+    names = (_ENCODE(record.source), _ENCODE(record.source_id), scope)
+    return b'{"webhook":{"source":%b,"source_id":%b,%b"' % names
 
 
 def former_begins_with(source: str) -> bytes:

@@ -10,6 +10,7 @@ import msgspec
 from gateway.events import (
     Appended,
     Conflict,
+    ContentDiffers,
     FeedPlace,
     Mismatch,
     NotCommitted,
@@ -17,6 +18,7 @@ from gateway.events import (
     OutcomeUnknown,
     Quarantined,
     RuleViolated,
+    Unchanged,
 )
 from gateway.inbound.handshakes import Answered
 from gateway.inbound.normalize import Quarantine
@@ -87,5 +89,9 @@ def judged(outcome: Outcome) -> Appended | Quarantine | Deferred:
             return NOT_THERE
         case RuleViolated(error=error):
             return Quarantine("rule_violated", error)
+        case Unchanged(done):
+            return msgspec.structs.replace(done, replayed=True)
+        case ContentDiffers(error):
+            return Quarantine("content_differs", error)
         case _:
             assert_never(outcome)

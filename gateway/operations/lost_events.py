@@ -24,6 +24,7 @@ from gateway.operations.lineage import Segment, history
 from gateway.operations.place import Place
 from gateway.operations.redis_check import every_stream
 from gateway.operations.standing import Standing
+from gateway.stored_extra import split
 
 _PAGE: Final = 500
 SPANS_TOLD: Final = 20
@@ -174,8 +175,9 @@ def bulk_line(each: Here) -> dict[str, Any]:
         metadata["target"] = {"type": event.target_type, "id": event.target_id}
     if event.causation_id is not None:
         metadata["causation_id"] = UUID(bytes=event.causation_id)
-    if event.extra is not None:
-        metadata["extra"] = _on_one_line(event.extra)
+    extra, _, _ = split(event.extra)
+    if extra is not None:
+        metadata["extra"] = _on_one_line(extra)
     return {
         "aggregate_type": stream.aggregate_type,
         "key": stream.key,

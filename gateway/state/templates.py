@@ -16,6 +16,7 @@ from msgspec import Raw
 from gateway.events import Event, Recorded
 from gateway.state.budget import Budget, TooLong
 from gateway.state.values import Fields, Node, decode_raw, encode, fields_of, items_of, length, raw, read
+from gateway.stored_extra import split
 from spec.handlers import (
     EACH,
     Constant,
@@ -207,7 +208,7 @@ _METADATA: Final[Mapping[str, Callable[[Event], Raw | None]]] = {
     "timestamp": lambda event: Raw(b"%d.%03d" % divmod(event.recorded_at_ms, 1000)),
     "correlation_id": lambda event: _uuid(event.correlation_id),
     "causation_id": lambda event: _uuid(event.causation_id),
-    "extra": lambda event: _extra(event.extra),
+    "extra": lambda event: _extra(split(event.extra)[0]),
 }
 """Fields in the order and form in which a read shows them (docs/http-api.md); None for what there is not."""
 

@@ -20,12 +20,14 @@ from gateway import __version__
 from gateway.events import (
     Appended,
     Conflict,
+    ContentDiffers,
     Mismatch,
     NotCommitted,
     Outcome,
     OutcomeUnknown,
     Quarantined,
     RuleViolated,
+    Unchanged,
 )
 from gateway.telemetry.log_events import LOG_EVENTS
 from gateway.telemetry.tallies import WebhookCounts, WebhookTallies, counted
@@ -54,6 +56,7 @@ _ROWS: Final = (
         "counter",
         ("outcome",),
         "Appends by outcome: committed, replayed, conflict, rule_violated, mismatch, not_committed, unknown, "
+        "unchanged, content_differs, "
         "quarantined. An append that rules judge again since others were faster counts a conflict each time.",
         "The rate of not_committed and unknown: 0 while Redis and Postgres are healthy. Any quarantined.",
     ),
@@ -517,6 +520,8 @@ _OUTCOMES: Final[Mapping[type[Outcome], str]] = complete(
         NotCommitted: "not_committed",
         OutcomeUnknown: "unknown",
         Quarantined: "quarantined",
+        Unchanged: "unchanged",
+        ContentDiffers: "content_differs",
     },
 )
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))

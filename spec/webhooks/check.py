@@ -57,7 +57,20 @@ _HMAC_KEYS = frozenset(
         "timestamp_unit",
     }
 )
-_TO_KEYS = frozenset({"type", "id", "source_id", "event", "must_exist", "when", "types", "type_at"})
+_TO_KEYS = frozenset(
+    {
+        "type",
+        "id",
+        "source_id",
+        "scope",
+        "event",
+        "must_exist",
+        "when",
+        "types",
+        "type_at",
+        "if_unchanged",
+    }
+)
 _PARTY_KEYS = frozenset({"type", "id"})
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _TOLERANCE_MAX_S = 10**9  # 31 years: deliveries that were recorded once can be sent again
@@ -328,7 +341,27 @@ class _Check:
             when=when,
             types=types,
             type_at=read_type_at(self._declared, to, scheme, self._pointer, self._report),
+            scope=self._scope(to),
+            skip_unchanged=self._skip_unchanged(to, declared),
         )
+
+    def _skip_unchanged(self, to: dict[str, Any], declared: AggregateType | None) -> bool:
+        if "if_unchanged" not in to:
+            return False
+        if to["if_unchanged"] != "skip":
+            self._fault("invalid_value", '`if_unchanged` can only be "skip".', "to", "if_unchanged")
+        elif declared is not None and declared.identity is None:
+            why = f"`{declared.name}` declares no `identity`, so nothing tells what is unchanged."
+            self._fault("invalid_value", why, "to", "if_unchanged")
+        return True
+
+    def _scope(self, to: dict[str, Any]) -> Path | None:
+        if "scope" not in to:
+            return None
+        if "source_id" not in to:
+            why = "`scope` is that of `source_id`: `tu1` of which file."
+            self._fault("invalid_value", why, "to", "scope")
+        return read_path(to["scope"], below(self._pointer, "to", "scope"), self._report)
 
     def _must_exist(self, to: dict[str, Any]) -> bool:
         value = to.get("must_exist", False)

@@ -126,7 +126,8 @@ class Target:
     """Where a source's events go. Exactly one of `key` and `source_id` is set; a text is canonical and
     declared, a path is looked up in each delivery. `must_exist`: no delivery makes a new aggregate; a
     singleton always exists. A delivery for which `when` is not true, or whose provider's name, at `type_at`,
-    `types` lacks, is ignored; with `types` there is no `event`."""
+    `types` lacks, is ignored; with `types` there is no `event`. `scope` is that of source ids; None: the
+    aggregate type. `skip_unchanged`: a record that is the one before makes no event."""
 
     aggregate_type: str
     key: str | Path | None
@@ -136,6 +137,8 @@ class Target:
     when: Predicate | None = None
     types: Mapping[str, str] | None = None
     type_at: tuple[Path, ...] = ()
+    scope: Path | None = None
+    skip_unchanged: bool = False
 
     @property
     def selects(self) -> bool:

@@ -318,7 +318,10 @@ def test_an_unknown_key_comes_with_the_nearest_known_one(key: str, named: str) -
 def test_an_unknown_key_like_no_other_comes_with_all_known_ones() -> None:
     found = parse({"aggregate_types": {"order": {"events": {}, "qqq": 1}}, "agent_types": []})
     assert isinstance(found, Faults)
-    assert found[0].error == '"qqq" means nothing here. Known here: events, idempotent_create, list, mint.'
+    assert (
+        found[0].error
+        == '"qqq" means nothing here. Known here: events, idempotent_create, identity, list, mint.'
+    )
 
 
 def test_a_type_that_is_not_declared_where_none_is_says_so() -> None:

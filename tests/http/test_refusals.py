@@ -47,6 +47,7 @@ STATUSES = {
     "storage_full": 403,
     "depth_exceeded": 422,
     "idempotency_mismatch": 422,
+    "content_differs": 409,
     "version_conflict": 409,
     "rule_violated": 422,
     "invalid_spec": 422,

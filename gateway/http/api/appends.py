@@ -30,7 +30,7 @@ from gateway.admit.append import (
     retry_of,
 )
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, etag, read_asked
-from gateway.aggregates.ruled import Ruled
+from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
@@ -40,10 +40,12 @@ from gateway.events import Append, Conflict, OutcomeUnknown, Retry, Stream, make
 from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.parents import Parents, parent_of
+from gateway.http.api.source_keys import SourceKeys
 from gateway.http.outcomes import Answer, Outcomes, refused
 from gateway.http.request import Head, Receive, Refused, Send, check_json_body, read_body
 from gateway.log.log import Log
 from gateway.names.aliases import Alias
+from gateway.names.records import key_of_content, record_of
 from spec.identifiers import GLOBAL, HUMANE_RANDOM_BYTES, mint_humane
 from spec.model import AggregateType, Spec
 from spec.violations import WEIGHT_MIN
@@ -81,16 +83,18 @@ class Appends:
     def __init__(
         self,
         log: Log,
-        ruled: Ruled,
+        records: Records,
         catalog: Catalog,
         outcomes: Outcomes,
         aliases: Aliases,
         parents: Parents,
+        sources: SourceKeys,
         aside: Aside,
         config: Config,
     ) -> None:
+        self._sources = sources
         self._log = log
-        self._ruled = ruled
+        self._records = records
         self._aside = aside
         self._schema_work_max = config.schema_work_max
         self._parents = parents
@@ -132,6 +136,12 @@ class Appends:
             return
         body = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
         assert deployed is not None
+        if names.minting:
+            meant = await self._meant(principal, place, body)
+            if isinstance(meant, Refusal):
+                await _send(send, call, refused(meant))
+                return
+            place = meant
         minting = EventContext(
             tenant=principal.tenant.id.bytes,
             spec_rev=deployed.revision,
@@ -149,24 +159,42 @@ class Appends:
         batch, name = names.event_type is None, None
         if isinstance(append, Fault):
             answer = await self._outcomes.of_fault(append, batch=batch)
-        elif names.minting and (parent := parent_of(body)) is not None:
+        elif place.minted and (parent := parent_of(body)) is not None:
             mint_key = partial(minted_key, place.aggregate_type)
             answer, name = await self._append_child(principal, deployed.spec, parent, append, mint_key)
         else:
-            again = KEYS_AGAIN_MAX if names.minting else 0
+            again = KEYS_AGAIN_MAX if place.minted else 0
             first = creation(place, append, body) or append
             try:
-                outcome = await self._ruled.append(first)
+                outcome = await self._records.append(first)
                 if first is not append and type(outcome) is Conflict:
-                    outcome = await self._ruled.append(append)
+                    outcome = await self._records.append(append)
                 while type(outcome) is Conflict and again:
                     append, again = _under_another_key(place.aggregate_type, append), again - 1
-                    outcome = await self._ruled.append(append)
+                    outcome = await self._records.append(append)
             except asyncio.CancelledError:  # a shutdown that waits no longer
                 outcome = OutcomeUnknown(append.append_id)
             answer = await self._outcomes.of_append(append, outcome, minimal=asked.minimal, batch=batch)
         told = await self._with_aliases(call, answer, deployed.spec, body, name)
         await _send(send, call, told, self._log.rewound(principal.tenant.id.bytes))
+
+    async def _meant(self, principal: Principal, place: Address, body: bytes) -> Address | Refusal:
+        """Where an append without a key goes: to what a foreign id stands for, to the aggregate of its
+        content, or to a new one."""
+        declared, tenant = place.aggregate_type, principal.tenant.id
+        found = await self._sources.of_body(tenant, declared.name, body)
+        if isinstance(found, Refusal):
+            return found
+        if found is not None:
+            key, source = found
+            return Address(declared, key, None, place.path, source=source)
+        if declared.mint != "content":
+            return place
+        content = content_of_first(declared, body)
+        if content is None:
+            why = "The first event lacks the content that its aggregate's key is made of."
+            return Refusal("missing_field", why, "events[0].data")
+        return Address(declared, key_of_content(tenant, content), None, place.path)
 
     async def _judged_aside(self, principal: Principal, judge: Callable[[], _Judged]) -> _Judged:
         """Raises Refused: too much of this tenant's is judged just now."""
@@ -191,7 +219,7 @@ class Appends:
         stream = msgspec.structs.replace(append.stream, key=child.key)
         append = make_append(stream, append.events, append.expected, append.retry)
         try:
-            outcome = await self._ruled.append(append)
+            outcome = await self._records.append(append)
         except asyncio.CancelledError:  # a shutdown that waits no longer
             outcome = OutcomeUnknown(append.append_id)
         return await self._outcomes.of_append(append, outcome, minimal=True, batch=True), child.alias
@@ -316,6 +344,26 @@ def _under_another_key(aggregate_type: AggregateType, append: Append) -> Append:
     """The one that was minted is an aggregate's already."""
     stream = msgspec.structs.replace(append.stream, key=minted_key(aggregate_type))
     return make_append(stream, append.events, append.expected, append.retry)
+
+
+class _FirstData(msgspec.Struct):
+    type: str = ""
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _First(msgspec.Struct):
+    events: list[_FirstData]
+
+
+def content_of_first(declared: AggregateType, body: bytes) -> str | None:
+    """The content of a batch's first event; None where it has none, or can't be read."""
+    try:
+        first = msgspec.json.decode(body, type=_First).events[0]
+        data = msgspec.json.decode(first.data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError):
+        return None
+    record = None if declared.identity is None else record_of(declared.identity, data, "", first.type)
+    return None if record is None else record.content
 
 
 def minted_key(aggregate_type: AggregateType) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,7 +19,7 @@ import msgspec
 from gateway.admit.append import EventContext, Fault
 from gateway.admit.envelope import Shared
 from gateway.admit.line import NO_ALIASES, Keys, is_light, judge_line
-from gateway.aggregates.ruled import Ruled
+from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
@@ -31,6 +31,7 @@ from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import mint
 from gateway.http.api.bulk_responses import PIECE_BYTES, Doubted, Missed, as_line
 from gateway.http.api.bulk_run import Broken, Line, Run
+from gateway.http.api.source_keys import SOURCE, NamedLine, SourceKeys
 from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.correlation import correlation_id_of
 from gateway.http.key_watch import KeyWatch, Watched
@@ -50,6 +51,12 @@ have sent has its turn: both servers would wait for a gateway that goes on readi
 _JUDGED_S = 0.004
 """The same for lines that take longer than most."""
 NDJSON = b"application/x-ndjson"
+
+
+Foreign = Mapping[bytes, NamedLine | Fault]
+"""By its text, each line that names a foreign id: with its key, or why there is none."""
+
+Meant = tuple[Keys, Foreign]
 
 
 @dataclass(slots=True)
@@ -76,16 +83,18 @@ class Bulk:
     def __init__(
         self,
         log: Log,
-        ruled: Ruled,
+        records: Records,
         catalog: Catalog,
         keys: KeyWatch,
         outcomes: Outcomes,
         aliases: Aliases,
         aside: Aside,
+        sources: SourceKeys,
         config: Config,
     ) -> None:
+        self._sources = sources
         self._log = log
-        self._ruled = ruled
+        self._records = records
         self._aside = aside
         self._catalog = catalog
         self._keys = keys
@@ -106,7 +115,7 @@ class Bulk:
         if refusal is not None:
             await response.refuse(send, refusal, [correlated])
             return
-        run = Run(partial(self._ruled.append_each, principal.tenant.id.bytes))
+        run = Run(partial(self._records.append_each, principal.tenant.id.bytes))
         headers = [(b"content-type", NDJSON), correlated, response.API_VERSION, *response.PRIVATE]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         with self._keys.watching(head) as key:
@@ -131,10 +140,10 @@ class Bulk:
                     if request.key.ended:
                         raise Refused(UNAUTHORIZED)
                     part = several[at : at + min(_AT_A_TIME, LINES_MAX - number)]
-                    keys = await self._named(request, part)
-                    judged, count = self._judge(request, part, number + 1, keys)
+                    meant = await self._named(request, part), await self._foreign(request, part)
+                    judged, count = self._judge(request, part, number + 1, meant)
                     if not count:
-                        judged, count = await self._judged_aside(request, part[0], number + 1, keys), 1
+                        judged, count = await self._judged_aside(request, part[0], number + 1, meant), 1
                     run.add(judged)
                     number, at = number + count, at + count
                     await asyncio.sleep(0)
@@ -166,8 +175,16 @@ class Bulk:
                 found[named.aggregate_type, named.key] = meant
         return found or NO_ALIASES
 
+    async def _foreign(self, request: _Request, several: Sequence[bytes | None]) -> Foreign:
+        """What the foreign ids of lines stand for, which name one in place of a key."""
+        wanted = [line for line in several if line is not None and SOURCE in line]
+        if not wanted:
+            return {}
+        spec, _ = self._minting(request)
+        return await self._sources.of_lines(request.principal.tenant.id, spec, wanted)
+
     def _judge(
-        self, request: _Request, several: Sequence[bytes | None], number: int, keys: Keys
+        self, request: _Request, several: Sequence[bytes | None], number: int, meant: Meant
     ) -> tuple[list[Line], int]:
         """By the spec and the clock of this moment, and how many it was: it ends after _JUDGED_S, and before
         one that takes long by itself. `number` is that of the first; empty ones are none."""
@@ -181,18 +198,18 @@ class Bulk:
             elif not is_light(spec, line):
                 return judged, n - number
             elif line.strip():
-                judged.append(self._judged(request, spec, minting, line, known, n, keys))
+                judged.append(self._judged(request, spec, minting, line, known, n, meant))
             if time.perf_counter() > ends:
                 return judged, n - number + 1
         return judged, len(several)
 
     async def _judged_aside(
-        self, request: _Request, line: bytes | None, number: int, keys: Keys
+        self, request: _Request, line: bytes | None, number: int, meant: Meant
     ) -> list[Line]:
         """The one line that takes long."""
         assert line is not None
         spec, minting = self._minting(request)
-        work = partial(self._judged, request, spec, minting, line, {}, number, keys)
+        work = partial(self._judged, request, spec, minting, line, {}, number, meant)
         try:
             return [await self._aside.run(request.principal.tenant.id.bytes, work)]
         except Busy as busy:
@@ -221,10 +238,16 @@ class Bulk:
         line: bytes,
         known: dict[bytes, Shared],
         number: int,
-        keys: Keys,
+        meant: Meant,
     ) -> Line:
+        keys, foreign = meant
+        named, source = foreign.get(line), None
+        if isinstance(named, Fault):
+            return Line(number, named)
+        if named is not None:
+            line, source = named
         try:
-            return Line(number, judge_line(spec, line, minting, known, keys))
+            return Line(number, judge_line(spec, line, minting, known, keys, source))
         except Exception:
             request.log_line_failed()
             return Line(number, Broken(_aggregate_of(minting.tenant, spec, line)))

@@ -28,6 +28,7 @@ from gateway.events import (
     OutcomeUnknown,
     Quarantined,
     Stream,
+    Unchanged,
 )
 from gateway.http import render
 from gateway.http.api.bulk_responses import Doubted, Missed, ResponseBuffer, Told, as_line
@@ -212,7 +213,10 @@ class Run:
         while lines and lines[0].append is None:
             line = lines.popleft()
             outcome = line.outcome
-            if type(outcome) is Appended:
+            if type(outcome) is Unchanged:
+                answer = known(outcome, batch=False)
+                waiting.add(as_line(line.number, answer.status, answer.body, replayed=False))
+            elif type(outcome) is Appended:
                 receipt = render.receipt_json(outcome)
                 waiting.add(as_line(line.number, 201, receipt, replayed=outcome.replayed))
             else:

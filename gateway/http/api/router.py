@@ -19,6 +19,7 @@ from gateway.errors import Refusal
 from gateway.http import response
 from gateway.http.api.aliases import Aliases, located
 from gateway.http.api.appends import Appends, PathParams
+from gateway.http.api.contents import Contents, of_content
 from gateway.http.api.follow import NDJSON, SSE, Follow, wanted_stream
 from gateway.http.api.lists import Lists
 from gateway.http.api.reads import Reads, Subject
@@ -49,6 +50,7 @@ class AggregateRouter:
         reads: Reads,
         states: States,
         lists: Lists,
+        contents: Contents,
         follow: Follow,
         aliases: Aliases,
         system: System,
@@ -60,6 +62,7 @@ class AggregateRouter:
         self._reads = reads
         self._states = states
         self._lists = lists
+        self._contents = contents
         self._system = system
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -91,14 +94,19 @@ class AggregateRouter:
             await _no_path_of_ours(method, raw_path, send)
             return
         route, allow = found.path.routes.get("GET" if method == "HEAD" else method), found.path.allow
-        if found.path.text == "/{type}" and self._lists.has_none(principal, found.names["type"] or ""):
+        aggregate_type = found.names.get("type") or ""
+        contents = found.path.text == "/{type}" and of_content(method, scope["query_string"])
+        if found.path.text == "/{type}" and not contents and self._lists.has_none(principal, aggregate_type):
             route, allow = (route if method == "POST" else None), "POST, OPTIONS"
         if route is None or route.scope is None:
             await response.allowed_only(send, method, allow)
             return
         with self._callers.served(principal, route.scope, receive) as counted:
             require_declared(scope["query_string"], route.query)
-            if (route.method, route.path) in _LISTS:
+            if contents:
+                read = await self._contents.get(principal, aggregate_type, scope["query_string"])
+                await response.answer_read(send, read, method == "HEAD")
+            elif (route.method, route.path) in _LISTS:
                 await self._list(scope, principal, head, found, counted, send)
             elif route.method == "POST":
                 await self._append(scope, principal, head, found, counted, send)

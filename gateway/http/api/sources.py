@@ -21,12 +21,19 @@ from gateway.catalog.model import CatalogUnavailable, Principal
 from gateway.catalog.source_ids import Mapping
 from gateway.config import Config
 from gateway.errors import Refusal
+from gateway.event_json import uuid_text
+from gateway.events import Stream
+from gateway.http.api.reads import unavailable
 from gateway.http.json_body import decoded
 from gateway.http.parameters import Parameters
 from gateway.http.render import encode
 from gateway.http.request import Head, Refused, check_json_body, read_body
 from gateway.http.response import PRIVATE, json_response
+from gateway.log.log import Log
+from gateway.log.postgres import PostgresTrouble
+from gateway.log.read.reader import VERSION_MAX, Range
 from gateway.names.source_ids import SourceId, Unusable, read
+from gateway.stored_extra import SourceRef, split
 from spec.identifiers import canonicalize
 from spec.model import Spec
 
@@ -38,7 +45,8 @@ _PARTS: Final = ("source", "scope", "id")
 
 
 class Sources:
-    def __init__(self, catalog: Catalog, pool: asyncpg.Pool, aside: Aside, config: Config) -> None:
+    def __init__(self, log: Log, catalog: Catalog, pool: asyncpg.Pool, aside: Aside, config: Config) -> None:
+        self._log = log
         self._catalog = catalog
         self._pool = pool
         self._aside = aside
@@ -52,7 +60,28 @@ class Sources:
         if found is None:
             why = f"{asked.source} has no {asked.source_id[:64]!r} in scope {asked.scope[:64]!r}."
             raise Refused(Refusal("not_found", why))
-        return json_response(200, encode({"ok": True, **_told(found)}))
+        try:
+            said = await self._last_record(_principal(request).tenant.id.bytes, asked, found)
+        except PostgresTrouble as trouble:
+            raise Refused(unavailable()) from trouble
+        return json_response(200, encode({"ok": True, **_told(found), **said}))
+
+    async def _last_record(self, tenant: bytes, asked: SourceId, found: Mapping) -> dict[str, object]:
+        """What the last record of this id says, else the last event of the aggregate; nothing where there is
+        none."""
+        if found.aggregate_type is None:
+            return {"last_event": None}
+        ref = SourceRef(asked.source, asked.scope, asked.source_id)
+        wanted = Range(
+            Stream(tenant, found.aggregate_type, found.key), 1, VERSION_MAX, _PAGE, newest_first=True
+        )
+        events = (await self._log.page(wanted)).events
+        for each in events:
+            _, said, _ = split(each.event.extra)
+            if said is not None and said.source == ref:
+                told: dict[str, object] = {"content": said.content, "context": said.context}
+                return {**told, "last_event": uuid_text(each.event.id)}
+        return {"last_event": uuid_text(events[0].event.id) if events else None}
 
     async def put(self, request: Request) -> Response:
         """Lets an id stand for an aggregate; what it stands for already never changes."""

@@ -102,7 +102,7 @@ class FastAppends:
             deployed.salt,
         )
         append = compose(deployed.spec, place, asked, body, minting)
-        if isinstance(append, Fault) or (place.aggregate_type.idempotent_create and not append.chosen):
+        if isinstance(append, Fault) or _waits(place, append):
             return False
         if not self._callers.begin_at_once(principal, Scope.WRITE):
             return False
@@ -184,3 +184,9 @@ class FastAppends:
         rewound = self._log.rewound(append.stream.tenant)
         lines = lines_of(answer, correlation_id, append.stream.aggregate_type, rewound, minting=False)
         reply(answer.status, response.head_with(answer.body, lines), answer.body)
+
+
+def _waits(place: Address, append: Append) -> bool:
+    """Whether it takes more than its part of one call: to be known again, or graded."""
+    declared = place.aggregate_type
+    return declared.identity is not None or (declared.idempotent_create and not append.chosen)

@@ -13,6 +13,7 @@ _PART: Schema = {"type": "string", "maxLength": 1024}
 _ID: Schema = {"anyOf": [{**_PART, "minLength": 1}, {"type": "integer"}]}
 SOURCE: Schema = object_of({"source": {**_PART, "minLength": 1}, "id": _ID}, {"scope": _PART}, closed=True)
 _STANDS_FOR = {"key": _TEXT, "aggregate_type": or_null(_TEXT)}
+_LAST_RECORD = {"content": _TEXT, "context": or_null(_TEXT), "last_event": or_null(_TEXT)}
 _NAMES = ("source-of", "scope-of", "source_id")
 
 
@@ -76,7 +77,7 @@ def _get() -> Schema:
         "What an id stands for",
         tag=TAG,
         parameters=_NAMES,
-        done={"200": answer("What it stands for.", object_of({"ok": OK, **_STANDS_FOR}))},
+        done={"200": answer("What it stands for.", object_of({"ok": OK, **_STANDS_FOR}, _LAST_RECORD))},
         refused="sources",
     )
 

@@ -146,6 +146,32 @@ WHERE s.tenant = $1 AND s.source = $2 AND (s.id, k.source_id) > ($3, $4)
 ORDER BY s.id, k.source_id LIMIT $5
 
 
+-- name: find_by_content
+-- Aggregates of a type whose last record has this content ($5), and this context ($6) if that is not null, by key.
+-- $1 tenant, $2 aggregate type, $3 the key behind which it begins, $4 how many
+SELECT o.aggregate_id AS key, o.id FROM outbox o
+WHERE o.tenant = $1 AND substr(o.extra, 26, 64) = $5::bytea AND o.aggregate_type = $2 AND o.aggregate_id > $3
+    AND substr(o.extra, 1, 25) = '\x7b22246964656e74697479223a7b22636f6e74656e74223a22'::bytea
+    AND ($6::bytea IS NULL OR substr(o.extra, 102, 1) = '\x22'::bytea AND substr(o.extra, 103, 64) = $6)
+    AND NOT EXISTS (
+        SELECT FROM outbox later WHERE later.tenant = o.tenant AND later.aggregate_type = o.aggregate_type
+            AND later.aggregate_id = o.aggregate_id AND later.version > o.version
+            AND substr(later.extra, 1, 25) = '\x7b22246964656e74697479223a7b22636f6e74656e74223a22'::bytea)
+ORDER BY o.aggregate_id LIMIT $4
+
+
+-- name: find_by_context
+-- The same by context ($5) alone.
+SELECT o.aggregate_id AS key, o.id FROM outbox o
+WHERE o.tenant = $1 AND substr(o.extra, 103, 64) = $5::bytea AND o.aggregate_type = $2 AND o.aggregate_id > $3
+    AND substr(o.extra, 1, 25) = '\x7b22246964656e74697479223a7b22636f6e74656e74223a22'::bytea AND substr(o.extra, 102, 1) = '\x22'::bytea
+    AND NOT EXISTS (
+        SELECT FROM outbox later WHERE later.tenant = o.tenant AND later.aggregate_type = o.aggregate_type
+            AND later.aggregate_id = o.aggregate_id AND later.version > o.version
+            AND substr(later.extra, 1, 25) = '\x7b22246964656e74697479223a7b22636f6e74656e74223a22'::bytea)
+ORDER BY o.aggregate_id LIMIT $4
+
+
 -- name: find_keys
 -- Living keys and their tenants. $1 digests. No row: never minted, revoked or expired. `remaining_s` is null
 -- where it never expires: counted here, so that gateways whose clocks differ agree.
@@ -175,10 +201,14 @@ SELECT source_id, key FROM source_map WHERE tenant = $1 AND source = $2 AND scop
 
 -- name: find_mappings
 -- What source ids stand for. $1 tenant, $2 sources, $3 scopes, $4 source ids; a row for each that is mapped, by its place
-SELECT asked.n, k.key, k.aggregate_type
+-- LIMIT makes it one look-up for each: see `holders` of the aliases.
+SELECT asked.n, found.key, found.aggregate_type
 FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS asked (source, scope, source_id, n)
-JOIN source_scope s ON s.tenant = $1 AND s.source = asked.source AND s.scope = asked.scope
-JOIN source_key k ON k.scope_id = s.id AND k.source_id = asked.source_id
+CROSS JOIN LATERAL (
+    SELECT k.key, k.aggregate_type FROM source_scope s JOIN source_key k ON k.scope_id = s.id
+    WHERE s.tenant = $1 AND s.source = asked.source AND s.scope = asked.scope AND k.source_id = asked.source_id
+    LIMIT 1
+) AS found
 
 
 -- name: find_source_scope
