@@ -28,6 +28,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON kept_state TO sluice_gateway;
 
 -- What only grows.
 GRANT SELECT, INSERT ON outbox, append_identity, event_tag TO sluice_gateway;
+-- Which aggregate holds which unique value.
+GRANT SELECT, INSERT, DELETE ON unique_claim TO sluice_gateway;
 GRANT INSERT, SELECT (p) ON quarantined_append TO sluice_gateway;
 -- What it saw committed and Postgres has lost. Only `sluice rewind`, as sluice_owner, gives such a thing up.
 GRANT SELECT, INSERT ON partition_trail TO sluice_gateway;

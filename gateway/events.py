@@ -103,6 +103,16 @@ class Spread(msgspec.Struct, array_like=True, frozen=True):
         return tuple(versions)
 
 
+class Claim(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What event `event` of an append claims for its aggregate under a name: a value, as its hash, within a
+    scope; or None: it releases what the aggregate has under the name, in any scope."""
+
+    event: int
+    name: str
+    scope: bytes
+    value: bytes | None
+
+
 class Header(msgspec.Struct, array_like=True, frozen=True):
     """What the journal keeps of an append beside its events: enough for any gateway to commit it.
     `chosen` are the identities that the client chose, for Postgres to remember for ever; where it chose none,
@@ -115,6 +125,7 @@ class Header(msgspec.Struct, array_like=True, frozen=True):
     request_digest: bytes
     tags: Tags = ()
     spread: Spread | None = None
+    claims: tuple[Claim, ...] = ()
 
 
 _id_of = attrgetter("id")
@@ -132,9 +143,12 @@ def unpack_event(packed: bytes) -> Event:
 
 
 def pack_header(header: Header) -> bytes:
-    """Without tags and other streams as releases wrote it that had none."""
-    if header.spread is not None:
+    """Without tags, other streams and claims as releases wrote it that had none."""
+    if header.claims:
         return _encode(header)
+    if header.spread is not None:
+        fields = (header.stream, header.append_id, header.chosen, header.request_digest, header.tags)
+        return _encode((*fields, header.spread))
     if header.tags:
         return _encode((header.stream, header.append_id, header.chosen, header.request_digest, header.tags))
     return _encode((header.stream, header.append_id, header.chosen, header.request_digest))
@@ -236,8 +250,9 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     `identities` begins with the one of the first event's id, minted or not; the others a client chose.
     `expected` is a length, ANOTHER_HISTORY, ANY_LENGTH or AT_LEAST_ONE. Where the append is to several
     streams, `spread` says which, `stream` and `expected` are the first one's, and `others` what the rest are
-    asked to be, in their order. `source` is the foreign id (source, scope, id) that its events are records
-    of, and `skip_unchanged` whether nothing is to be written where they are the record before.
+    asked to be, in their order. `claims` are in the order of the events; the value of each stands at its path
+    in the request. `source` is the foreign id (source, scope, id) that its events are records of, and
+    `skip_unchanged` whether nothing is to be written where they are the record before.
     """
 
     stream: Stream
@@ -252,6 +267,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     tags: Tags = ()
     spread: Spread | None = None
     others: tuple[int, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    claim_paths: tuple[str, ...] = ()
     source: tuple[str, str, str] | None = None
     skip_unchanged: bool = False
 
@@ -259,6 +276,11 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     def streams(self) -> tuple[Stream, ...]:
         """Each once."""
         return (self.stream,) if self.spread is None else self.spread.streams
+
+    @property
+    def claims_values(self) -> bool:
+        """Whether it has to be known who holds what before it is placed."""
+        return any(claim.value is not None for claim in self.claims)
 
     @property
     def chosen(self) -> tuple[bytes, ...]:
@@ -293,6 +315,8 @@ def make_append(
     tags: Tags = (),
     spread: Spread | None = None,
     others: tuple[int, ...] = (),
+    claims: tuple[Claim, ...] = (),
+    claim_paths: tuple[str, ...] = (),
 ) -> Append:
     """Packs and digests once; nothing downstream encodes an event again."""
     append_id = events[0].id
@@ -304,7 +328,7 @@ def make_append(
         events=events,
         packed=packed,
         digests=row_digests(stream, append_id, packed, spread),
-        header=pack_header(Header(stream, append_id, chosen, retry.request_digest, tags, spread)),
+        header=pack_header(Header(stream, append_id, chosen, retry.request_digest, tags, spread, claims)),
         identities=(minted, *[each for each in chosen if each != minted]) if chosen else (minted,),
         retry=retry,
         expected=expected,
@@ -312,6 +336,21 @@ def make_append(
         tags=tags,
         spread=spread,
         others=others,
+        claims=claims,
+        claim_paths=claim_paths,
+    )
+
+
+def same_append(append: Append, stream: Stream, expected: int, retry: Retry) -> Append:
+    """An append to one stream, to another one or known by another retry; its tags and claims are the same."""
+    return make_append(
+        stream,
+        append.events,
+        expected,
+        retry,
+        append.tags,
+        claims=append.claims,
+        claim_paths=append.claim_paths,
     )
 
 
@@ -378,6 +417,17 @@ class RuleViolated:
 
 
 @dataclass(frozen=True, slots=True)
+class NotUnique:
+    """The value at `path` is the one of another aggregate, by the committed event at `seq` or, where that is
+    0, by an event of this append; nothing was written."""
+
+    path: str
+    aggregate_type: str
+    key: str
+    seq: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class NotCommitted:
     """The event will never appear."""
 
@@ -417,6 +467,7 @@ Outcome = (
     Appended
     | Conflict
     | RuleViolated
+    | NotUnique
     | Mismatch
     | NotCommitted
     | OutcomeUnknown

@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from spec.claims import check_claims, read_claims, read_releases
 from spec.errors import Report, below, proposal, shown
 from spec.identifiers import GLOBAL, NAME_GRAMMAR, RESERVED_ACTOR_PREFIX, is_name, singleton_fault
 from spec.identity import read_identity
@@ -33,7 +34,7 @@ _EDITORS = "$schema"
 """By this key an editor finds schema.json; it means nothing else."""
 _SPEC_KEYS = frozenset({*_SPEC_REQUIRED, "singletons", "target_types", _EDITORS, *PARTS})
 _AGGREGATE_KEYS = frozenset({"events", "idempotent_create", "identity", "list", "mint"})
-_EVENT_KEYS = frozenset({"handler", "revision", "rules", "schema", "tags", "upcast"})
+_EVENT_KEYS = frozenset({"claims", "handler", "releases", "revision", "rules", "schema", "tags", "upcast"})
 
 Declared = TypeVar("Declared")
 NameFault = tuple[str, str] | None
@@ -89,6 +90,7 @@ def _check_aggregate_type(name: str, value: object, pointer: str, report: Report
     if declared is value and "events" not in declared:
         report.add("missing_key", pointer, "An aggregate type needs `events`; an empty object is fine.")
     events = _each(declared, "events", pointer, _check_event_type, report)
+    check_claims(events, below(pointer, "events"), report)
     known_again = _flag(declared, "idempotent_create", pointer, report)
     listed = check_list(declared["list"], below(pointer, "list"), report) if "list" in declared else None
     kind: Mint = "content" if mint == "content" else "humane" if mint == "humane" else "uuid"
@@ -122,7 +124,11 @@ def _check_event_type(name: str, value: object, pointer: str, report: Report) ->
     if "rules" in declared:
         rules = read_rules(declared["rules"], below(pointer, "rules"), Scope(compiled.schema), report)
     revision, upcasts = read_revision(declared, pointer, report)
-    return EventType(name, compiled.schema, handler, compiled, tags, rules, revision, upcasts)
+    claims = read_claims(declared.get("claims", {}), below(pointer, "claims"), compiled.schema, report)
+    releases = read_releases(declared.get("releases", []), below(pointer, "releases"), report)
+    return EventType(
+        name, compiled.schema, handler, compiled, tags, rules, revision, upcasts, claims, releases
+    )
 
 
 def _object(value: object, pointer: str, what: str, report: Report) -> dict[str, object]:

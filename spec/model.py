@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from spec.claims import ClaimRule
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.identity import IdentityRule
 from spec.lists import Listed
@@ -47,6 +48,8 @@ class EventType:
     revision: int = 1
     upcasts: tuple[Handler, ...] = ()
     """What brings data of revision 1 to 2, of 2 to 3, and so on up to `revision`."""
+    claims: tuple[ClaimRule, ...] = ()
+    releases: tuple[str, ...] = ()
 
     def violation(self, instance: object) -> SchemaViolation | None:
         """The first thing that the schema refuses about an event's data, or None.

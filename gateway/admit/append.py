@@ -14,6 +14,7 @@ from operator import attrgetter
 
 import msgspec
 
+from gateway.admit.claims import claims_of
 from gateway.admit.envelope import Envelope, read_batch, read_single
 from gateway.admit.preconditions import Asked, agreed_length
 from gateway.admit.strict_json import Malformed, decode
@@ -22,6 +23,7 @@ from gateway.events import (
     ANOTHER_HISTORY,
     ANY_LENGTH,
     Append,
+    Claim,
     Event,
     Retry,
     Stream,
@@ -31,6 +33,7 @@ from gateway.events import (
     make_retry,
     request_digest,
     revised,
+    same_append,
 )
 from spec.errors import nearest
 from spec.identifiers import RESERVED_ACTOR_PREFIX, SYSTEM_ACTOR_IDS, canonicalize, identify
@@ -49,6 +52,7 @@ SPEC_REFUSALS = frozenset(
         "unknown_target_type",
         "schema_violation",
         "invalid_tag",
+        "invalid_claim",
         "storage_full",
     )
 )
@@ -219,9 +223,13 @@ def compose_read(
     tags = tags_of_events(types, envelope, minting.salt, single=single)
     if isinstance(tags, Refusal):
         return Fault(tags, retry)
+    owners = [place.aggregate_type.name] * len(types)
+    claimed = claims_of_events(types, owners, envelope, minting, single=single)
+    if isinstance(claimed, Refusal):
+        return Fault(claimed, retry)
     if minting.storage_full is not None:
         return Fault(minting.storage_full, retry)
-    append = _append(place, types, envelope, ids, retry, expected, minting, tags)
+    append = _append(place, types, envelope, ids, retry, expected, minting, tags, claimed)
     if asked.skip_unchanged or envelope.skip_unchanged or place.source is not None:
         return _of_record(place, append, skip=asked.skip_unchanged or envelope.skip_unchanged)
     return append
@@ -243,7 +251,7 @@ def creation(place: Address, append: Append, body: bytes) -> Append | None:
         return None
     tenant, digest = append.stream.tenant, request_digest(place.path, body, ANY_LENGTH)
     retry = Retry(tenant, (identity(tenant, "create", digest),), (), digest)
-    first = make_append(append.stream, append.events, 0, retry, append.tags)
+    first = same_append(append, append.stream, 0, retry)
     return msgspec.structs.replace(first, source=append.source, skip_unchanged=append.skip_unchanged)
 
 
@@ -455,6 +463,36 @@ def tags_of_events(
     return tuple(tags) if any(tags) else ()
 
 
+Claimed = tuple[tuple[Claim, ...], tuple[str, ...]]
+"""Claims, and the path of the value of each."""
+
+
+def claims_of_events(
+    types: tuple[EventType, ...],
+    owners: Sequence[str],
+    envelope: Envelope,
+    minting: EventContext,
+    *,
+    single: bool,
+) -> Claimed | Refusal:
+    """`owners` are the aggregate types of the events."""
+    for event_type in types:
+        if event_type.claims or event_type.releases:
+            break
+    else:  # as mostly
+        return (), ()
+    claims: list[Claim] = []
+    paths: list[str] = []
+    for n, (event_type, owner, event) in enumerate(zip(types, owners, envelope.events, strict=True)):
+        base = "data" if single else f"events[{n}].data"
+        found = claims_of(event_type, owner, n, event.data, minting.tenant, minting.salt)
+        if isinstance(found, TagFault):
+            return Refusal("invalid_claim", found.error, f"{base}{found.path}")
+        claims += found[0]
+        paths += [f"{base}{path}" for path in found[1]]
+    return tuple(claims), tuple(paths)
+
+
 def too_much_work(event_type: EventType, work_max: int) -> str:
     return (
         f"Checking this by the schema of {event_type.name} could take over {work_max} comparisons in one "
@@ -472,6 +510,7 @@ def _append(
     expected: int,
     minting: EventContext,
     tags: Tags,
+    claimed: Claimed,
 ) -> Append:
     actor_id, target_id = ids
     causation_id = None if envelope.causation_id is None else uuid_bytes(envelope.causation_id)
@@ -497,7 +536,8 @@ def _append(
         if event_type.revision != 1:
             events[-1] = revised(events[-1], event_type.revision)
     stream = Stream(minting.tenant, place.aggregate_type.name, place.key)
-    return make_append(stream, tuple(events), expected, retry, tags)
+    claims, paths = claimed
+    return make_append(stream, tuple(events), expected, retry, tags, claims=claims, claim_paths=paths)
 
 
 def uuid_bytes(uuid: str) -> bytes:

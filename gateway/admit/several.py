@@ -19,6 +19,7 @@ from gateway.admit.append import (
     EventContext,
     Fault,
     bad_identifier,
+    claims_of_events,
     recognized_by,
     schemas_fault,
     sizes_fault,
@@ -156,6 +157,10 @@ def judge_several(
     tags = tags_of_events(types, envelope, minting.salt, single=False)
     if isinstance(tags, Refusal):
         return Fault(tags, retry)
+    owners = [each.aggregate_type for each in sent.events]
+    claimed = claims_of_events(types, owners, envelope, minting, single=False)
+    if isinstance(claimed, Refusal):
+        return Fault(claimed, retry)
     if minting.storage_full is not None:
         return Fault(minting.storage_full, retry)
     events = _made(types, envelope, references, minting)
@@ -164,10 +169,11 @@ def judge_several(
                         if each.key is None])  # fmt: skip
     expected = tuple(lengths.values())
     if len(own) == 1:
-        return Several(make_append(own[0], events, expected[0], retry, tags), minted)
+        append = make_append(own[0], events, expected[0], retry, tags, None, (), *claimed)
+        return Several(append, minted)
     number = {stream: n for n, stream in enumerate(own)}
     spread = Spread(own, tuple([number[stream] for stream in streams]))
-    append = make_append(own[0], events, expected[0], retry, tags, spread, expected[1:])
+    append = make_append(own[0], events, expected[0], retry, tags, spread, expected[1:], *claimed)
     return Several(append, minted)
 
 

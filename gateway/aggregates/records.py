@@ -153,7 +153,10 @@ class Records:
         if expected == ANY_LENGTH or (expected == AT_LEAST_ONE and length):
             expected = length
         return await self._ruled.append(
-            make_append(append.stream, events, expected, append.retry, append.tags)
+            make_append(
+                append.stream, events, expected, append.retry, append.tags, claims=append.claims,
+                claim_paths=append.claim_paths,
+            )  # fmt: skip
         )
 
     async def _of_content(

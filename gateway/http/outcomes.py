@@ -17,6 +17,7 @@ from gateway.events import (
     ContentDiffers,
     Mismatch,
     NotCommitted,
+    NotUnique,
     Outcome,
     OutcomeUnknown,
     Quarantined,
@@ -136,6 +137,7 @@ class Outcomes:
 Known = (
     Appended
     | RuleViolated
+    | NotUnique
     | Mismatch
     | NotCommitted
     | OutcomeUnknown
@@ -157,6 +159,10 @@ def known(outcome: Known, *, batch: bool) -> Answer:
         case RuleViolated(event, rule, error, length):
             path = f"events[{event}].rules[{rule}]" if batch else f"rules[{rule}]"
             return refused(Refusal("rule_violated", error, path), length=length)
+        case NotUnique(path, aggregate_type, key):
+            why = f"Another aggregate has this value: {aggregate_type} {key}."
+            holder = {"aggregate_type": aggregate_type, "key": key}
+            return refused(Refusal("not_unique", why, path), holder=holder)
         case Mismatch(by, original):
             return _mismatched(by, original)
         case NotCommitted(reason, retry_after_s):

@@ -15,6 +15,7 @@ from typing import Final, cast
 import msgspec
 
 from gateway.admit.append import EventContext, too_much_work
+from gateway.admit.claims import claims_of
 from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Event, Recorded, Stream, make_append, revised
 from gateway.inbound.deliveries import Delivery
 from gateway.inbound.request import as_text, lookup
@@ -235,6 +236,10 @@ def compose(
     tags = tags_of(event_type.tags, value, minting.salt)
     if isinstance(tags, TagFault):
         return Quarantine("invalid_tag", f"data{tags.path}: {tags.error}")
+    declared = claims_of(event_type, source.target.aggregate_type, 0, value, minting.tenant, minting.salt)
+    if isinstance(declared, TagFault):
+        return Quarantine("invalid_claim", f"data{declared.path}: {declared.error}")
+    claims, paths = declared
     event = Event(
         minting.mint(),
         event_type.name,
@@ -255,7 +260,10 @@ def compose(
     expected = AT_LEAST_ONE if must_exist else ANY_LENGTH
     retry = known.retry(minting.tenant, source.name)
     event = revised(event, event_type.revision)
-    append = make_append(stream, (event,), expected, retry, (tags,) if tags else ())
+    at = tuple([f"data{path}" for path in paths])
+    append = make_append(
+        stream, (event,), expected, retry, (tags,) if tags else (), claims=tuple(claims), claim_paths=at
+    )
     if not source.target.skip_unchanged:
         return append
     return msgspec.structs.replace(append, skip_unchanged=True)

@@ -14,6 +14,7 @@ from gateway.events import (
     FeedPlace,
     Mismatch,
     NotCommitted,
+    NotUnique,
     Outcome,
     OutcomeUnknown,
     Quarantined,
@@ -87,6 +88,8 @@ def judged(outcome: Outcome) -> Appended | Quarantine | Deferred:
             return Deferred("its outcome is not known yet", unknown=True)
         case Conflict():
             return NOT_THERE
+        case NotUnique(path, aggregate_type, key):
+            return Quarantine("not_unique", f"{path}: {aggregate_type} {key} has this value.")
         case RuleViolated(error=error):
             return Quarantine("rule_violated", error)
         case Unchanged(done):

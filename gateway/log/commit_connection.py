@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
-from gateway.log.entries import SequencedAppend, chain_over, commit_columns
+from gateway.log.entries import SequencedAppend, chain_over, claim_columns, commit_columns
 from gateway.log.postgres import CONNECTION_ERRORS, REDIS, SQL, Postgres, PostgresTrouble, connect
 from gateway.telemetry.redact import reason
 
@@ -38,13 +38,14 @@ class Ready(NamedTuple):
     before: tuple[int, str]
     after: tuple[int, str]
     columns: list[Any]
+    claims: list[Any]
 
 
 def made_ready(before: tuple[int, str], after: tuple[int, str], run: Sequence[SequencedAppend]) -> Ready:
     """Raises ChainBroken."""
     if chain_over(before[1], run) != after[1]:
         raise ChainBroken(f"rows after seq {before[0]} do not give the chain at {after[0]}")
-    return Ready(before, after, commit_columns(run))
+    return Ready(before, after, commit_columns(run), claim_columns(run))
 
 
 class CommitConnection:
@@ -92,7 +93,9 @@ class CommitConnection:
         if ready is None or (ready.before, ready.after) != (before, after):
             ready = made_ready(before, after, run)
         name = "commit_in_turn" if in_turn else "commit"
-        columns = (*before, *after, *ready.columns, mode)
+        if ready.claims:
+            name += "_claiming"
+        columns = (*before, *after, *ready.columns, mode, *ready.claims)
         return int(await self._send(name, asyncpg.Connection.fetchval, p, epoch, *columns)) > 0
 
     async def settle(self, ps: Sequence[int], seqs: Sequence[int]) -> list[Any]:

@@ -8,9 +8,11 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
+from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import (
     Append,
+    Claim,
     Event,
     Header,
     Spread,
@@ -42,6 +44,7 @@ class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
     tags: Tags = ()
     spread: Spread | None = None
     versions: tuple[int, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
     @property
     def first_seq(self) -> int:
@@ -75,6 +78,7 @@ def sequenced_append(append: Append, firsts: Sequence[int], last_seq: int) -> Se
     return SequencedAppend(
         append.stream, append.append_id, append.events, append.digests, retry.chosen, retry.request_digest,
         firsts[0], last_seq, append.tags, spread, () if spread is None else spread.versions(firsts),
+        append.claims,
     )  # fmt: skip
 
 
@@ -108,6 +112,7 @@ def _placed(place: bytes, parts: Sequence[msgspec.Raw]) -> tuple[SequencedAppend
         tags=header.tags,
         spread=header.spread,
         versions=() if header.spread is None else header.spread.versions(firsts),
+        claims=header.claims,
     )
     return placed, chain.decode()
 
@@ -200,6 +205,41 @@ def _revisions(events: Sequence[Event]) -> str | None:
     """NULLs stand for 1."""
     column = [event.revision for event in events]
     return None if column.count(1) == len(column) else _numbers(column)
+
+
+def claim_columns(run: Sequence[SequencedAppend]) -> list[Any]:
+    """What change_claims takes from $36 on: what becomes free, then what is held once all of the run is
+    committed; nothing where no append of it claims or releases."""
+    freed: dict[tuple[Stream, str, bytes | None], None] = {}
+    held: dict[tuple[Stream, str, bytes], tuple[bytes, int]] = {}
+    for placed in run:
+        for claim in placed.claims:
+            stream = placed.stream if placed.spread is None else placed.spread.stream_of(claim.event)
+            if claim.value is None:
+                freed[stream, claim.name, None] = None
+                for slot in [each for each in held if each[:2] == (stream, claim.name)]:
+                    del held[slot]
+            else:
+                freed[stream, claim.name, claim.scope] = None
+                held[stream, claim.name, claim.scope] = claim.value, placed.first_seq + claim.event
+    if not freed:
+        return []
+    return [
+        *_slot_columns(list(freed)),
+        [value for value, _ in held.values()],
+        *_slot_columns(list(held)),
+        [seq for _, seq in held.values()],
+    ]
+
+
+def _slot_columns(slots: Sequence[tuple[Stream, str, bytes | None]]) -> list[list[Any]]:
+    return [
+        [UUID(stream.tenant) for stream, _, _ in slots],
+        [stream.aggregate_type for stream, _, _ in slots],
+        [stream.key for stream, _, _ in slots],
+        [name for _, name, _ in slots],
+        [scope for _, _, scope in slots],
+    ]
 
 
 def _numbers(column: list[int]) -> str:

@@ -68,6 +68,7 @@ SQL: Final = {
         "event",
         "from_time",
         "heads",
+        "holders",
         "instance",
         "keep_state",
         "kept_claim",
@@ -110,6 +111,10 @@ SQL["commit_in_turn"] = re.sub(
     SQL["commit"],
     flags=re.DOTALL,
 )
+# With what its appends claim and release; others, nearly all, don't pay for it.
+for _name in ("commit", "commit_in_turn"):
+    _claiming = SQL[_name].replace("\n)\nSELECT count", f"\n{_load('change_claims')}\nSELECT count")
+    SQL[f"{_name}_claiming"] = _claiming
 for _name, _place in (("page", "seq > $2"), ("back", "seq < $2")):
     SQL[f"outbox_{_name}_at"] = SQL[f"outbox_{_name}"].replace(
         f"WHERE p = $1 AND {_place}", f"WHERE p = $1 AND seq = ANY($13::bigint[]) AND {_place}"

@@ -17,18 +17,19 @@ _FAILOVER_SAFE: Final = ("on", "remote_apply")
 _CRASH_SAFE: Final = (*_FAILOVER_SAFE, "remote_write", "local")
 _READ: Final = (
     "instance", "schema_version", "partition_log", "partition_mark", "partition_trail", "outbox",
-    "append_identity", "event_tag", "tenant", "api_key", "spec_revision", "spec_closing", "catalog_reader",
-    "catalog_clock", "redis_unreachable", "instance_home",
+    "append_identity", "event_tag", "unique_claim", "tenant", "api_key", "spec_revision", "spec_closing",
+    "catalog_reader", "catalog_clock", "redis_unreachable", "instance_home",
 )  # fmt: skip
 _GROWING: Final = (
-    "outbox", "append_identity", "event_tag", "quarantined_append", "partition_mark", "partition_trail",
-    "spec_revision", "spec_closing", "catalog_reader", "redis_unreachable",
+    "outbox", "append_identity", "event_tag", "unique_claim", "quarantined_append", "partition_mark",
+    "partition_trail", "spec_revision", "spec_closing", "catalog_reader", "redis_unreachable",
 )  # fmt: skip
 NEEDED: Final = (
     *((table, "", "SELECT") for table in _READ),
     *((table, "", "INSERT") for table in _GROWING),
     *(("partition_log", column, "UPDATE") for column in ("epoch", "seq", "chain", "mode", "owner", "alarm")),
     ("api_key", "last_used_at", "UPDATE"),
+    ("unique_claim", "", "DELETE"),
     ("catalog_clock", "revision", "UPDATE"),
 )  # fmt: skip
 """Tables, columns and privileges of a gateway: deploy/postgres-grants.sql grants the same."""
@@ -38,6 +39,7 @@ UNIQUE: Final = (
     "outbox(tenant, aggregate_type, aggregate_id, version)",
     "append_identity(tenant, identity)",
     "event_tag(tag, seq)",
+    "unique_claim(value)",
     "partition_log(p)",
 )
 

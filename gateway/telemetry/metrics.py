@@ -23,6 +23,7 @@ from gateway.events import (
     ContentDiffers,
     Mismatch,
     NotCommitted,
+    NotUnique,
     Outcome,
     OutcomeUnknown,
     Quarantined,
@@ -55,9 +56,9 @@ _ROWS: Final = (
         "sluice_appends_total",
         "counter",
         ("outcome",),
-        "Appends by outcome: committed, replayed, conflict, rule_violated, mismatch, not_committed, unknown, "
-        "unchanged, content_differs, "
-        "quarantined. An append that rules judge again since others were faster counts a conflict each time.",
+        "Appends by outcome: committed, replayed, conflict, rule_violated, not_unique, mismatch, "
+        "not_committed, unknown, unchanged, content_differs, quarantined. An append that rules judge again "
+        "since others were faster counts a conflict each time.",
         "The rate of not_committed and unknown: 0 while Redis and Postgres are healthy. Any quarantined.",
     ),
     MetricRow(
@@ -516,6 +517,7 @@ _OUTCOMES: Final[Mapping[type[Outcome], str]] = complete(
         Appended: "committed",
         Conflict: "conflict",
         RuleViolated: "rule_violated",
+        NotUnique: "not_unique",
         Mismatch: "mismatch",
         NotCommitted: "not_committed",
         OutcomeUnknown: "unknown",

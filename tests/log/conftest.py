@@ -98,7 +98,8 @@ async def _empty(servers: Servers) -> None:
         f"""
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
             WHERE datname = '{_DATABASE}' AND pid <> pg_backend_pid();
-        TRUNCATE outbox, append_identity, event_tag, quarantined_append, partition_mark, partition_trail;
+        TRUNCATE outbox, append_identity, event_tag, unique_claim, quarantined_append, partition_mark,
+            partition_trail;
         DELETE FROM partition_log;
         INSERT INTO partition_log TABLE pristine.partition_log;
         UPDATE instance SET id = '{uuid.uuid4()}';

@@ -24,6 +24,7 @@ from tests.support.drive import (
     append,
     append_to_all,
     appended,
+    claiming,
     crash,
     hold_fetch,
     ids,
@@ -444,3 +445,18 @@ async def test_appends_to_several_streams_are_judged_on_what_postgres_holds(
     ]
     assert outcomes[1] == Conflict(2, 1)
     assert [await log.length(each) for each in (one, two, three)] == [3, 2, 1]
+
+
+async def test_a_unique_value_is_one_aggregates_while_redis_is_away(
+    redis_away: Servers, open_log: OpenLog, place: Place
+) -> None:
+    logs = [await open_log(redis_timeout_s=0.5, direct_after_s=0.5) for _ in range(2)]
+    tenant = new_tenant()
+    streams = [new_stream(tenant) for _ in range(10)]
+    for text in ("a", "b"):
+        asked = [logs[n % 2].append(claiming(stream, text)) for n, stream in enumerate(streams)]
+        assert tally(await asyncio.gather(*asked)) == {"Appended": 1, "NotUnique": 9}
+    owner = next(row["aggregate_id"] for row in await place.fetch("SELECT aggregate_id FROM unique_claim"))
+    (stream,) = [each for each in streams if each.key == owner]
+    await appended(logs[0], claiming(stream, None), claiming(new_stream(tenant), "a"))
+    assert {log.mode for log in logs} == {"direct"}

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import asyncpg
@@ -20,6 +21,7 @@ from gateway.events import (
     ANY_LENGTH,
     Append,
     Appended,
+    Claim,
     Event,
     Outcome,
     Spread,
@@ -143,6 +145,19 @@ def append(
     if key is not None or chosen:
         digest = request_digest(f"/{stream.aggregate_type}/{stream.key}", body, expected)
     return make_append(stream, events, expected, make_retry(stream.tenant, key, chosen, digest))
+
+
+def unique_value(text: str) -> bytes:
+    """As the edge hashes values; any 32 bytes do."""
+    return sha256(text.encode()).digest()
+
+
+def claiming(stream: Stream, text: str | None) -> Append:
+    """One event that claims a unique value for its aggregate, or releases the one that it has."""
+    claim = Claim(0, "email", b"", None if text is None else unique_value(text))
+    retry = make_retry(stream.tenant, None, (), b"")
+    events = (event(None, b"{}"),)
+    return make_append(stream, events, ANY_LENGTH, retry, claims=(claim,), claim_paths=("data",))
 
 
 def append_to_all(

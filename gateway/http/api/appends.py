@@ -36,7 +36,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import Append, Conflict, OutcomeUnknown, Retry, Stream, make_append
+from gateway.events import Append, Conflict, OutcomeUnknown, Retry, Stream, same_append
 from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.parents import Parents, parent_of
@@ -217,7 +217,7 @@ class Appends:
         if isinstance(child, Answer):
             return child, None
         stream = msgspec.structs.replace(append.stream, key=child.key)
-        append = make_append(stream, append.events, append.expected, append.retry)
+        append = same_append(append, stream, append.expected, append.retry)
         try:
             outcome = await self._records.append(append)
         except asyncio.CancelledError:  # a shutdown that waits no longer
@@ -343,7 +343,7 @@ def mint() -> bytes:
 def _under_another_key(aggregate_type: AggregateType, append: Append) -> Append:
     """The one that was minted is an aggregate's already."""
     stream = msgspec.structs.replace(append.stream, key=minted_key(aggregate_type))
-    return make_append(stream, append.events, append.expected, append.retry)
+    return same_append(append, stream, append.expected, append.retry)
 
 
 class _FirstData(msgspec.Struct):

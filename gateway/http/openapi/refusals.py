@@ -62,6 +62,7 @@ _METADATA = (
     Refusal("unknown_target_type", "The spec's target_types do not name 'ordr'.", "metadata.target.type"),
     Refusal("schema_violation", "This property is required.", "data.total"),
     Refusal("invalid_tag", "A value of the tag `customer` has at most 128 bytes.", "data.customer_id"),
+    Refusal("invalid_claim", "A value of the claim `email` is a text, a number or a boolean.", "data.email"),
     Refusal("storage_full", "The events of this tenant take the 1000000000 bytes that it may store."),
     Refusal("idempotency_mismatch", "This Idempotency-Key or event_id belongs to another request."),
 )
@@ -69,6 +70,7 @@ _NOT_COMMITTED = Refusal("not_committed", "The event will never appear: Postgres
 _OUTCOME = (
     Refusal("version_conflict", "Concurrent write detected. Stream has 6 events, expected 5."),
     Refusal("rule_violated", "Only 2 are left.", "rules[0]"),
+    Refusal("not_unique", "Another aggregate has this value: user ABC123XYZ.", "data.email"),
     _NOT_COMMITTED,
     Refusal("outcome_unknown", "The event may or may not be there."),
 )
@@ -307,6 +309,10 @@ _MORE: dict[str, tuple[Schema, dict[str, Any]]] = {
         {"length": 6, "missed": [], "missed_next": 6},
     ),
     "rule_violated": ({"length": LENGTH}, {"length": 6}),
+    "not_unique": (
+        {"holder": object_of({"aggregate_type": {"type": "string"}, "key": {"type": "string"}})},
+        {"holder": {"aggregate_type": "user", "key": "ABC123XYZ"}},
+    ),
     "ambiguous_alias": (
         {"candidates": list_of({"type": "string"}, minItems=2, maxItems=CANDIDATES_MAX)},
         {"candidates": ["bd-k86gaq", "bd-k86gm2"]},

@@ -13,6 +13,7 @@ from gateway.events import Append
 from gateway.log.redis.keys import PartitionKeys
 
 _facts: Final = struct.Struct(">dIIII32s32sB").pack
+_claiming_facts: Final = struct.Struct(">IdBI").pack
 _pack: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -29,12 +30,23 @@ class CallHead(NamedTuple):
     number: int
 
 
+class ClaimingAppend(NamedTuple):
+    """An append that claims unique values: its number from 1, the seq at which it was looked up who holds
+    them, whether another aggregate has one of them, and the values."""
+
+    number: int
+    looked_up: int
+    taken: bool
+    values: Sequence[bytes]
+
+
 def sequence_call(
     keys: PartitionKeys,
     head: CallHead,
     appends: Sequence[Append],
     hints: Sequence[str],
     expected: Sequence[float] | None = None,
+    claims: Sequence[ClaimingAppend] = (),
 ) -> tuple[list[str], list[str | bytes | int]]:
     """KEYS, and ARGV after the nonce. A hint is '' or '<as of>:<head in Postgres>' of each stream, a blank
     between them; `expected` stands in place of what the appends ask for themselves."""
@@ -70,7 +82,12 @@ def sequence_call(
         if count > 1:
             facts += (digests[32:], struct.pack(f">{count}I", *map(len, packed)))
     several = _pack(spread) if spread else b""
-    return names, [*head, b"".join(identities), b"".join(facts), b"".join(bodies), several]
+    claiming = b"".join([_claiming(*each) for each in claims])
+    return names, [*head, b"".join(identities), b"".join(facts), b"".join(bodies), several, claiming]
+
+
+def _claiming(number: int, looked_up: int, taken: bool, values: Sequence[bytes]) -> bytes:
+    return _claiming_facts(number, looked_up, taken, len(values)) + b"".join(values)
 
 
 @cache

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 
 import msgspec
 
-from gateway.events import Conflict
+from gateway.events import Conflict, NotUnique
 from gateway.log.append.identities import ClaimedByAnother, Original, look_up, mismatch, receipt
 from gateway.log.append.pending import Pending
 from gateway.log.epoch.partition import Partition
@@ -20,7 +20,7 @@ from gateway.log.postgres import Postgres, PostgresTrouble
 
 _AGAIN_S = 0.1
 
-Verdict = Original | ClaimedByAnother | Conflict
+Verdict = Original | ClaimedByAnother | Conflict | NotUnique
 
 
 class DeferredOutcomes:
@@ -53,7 +53,7 @@ class DeferredOutcomes:
     async def _answer_when(
         self, committed: asyncio.Future[bool], epoch: int, pending: Pending, verdict: Verdict
     ) -> None:
-        if await committed and (not isinstance(verdict, Conflict) or await self._look() == epoch):
+        if await committed and (not isinstance(verdict, Conflict | NotUnique) or await self._look() == epoch):
             await self._answer(pending, verdict)
         else:
             self._decide_anew(pending)
@@ -91,6 +91,9 @@ class DeferredOutcomes:
         match verdict:
             case Conflict():
                 await self._settling.found(partition, seq)
+                pending.resolve(verdict)
+            case NotUnique():
+                await self._settling.found(partition, verdict.seq)
                 pending.resolve(verdict)
             case ClaimedByAnother():
                 await self._settling.found(partition, verdict.seq)

@@ -18,6 +18,7 @@ from gateway.log.append.direct_sequencer import DirectSequencer
 from gateway.log.append.identities import Original, claims_of
 from gateway.log.append.pending import Pending, expected_of
 from gateway.log.append.sequenced import Commits, SequencedBatch
+from gateway.log.append.unique import holders_of, values_of
 from gateway.log.entries import SequencedAppend
 from gateway.log.epoch.chain import roll
 from gateway.log.epoch.partition import Partition
@@ -112,7 +113,10 @@ class Direct:
         heads: dict[Stream, int] = {
             streams[each["version"] - 1]: each["seq"] for each in rows if each["kind"] == "head"
         }
-        return DirectSequencer(partition.number, claims_of(rows), heads, row["chain"])
+        # Read later: where anything was committed in between, the swap fails.
+        values = values_of([pending.append for pending in batch])
+        held = await self._postgres.fetch("holders", values) if values else ()
+        return DirectSequencer(partition.number, claims_of(rows), heads, row["chain"], holders_of(held))
 
     def _judge(
         self, batch: Sequence[Pending], placing: DirectSequencer

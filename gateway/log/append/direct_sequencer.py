@@ -8,35 +8,46 @@ from __future__ import annotations
 
 import math
 
-from gateway.events import ANOTHER_HISTORY, ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Stream
+from gateway.events import ANOTHER_HISTORY, ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, NotUnique, Stream
 from gateway.log.append.identities import Claim, ClaimedByAnother, Claims, Original
+from gateway.log.append.unique import Holders
 from gateway.log.entries import SequencedAppend, sequenced_append
 
 
 class DirectSequencer:
     """Judge appends in order: each on the state that the ones before it leave.
 
-    `claims` and `heads` are of one snapshot in which partition `p` stood at (seq, chain): every identity and
-    event id of the appends that Postgres knows, and the length of each of their streams.
+    `claims`, `heads` and `holders` are of one snapshot in which partition `p` stood at (seq, chain): every
+    identity and event id of the appends that Postgres knows, the length of each of their streams, and who
+    holds the values that they claim.
     """
 
-    def __init__(self, p: int, claims: Claims, heads: dict[Stream, int], chain: str) -> None:
+    def __init__(
+        self, p: int, claims: Claims, heads: dict[Stream, int], chain: str, holders: Holders | None = None
+    ) -> None:
         self._p = p
         self._claims = claims
         self._heads = heads
+        self._holders = holders or Holders({})
         self._skipped: set[Stream] = set()
         self.seq = claims.seq
         self.chain = chain
 
     def judge(
         self, append: Append, expected: float | None = None
-    ) -> SequencedAppend | Original | ClaimedByAnother | Conflict:
+    ) -> SequencedAppend | Original | ClaimedByAnother | Conflict | NotUnique:
         """Its identities first, then the length that it asks for: its own, or `expected`, where half a length
         more says that every earlier append of the batch to this stream must have its place."""
-        verdict = self._claims.judge(append) or self._conflict(append, expected)
+        verdict = (
+            self._claims.judge(append)
+            or self._conflict(append, expected)
+            or (self._holders.judge(append) if append.claims else None)
+        )
         if verdict is not None:
             self._skipped.update(append.streams)
             return verdict
+        if append.claims:
+            self._holders.take(append)
         return self._place(append)
 
     def _conflict(self, append: Append, expected: float | None) -> Conflict | None:

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable
 
 from gateway.log.append.identities import ClaimedByAnother, Original, look_up
 from gateway.log.append.pending import Pending
+from gateway.log.append.unique import Holders, holders_of, values_of
 from gateway.log.epoch.partition import Partition
 from gateway.log.limits import Limits
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.telemetry.metrics import Metrics
 
 _RETRY_S = 0.05
+_COMMITTED_S = 1.0
 
 Claimed = tuple[Pending, Original | ClaimedByAnother]
 
@@ -101,6 +103,16 @@ class LookUps:
                 asked.append(pending)
         return asked
 
+    async def _committed(self, seq: int) -> None:
+        """Where it is not: who holds a value that was claimed there, Postgres does not know before."""
+        if seq > self._partition.committed_seq:
+            await asyncio.wait((self._partition.when_committed(seq),), timeout=_COMMITTED_S)
+
+    async def _holders(self, asked: list[Pending]) -> Holders:
+        """Of the values that they claim. Raises PostgresTrouble."""
+        values = values_of([pending.append for pending in asked])
+        return holders_of(await self._postgres.fetch("holders", values)) if values else holders_of(())
+
     async def _ask(self, asked: list[Pending]) -> bool:
         """False where Postgres could not be asked."""
         if not asked:
@@ -110,7 +122,9 @@ class LookUps:
         minted = [(each.append.stream.tenant, each.append.append_id) for each in asked if each.again]
         retries = [pending.append.retry for pending in asked]
         try:
+            await self._committed(max([each.beyond for each in asked]))
             claims = await look_up(self._postgres, partition.number, retries, minted)
+            holders = await self._holders(asked)
         except PostgresTrouble:
             return verified != self._verified
         if verified != self._verified or not partition.in_redis:
@@ -125,6 +139,7 @@ class LookUps:
                 # Not there in the epoch that it would be sequenced in now: an earlier call that carried it
                 # ended with its epoch, or will find the identity taken.
                 pending.looked_up = claims.seq
+                pending.taken = holders.judge(pending.append) if pending.append.claims else None
             elif not pending.done:
                 claimed.append((pending, verdict))
         if claimed:

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.events import ANOTHER_HISTORY, Append, NotCommitted, Outcome, OutcomeUnknown
+from gateway.events import ANOTHER_HISTORY, Append, NotCommitted, NotUnique, Outcome, OutcomeUnknown
 from gateway.log.limits import Limits
 from gateway.telemetry.steps import Link as Span
 
@@ -59,6 +59,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     several, one for each, a blank between them.
     `sent`: an earlier call placed it, or may have: the original of a retry may be our own.
     `span`: of the request, where traces are on. `link`: of one that belongs to a row of appends.
+    `taken`: by Postgres, when it was asked, another aggregate has a value that it claims. `beyond`: a seq at
+    which one of its values was claimed; that has to be committed before Postgres is asked.
     `told` counts outcomes one by one; those of `resolve_at` are counted by the batch.
     """
 
@@ -74,6 +76,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     sent: bool = False
     span: Span | None = None
     link: Link | None = None
+    taken: NotUnique | None = None
+    beyond: int = 0
 
     @property
     def done(self) -> bool:
@@ -82,7 +86,10 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     @property
     def to_look_up(self) -> bool:
         """Whether Postgres must be asked for its identities before it may be sequenced."""
-        return self.looked_up is None and (self.again or bool(self.append.chosen)) and not self.done
+        if self.looked_up is not None or self.done:
+            return False
+        append = self.append
+        return self.again or bool(append.chosen) or (bool(append.claims) and append.claims_values)
 
     def placed_at(self, first_version: int) -> None:
         link = self.link
@@ -94,6 +101,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
         self.again = True
         self.looked_up = None
         self.hint = ""
+        self.taken = None
         if self.link is not None:
             self.link.placed = False
 

@@ -17,7 +17,7 @@ from typing import Any
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import Append, Conflict, NotCommitted, Outcome
-from gateway.log.append.calls import CallHead, sequence_call
+from gateway.log.append.calls import CallHead, ClaimingAppend, sequence_call
 from gateway.log.append.deferred_outcomes import DeferredOutcomes
 from gateway.log.append.direct import Direct
 from gateway.log.append.identities import ClaimedByAnother, Original
@@ -25,6 +25,7 @@ from gateway.log.append.look_ups import Claimed, LookUps
 from gateway.log.append.pacing import BatchPolicy, GatewayLoad
 from gateway.log.append.pending import Backlog, Link, Outstanding, Pending, Queue, Waiter, expected_of
 from gateway.log.append.sequenced import Commits, SequencedBatch
+from gateway.log.append.unique import values_of
 from gateway.log.entries import sequenced_append
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
@@ -116,7 +117,7 @@ class Sequencer:
             pending.span = self._tracing.current()
         self._queue.put(pending)
         self.outstanding.append(pending)
-        if append.chosen:
+        if append.chosen or append.claims:
             self.look_ups.ask(pending)
         if not self._work.is_set():
             self._work.set()
@@ -292,7 +293,12 @@ class Sequencer:
             next(self._calls),
         )
         appends, hints = [each.append for each in batch], [each.hint for each in batch]
-        names, args = sequence_call(partition.keys, head, appends, hints, expected_of(batch))
+        claims = [
+            ClaimingAppend(n, each.looked_up or 0, each.taken is not None, values_of((each.append,)))
+            for n, each in enumerate(batch, 1)
+            if each.append.claims
+        ]
+        names, args = sequence_call(partition.keys, head, appends, hints, expected_of(batch), claims)
         doubts = [pending.in_doubt for pending in batch]
         for pending in batch:
             pending.in_doubt = True
@@ -374,9 +380,13 @@ class Sequencer:
                 case b"X":
                     cold.append(pending)
                     back.append(pending)
+                case b"U":
+                    assert pending.taken is not None
+                    self._verdicts.answer_after(pending, pending.looked_up or 0, pending.taken)
                 case b"S":
                     pending.again = True
                     pending.looked_up = None
+                    pending.beyond = int(answer[1:] or 0)
                     back.append(pending)
                 case _:
                     self._telemetry.metrics.busy_appends.inc()

@@ -15,12 +15,15 @@
 --       12 bodies one after another, each a MessagePack array of header and events, kept as they are,
 --       13 '' or, as MessagePack, of each append to several streams: its number from 1, how many KEYS come before its
 --          other streams, what each of these is expected to be, their hints, and for each event a byte with the number
---          of its stream among the append's, from 1
+--          of its stream among the append's, from 1,
+--       14 of each append that claims unique values, big-endian: u32 its number from 1, f64 the seq at which it was looked
+--          up who holds them, u8 whether another aggregate has one of them, u32 how many values, and 32 bytes for each
 -- returns {nonce, 'FENCED', reason} or
 --         {nonce, 'OK', q before, h before, q after, h after, c, as of, answer…}
 --   answer: first version (integer) when sequenced, 'V<first version in each stream>,…' if to several; else
 --           'D<seq>:<count>' the retry of that append, 'M' mismatch, 'C<head>' conflict, 'C<head>:<stream, from 0>' if to several,
---           'X' cold, 'B' busy, 'S' look the identities up again
+--           'X' cold, 'B' busy, 'S' look the identities up again, 'S<seq>' once that is committed: there one of its
+--           values was claimed, 'U' another aggregate has one of its values
 --
 -- Journal entry <last seq>-0, one a call: its field is '<last seq>:<first version in each stream>,…:<chain after it>'
 --   for each append, a space between them; its value is their bodies.
@@ -72,6 +75,36 @@ for turn = 3, 4 do
       if claim then claimed[identities[k]] = claim end
     end
   end
+end
+
+-- Claimed values are remembered among the identities, each with the seq of the latest append that claims it.
+local claiming, next_claim = {}, 1
+while ARGV[14] and next_claim <= #ARGV[14] do
+  local number, looked_up, taken, count, from = cut('>I4dBI4', ARGV[14], next_claim)
+  local values = {}
+  for k = 1, count do values[k] = sub(ARGV[14], from + 32 * k - 32, from + 32 * k - 1) end
+  claiming[number] = { looked_up = looked_up, taken = taken == 1, values = values }
+  next_claim = from + 32 * count
+  for turn = 3, 4 do
+    for first = 1, count, 4000 do
+      local to = math.min(first + 3999, count)
+      local found = call('HMGET', KEYS[turn], unpack(values, first, to))
+      for k = first, to do
+        local seq, before = found[k - first + 1], claimed[values[k]]
+        if seq and (not before or tonumber(seq) > tonumber(before)) then claimed[values[k]] = seq end
+      end
+    end
+  end
+end
+
+-- What keeps append number `i` from the values that it claims.
+local function taken_by_another(i)
+  local of = claiming[i]
+  if not of then return nil end
+  for _, value in ipairs(of.values) do
+    if claimed[value] and tonumber(claimed[value]) > of.looked_up then return 'S' .. claimed[value] end
+  end
+  return of.taken and 'U' or nil
 end
 
 -- All heads in one go too.
@@ -129,10 +162,11 @@ local function judge(i, key, hint, first, last, digest, expected, n)
     verdict = 'X'
   elseif (expected >= 0 and expected ~= head) or (expected == -2 and head == 0) or (chained and skipped[key]) then
     return 'C' .. text(head)
-  elseif q > p.c and q - p.c + n > window then
-    verdict = 'B'
   else
-    return nil, head
+    verdict = taken_by_another(i)
+    if verdict == 'U' then return verdict end
+    if not verdict and q > p.c and q - p.c + n > window then verdict = 'B' end
+    if not verdict then return nil, head end
   end
   blocked[key] = verdict
   return verdict
@@ -165,9 +199,9 @@ local function judge_all(i, of, key, hint, first, last, digest, expected, n)
       conflict = 'C' .. text(head) .. ':' .. text(s - 1)
     end
   end
-  verdict = verdict or conflict or never or (q > p.c and q - p.c + n > window and 'B')
+  verdict = verdict or conflict or never or taken_by_another(i) or (q > p.c and q - p.c + n > window and 'B')
   if not verdict then return nil, before end
-  if verdict ~= conflict and verdict ~= never then
+  if verdict ~= conflict and verdict ~= never and verdict ~= 'U' then
     for s = 1, #keys do blocked[keys[s]] = verdict end
   end
   return verdict
@@ -229,7 +263,7 @@ local function add_to_all(of, heads_before, seq, n, from, place)
   return table.concat(firsts, ','), row and versions[1] or table.concat(versions, ',')
 end
 
-local function claim(first, last, value)
+local function claim(i, first, last, seq, value)
   if q >= full then
     local turn = math.floor(q / p.w)
     fields, f, full = { turn, 0 }, 2, (turn + 1) * p.w
@@ -240,6 +274,13 @@ local function claim(first, last, value)
     claimed[identity] = value
     fields[f + 1], fields[f + 2] = identity, value
     f = f + 2
+  end
+  if claiming[i] then
+    for _, claims in ipairs(claiming[i].values) do
+      claimed[claims] = seq
+      fields[f + 1], fields[f + 2] = claims, seq
+      f = f + 2
+    end
   end
 end
 
@@ -297,7 +338,7 @@ for i = 1, appends do
     placed = placed + 1
     h = sha1hex(h .. ':' .. versions .. ':' .. rows)
     index[placed] = seq .. ':' .. v .. ':' .. h
-    claim(first, last, seq .. ':' .. text(n) .. ':' .. digest)
+    claim(i, first, last, seq, seq .. ':' .. text(n) .. ':' .. digest)
     reply[8 + i] = answer
   end
   at = n == 1 and at or lengths + 4 * n

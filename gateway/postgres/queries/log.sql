@@ -35,6 +35,25 @@ WITH RECURSIVE search(seq, beyond) AS (
 SELECT max(seq) AS seq FROM search
 
 
+-- name: change_claims
+-- Joined to the commit of appends that claim or release unique values (postgres.py): first what becomes free, then what
+-- is held, both as all of the commit leaves it. $36 tenants, $37 aggregate types, $38 keys, $39 names and $40 scopes
+-- (NULL: all) of what is free; $41 values, and $42 to $46 the same of what is held; $47 the seq of each
+), freed AS (
+    DELETE FROM unique_claim c
+    USING swapped, unnest($36::uuid[], $37::text[], $38::text[], $39::text[], $40::bytea[])
+        AS f(tenant, aggregate_type, aggregate_id, name, scope)
+    WHERE c.tenant = f.tenant AND c.aggregate_type = f.aggregate_type AND c.aggregate_id = f.aggregate_id
+        AND c.name = f.name AND (f.scope IS NULL OR c.scope = f.scope)
+    RETURNING 1
+), held AS (
+    INSERT INTO unique_claim (value, tenant, aggregate_type, aggregate_id, name, scope, seq)
+    SELECT h.* FROM swapped, unnest($41::bytea[], $42::uuid[], $43::text[], $44::text[], $45::text[], $46::bytea[],
+        $47::bigint[]) AS h
+    WHERE (SELECT count(*) FROM freed) >= 0
+)
+
+
 -- name: commit
 -- The compare-and-swap that decides: moves the partition from one (seq, chain) to the next and inserts the
 -- rows in between, or does nothing at all. Never ON CONFLICT: a violation is a bug and must be loud.
@@ -130,6 +149,11 @@ SELECT coalesce((
     ORDER BY o.version DESC LIMIT 1), 0) AS head
 FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS w(tenant, aggregate_type, key, n)
 ORDER BY w.n
+
+
+-- name: holders
+-- Who holds these unique values. $1 values
+SELECT value, tenant, aggregate_type, aggregate_id, name, scope, seq FROM unique_claim WHERE value = ANY($1::bytea[])
 
 
 -- name: instance

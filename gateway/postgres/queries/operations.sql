@@ -20,7 +20,7 @@ FROM pg_index i
     CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, n)
     JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
 WHERE i.indisunique AND i.indisvalid AND i.indpred IS NULL
-    AND c.relname IN ('outbox', 'append_identity', 'event_tag', 'partition_log')
+    AND c.relname IN ('outbox', 'append_identity', 'event_tag', 'unique_claim', 'partition_log')
 GROUP BY i.indexrelid, c.relname
 
 

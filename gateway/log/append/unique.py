@@ -1,0 +1,80 @@
+"""Who holds which unique value: the verdict on an append's claims. Pure.
+
+Owns: that the claims of an append are judged one by one, in the order of its events, on what is committed and
+on what the claims before them change. Must not know: how holders are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gateway.events import Append, Claim, NotUnique, Stream
+
+Slot = tuple[Stream, str, bytes]
+"""Where an aggregate holds one value: under a name, within a scope."""
+
+
+class Holders:
+    """Of values that are asked about: the slot that holds each, and the seq of the event that claimed it."""
+
+    def __init__(self, held: Mapping[bytes, tuple[Slot, int]]) -> None:
+        self._slot_of = {value: slot for value, (slot, _) in held.items()}
+        self._seq_of = {value: seq for value, (_, seq) in held.items()}
+        self._value_in = {slot: value for value, slot in self._slot_of.items()}
+
+    def judge(self, append: Append) -> NotUnique | None:
+        """None: the aggregates of its events may have all that they claim."""
+        found = self._after(append)
+        return found if isinstance(found, NotUnique) else None
+
+    def take(self, append: Append) -> None:
+        """It is placed: what it claims and releases counts for those that are judged next."""
+        after = self._after(append)
+        assert isinstance(after, Holders)
+        self._slot_of, self._value_in = after._slot_of, after._value_in
+
+    def _after(self, append: Append) -> Holders | NotUnique:
+        after = Holders({})
+        after._slot_of, after._value_in = dict(self._slot_of), dict(self._value_in)
+        for n, claim in enumerate(append.claims):
+            holder = after._take(stream_of(append, claim), claim)
+            if holder is not None:
+                seq = self._seq_of.get(claim.value or b"", 0)
+                return NotUnique(append.claim_paths[n], holder.aggregate_type, holder.key, seq)
+        return after
+
+    def _take(self, stream: Stream, claim: Claim) -> Stream | None:
+        """The other aggregate that holds the value; None where there is none, and then `stream` has it."""
+        if claim.value is None:
+            for slot in [each for each in self._value_in if each[:2] == (stream, claim.name)]:
+                del self._slot_of[self._value_in.pop(slot)]
+            return None
+        slot = (stream, claim.name, claim.scope)
+        holder = self._slot_of.get(claim.value)
+        if holder is not None and holder[0] != stream:
+            return holder[0]
+        former = self._value_in.pop(slot, None)
+        if former is not None:
+            del self._slot_of[former]
+        self._slot_of[claim.value] = slot
+        self._value_in[slot] = claim.value
+        return None
+
+
+def stream_of(append: Append, claim: Claim) -> Stream:
+    return append.stream if append.spread is None else append.spread.stream_of(claim.event)
+
+
+def values_of(appends: Iterable[Append]) -> list[bytes]:
+    """All that they claim, each once."""
+    return list({claim.value: None for each in appends for claim in each.claims if claim.value is not None})
+
+
+def holders_of(rows: Iterable[Any]) -> Holders:
+    """Of the rows of `holders`."""
+    held: dict[bytes, tuple[Slot, int]] = {}
+    for row in rows:
+        stream = Stream(row["tenant"].bytes, row["aggregate_type"], row["aggregate_id"])
+        held[row["value"]] = (stream, row["name"], row["scope"]), row["seq"]
+    return Holders(held)
