@@ -12,6 +12,7 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.config import Config
+from gateway.log.postgres import SQL
 from gateway.postgres.statements import statements_of
 from tests.deploy.shipped import ROOT, Shipped
 from tests.support.accounts import SPEC, Account, open_account
@@ -30,7 +31,7 @@ from tests.support.calls import (
 )
 from tests.support.serving import Served, serving
 
-STATEMENTS = {**statements_of("log"), **statements_of("catalog")}
+STATEMENTS = {**statements_of("log"), **statements_of("catalog"), "change_claims": SQL["commit_claiming"]}
 OWNERS_ALONE = {
     "create_instance",
     "create_partitions",
