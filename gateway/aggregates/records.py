@@ -154,9 +154,14 @@ class Records:
             expected = length
         return await self._ruled.append(
             make_append(
-                append.stream, events, expected, append.retry, append.tags, claims=append.claims,
+                append.stream,
+                events,
+                expected,
+                append.retry,
+                append.tags,
+                claims=append.claims,
                 claim_paths=append.claim_paths,
-            )  # fmt: skip
+            )
         )
 
     async def _of_content(
