@@ -357,7 +357,7 @@ def _edge(
         ]
     )
     webhooks = Webhooks(intake, catalog, addresses, bodies, config, metrics)
-    outcomes, states = Outcomes(log), States(log, folder, config)
+    outcomes, states = Outcomes(log, outbox), States(log, folder, config)
     keys, source_keys = KeyWatch(catalog), SourceKeys(pool)
     parents = Parents(aliases, children, outcomes)
     log.on_watch(keys.look)

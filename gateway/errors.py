@@ -66,6 +66,7 @@ REFUSALS: dict[str, Rule] = {
     "idempotency_mismatch": Rule(422, False, Known.NOTHING),
     "content_differs": Rule(409, False, Known.NOTHING),
     "version_conflict": Rule(409, False, Known.NOTHING),
+    "condition_failed": Rule(409, False, Known.NOTHING),
     "rule_violated": Rule(422, False, Known.NEVER),
     "not_unique": Rule(409, False, Known.NEVER),
     "invalid_spec": Rule(422, False, Known.NOT_AN_APPEND),

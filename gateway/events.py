@@ -16,6 +16,8 @@ from typing import ClassVar, Final, Literal
 
 import msgspec
 
+from gateway.items import Condition
+
 # What `Append.expected` says when it is not an exact length.
 ANY_LENGTH: Final = -1
 AT_LEAST_ONE: Final = -2
@@ -271,6 +273,7 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     claim_paths: tuple[str, ...] = ()
     source: tuple[str, str, str] | None = None
     skip_unchanged: bool = False
+    condition: Condition | None = None
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -317,6 +320,7 @@ def make_append(
     others: tuple[int, ...] = (),
     claims: tuple[Claim, ...] = (),
     claim_paths: tuple[str, ...] = (),
+    condition: Condition | None = None,
 ) -> Append:
     """Packs and digests once; nothing downstream encodes an event again."""
     append_id = events[0].id
@@ -338,6 +342,7 @@ def make_append(
         others=others,
         claims=claims,
         claim_paths=claim_paths,
+        condition=condition,
     )
 
 
@@ -351,6 +356,7 @@ def same_append(append: Append, stream: Stream, expected: int, retry: Retry) -> 
         append.tags,
         claims=append.claims,
         claim_paths=append.claim_paths,
+        condition=append.condition,
     )
 
 
@@ -403,6 +409,18 @@ class Mismatch:
 
     by: Literal["idempotency_key", "event_id"] | None = field(default=None, compare=False)
     original: Appended | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionFailed:
+    """The committed event at `seq` of the partition matches the append's condition; nothing was written."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownPosition:
+    """No event of this history is where the append's condition begins; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,6 +484,8 @@ class ContentDiffers:
 Outcome = (
     Appended
     | Conflict
+    | ConditionFailed
+    | UnknownPosition
     | RuleViolated
     | NotUnique
     | Mismatch

@@ -1,8 +1,6 @@
 """Queries over tags and types: a JSON value to `Item`s, or the first thing wrong with it. Pure.
 
-Owns: what an item is and which events it matches. An item matches an event whose type is one of its types, if
-it has any, and that has all of its tags, if it has any; a query matches what any of its items does.
-Must not know: where events are read.
+Owns: how a query is written, and what of it the spec must declare. Must not know: where events are read.
 """
 
 from __future__ import annotations
@@ -11,14 +9,15 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Final
 
-import msgspec
-
 from gateway.errors import Refusal
 from gateway.events import Stream
+from gateway.items import Item, Items
 from spec.errors import nearest, shown
 from spec.identifiers import NAME_GRAMMAR
 from spec.model import Spec
 from spec.tags import TAGS_MAX, hashed_value
+
+__all__ = ["Item", "Items", "matches", "own_tag", "read_items", "read_query", "read_tag", "with_tags"]
 
 ITEMS_MAX: Final = 100
 """Of a query: the index is asked for each."""
@@ -38,28 +37,10 @@ _TAG: Final = re.compile(rf"({NAME_GRAMMAR}):(.+)", re.DOTALL)
 _NAMES: Final = ("types", "tags")
 
 
-class Item(msgspec.Struct, frozen=True, gc=False):
-    """Event types, each with its aggregate type, and tags as they are stored. Empty sets take any."""
-
-    types: frozenset[tuple[str, str]]
-    tags: frozenset[str]
-
-    def takes(self, stream: Stream, event_type: str, own: str, tags: Collection[str]) -> bool:
-        if self.types:
-            if (stream.aggregate_type, event_type) not in self.types:
-                return False
-        elif stream.aggregate_type[0] == "_":  # the system's own
-            return False
-        return all(tag == own or tag in tags for tag in self.tags)
-
-
-Items = tuple[Item, ...]
-
-
 def matches(items: Iterable[Item], stream: Stream, event_type: str, tags: Collection[str]) -> bool:
     """Whether any of them takes an event with these declared tags."""
     own = own_tag(stream)
-    return any(item.takes(stream, event_type, own, tags) for item in items)
+    return any(item.takes(stream.aggregate_type, event_type, own, tags) for item in items)
 
 
 def with_tags(items: Items, tags: Iterable[str]) -> Items:

@@ -36,10 +36,12 @@ from gateway.admit.envelope import (
     event_ids_fault,
 )
 from gateway.admit.envelope_shape import Form, shape_fault
+from gateway.admit.items import read_query
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
 from gateway.admit.strict_json import Malformed, decode
 from gateway.errors import Refusal
-from gateway.events import ANY_LENGTH, Append, Event, Retry, Spread, Stream, make_append, revised
+from gateway.events import ANY_LENGTH, Append, Event, FeedPlace, Retry, Spread, Stream, make_append, revised
+from gateway.items import Condition
 from spec.identifiers import canonicalize
 from spec.model import AggregateType, EventType, Spec
 
@@ -51,6 +53,9 @@ PATH: Final = "/_/append"
 MintKey = Callable[[AggregateType], str]
 Aliases = Mapping[tuple[str, str], str | Refusal]
 """(aggregate type, alias with its sigil) → the key that it names, or why it names none."""
+
+PlaceOf = Callable[[str], FeedPlace | None]
+"""Where a position of the feed is, in the tenant's partition; None: nowhere."""
 
 
 class _Ref(Struct, gc=False):
@@ -118,6 +123,7 @@ def judge_several(
     minting: EventContext,
     mint_key: MintKey,
     aliases: Aliases,
+    place_of: PlaceOf,
     form: Form = Form.SEVERAL,
 ) -> Several | Fault:
     """`asked` is what the headers ask for, or which of them is refused."""
@@ -135,8 +141,6 @@ def judge_several(
     if large is not None or shape is not None:
         return Fault(large or cast(Refusal, shape), None)
     assert spec is not None and isinstance(value, dict)
-    if value.get("condition") is not None:
-        return Fault(Refusal("unknown_field", "`condition` is not a field yet.", "condition"), None)
     sent = _decode_body(body)
     envelope = _envelope(value, sent)
     fault = _values_fault(sent)
@@ -147,6 +151,9 @@ def judge_several(
     if isinstance(lengths, Refusal):
         return Fault(lengths, None)
     retry = recognized_by(minting.tenant, asked, envelope, PATH, body, minted=False)
+    condition = _condition(spec, value.get("condition"), minting, place_of)
+    if isinstance(condition, Refusal):
+        return Fault(condition, retry)
     references = _references(spec, sent)
     if isinstance(references, Refusal):
         return Fault(references, retry)
@@ -168,13 +175,31 @@ def judge_several(
     minted = frozenset([own.index(stream) for stream, each in zip(streams, sent.events, strict=True)
                         if each.key is None])  # fmt: skip
     expected = tuple(lengths.values())
-    if len(own) == 1:
-        append = make_append(own[0], events, expected[0], retry, tags, None, (), *claimed)
-        return Several(append, minted)
-    number = {stream: n for n, stream in enumerate(own)}
-    spread = Spread(own, tuple([number[stream] for stream in streams]))
-    append = make_append(own[0], events, expected[0], retry, tags, spread, expected[1:], *claimed)
+    spread = None
+    if len(own) > 1:
+        number = {stream: n for n, stream in enumerate(own)}
+        spread = Spread(own, tuple([number[stream] for stream in streams]))
+    append = make_append(
+        own[0], events, expected[0], retry, tags, spread, expected[1:], *claimed, condition=condition
+    )
     return Several(append, minted)
+
+
+def _condition(
+    spec: Spec, sent: object, minting: EventContext, place_of: PlaceOf
+) -> Condition | Refusal | None:
+    if not isinstance(sent, dict):
+        return None
+    path = "condition.fail_if_events_match"
+    items = read_query(sent["fail_if_events_match"], spec, minting.salt, path)
+    if isinstance(items, Refusal):
+        return items
+    if sent.get("after") is None:
+        return Condition(items)
+    place = place_of(sent["after"])
+    if place is None:
+        return Refusal("invalid_position", "`after` is no position in this feed.", "condition.after")
+    return Condition(items, place.seq, place.mark)
 
 
 # -- names: looked at before anything else, as far as they can be read

@@ -94,7 +94,7 @@ class Ruled:
 
     def append(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, at the latest when the append's deadline has passed."""
-        if append.spread is not None:
+        if append.spread is not None or append.condition is not None:
             return self._loop.create_task(self.several.append(append))
         deployed = self._deployed(append.stream)
         if deployed is None:
@@ -107,7 +107,7 @@ class Ruled:
         """As the log's."""
         plain: list[tuple[Append, Waiter]] = []
         for append, waiter in asked:
-            if append.spread is not None:
+            if append.spread is not None or append.condition is not None:
                 self._take_several(append, waiter)
                 continue
             deployed = self._deployed(append.stream)

@@ -13,6 +13,7 @@ from gateway.events import (
     ANOTHER_HISTORY,
     Append,
     Appended,
+    ConditionFailed,
     Conflict,
     ContentDiffers,
     Mismatch,
@@ -25,11 +26,15 @@ from gateway.events import (
     RuleViolated,
     Stream,
     Unchanged,
+    UnknownPosition,
 )
 from gateway.http import render
+from gateway.items import Condition
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.read.reader import Range
+from gateway.relay.outbox import Filter, LostPlace, Outbox, Page
+from gateway.relay.position import START, Place, encode, encode_alone
 
 MISSED_EVENTS_MAX = 100
 MISSED_BYTES_MAX = 256 * 1024
@@ -55,13 +60,17 @@ def refused(refusal: Refusal, retry_after_s: int | None = None, **more: object) 
 
 
 class Outcomes:
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, outbox: Outbox) -> None:
         self._log = log
+        self._outbox = outbox
 
     async def of_append(
         self, append: Append | None, outcome: Outcome, *, minimal: bool, batch: bool = False
     ) -> Answer:
         """`minimal` leaves out what a 409's caller missed; `batch` is the receipt of several."""
+        if isinstance(outcome, ConditionFailed):
+            assert append is not None and append.condition is not None
+            return await self.of_condition(append.stream.tenant, append.condition, minimal=minimal)
         if not isinstance(outcome, Conflict):
             return known(outcome, batch=batch)
         assert append is not None
@@ -70,7 +79,7 @@ class Outcomes:
     async def of_several(self, append: Append, outcome: Outcome, *, minimal: bool) -> Answer:
         """The same of an append whose events name their aggregates."""
         if not isinstance(outcome, Conflict):
-            return known(outcome, batch=True)
+            return await self.of_append(append, outcome, minimal=minimal, batch=True)
         which = outcome.which
         first = 0 if append.spread is None else append.spread.order.index(which)
         expected = (append.expected, *append.others)[which]
@@ -113,6 +122,22 @@ class Outcomes:
             more |= await self._missed(stream, max(expected, 0), length)
         return Answer(409, render.refusal_json(refusal, more), length)
 
+    async def of_condition(self, tenant: bytes, condition: Condition, *, minimal: bool) -> Answer:
+        """A committed event matches: what does, bounded, and a position behind all of it."""
+        wanted, p = Filter(tenant, items=condition.items), self._outbox.partition(tenant)
+        after = START.moved(p, Place(condition.after, condition.mark))
+        try:
+            page = None
+            if not minimal:
+                page = await self._outbox.page(wanted, after, MISSED_EVENTS_MAX, MISSED_BYTES_MAX)
+            told = {} if page is None else _matched(page)
+            whole = page is not None and told["matched_next"] is None
+            position = page.position if page is not None and whole else await self._outbox.end(tenant)
+        except (PostgresTrouble, LostPlace):
+            why = "The event will never appear: its condition failed, and what matches can't be read now."
+            return refused(Refusal("not_committed", why), 1)
+        return refused(_CONDITION_FAILED, None, **told, position=encode(position))
+
     async def _missed(self, stream: Stream, known: int, length: int) -> dict[str, object]:
         """What the caller has not seen, oldest first, bounded; it can page on from `missed_next`."""
         if known >= length:
@@ -134,8 +159,25 @@ class Outcomes:
         return {"missed": parts, "missed_next": seen + 1 if seen < length else None}
 
 
+def _matched(page: Page) -> dict[str, object]:
+    """Oldest first; `matched_next` is where to read on, if that is not all."""
+    parts: list[object] = []
+    size, last = 1, None
+    for entry in page.entries:
+        part = render.fed_json(entry.recorded, encode_alone(page.p, entry.place))
+        size += len(part) + 1
+        if size > MISSED_BYTES_MAX and parts:
+            break
+        parts.append(render.raw(part))
+        last = encode_alone(page.p, entry.place)
+    whole = len(parts) == len(page.entries)
+    following = None if whole and page.caught_up else encode(page.position) if whole else last
+    return {"matched": parts, "matched_next": following}
+
+
 Known = (
     Appended
+    | UnknownPosition
     | RuleViolated
     | NotUnique
     | Mismatch
@@ -156,6 +198,8 @@ def known(outcome: Known, *, batch: bool) -> Answer:
             return unchanged(done, batch=batch)
         case ContentDiffers(error):
             return refused(Refusal("content_differs", error))
+        case UnknownPosition():
+            return refused(_UNKNOWN_POSITION)
         case RuleViolated(event, rule, error, length):
             path = f"events[{event}].rules[{rule}]" if batch else f"rules[{rule}]"
             return refused(Refusal("rule_violated", error, path), length=length)
@@ -219,6 +263,12 @@ def unforeseen(method: str) -> Refusal:
     return Refusal("unavailable", "Something failed inside the gateway. Try again shortly.")
 
 
+_CONDITION_FAILED = Refusal(
+    "condition_failed", "An event that the condition excludes is committed behind `after`.", "condition"
+)
+_UNKNOWN_POSITION = Refusal(
+    "invalid_position", "`after` is no position in this feed: nothing was committed there.", "condition.after"
+)
 _MISMATCH = Refusal(
     "idempotency_mismatch",
     "This Idempotency-Key or event_id belongs to another request (path, body or version differ). "

@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.events import (
     Appended,
+    ConditionFailed,
     Conflict,
     ContentDiffers,
     FeedPlace,
@@ -20,6 +21,7 @@ from gateway.events import (
     Quarantined,
     RuleViolated,
     Unchanged,
+    UnknownPosition,
 )
 from gateway.inbound.handshakes import Answered
 from gateway.inbound.normalize import Quarantine
@@ -96,5 +98,7 @@ def judged(outcome: Outcome) -> Appended | Quarantine | Deferred:
             return msgspec.structs.replace(done, replayed=True)
         case ContentDiffers(error):
             return Quarantine("content_differs", error)
+        case ConditionFailed() | UnknownPosition():  # a delivery has no condition
+            return FAILED
         case _:
             assert_never(outcome)

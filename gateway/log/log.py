@@ -271,6 +271,10 @@ class Log:
         RedisTrouble."""
         await self._evictor.forget(self._lane_for(tenant).partition, streams)
 
+    def partition(self, tenant: bytes) -> int:
+        """Where all events of the tenant are."""
+        return self._lane_for(tenant).partition.number
+
     def committed_seq(self, tenant: bytes) -> int:
         """How far the tenant's partition is known to be committed; 0 before that is known."""
         return self._lane_for(tenant).partition.committed_seq

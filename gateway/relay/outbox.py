@@ -20,7 +20,7 @@ from gateway.events import Recorded, Stream, event_bytes, tag_key
 from gateway.log.entries import event_of
 from gateway.log.epoch.partition import partition_of
 from gateway.log.postgres import Postgres
-from gateway.relay.matches import matches_after, matches_before
+from gateway.log.read.matches import matches_after, matches_before
 from gateway.relay.position import BEGINNING, START, Place, Position
 
 # Positions that one statement looks at: bounds its time where nearly nothing passes the filter.

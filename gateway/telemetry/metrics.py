@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from gateway import __version__
 from gateway.events import (
     Appended,
+    ConditionFailed,
     Conflict,
     ContentDiffers,
     Mismatch,
@@ -29,6 +30,7 @@ from gateway.events import (
     Quarantined,
     RuleViolated,
     Unchanged,
+    UnknownPosition,
 )
 from gateway.telemetry.log_events import LOG_EVENTS
 from gateway.telemetry.tallies import WebhookCounts, WebhookTallies, counted
@@ -56,8 +58,9 @@ _ROWS: Final = (
         "sluice_appends_total",
         "counter",
         ("outcome",),
-        "Appends by outcome: committed, replayed, conflict, rule_violated, not_unique, mismatch, "
-        "not_committed, unknown, unchanged, content_differs, quarantined. An append that rules judge again "
+        "Appends by outcome: committed, replayed, conflict, condition_failed, unknown_position, "
+        "rule_violated, not_unique, mismatch, not_committed, unknown, unchanged, content_differs, "
+        "quarantined. An append that rules judge again "
         "since others were faster counts a conflict each time.",
         "The rate of not_committed and unknown: 0 while Redis and Postgres are healthy. Any quarantined.",
     ),
@@ -516,6 +519,8 @@ _OUTCOMES: Final[Mapping[type[Outcome], str]] = complete(
     {
         Appended: "committed",
         Conflict: "conflict",
+        ConditionFailed: "condition_failed",
+        UnknownPosition: "unknown_position",
         RuleViolated: "rule_violated",
         NotUnique: "not_unique",
         Mismatch: "mismatch",

@@ -155,7 +155,7 @@ async def test_a_query_that_is_none_is_refused(client: httpx.AsyncClient) -> Non
 async def test_any_query_in_pages_is_what_its_items_match_one_by_one(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.relay.matches.EVENTS_OF_A_TAG", 7)
+    monkeypatch.setattr("gateway.log.read.matches.EVENTS_OF_A_TAG", 7)
     monkeypatch.setattr("gateway.relay.outbox.STRETCH", 11)
     chance = random.Random(7)
     keys = [new_id() for _ in range(3)]

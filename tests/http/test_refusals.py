@@ -50,6 +50,7 @@ STATUSES = {
     "idempotency_mismatch": 422,
     "content_differs": 409,
     "version_conflict": 409,
+    "condition_failed": 409,
     "rule_violated": 422,
     "not_unique": 409,
     "invalid_spec": 422,

@@ -185,3 +185,84 @@ async def test_one_of_many_that_ask_for_the_same_length_is_appended(client: http
     answers = await asyncio.gather(*(client.post("/_/append", json=each) for each in sent))
     assert sorted(each.status_code for each in answers) == [201] + [409] * 19
     assert (await client.get(f"/order/{two}/length")).json()["length"] == 1
+
+
+# -- conditions
+
+
+def unless(*items: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"fail_if_events_match": {"items": list(items)}, **more}
+
+
+async def test_a_condition_refuses_what_a_committed_event_contradicts(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    first = await appended(client, "order", key, "was_noted", "first")
+    own = {"tags": [f"order:{key}"]}
+    sent = body(of(new_id()), of(new_id()), condition=unless(own))
+    response = await client.post("/_/append", json=sent)
+    told = refused(response, 409, "condition_failed", "condition", ("matched", "matched_next", "position"))
+    assert [event["data"] for event in told["matched"]] == ["first"]
+    assert told["matched"][0]["position"] == first["position"]
+    assert told["matched_next"] is None
+    again = body(of(new_id()), condition=unless(own, after=told["position"]))
+    assert (await client.post("/_/append", json=again)).status_code == 201
+    response = await client.post("/_/append", json=sent, headers={"prefer": "return=minimal"})
+    refused(response, 409, "condition_failed", "condition", ("position",))
+
+
+async def test_a_refusal_by_many_events_says_where_to_read_on(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    await done(client, *(of(key, data=n) for n in range(130)))
+    query = {"items": [{"tags": [f"order:{key}"], "types": ["order.was_noted"]}]}
+    sent = body(of(new_id()), condition={"fail_if_events_match": query})
+    told = (await client.post("/_/append", json=sent)).json()
+    assert [event["data"] for event in told["matched"]] == list(range(100))
+    rest = await client.post("/_/feed/query", params={"after": told["matched_next"]}, json=query)
+    assert [event["data"] for event in rest.json()["events"]] == list(range(100, 130))
+    sent["condition"]["after"] = told["matched_next"]
+    more = (await client.post("/_/append", json=sent)).json()
+    assert [event["data"] for event in more["matched"]] == list(range(100, 130))
+    assert more["matched_next"] is None
+    sent["condition"]["after"] = told["position"]
+    assert (await client.post("/_/append", json=sent)).status_code == 201
+
+
+async def test_the_first_of_several_faults_is_told(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    await appended(client, "order", key, "was_noted", 1)
+    condition = unless({"tags": [f"order:{key}"]})
+    sent = body(of(key, previous_length=5), condition=condition)
+    told = (await client.post("/_/append", json=sent)).json()
+    assert told["code"] == "version_conflict"
+    headers = {"idempotency-key": "once"}
+    sent = body(of(new_id()), of(key), condition=unless({"tags": ["order:global"]}))
+    first = await client.post("/_/append", json=sent, headers=headers)
+    assert first.status_code == 201
+    sent["condition"] = unless({"tags": [f"order:{key}"]})
+    told = (await client.post("/_/append", json=sent, headers=headers)).json()
+    assert told["code"] == "idempotency_mismatch"
+
+
+@pytest.mark.parametrize(
+    ("condition", "status", "code", "path"),
+    [
+        (5, 422, "invalid_field", "condition"),
+        ({}, 422, "missing_field", "condition.fail_if_events_match"),
+        (unless(spare=1), 422, "unknown_field", "condition.spare"),
+        (unless(), 422, "invalid_field", "condition.fail_if_events_match.items"),
+        (unless({}), 422, "invalid_field", "condition.fail_if_events_match.items[0]"),
+        (unless({"tags": ["ordr:1"]}), 422, "unknown_tag",
+         "condition.fail_if_events_match.items[0].tags[0]"),
+        (unless({"types": ["order.was_lost"]}), 422, "unknown_event_type",
+         "condition.fail_if_events_match.items[0].types[0]"),
+        (unless({"tags": ["order:1"]}, after=1), 422, "invalid_field", "condition.after"),
+        (unless({"tags": ["order:1"]}, after="nowhere"), 400, "invalid_position", "condition.after"),
+        (unless({"tags": ["order:1"]}, after="AQABAAAAAAAAAAF2MsH7"), 400, "invalid_position",
+         "condition.after"),
+    ],
+)  # fmt: skip
+async def test_conditions_that_mean_nothing_are_refused(
+    client: httpx.AsyncClient, condition: Any, status: int, code: str, path: str
+) -> None:
+    sent = {**body(of(KEY)), "condition": condition}
+    refused(await client.post("/_/append", json=sent), status, code, path)

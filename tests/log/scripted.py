@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from gateway.events import Append
 from gateway.log.append.calls import CallHead, sequence_call
+from gateway.log.append.pending import Look
 from gateway.log.redis.keys import PartitionKeys, partition_keys
 from gateway.log.redis.scripts import Scripts
 
@@ -45,11 +46,13 @@ class Partition:
         self, *appends: Append, hints: Sequence[str] | None = None, window: int = WINDOW,
         told: tuple[int, str] = (0, ""), tail: int = 256, looked_up: int = 0, number: int | None = None,
         caller: str = "me", expected: Sequence[float] | None = None,
+        looks: Sequence[Look | None] = (),
     ) -> list[Any]:  # fmt: skip
         self.calls += 1
         number = self.calls if number is None else number
         head = CallHead(self.epoch, window, *told, tail, looked_up, caller, number)
-        names, args = sequence_call(self.keys, head, appends, hints or self._fresh(appends), expected)
+        hints = hints or self._fresh(appends)
+        names, args = sequence_call(self.keys, head, appends, hints, expected, (), looks)
         return await self.scripts.run("sequence", names, args)
 
     def _fresh(self, appends: Sequence[Append]) -> list[str]:

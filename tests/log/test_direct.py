@@ -10,7 +10,7 @@ from dataclasses import replace
 import asyncpg
 import pytest
 
-from gateway.events import AT_LEAST_ONE, Appended, Conflict, Mismatch
+from gateway.events import AT_LEAST_ONE, Appended, ConditionFailed, Conflict, Mismatch
 from gateway.log.epoch.commit_evidence import contains
 from gateway.log.log import Log
 from gateway.log.postgres import Postgres
@@ -18,6 +18,7 @@ from gateway.log.read.reader import Range
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.log.load import Load
+from tests.log.test_conditions import item, tagged, unless
 from tests.support.drive import (
     Place,
     Proceed,
@@ -460,3 +461,22 @@ async def test_a_unique_value_is_one_aggregates_while_redis_is_away(
     (stream,) = [each for each in streams if each.key == owner]
     await appended(logs[0], claiming(stream, None), claiming(new_stream(tenant), "a"))
     assert {log.mode for log in logs} == {"direct"}
+
+
+async def test_conditions_are_judged_on_what_postgres_holds_and_on_the_batch(
+    redis_away: Servers, open_log: OpenLog
+) -> None:
+    logs, tenant = [await open_log(), await open_log()], new_tenant()
+    (first,) = await appended(logs[0], tagged(new_stream(tenant), "a:1"))
+    asked = [
+        tagged(new_stream(tenant), f"seat:{n % 3}", condition=unless(item(f"seat:{n % 3}"), after=first))
+        for n in range(24)
+    ]
+    outcomes = await asyncio.gather(*(logs[n % 2].append(each) for n, each in enumerate(asked)))
+    done = [each for each in outcomes if type(each) is Appended]
+    assert len(done) == 3
+    assert {each for each in outcomes if type(each) is ConditionFailed} == {
+        ConditionFailed(each.last.seq) for each in done
+    }
+    refused = tagged(new_stream(tenant), condition=unless(item("a:1")))
+    assert await logs[1].append(refused) == ConditionFailed(first.last.seq)

@@ -22,6 +22,7 @@ from gateway.admit.line import Creation
 from gateway.events import (
     Append,
     Appended,
+    ConditionFailed,
     Conflict,
     NotCommitted,
     Outcome,
@@ -227,7 +228,7 @@ class Run:
 
 def _refused(line: Line) -> Told:
     outcome = line.outcome
-    assert outcome is not None and not isinstance(outcome, Conflict)
+    assert outcome is not None and not isinstance(outcome, Conflict | ConditionFailed)
     match outcome:
         case Missed():
             return outcome

@@ -24,7 +24,7 @@ CAPABILITIES: Final[dict[str, Any]] = {
             "backwards": False,
             "follow": True,
         },
-        "append": {"paths": [], "fail_if_events_match": False, "after": False},
+        "append": {"paths": ["POST /_/append"], "fail_if_events_match": True, "after": True},
         "tags": {"from": "data", "hashed": True, "of_an_event_max": TAGS_MAX, "bytes_max": TAG_BYTES_MAX},
         "query_limits": {"items": ITEMS_MAX, "tags_of_an_item": ITEM_TAGS_MAX, "tags": QUERY_TAGS_MAX},
     }

@@ -24,7 +24,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import ANY_LENGTH, Conflict, OutcomeUnknown
+from gateway.events import ANY_LENGTH, Conflict, FeedPlace, OutcomeUnknown
 from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import KEYS_AGAIN_MAX, correlation, mint, minted_key
@@ -32,6 +32,7 @@ from gateway.http.outcomes import Answer, Outcomes
 from gateway.http.request import Head, Refused, check_json_body, read_body
 from gateway.log.log import Log
 from gateway.names.aliases import SIGIL
+from gateway.relay.position import decode
 from spec.violations import WEIGHT_MIN, is_light
 
 _Judged = TypeVar("_Judged")
@@ -116,13 +117,22 @@ class SeveralAppends:
             storage_full=self._log.storage.refusal(tenant),
             salt=b"" if deployed is None else deployed.salt,
         )
-        judge = partial(judge_several, spec, read, body, minting, minted_key, aliases)
+        judge = partial(
+            judge_several, spec, read, body, minting, minted_key, aliases, partial(self._place, tenant)
+        )
         light = is_light(body, WEIGHT_MIN if spec is None else spec.weight)
 
         async def judged() -> Several | Fault:
             return judge() if light else await self._judged_aside(principal, judge)
 
         return judged
+
+    def _place(self, tenant: bytes, text: str) -> FeedPlace | None:
+        position, p = decode(text), self._log.partition(tenant)
+        if position is None or any(number != p for number, _ in position.places):
+            return None
+        place = position.at(p)
+        return FeedPlace(p, place.seq, place.mark)
 
     async def _judged_aside(self, principal: Principal, judge: Callable[[], _Judged]) -> _Judged:
         try:

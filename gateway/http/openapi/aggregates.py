@@ -74,11 +74,22 @@ def named_events(declared: AggregateType) -> list[Schema]:
     ]
 
 
-def append_schema(events: list[Schema], more: Schema | None = None) -> Schema:
+_CONDITION: Schema = or_null(
+    object_of(
+        {"fail_if_events_match": ref("Query")},
+        {"after": {"type": ["string", "null"], "description": "A position; events up to it don't count."}},
+        closed=True,
+    )
+)
+
+
+def append_schema(events: list[Schema]) -> Schema:
     """The body of /_/append, whose events are any of these."""
     items: Schema = {"anyOf": events} if events else {"not": {}}
     listed = list_of(items, minItems=1, maxItems=EVENTS_MAX)
-    return object_of({"events": listed, "metadata": ref("MetadataOfAll")}, more, closed=True)
+    return object_of(
+        {"events": listed, "metadata": ref("MetadataOfAll")}, {"condition": _CONDITION}, closed=True
+    )
 
 
 def aggregate_paths(spec: Spec, declared: AggregateType) -> dict[str, Schema]:

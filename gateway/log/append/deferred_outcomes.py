@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 
 import msgspec
 
-from gateway.events import Conflict, NotUnique
+from gateway.events import ConditionFailed, Conflict, NotUnique
 from gateway.log.append.identities import ClaimedByAnother, Original, look_up, mismatch, receipt
 from gateway.log.append.pending import Pending
 from gateway.log.epoch.partition import Partition
@@ -20,7 +20,7 @@ from gateway.log.postgres import Postgres, PostgresTrouble
 
 _AGAIN_S = 0.1
 
-Verdict = Original | ClaimedByAnother | Conflict | NotUnique
+Verdict = Original | ClaimedByAnother | Conflict | ConditionFailed | NotUnique
 
 
 class DeferredOutcomes:
@@ -92,7 +92,7 @@ class DeferredOutcomes:
             case Conflict():
                 await self._settling.found(partition, seq)
                 pending.resolve(verdict)
-            case NotUnique():
+            case ConditionFailed() | NotUnique():
                 await self._settling.found(partition, verdict.seq)
                 pending.resolve(verdict)
             case ClaimedByAnother():

@@ -23,6 +23,7 @@ from gateway.log.entries import SequencedAppend
 from gateway.log.epoch.chain import roll
 from gateway.log.epoch.partition import Partition
 from gateway.log.postgres import DIRECT, Postgres, PostgresTrouble
+from gateway.log.read.matches import first_match
 from gateway.telemetry.steps import Telemetry
 
 # Whoever was overtaken by another gateway gives it a head start of at most this: both get their turns.
@@ -57,6 +58,7 @@ class Direct:
             return True
         try:
             placing = await self._look(batch)
+            failing = {} if placing is None else await self._failing(batch, placing.seq)
         except PostgresTrouble:
             self._requeue(batch)
             return False
@@ -65,7 +67,7 @@ class Direct:
             self._requeue(batch)
             return True
         # What its deadline answered meanwhile must not be placed: it was told that it never will be.
-        run, resting = self._judge([pending for pending in batch if not pending.done], placing)
+        run, resting = self._judge([pending for pending in batch if not pending.done], placing, failing)
         if not run.placed:
             return True
         self._commits.put(run)
@@ -118,15 +120,32 @@ class Direct:
         held = await self._postgres.fetch("holders", values) if values else ()
         return DirectSequencer(partition.number, claims_of(rows), heads, row["chain"], holders_of(held))
 
+    async def _failing(self, batch: Sequence[Pending], seq: int) -> dict[int, int]:
+        """By the numbers of the appends whose conditions fail, up to `seq`, the seq of a match. Raises
+        PostgresTrouble."""
+        failing: dict[int, int] = {}
+        for pending in batch:
+            condition, look = pending.append.condition, pending.look
+            if condition is None or look is None:
+                continue
+            here = look.epoch == self._partition.epoch
+            matched, judged = (look.matched, look.seq) if here else (0, condition.after)
+            if not matched and judged < seq:
+                p, tenant = self._partition.number, pending.append.stream.tenant
+                matched = (await first_match(self._postgres, p, tenant, condition.items, judged, seq)).matched
+            if matched:
+                failing[pending.number] = matched
+        return failing
+
     def _judge(
-        self, batch: Sequence[Pending], placing: DirectSequencer
+        self, batch: Sequence[Pending], placing: DirectSequencer, failing: dict[int, int]
     ) -> tuple[SequencedBatch, list[tuple[Pending, Verdict]]]:
         """What is to be committed, and the verdicts that may rest on it. The others are answered."""
         before = (placing.seq, placing.chain)
         run = SequencedBatch(self._partition.epoch, before, before, DIRECT)
         resting: list[tuple[Pending, Verdict]] = []
         for pending, expected in zip(batch, expected_of(batch), strict=True):
-            verdict = placing.judge(pending.append, expected)
+            verdict = placing.judge(pending.append, expected, failing.get(pending.number, 0))
             if isinstance(verdict, SequencedAppend):
                 pending.in_doubt = pending.sent = True
                 pending.placed_at(verdict.first_version)

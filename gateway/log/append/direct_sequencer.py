@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import math
 
-from gateway.events import ANOTHER_HISTORY, ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, NotUnique, Stream
+from gateway.events import (
+    ANOTHER_HISTORY,
+    ANY_LENGTH,
+    AT_LEAST_ONE,
+    Append,
+    ConditionFailed,
+    Conflict,
+    NotUnique,
+    Stream,
+)
+from gateway.items import Condition, matches
 from gateway.log.append.identities import Claim, ClaimedByAnother, Claims, Original
 from gateway.log.append.unique import Holders
 from gateway.log.entries import SequencedAppend, sequenced_append
@@ -30,17 +40,19 @@ class DirectSequencer:
         self._heads = heads
         self._holders = holders or Holders({})
         self._skipped: set[Stream] = set()
+        self._placed: list[SequencedAppend] = []
         self.seq = claims.seq
         self.chain = chain
 
     def judge(
-        self, append: Append, expected: float | None = None
-    ) -> SequencedAppend | Original | ClaimedByAnother | Conflict | NotUnique:
+        self, append: Append, expected: float | None = None, matched: int = 0
+    ) -> SequencedAppend | Original | ClaimedByAnother | Conflict | ConditionFailed | NotUnique:
         """Its identities first, then the length that it asks for: its own, or `expected`, where half a length
-        more says that every earlier append of the batch to this stream must have its place."""
+        more says that every earlier append of the batch to this stream must have its place; then its
+        condition, which fails where `matched` is the seq of an event in Postgres."""
         verdict = (
             self._claims.judge(append)
-            or self._conflict(append, expected)
+            or self._conflict(append, expected, matched)
             or (self._holders.judge(append) if append.claims else None)
         )
         if verdict is not None:
@@ -50,23 +62,38 @@ class DirectSequencer:
             self._holders.take(append)
         return self._place(append)
 
-    def _conflict(self, append: Append, expected: float | None) -> Conflict | None:
-        if append.spread is not None:
-            return self._first_conflict(append)
+    def _conflict(
+        self, append: Append, expected: float | None, matched: int
+    ) -> Conflict | ConditionFailed | None:
+        if append.spread is not None or append.condition is not None:
+            return (
+                self._first_conflict(append, never=False)
+                or self._failed(append.condition, matched)
+                or self._first_conflict(append, never=True)
+            )
         head = self._heads[append.stream]
         asked = append.expected if expected is None else math.floor(expected)
         if _conflicts(asked, head):
             return Conflict(head)
         return Conflict(head) if asked != (expected or asked) and append.stream in self._skipped else None
 
-    def _first_conflict(self, append: Append) -> Conflict | None:
-        """Of an append to several streams; what can't be is told of last."""
+    def _first_conflict(self, append: Append, *, never: bool) -> Conflict | None:
+        """`never`: of the streams that are expected to be as long as none is, which are told of last."""
         expected = append.expected, *append.others
-        for last in (False, True):
-            for which, (stream, length) in enumerate(zip(append.streams, expected, strict=True)):
-                if (length == ANOTHER_HISTORY) == last and _conflicts(length, self._heads[stream]):
-                    return Conflict(self._heads[stream], which)
+        for which, (stream, length) in enumerate(zip(append.streams, expected, strict=True)):
+            if (length == ANOTHER_HISTORY) == never and _conflicts(length, self._heads[stream]):
+                return Conflict(self._heads[stream], which)
         return None
+
+    def _failed(self, condition: Condition | None, matched: int) -> ConditionFailed | None:
+        if condition is None:
+            return None
+        for placed in () if matched else self._placed:
+            for n, (stream, _) in enumerate(placed.places()):
+                tags = placed.tags[n] if placed.tags else ()
+                if matches(condition.items, stream.aggregate_type, stream.key, placed.events[n].type, tags):
+                    matched = matched or placed.first_seq + n
+        return ConditionFailed(matched) if matched else None
 
     def _place(self, append: Append) -> SequencedAppend:
         count = len(append.events)
@@ -75,6 +102,7 @@ class DirectSequencer:
         placed = sequenced_append(append, firsts, self.seq)
         self.chain = placed.chain_after(self.chain)
         self._heads.update(placed.places())
+        self._placed.append(placed)
         tenant, claim = append.stream.tenant, Claim(self._p, placed.first_seq, count, placed.request_digest)
         for identity in append.chosen:
             self._claims.identities[tenant, identity] = claim

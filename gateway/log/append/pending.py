@@ -47,6 +47,14 @@ class Link(msgspec.Struct, gc=False, eq=False):
     placed: bool = False
 
 
+class Look(msgspec.Struct, frozen=True, gc=False):
+    """Of a condition: the seq of the first event that matches, 0: none up to `seq`, in this epoch."""
+
+    epoch: int
+    seq: int
+    matched: int
+
+
 class Pending(msgspec.Struct, gc=False, eq=False):
     """Mutable, owned by the partition's tasks; nothing that it refers to refers to it.
 
@@ -61,6 +69,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     `span`: of the request, where traces are on. `link`: of one that belongs to a row of appends.
     `taken`: by Postgres, when it was asked, another aggregate has a value that it claims. `beyond`: a seq at
     which one of its values was claimed; that has to be committed before Postgres is asked.
+    `look`: what Postgres said of its condition, if it has one; None before.
     `told` counts outcomes one by one; those of `resolve_at` are counted by the batch.
     """
 
@@ -78,6 +87,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     link: Link | None = None
     taken: NotUnique | None = None
     beyond: int = 0
+    look: Look | None = None
 
     @property
     def done(self) -> bool:
@@ -102,6 +112,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
         self.looked_up = None
         self.hint = ""
         self.taken = None
+        self.look = None
         if self.link is not None:
             self.link.placed = False
 

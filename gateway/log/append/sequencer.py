@@ -16,8 +16,9 @@ from typing import Any
 
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.events import Append, Conflict, NotCommitted, Outcome
+from gateway.events import Append, ConditionFailed, Conflict, NotCommitted, Outcome
 from gateway.log.append.calls import CallHead, ClaimingAppend, sequence_call
+from gateway.log.append.conditions import Conditions
 from gateway.log.append.deferred_outcomes import DeferredOutcomes
 from gateway.log.append.direct import Direct
 from gateway.log.append.identities import ClaimedByAnother, Original
@@ -83,6 +84,7 @@ class Sequencer:
         self._direct = Direct(partition, postgres, commits, self._verdicts, self.requeue, telemetry)
         self._retry_s = _RETRY_FIRST_S
         self._pace = BatchPolicy(self._queue, commits, crowd)
+        self._conditions = Conditions(partition, postgres, self._condition_judged)
         metrics = telemetry.metrics
         self.look_ups = LookUps(partition, postgres, limits, metrics, self._claimed, looked=self.wake)
 
@@ -115,16 +117,35 @@ class Sequencer:
             return
         if self._tracing is not None:
             pending.span = self._tracing.current()
-        self._queue.put(pending)
         self.outstanding.append(pending)
+        if append.condition is not None:
+            self._conditions.ask(pending)
+            return
+        self._queue.put(pending)
         if append.chosen or append.claims:
             self.look_ups.ask(pending)
         if not self._work.is_set():
             self._work.set()
 
+    def _condition_judged(self, pending: Pending) -> None:
+        """As far as Postgres has events: it takes its place in the queue."""
+        if self._partition.halted is not None:
+            pending.in_doubt |= pending.sent
+            pending.expire()
+            return
+        self._queue.put(pending)
+        if pending.to_look_up:
+            self.look_ups.ask(pending)
+        self._work.set()
+
     def requeue(self, pendings: Iterable[Pending]) -> None:
         """Back into the queue, in the order of admission."""
-        back = [pending for pending in pendings if not pending.done]
+        back = []
+        for pending in pendings:
+            if pending.append.condition is not None and pending.look is None and not pending.done:
+                self._conditions.ask(pending)
+            elif not pending.done:
+                back.append(pending)
         if back:
             self._queue.put_back(back)
             for pending in back:
@@ -262,6 +283,7 @@ class Sequencer:
 
     async def _sequence(self, batch: list[Pending]) -> None:
         partition = self._partition
+        batch = self._looked_in_this_epoch(batch)
         told = partition.committed_seq
         looks = [pending.looked_up for pending in batch if pending.looked_up is not None]
         reply = await self._call(batch, looked_up=min(looks, default=told))
@@ -270,6 +292,18 @@ class Sequencer:
             if partition.watermark < told:
                 # This Redis' chain is not the one that Postgres committed.
                 partition.distrust()
+
+    def _looked_in_this_epoch(self, batch: list[Pending]) -> list[Pending]:
+        """The others' conditions are looked at again."""
+        epoch = self._partition.epoch
+        outdated = [each for each in batch if each.look is not None and each.look.epoch != epoch]
+        for pending in outdated:
+            self._conditions.ask(pending)
+        return (
+            [each for each in batch if each.look is not None or each.append.condition is None]
+            if (outdated)
+            else batch
+        )
 
     def _claimed(self, claimed: list[Claimed]) -> None:
         """These are committed already, or never will be."""
@@ -298,7 +332,8 @@ class Sequencer:
             for n, each in enumerate(batch, 1)
             if each.append.claims
         ]
-        names, args = sequence_call(partition.keys, head, appends, hints, expected_of(batch), claims)
+        looks, expected = [each.look for each in batch], expected_of(batch)
+        names, args = sequence_call(partition.keys, head, appends, hints, expected, claims, looks)
         doubts = [pending.in_doubt for pending in batch]
         for pending in batch:
             pending.in_doubt = True
@@ -377,6 +412,12 @@ class Sequencer:
                     self._verdicts.answer_after(
                         pending, after[0], Conflict(*map(int, answer[1:].split(b":")))
                     )
+                case b"K":
+                    matched = int(answer[1:])
+                    self._verdicts.answer_after(pending, matched, ConditionFailed(matched))
+                case b"L":
+                    pending.look = None
+                    back.append(pending)
                 case b"X":
                     cold.append(pending)
                     back.append(pending)

@@ -15,13 +15,18 @@
 --       12 bodies one after another, each a MessagePack array of header and events, kept as they are,
 --       13 '' or, as MessagePack, of each append to several streams: its number from 1, how many KEYS come before its
 --          other streams, what each of these is expected to be, their hints, and for each event a byte with the number
---          of its stream among the append's, from 1,
+--          of its stream among the append's, from 1; appends with a condition are here too,
 --       14 of each append that claims unique values, big-endian: u32 its number from 1, f64 the seq at which it was looked
 --          up who holds them, u8 whether another aggregate has one of them, u32 how many values, and 32 bytes for each
+--       15 '' or, as MessagePack, of each append with a condition: its number from 1, the seq up to which Postgres was
+--          asked, the seq of the first match there (0: none), the tenant in hexadecimal, and the items, each a list of
+--          '<aggregate type>.<event type>' and one of tags
 -- returns {nonce, 'FENCED', reason} or
 --         {nonce, 'OK', q before, h before, q after, h after, c, as of, answer…}
---   answer: first version (integer) when sequenced, 'V<first version in each stream>,…' if to several; else
+--   answer: first version (integer) when sequenced, 'V<first version in each stream>,…' if to several or with a
+--           condition; else
 --           'D<seq>:<count>' the retry of that append, 'M' mismatch, 'C<head>' conflict, 'C<head>:<stream, from 0>' if to several,
+--           'K<seq>' the condition failed by the event there, 'L' ask Postgres about the condition again,
 --           'X' cold, 'B' busy, 'S' look the identities up again, 'S<seq>' once that is committed: there one of its
 --           values was claimed, 'U' another aggregate has one of its values
 --
@@ -172,6 +177,205 @@ local function judge(i, key, hint, first, last, digest, expected, n)
   return verdict
 end
 
+-- Conditions. What was sequenced behind the seq up to which Postgres was asked is all in the journal, and what this call
+-- has placed is in BODIES: its events are indexed here by tag and by type, once for all conditions of the call.
+local conditions, oldest
+if ARGV[15] and ARGV[15] ~= '' then
+  conditions = {}
+  for _, each in ipairs(cmsgpack.unpack(ARGV[15])) do
+    conditions[each[1]] = { asked = each[2], matched = each[3], tenant = each[4], items = each[5] }
+    if not oldest or each[2] < oldest then oldest = each[2] end
+  end
+end
+local byte, format = string.byte, string.format
+
+-- A value of what the gateway packs (arrays, texts, bytes, numbers, nil), and where the next one begins; an array is
+-- its length, its items follow. Lua's own MessagePack does not know bytes.
+local function value_at(s, at)
+  local b = byte(s, at)
+  if b < 0x80 then return b, at + 1 end
+  if b >= 0x90 and b <= 0x9f then return b - 0x90, at + 1 end
+  if b >= 0xa0 and b <= 0xbf then return sub(s, at + 1, at + b - 0xa0), at + 1 + b - 0xa0 end
+  if b == 0xc0 then return nil, at + 1 end
+  if b == 0xdc then return cut('>I2', s, at + 1), at + 3 end
+  if b == 0xdd then return cut('>I4', s, at + 1), at + 5 end
+  local size, width
+  if b == 0xc4 or b == 0xd9 then size, width = byte(s, at + 1), 2 end
+  if b == 0xc5 or b == 0xda then size, width = cut('>I2', s, at + 1), 3 end
+  if b == 0xc6 or b == 0xdb then size, width = cut('>I4', s, at + 1), 5 end
+  if size then return sub(s, at + width, at + width + size - 1), at + width + size end
+  local bytes = ({ [0xcc] = 1, [0xcd] = 2, [0xce] = 4, [0xcf] = 8, [0xd0] = 1, [0xd1] = 2, [0xd2] = 4, [0xd3] = 8 })[b]
+  return 0, at + 1 + bytes -- a time or a revision: nothing here asks for it
+end
+
+-- Where it ends, an array with its items: what is large is not copied.
+local after
+function after(s, at)
+  local b = byte(s, at)
+  if b == 0xc4 or b == 0xd9 then return at + 2 + byte(s, at + 1) end
+  if b == 0xc5 or b == 0xda then return at + 3 + cut('>I2', s, at + 1) end
+  if b == 0xc6 or b == 0xdb then return at + 5 + cut('>I4', s, at + 1) end
+  local items, following = value_at(s, at)
+  if (b >= 0x90 and b <= 0x9f) or b == 0xdc or b == 0xdd then
+    for _ = 1, items do following = after(s, following) end
+  end
+  return following
+end
+
+local by_tag, by_type, indexed = {}, {}, nil
+
+local function put(index, key, event)
+  local found = index[key]
+  if found then found[#found + 1] = event else index[key] = { event } end
+end
+
+local function hexadecimal(bytes)
+  return (string.gsub(bytes, '.', function(c) return format('%02x', byte(c)) end))
+end
+
+local function stream_at(s, at)
+  local _, tenant, aggregate_type, key
+  _, at = value_at(s, at)
+  tenant, at = value_at(s, at)
+  aggregate_type, at = value_at(s, at)
+  key, at = value_at(s, at)
+  return { tenant = hexadecimal(tenant), type = aggregate_type, own = aggregate_type .. ':' .. key }, at
+end
+
+-- The header of a body: the stream of each event, their tags; and where its events begin.
+local function header_at(s, at)
+  local fields, stream, count, of, _
+  fields, at = value_at(s, at)
+  stream, at = stream_at(s, at)
+  at = after(s, at)
+  count, at = value_at(s, at)
+  for _ = 1, count do at = after(s, at) end
+  at = after(s, at)
+  local tags, streams, order = {}, nil, nil
+  if fields > 4 then
+    count, at = value_at(s, at)
+    for n = 1, count do
+      of, at = value_at(s, at)
+      tags[n] = {}
+      for k = 1, of do tags[n][k], at = value_at(s, at) end
+    end
+  end
+  if fields > 5 and byte(s, at) == 0xc0 then
+    at = at + 1
+  elseif fields > 5 then
+    streams, order = {}, {}
+    _, at = value_at(s, at)
+    count, at = value_at(s, at)
+    for n = 1, count do streams[n], at = stream_at(s, at) end
+    count, at = value_at(s, at)
+    for n = 1, count do order[n], at = value_at(s, at) end
+  end
+  for _ = 7, fields do at = after(s, at) end
+  return stream, tags, streams, order, at
+end
+
+-- Takes the events of the body at `at` in, the last of which is at `last`; returns where the body ends and the seq
+-- before its first.
+local function index_body(s, at, last)
+  local items, fields
+  items, at = value_at(s, at)
+  local stream, tags, streams, order
+  stream, tags, streams, order, at = header_at(s, at)
+  local events = items - 1
+  for n = 1, events do
+    local of = streams and streams[order[n] + 1] or stream
+    fields, at = value_at(s, at)
+    at = after(s, at)
+    local event_type
+    event_type, at = value_at(s, at)
+    for _ = 3, fields do at = after(s, at) end
+    local event = { seq = last - events + n, type = of.type .. '.' .. event_type, tags = { [of.own] = true },
+      system = sub(of.type, 1, 1) == '_' }
+    put(by_tag, of.tenant .. of.own, event)
+    for _, tag in ipairs(tags[n] or {}) do
+      if not event.tags[tag] then put(by_tag, of.tenant .. tag, event) end
+      event.tags[tag] = true
+    end
+    put(by_type, of.tenant .. event.type, event)
+  end
+  return at, last - events
+end
+
+-- Takes in what is in the journal behind `oldest`; false where it is not all there.
+local function index_journal()
+  indexed = true
+  if oldest > p.q then return false end
+  local reached = oldest
+  while reached < p.q do
+    local entries = call('XRANGE', JOURNAL, text(reached + 1), '+', 'COUNT', 16)
+    if #entries == 0 then return false end
+    for _, entry in ipairs(entries) do
+      local body, at, before = entry[2][2], 1, nil
+      for last in string.gmatch(entry[2][1], '(%d+):[%d,]+:') do
+        at, before = index_body(body, at, tonumber(last))
+        if before > reached then return false end
+        reached = math.max(reached, tonumber(last))
+      end
+    end
+  end
+  return true
+end
+
+local function matches(event, types, tags)
+  if types then
+    if not types[event.type] then return false end
+  elseif event.system then
+    return false
+  end
+  for _, tag in ipairs(tags) do
+    if not event.tags[tag] then return false end
+  end
+  return true
+end
+
+-- The first seq behind what Postgres was asked about at which an event matches the condition, or nil.
+local function first_match(condition)
+  local first
+  local function look(events, types, tags)
+    for _, event in ipairs(events or {}) do
+      if event.seq > condition.asked and (not first or event.seq < first) and matches(event, types, tags) then
+        first = event.seq
+      end
+    end
+  end
+  for _, item in ipairs(condition.items) do
+    local tags, types = item[2], nil
+    if #item[1] > 0 then
+      types = {}
+      for _, each in ipairs(item[1]) do types[each] = true end
+    end
+    if #tags > 0 then
+      local fewest
+      for _, tag in ipairs(tags) do
+        local events = by_tag[condition.tenant .. tag]
+        if not events then
+          fewest = {}
+          break
+        end
+        if not fewest or #events < #fewest then fewest = events end
+      end
+      look(fewest, types, tags)
+    else
+      for each in pairs(types) do look(by_type[condition.tenant .. each], types, tags) end
+    end
+  end
+  return first
+end
+
+local whole_journal
+local function condition_fails(condition)
+  if condition.matched > 0 then return 'K' .. text(condition.matched) end
+  if not indexed then whole_journal = index_journal() end
+  if not whole_journal then return 'L' end
+  local seq = first_match(condition)
+  return seq and 'K' .. text(seq)
+end
+
 -- What no stream is as long as: a stream that is expected to be so long is told of after all that refuses the append.
 local NEVER = 2 ^ 63
 
@@ -198,6 +402,11 @@ local function judge_all(i, of, key, hint, first, last, digest, expected, n)
     elseif not conflict and ((asked >= 0 and asked ~= head) or (asked == -2 and head == 0)) then
       conflict = 'C' .. text(head) .. ':' .. text(s - 1)
     end
+  end
+  if not verdict and not conflict and of.condition then
+    -- Nothing of it waits for its turn in a stream, so nothing is blocked behind it.
+    local failed = condition_fails(of.condition)
+    if failed then return failed end
   end
   verdict = verdict or conflict or never or taken_by_another(i) or (q > p.c and q - p.c + n > window and 'B')
   if not verdict then return nil, before end
@@ -243,7 +452,7 @@ end
 
 -- The events of an append to several streams; returns the first version in each, and all versions for the chain, which
 -- are one number where they follow each other.
-local function add_to_all(of, heads_before, seq, n, from, place)
+local function add_to_all(of, heads_before, seq, n, from, whole, place)
   local following, firsts, versions, row = {}, {}, {}, true
   for s = 1, #heads_before do
     following[s] = heads_before[s] + 1
@@ -251,7 +460,7 @@ local function add_to_all(of, heads_before, seq, n, from, place)
   end
   local whole_first = following[1]
   for k = 1, n do
-    local length, s = cut('>I4', FACTS, place + 4 * k - 4), string.byte(of.order, k)
+    local length, s = n == 1 and whole or cut('>I4', FACTS, place + 4 * k - 4), byte(of.order, k)
     local version = following[s]
     following[s] = version + 1
     row = row and version == whole_first + k - 1
@@ -298,6 +507,7 @@ local function moved(key, head, n, as_text)
 end
 
 for i = 1, appends do
+  if conditions and conditions[i] then several[i].condition = conditions[i] end
   local expected, n, k, size, events, digest, rows, hint
   expected, n, k, size, events, digest, rows, hint, at = cut('>dI4I4I4I4c32c32Bc0', FACTS, at)
   if digest == NO_DIGEST then digest = '' end
@@ -321,7 +531,7 @@ for i = 1, appends do
     local seq = text(q)
     if n > 1 then rows = rows .. sub(FACTS, at, lengths - 1) end
     if of then
-      v, versions = add_to_all(of, head, before, n, from + events, lengths)
+      v, versions = add_to_all(of, head, before, n, from + events, size - events, lengths)
       for s = 1, #of.keys do moved(of.keys[s], of.heads[s] - 1, of.heads[s] - 1 - head[s]) end
       answer = 'V' .. v
     else
@@ -339,6 +549,10 @@ for i = 1, appends do
     h = sha1hex(h .. ':' .. versions .. ':' .. rows)
     index[placed] = seq .. ':' .. v .. ':' .. h
     claim(i, first, last, seq, seq .. ':' .. text(n) .. ':' .. digest)
+    if conditions then
+      if not indexed then whole_journal = index_journal() end
+      index_body(BODIES, from, q)
+    end
     reply[8 + i] = answer
   end
   at = n == 1 and at or lengths + 4 * n

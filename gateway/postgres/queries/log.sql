@@ -227,9 +227,10 @@ SELECT seq, chain FROM partition_mark WHERE p = $1 AND seq >= $2 AND seq <= $3 O
 -- tags, an item each: $8 items, $9 keys, $10 and $11 aggregate types and keys; the types, an item each: $12 items,
 -- $13 aggregate types, $14 event types; $15 the items without tags, of which positions after $7 and up to $16 are
 -- looked at
--- Returns where the partition stands, the positions up to which the tags that were looked at tell, and the matches.
+-- Returns where the partition stands, the mark of the event at $3, the positions up to which the tags that were looked
+-- at tell, and the matches.
 WITH edge AS (
-    SELECT seq AS head, coalesce($4::bigint, seq) AS upper FROM partition_log WHERE p = $1
+    SELECT epoch, seq AS head, coalesce($4::bigint, seq) AS upper FROM partition_log WHERE p = $1
 ), tag AS (
     SELECT * FROM unnest($8::int[], $9::uuid[], $10::text[], $11::text[]) WITH ORDINALITY AS t(item, tag, type, key, n)
 ), found AS MATERIALIZED (
@@ -284,7 +285,8 @@ WITH edge AS (
             WHERE w.item = ANY($15) AND (w.aggregate_type, w.type) = (o.aggregate_type, o.type))
     ORDER BY o.seq ASC LIMIT $6)
 )
-SELECT edge.head, ARRAY(SELECT seqs[$5] FROM driver WHERE cardinality(seqs) = $5) AS told_up_to,
+SELECT edge.epoch, edge.head, (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = $3) AS mark_after,
+    ARRAY(SELECT seqs[$5] FROM driver WHERE cardinality(seqs) = $5) AS told_up_to,
     ARRAY(SELECT seq FROM matched ORDER BY seq ASC LIMIT $6) AS seqs
 FROM edge
 

@@ -12,9 +12,12 @@ from typing import Any, Final
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.admit.items import Items
 from gateway.events import tag_key
+from gateway.items import Items
 from gateway.log.postgres import Postgres
+
+POSITIONS_A_LOOK: Final = 20_000
+"""Of items without tags: there is no index of types."""
 
 EVENTS_OF_A_TAG: Final = 1000
 """That one look takes from the index: bounds its time where hardly one of them has the other tags too."""
@@ -25,6 +28,38 @@ class Matches(msgspec.Struct, frozen=True):
 
     seqs: tuple[int, ...]
     reached: int
+
+
+class FirstMatch(msgspec.Struct, frozen=True):
+    """What one look at Postgres tells of a condition: the seq of the first event that matches, 0: none up to
+    `seq`, where the partition stood in `epoch`; and the mark of the event at `after`, None where there is
+    none."""
+
+    epoch: int
+    seq: int
+    matched: int
+    mark: bytes | None
+
+
+async def first_match(
+    postgres: Postgres, p: int, tenant: bytes, items: Items, after: int, up_to: int | None = None
+) -> FirstMatch:
+    """Behind `after`, up to that seq or as far as the partition is committed. Raises PostgresTrouble."""
+    types_alone = any(not item.tags for item in items)
+    args = _arguments(tenant, items)
+    at, first = after, None
+    while True:
+        end = at + POSITIONS_A_LOOK
+        (row,) = await postgres.fetch(
+            "matches_asc", p, UUID(tenant), at, up_to, EVENTS_OF_A_TAG, 1, at, *args, end
+        )
+        first = first or row
+        up_to = first["head"] if up_to is None else up_to
+        reached = min([up_to, *row["told_up_to"], *([end] if types_alone else [])])
+        found = [seq for seq in row["seqs"] if seq <= reached]
+        if found or reached >= up_to:
+            return FirstMatch(first["epoch"], up_to, found[0] if found else 0, first["mark_after"])
+        at = reached
 
 
 async def matches_after(

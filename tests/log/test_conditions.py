@@ -1,0 +1,268 @@
+"""Appends with a condition: refused exactly where a committed event matches, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from gateway.events import Append, Appended, ConditionFailed, Conflict, Stream, UnknownPosition, make_append
+from gateway.items import Condition, Item, Items, matches
+from gateway.log.append.pending import Look
+from gateway.log.log import Log
+from gateway.log.redis.scripts import Scripts
+from tests.log.conftest import OpenLog
+from tests.log.invariants import check_invariants
+from tests.log.scripted import Partition
+from tests.support.drive import (
+    Place,
+    append,
+    append_to_all,
+    appended,
+    hold_commits,
+    new_stream,
+    new_tenant,
+    opened,
+    seal,
+    wipe_partition,
+)
+
+TYPE = "was_placed"
+
+
+def item(*tags: str, types: Sequence[str] = ()) -> Item:
+    return Item(frozenset(("order", each) for each in types), frozenset(tags))
+
+
+def tagged(
+    stream: Stream, *tags: str, condition: Condition | None = None, key: bytes | None = None
+) -> Append:
+    plain = append(stream, key=key)
+    return make_append(
+        stream, plain.events, plain.expected, plain.retry, (tags,) if tags else (), condition=condition
+    )
+
+
+def unless(*items: Item, after: Appended | None = None) -> Condition:
+    if after is None:
+        return Condition(items)
+    assert after.last is not None
+    return Condition(items, after.last.seq, after.last.mark)
+
+
+async def test_an_event_behind_the_position_refuses_it(log: Log, place: Place) -> None:
+    tenant = new_tenant()
+    (first,) = await appended(log, tagged(new_stream(tenant), "course:c1"))
+    condition = unless(item("course:c1"))
+    assert await log.append(tagged(new_stream(tenant), condition=condition)) == ConditionFailed(
+        first.last.seq
+    )
+    (second,) = await appended(
+        log, tagged(new_stream(tenant), "course:c1", condition=unless(item("course:c1"), after=first))
+    )
+    stale = tagged(new_stream(tenant), condition=unless(item("course:c1"), after=first))
+    assert await log.append(stale) == ConditionFailed(second.last.seq)
+    await appended(log, tagged(new_stream(), condition=condition))  # another tenant's
+    await check_invariants(place)
+
+
+async def test_items_ask_for_types_and_tags_and_the_aggregate_itself(log: Log) -> None:
+    tenant = new_tenant()
+    stream = new_stream(tenant)
+    (done,) = await appended(log, tagged(stream, "a:1", "b:2"))
+    own = f"{stream.aggregate_type}:{stream.key}"
+    for fails in (
+        item(own), item("a:1", "b:2"), item("a:1", own), item(types=[TYPE]), item("b:2", types=[TYPE, "x"]),
+    ):  # fmt: skip
+        assert await log.append(tagged(stream, condition=unless(fails))) == ConditionFailed(done.last.seq)
+    for holds in (item("a:2"), item("a:1", "b:1"), item(types=["x"]), item("a:1", types=["x"])):
+        other = tagged(new_stream(tenant), condition=unless(holds))
+        assert type(await log.append(other)) is Appended
+
+
+async def test_lengths_come_first_and_identities_before_all(log: Log) -> None:
+    tenant = new_tenant()
+    stream = new_stream(tenant)
+    condition = unless(item("a:1"))
+    (first,) = await appended(log, tagged(stream, "a:1", condition=condition, key=b"k"))
+    again = await log.append(tagged(stream, "a:1", condition=condition, key=b"k"))
+    assert again == msgspec.structs.replace(first, replayed=True)
+    other = msgspec.structs.replace(tagged(stream, condition=condition), expected=5)
+    assert await log.append(other) == Conflict(1)
+
+
+async def test_a_position_of_another_history_is_found_out(log: Log) -> None:
+    tenant = new_tenant()
+    (done,) = await appended(log, tagged(new_stream(tenant)))
+    assert done.last is not None
+    for after, mark in ((done.last.seq + 1, b"abcd"), (done.last.seq, b"abcd")):
+        lost = tagged(new_stream(tenant), condition=Condition((item("a:1"),), after, mark))
+        assert await log.append(lost) == UnknownPosition()
+
+
+async def test_of_many_on_one_boundary_one_is_appended(open_log: OpenLog, place: Place) -> None:
+    """The race of marten#4594: writers that all decided on the same, through two gateways."""
+    logs = [await open_log(), await open_log()]
+    for n in range(5):
+        tenant = new_tenant()
+        await asyncio.gather(*(opened(log, new_stream(tenant)) for log in logs))
+        condition = unless(item("seat:a1"))
+        asked = [tagged(new_stream(tenant), "seat:a1", condition=condition) for _ in range(64)]
+        outcomes = await asyncio.gather(*(logs[k % 2].append(each) for k, each in enumerate(asked)))
+        (done,) = [each for each in outcomes if type(each) is Appended]
+        assert outcomes.count(ConditionFailed(done.last.seq)) == 63, n
+    await check_invariants(place)
+
+
+async def test_unrelated_appends_refuse_nothing(open_log: OpenLog) -> None:
+    logs, tenant = [await open_log(), await open_log()], new_tenant()
+    await asyncio.gather(*(opened(log, new_stream(tenant)) for log in logs))
+
+    async def write(n: int) -> list[object]:
+        outcomes, last = [], None
+        for _ in range(10):
+            condition = unless(item(f"own:{n}", "all:1"), item(f"never:{n}"), after=last)
+            last = await logs[n % 2].append(
+                tagged(new_stream(tenant), f"own:{n}", "all:1", condition=condition)
+            )
+            outcomes.append(last)
+        return outcomes
+
+    told = await asyncio.gather(*(write(n) for n in range(12)))
+    assert all(type(each) is Appended for outcomes in told for each in outcomes)
+
+
+async def test_what_is_not_committed_refuses_nothing_for_good(log: Log, place: Place) -> None:
+    """A match that was sequenced and is lost with its epoch was none; one that commits is told of then."""
+    tenant = new_tenant()
+    await opened(log, new_stream(tenant))
+    gate = hold_commits(log, new_stream(tenant))
+    matching = log.append(tagged(new_stream(tenant), "a:1"))
+    await gate.arrived()
+    waiting = log.append(tagged(new_stream(tenant), condition=unless(item("a:1"))))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    gate.open()
+    done = await matching
+    assert type(done) is Appended
+    assert await waiting == ConditionFailed(done.last.seq)
+    await seal(place, log, new_stream(tenant))
+    await wipe_partition(log, new_stream(tenant))
+    assert await log.append(tagged(new_stream(tenant), condition=unless(item("a:1")))) == ConditionFailed(
+        done.last.seq
+    )
+    await appended(log, tagged(new_stream(tenant), condition=unless(item("a:1"), after=done)))
+
+
+# -- the script
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    stream: int
+    tags: frozenset[str]
+    condition: tuple[tuple[frozenset[str], bool], ...]
+    """Items: tags, and whether they name the type."""
+    after: int
+    looked: int
+    """How many of the events since then Postgres was asked about."""
+    expected: int
+    both: bool
+    """An event to each stream; then nothing is asked of lengths."""
+
+
+_TAGS = st.frozensets(st.sampled_from(["a:1", "a:2", "b:1"]), max_size=2)
+_OWN = ["own:0", "own:1"]
+_ITEMS = st.lists(
+    st.tuples(st.frozensets(st.sampled_from(["a:1", "a:2", "b:1", *_OWN]), max_size=2), st.booleans()).filter(
+        any
+    ),
+    max_size=2,
+).map(tuple)
+ASKED = st.builds(
+    Asked,
+    stream=st.integers(0, 1),
+    tags=_TAGS,
+    condition=_ITEMS,
+    after=st.integers(0, 12),
+    looked=st.integers(0, 12),
+    expected=st.sampled_from([-1, -1, -1, 0, 1]),
+    both=st.booleans(),
+)
+History = list[tuple[Stream, frozenset[str]]]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(calls=st.lists(st.lists(ASKED, max_size=5), max_size=6))
+async def test_the_script_finds_the_first_match_and_no_other(redis: Redis, calls: list[list[Asked]]) -> None:
+    partition = Partition(redis, Scripts(redis))
+    await partition.install()
+    tenant = new_tenant()
+    streams = [new_stream(tenant), new_stream(tenant)]
+    history: History = []
+    for asked in calls:
+        appends, looks, sequenced = [], [], len(history)
+        for each in asked:
+            one = _made(streams, each)
+            look = None
+            if each.condition:
+                after = min(each.after, sequenced)
+                seq = min(after + each.looked, sequenced)
+                items = tuple(_item(streams, *named) for named in each.condition)
+                one = msgspec.structs.replace(one, condition=Condition(items, after, b""))
+                look = Look(1, seq, _first(history[:seq], items, after))
+            appends.append(one)
+            looks.append(look)
+        answers = await partition.answers(*appends, looks=looks)
+        for one, look, answer in zip(appends, looks, answers, strict=True):
+            heads = [sum(stream == of for stream, _ in history) for of in one.streams]
+            head = heads[0]
+            if one.expected not in (-1, head):
+                assert answer[:2] == b"C%d" % head
+                continue
+            condition = one.condition
+            first = 0
+            if condition is not None and look is not None:
+                first = look.matched or _first(history, condition.items, look.seq)
+            if first:
+                assert answer == b"K%d" % first
+                continue
+            firsts = b"V" + b",".join([b"%d" % (each + 1) for each in heads])
+            assert answer == (head + 1 if condition is None and one.spread is None else firsts)
+            history += [(of, frozenset(one.tags[n] if one.tags else ())) for n, of in enumerate(one.streams)]
+
+
+def _made(streams: list[Stream], asked: Asked) -> Append:
+    stream, tags = streams[asked.stream], tuple(sorted(asked.tags))
+    if not asked.both:
+        return msgspec.structs.replace(tagged(stream, *tags), expected=asked.expected)
+    plain = append_to_all([stream, streams[1 - asked.stream]])
+    told = (tags, ()) if tags else ()
+    others = (plain.others,)
+    return make_append(stream, plain.events, -1, plain.retry, told, plain.spread, *others)
+
+
+def _item(streams: list[Stream], tags: frozenset[str], by_type: bool) -> Item:
+    own = {name: f"order:{stream.key}" for name, stream in zip(_OWN, streams, strict=True)}
+    return item(*(own.get(tag, tag) for tag in tags), types=[TYPE] if by_type else ())
+
+
+def _first(history: History, items: Items, after: int) -> int:
+    for seq, (stream, tags) in enumerate(history, 1):
+        if seq > after and matches(items, stream.aggregate_type, stream.key, TYPE, tags):
+            return seq
+    return 0
+
+
+@pytest.mark.parametrize("asked", [5, 1])
+async def test_a_journal_that_does_not_tell_it_all_asks_for_another_look(redis: Redis, asked: int) -> None:
+    partition = Partition(redis, Scripts(redis))
+    await partition.install(seq=2, chain="c" * 40)
+    one = tagged(new_stream(), condition=unless(item("a:1")))
+    assert await partition.answers(one, told=(2, "c" * 40), looks=[Look(1, asked, 0)]) == [b"L"]
