@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from spec.errors import Report, below, proposal, shown
 from spec.handlers import EACH, Handler, Path, Root
 from spec.identifiers import NAME_GRAMMAR, is_name
+from spec.joins import Join, read_join
 from spec.lists import read_by
 from spec.operations import read_handler
 from spec.templates import Scope, read_path
@@ -22,7 +23,7 @@ PROJECTIONS_MAX: Final = 100
 
 KeyKind = Literal["identifier", "text"]
 
-_KEYS = frozenset({"on", "by", "key_kind"})
+_KEYS = frozenset({"on", "join", "by", "key_kind"})
 _RULE_KEYS = frozenset({"key", "keys", "do"})
 DELETE: Final = "delete"
 
@@ -44,15 +45,19 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """`on` is by aggregate type and event type."""
+    """`on` is by aggregate type and event type; or it is a `join`."""
 
     name: str
     on: Mapping[tuple[str, str], Rule]
     by: tuple[str, ...]
     key_kind: KeyKind
+    join: Join | None = None
 
     @property
     def types(self) -> frozenset[str]:
+        """Whose events it folds."""
+        if self.join is not None:
+            return self.join.types
         return frozenset(aggregate_type for aggregate_type, _ in self.on)
 
 
@@ -81,8 +86,9 @@ def _read(name: str, value: object, pointer: str, spec: Spec, report: Report) ->
         if key not in _KEYS:
             why = f"{shown(key)} means nothing here. {proposal(key, _KEYS)}"
             report.add("unknown_key", below(pointer, key), why)
-    if "on" not in value:
-        report.add("missing_key", pointer, "A projection needs `on`: what events do to its rows.")
+    if ("on" in value) == ("join" in value):
+        why = "A projection needs `on`, what events do to rows, or else `join`, what rows are made of."
+        report.add("missing_key", pointer, why)
     kind = value.get("key_kind", "identifier")
     if kind not in ("identifier", "text"):
         report.add("invalid_value", below(pointer, "key_kind"), '`key_kind` is "identifier" or "text".')
@@ -91,6 +97,7 @@ def _read(name: str, value: object, pointer: str, spec: Spec, report: Report) ->
         _read_on(value.get("on", {}), below(pointer, "on"), spec, report),
         read_by(value, pointer, report),
         "text" if kind == "text" else "identifier",
+        read_join(value["join"], below(pointer, "join"), spec, report) if "join" in value else None,
     )
 
 

@@ -43,6 +43,8 @@ def definitions(spec: Spec, document: bytes) -> Iterator[Definition]:
             yield Definition("list", name, each.listed.by, digest(depends))
     for name, projection in spec.projections.items():
         folded = {at[0] for at, rule in projection.on.items() if rule.sees_aggregate}
+        if projection.join is not None:
+            folded |= projection.join.types
         depends = {
             "projection": declared["projections"][name],
             "states": {each: _states(types, each) for each in sorted(folded)},

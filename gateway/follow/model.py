@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -88,6 +88,8 @@ class Changes(msgspec.Struct, frozen=True):
     rows: int
     misfits: int
     last_misfits: Sequence[Misfit]
+    sources: Mapping[str, Sequence[tuple[str, str]]] = {}
+    """Of rows that are joined: the aggregates that each was put together from, by type and key."""
 
 
 def build_of(row: Any) -> Build:

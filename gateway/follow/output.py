@@ -17,6 +17,8 @@ class Output(Protocol):
     """
 
     types: frozenset[str]
+    reads_back: bool
+    """Whether it reads what it wrote: then a page is folded only once the one before is written."""
 
     async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
         """What the events do, whole appends that follow on what was folded before and end at `reached`. What

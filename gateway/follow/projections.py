@@ -62,6 +62,7 @@ class ProjectionOutput:
             at[0] for at, rule in self._projection.on.items() if rule.sees_aggregate
         )
         self.types = self._projection.types
+        self.reads_back = False
 
     async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
         wanted = [each for each in events if each.recorded.stream.aggregate_type in self.types]

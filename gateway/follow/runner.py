@@ -152,7 +152,7 @@ class Runner:
             told = {"tenant": str(UUID(bytes=build.tenant)), "follower": build.name, "reason": why}
             logger.error("follower_unusable", extra=told)
             return None
-        return output_of(build, spec, self._events)
+        return output_of(build, spec, self._events, self._pool)
 
     async def _spec(self, tenant: bytes, revision: int) -> Spec | Faults:
         known = self._specs.get((tenant, revision))

@@ -33,6 +33,7 @@ class AggregateStates:
         self._bytes_max = bytes_max
         self._kept: OrderedDict[Stream, Folded] = OrderedDict()
         self._bytes = 0
+        self._reached = -1
         self._present: Final = presenting(spec)
         self._handlers: Final = {
             (name, event): each.handler
@@ -58,8 +59,31 @@ class AggregateStates:
         return states
 
     async def at(self, stream: Stream, up_to: int) -> Folded:
-        """As it is after its events up to the seq `up_to`; nothing of it may have been read behind that."""
+        """As it is after its events up to the seq `up_to`, where `advance` has come."""
+        kept = self._kept.get(stream)
+        if kept is not None and self._reached == up_to:
+            self._kept.move_to_end(stream)
+            return kept
         return await self._before(stream, None, up_to)
+
+    async def advance(self, events: Sequence[Event], reached: int) -> None:
+        """Folds the events of a page, which are all of their aggregates', into the states that are kept; from
+        here on `at` takes those for what they are at the seq `reached`, without a look."""
+        of: dict[Stream, list[Event]] = {}
+        for each in events:
+            if each.recorded.stream in self._kept:
+                of.setdefault(each.recorded.stream, []).append(each)
+        for stream, found in of.items():
+            if self._kept[stream].length != found[0].recorded.version - 1:
+                self._forget(stream)
+        known = {stream: found for stream, found in of.items() if stream in self._kept}
+        before = {stream: self._kept[stream] for stream in known}
+        count = sum(map(len, known.values()))
+        await folding(count, partial(self._fold, known, before, lambda _: False, {}))
+        self._reached = reached
+
+    def _forget(self, stream: Stream) -> None:
+        self._bytes -= self._kept.pop(stream).size_bytes
 
     async def _before(self, stream: Stream, length: int | None, up_to: int) -> Folded:
         """The state after `length` events, those up to the seq `up_to`; None: as many as there are."""

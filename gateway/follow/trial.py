@@ -48,7 +48,7 @@ async def fold_trial(
     p = outbox.partition(tenant)
     events = Events(pool, outbox)
     build = Build(0, tenant, kind, name, 0, b"", (), "building", False, p, BEGINNING, 0, 0, 0, b"[]", 0, None)
-    output = output_of(build, spec, events)
+    output = output_of(build, spec, events, pool)
     assert output is not None
     trial, place = Trial(), BEGINNING
     cache = RowCache(pool, 0, _UNBOUNDED, empty=True)

@@ -180,6 +180,8 @@ class Worker:
                 page = await self._page(group, limit)
                 if not self._is_worth_writing(group, page):
                     break
+                if writing is not None and any(each.output.reads_back for each in group):
+                    await writing
                 changes = [await each.output.fold(page.events, page.reached, each.rows) for each in group]
                 for each, change in zip(group, changes, strict=True):
                     each.place = page.reached
@@ -220,6 +222,7 @@ class Worker:
             for each, change in sorted(zip(group, changes, strict=True), key=lambda pair: pair[0].build.id):
                 moves[each.build.id] = await self._move(conn, each, page, change, began)
                 await _put(conn, each.build, change)
+                await _put_sources(conn, each.build, change)
             for each in serving:
                 await _serve(conn, each.build)
         for each in group:
@@ -280,6 +283,16 @@ async def _put(conn: Any, build: Build, change: Changes) -> None:
         [row.updated_at_ms for row in rows], [row.data for row in rows], *map(list, columns),
         UUID(build.tenant),
     )  # fmt: skip
+
+
+async def _put_sources(conn: Any, build: Build, change: Changes) -> None:
+    if not change.sources:
+        return
+    await conn.execute(statement("forget_sources"), build.id, list(change.sources))
+    rows = [(of, key, row) for row, sources in change.sources.items() for of, key in sources]
+    if rows:
+        columns = [list(each) for each in zip(*rows, strict=True)]
+        await conn.execute(statement("note_sources"), build.id, UUID(build.tenant), *columns)
 
 
 def _last(before: bytes, more: Sequence[Misfit]) -> bytes | None:

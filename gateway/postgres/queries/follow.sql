@@ -53,6 +53,25 @@ SELECT count(*) FILTER (WHERE state = 'building') AS building, count(*) FILTER (
 FROM follower WHERE state <> 'dropped'
 
 
+-- name: dependents
+-- The rows that were put together from these aggregates, each once. $1 follower, $2 aggregate types, $3 ids
+SELECT DISTINCT s.key FROM follower_source s
+JOIN unnest($2::text[], $3::text[]) AS changed (aggregate_type, aggregate_id)
+    ON s.aggregate_type = changed.aggregate_type AND s.aggregate_id = changed.aggregate_id
+WHERE s.follower = $1
+
+
+-- name: forget_sources
+-- What rows were put together from. $1 follower, $2 keys
+DELETE FROM follower_source WHERE follower = $1 AND key = ANY($2::text[])
+
+
+-- name: note_sources
+-- $1 follower, $2 tenant, then by the column: $3 aggregate types, $4 ids, $5 keys of rows
+INSERT INTO follower_source (follower, tenant, aggregate_type, aggregate_id, key)
+SELECT $1, $2, * FROM unnest($3::text[], $4::text[], $5::text[])
+
+
 -- name: furthest_behind
 -- Of those that serve and are not paused, how far the one is behind that is furthest, in events of its partition, other
 -- tenants' among them.
