@@ -125,7 +125,9 @@ def _reason(text: str) -> str:
     if len(text) == HUMANE_LENGTH and not is_name(text):
         return f"{shown(text)} is no humane code: those are 9 letters and digits, without separators."
     if is_name(text):
-        return f"{shown(text)} is no declared singleton; add it to `singletons` in the spec, or use a UUID."
+        return (
+            f"{shown(text)} is not a declared singleton; add it to `singletons` in the spec, or use a UUID."
+        )
     return f"{shown(text)} is none of: a UUID (v4 or v5), a 9-character code, a singleton, a tagged UUID."
 
 

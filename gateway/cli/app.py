@@ -29,7 +29,7 @@ from gateway.cli import (
     webhooks,
 )
 from gateway.cli.database import PostgresOption, postgres_url, read_file
-from gateway.cli.output import say
+from gateway.cli.output import JsonOption, print_json, say
 from gateway.config import Config, one
 
 
@@ -112,12 +112,15 @@ def serve() -> None:
 
 
 @app.command()
-def migrate(postgres: PostgresOption = None) -> None:
+def migrate(postgres: PostgresOption = None, as_json: JsonOption = False) -> None:
     """Prepare the database, or bring it to this release. Safe to run twice, or twice at once."""
     url, partitions = postgres_url(postgres), one("partitions", os.environ, read_file)
     from gateway.catalog.migrate import migrate as run
 
     applied = asyncio.run(run(url, partitions))
+    if as_json:
+        print_json({"ok": True, "applied": list(applied)})
+        return
     for name in applied:
         say(f"applied {name}")
     if not applied:

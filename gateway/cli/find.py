@@ -59,7 +59,7 @@ def find(
             fold=(),
         )
     else:
-        refuse(f"{text!r} is no alias, key, event id, correlation id, idempotency key or tag of this tenant")
+        refuse(f"nothing has the alias, key, event id, correlation id, idempotency key or tag {text!r} here")
     if not found:
         raise typer.Exit(1)
 

@@ -113,7 +113,7 @@ def check(
         str | None, typer.Option(metavar="FILE", help="A spec, for the singletons it declares.")
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option(help="Whose deployed spec to take; main, where a database is set.")
+        str | None, typer.Option(help="The tenant whose spec is used; main, where a database is set.")
     ] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,

@@ -11,7 +11,17 @@ import typer
 
 from gateway.catalog.model import CatalogError, Scope, Tenant
 from gateway.cli.database import PostgresOption, postgres_url, prepared
-from gateway.cli.output import JsonOption, cell, moment, print_json, print_table, say
+from gateway.cli.output import (
+    JsonOption,
+    LimitOption,
+    cell,
+    confirm,
+    limited,
+    moment,
+    print_json,
+    print_table,
+    say,
+)
 
 if TYPE_CHECKING:
     from gateway.catalog.keys import Listed, Minted
@@ -54,7 +64,8 @@ def create(
 
 @app.command("list")
 def list_(
-    tenant: Annotated[str | None, typer.Option(help="This tenant's alone.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
+    limit: LimitOption = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -66,7 +77,7 @@ def list_(
         owner = await tenants.named(conn, tenant) if tenant is not None else None
         return await keys.every(conn, owner)
 
-    rows = [_shown(key) for key in _on_catalog(postgres, work)]
+    rows = [_shown(key) for key in limited(_on_catalog(postgres, work), limit)]
     if as_json:
         print_json(rows)
     else:
@@ -97,7 +108,7 @@ def rotate(
 
 
 @app.command()
-def revoke(handle: HandleArgument, postgres: PostgresOption = None) -> None:
+def revoke(handle: HandleArgument, postgres: PostgresOption = None, as_json: JsonOption = False) -> None:
     """End a key. Every gateway refuses it within 5 seconds."""
 
     async def work(conn: Any) -> None:
@@ -106,7 +117,7 @@ def revoke(handle: HandleArgument, postgres: PostgresOption = None) -> None:
         await keys.revoke(conn, handle)
 
     _on_catalog(postgres, work)
-    say(f"key {handle} is revoked")
+    confirm(f"key {handle} is revoked", as_json, handle=handle)
 
 
 def _on_catalog(postgres: str | None, work: Callable[[Any], Awaitable[_T]]) -> _T:

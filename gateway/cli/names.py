@@ -12,7 +12,7 @@ import typer
 
 from gateway.cli.database import PostgresOption, read_file
 from gateway.cli.input import read_input
-from gateway.cli.output import JsonOption, print_json, print_table, refuse, say
+from gateway.cli.output import JsonOption, confirm, print_json, print_table, refuse, say
 from gateway.cli.servers import RedisOption, at_database, at_place, watched
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from gateway.operations.names import Imported
     from gateway.operations.place import Place
 
-app = typer.Typer(help="Aliases: public ids, hash ids, and whom they name.", no_args_is_help=True)
+app = typer.Typer(
+    help="Aliases: public ids, hash ids, and the aggregates that they name.", no_args_is_help=True
+)
 
 ROWS_AT_ONCE = 1000
 """Of a table: a longer one is printed in parts, so that it need not be held as a whole."""
@@ -130,9 +132,10 @@ def import_(
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     redis: RedisOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Give aggregates the names that a file says, all of them or none. Counters of public ids go on after the
-    greatest number in it."""
+    """Give aggregates the names that a file says, all of them or none. Counters of public ids continue after
+    the greatest number in it."""
     lines = _lines(file)
     config = _config(postgres, redis)
 
@@ -151,7 +154,8 @@ def import_(
     if isinstance(imported, str):
         refuse(imported, "nothing was changed")
     else:
-        say(f"{imported.new} names are new, {imported.known} were so already")
+        sentence = f"{imported.new} names imported, {imported.known} already present"
+        confirm(sentence, as_json, imported=imported.new, present=imported.known)
 
 
 class From(StrEnum):
@@ -164,15 +168,16 @@ class To(StrEnum):
 
 @app.command()
 def migrate(
-    from_: Annotated[From, typer.Option("--from", help="Whose aggregates.")],
-    to: Annotated[To, typer.Option("--to", help="What they get beside.")],
+    from_: Annotated[From, typer.Option("--from", help="The names that there are.")],
+    to: Annotated[To, typer.Option("--to", help="The names that they also get.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be, and write nothing.")] = False,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     redis: RedisOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Give every aggregate with a public id a hash id too, all of them or none, by the prefix of the spec's
-    `hash_ids`. Prints a line a name, VNO-1 bd-k86gaq. Both names resolve then, for ever."""
+    `hash_ids`. Prints a line a name, VNO-1 bd-k86gaq. Both names resolve from then on."""
     config = _config(postgres, redis)
 
     async def work(place: Place) -> tuple[Migration, int]:
@@ -182,6 +187,10 @@ def migrate(
         return await names.public_to_hash(place, config, owner, dry_run=dry_run)
 
     migration, new = at_place(postgres, redis, work)
+    if as_json:
+        pairs = [{"public": str(pair.public), "hash": str(pair.hash)} for pair in migration.pairs]
+        print_json({"ok": True, "written": not dry_run, "new": new, "names": pairs})
+        return
     for pair in migration.pairs:
         say(f"{pair.public} {pair.hash}")
     would = "would be new; nothing was written" if dry_run else "are new"
@@ -197,9 +206,11 @@ def retire(
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     redis: RedisOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Show an alias no more. It resolves for ever, and nobody else gets it."""
-    say(f"{_retire(alias, tenant, postgres, redis, restore=False)} is retired")
+    """Stop showing an alias. It still resolves, and is never given to another aggregate."""
+    text = _retire(alias, tenant, postgres, redis, restore=False)
+    confirm(f"{text} is retired", as_json, alias=text, retired=True)
 
 
 @app.command()
@@ -208,17 +219,20 @@ def restore(
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     redis: RedisOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show a retired alias again."""
-    say(f"{_retire(alias, tenant, postgres, redis, restore=True)} is restored")
+    text = _retire(alias, tenant, postgres, redis, restore=True)
+    confirm(f"{text} is restored", as_json, alias=text, retired=False)
 
 
 @app.command()
 def rebuild(
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Make the tables of names anew from the events; exit 1 where they had not been what the events say."""
+    """Rebuild the tables of names from the events; exit 1 where they differed from what the events say."""
 
     async def work(pool: asyncpg.Pool) -> Rebuilt:
         from gateway.operations import names
@@ -226,10 +240,14 @@ def rebuild(
         return await names.rebuild(pool, await names.tenant_of(pool, tenant))
 
     rebuilt = at_database(postgres, work)
-    if rebuilt.unchanged:
-        say(f"{rebuilt.names} names, every one as it had been")
+    if as_json:
+        print_json({"ok": rebuilt.unchanged, "names": rebuilt.names, "differences": not rebuilt.unchanged})
+    elif rebuilt.unchanged:
+        say(f"{rebuilt.names} names rebuilt, no differences")
     else:
-        refuse(f"{rebuilt.names} names; the tables had not been what the events say, and are now")
+        refuse(f"{rebuilt.names} names rebuilt; the tables had differed from what the events say")
+    if not rebuilt.unchanged:
+        raise typer.Exit(1)
 
 
 def _retire(alias: str, tenant: str, postgres: str | None, redis: str | None, *, restore: bool) -> str:

@@ -118,8 +118,12 @@ def repair(
     ] = False,
     postgres: PostgresOption = None,
     redis: RedisOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Commit again, from Redis' journal, what Postgres has lost. Exits 1 where something stays lost."""
+
+    report: list[str] = []
+    tell = report.append if as_json else say
 
     async def work(place: Place) -> bool:
         from gateway.operations.alone import alone
@@ -129,19 +133,24 @@ def repair(
         async with alone(place):
             async for plan in _plans(place, partition):
                 whole = whole and not plan.unmended
-                say(plan.told)
+                tell(plan.told)
                 if not dry_run and plan.of_use:
                     await carry_out(place, plan)
         return whole
 
     whole = at_place(postgres, redis, work)
+    if as_json:
+        print_json({"ok": whole, "changed": not dry_run, "report": report})
+        if not whole:
+            raise typer.Exit(1)
+        return
     if dry_run:
         say("nothing was changed: leave --dry-run out to do it", err=True)
     if not whole:
         say("what is in no journal can only be given up: `sluice rewind --accept-data-loss`", err=True)
         raise typer.Exit(1)
     if not dry_run:
-        say("gateways go on by themselves within seconds; `sluice audit` checks what was restored")
+        say("gateways continue by themselves within seconds; `sluice audit` checks what was restored")
 
 
 def rewind(
@@ -154,10 +163,14 @@ def rewind(
     ] = None,
     postgres: PostgresOption = None,
     redis: RedisOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Give up what Postgres has lost; the lost events that Redis still has are written to files."""
     folder = out or Path(f"sluice-rewind-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
     window = int(one("identity_window", os.environ, read_file))
+
+    report: list[str] = []
+    tell = report.append if as_json else say
 
     async def work(place: Place) -> int:
         from gateway.operations.alone import alone
@@ -170,19 +183,25 @@ def rewind(
             async for plan in _plans(place, partition):
                 loss = await weigh(place, plan, files)
                 events += loss.found.count
-                say(loss.told)
+                tell(loss.told)
                 if plan.restores:
-                    say(f"  `sluice repair` could restore seq {plan.standing.row.seq + 1}…{plan.end.seq}")
+                    tell(f"  `sluice repair` could restore seq {plan.standing.row.seq + 1}…{plan.end.seq}")
                 if accept_data_loss:
-                    say(f"  given up; it goes on in epoch {await give_up(place, loss, window)}")
+                    tell(f"  given up; it continues in epoch {await give_up(place, loss, window)}")
         return events
 
-    if at_place(postgres, redis, work):
+    events = at_place(postgres, redis, work)
+    if as_json:
+        print_json({"ok": True, "changed": accept_data_loss, "events": events, "report": report})
+        if not accept_data_loss:
+            raise typer.Exit(1)
+        return
+    if events:
         say(f"the lost events that Redis has are in {folder}: clients' data, keep it safe")
     if not accept_data_loss:
-        say("nothing was changed: add --accept-data-loss to give this up for ever", err=True)
+        say("nothing was changed: add --accept-data-loss to give this up permanently", err=True)
         raise typer.Exit(1)
-    say("gateways go on by themselves within seconds")
+    say("gateways continue by themselves within seconds")
 
 
 async def _plans(place: Place, partition: int | None) -> AsyncIterator[Plan]:

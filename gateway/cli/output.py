@@ -9,11 +9,16 @@ import re
 import sys
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many; else all.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One line of JSON on stdout, for scripts.")]
+
+_T = TypeVar("_T")
 
 # C0 but tab and line ends, DEL and C1; what turns the direction of text; the line ends of Unicode.
 _UNSAFE = re.compile(
@@ -40,6 +45,22 @@ def _as_json(found: re.Match[str]) -> str:
 def say(text: object = "", *, err: bool = False) -> None:
     """A line for people, on stdout or stderr."""
     typer.echo(escaped(str(text)), err=err)
+
+
+def limited(rows: Sequence[_T], limit: int | None) -> Sequence[_T]:
+    """The first so many; says on stderr where that is not all."""
+    if limit is None or len(rows) <= limit:
+        return rows
+    say(f"{len(rows):,} in all: --limit says how many are listed", err=True)
+    return rows[:limit]
+
+
+def confirm(sentence: str, as_json: bool, **fields: Any) -> None:
+    """That something is done: the sentence, or its fields as JSON with `"ok": true`."""
+    if as_json:
+        print_json({"ok": True, **fields})
+    else:
+        say(sentence)
 
 
 def say_raw(text: str) -> None:

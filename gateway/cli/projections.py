@@ -12,7 +12,7 @@ import typer
 from gateway.cli.database import PostgresOption, postgres_url
 from gateway.cli.input import read_input
 from gateway.cli.outgoing import TenantOption
-from gateway.cli.output import JsonOption, cell, print_json, print_table, refuse, say
+from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, refuse, say
 
 if TYPE_CHECKING:
     from gateway.follow.standing import Stands
@@ -206,35 +206,60 @@ def _act(name: str, tenant: str, postgres: str | None, act: str, *args: Any) -> 
 
 
 @app.command()
-def rebuild(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+def rebuild(
+    name: NameArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Build it from the first event, beside what serves; a build that is under way begins again."""
     _act(name, tenant, postgres, "rebuild")
-    say(f"{name} is built; `sluice projections status` says how far it is")
+    confirm(f"{name} is being built: `sluice projections status` says how far it is", as_json, name=name)
 
 
 @app.command()
-def pause(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+def pause(
+    name: NameArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Fold no more events until it is resumed; what there is serves on."""
     _act(name, tenant, postgres, "set_paused", True)
-    say(f"{name} is paused")
+    confirm(f"{name} is paused", as_json, name=name)
 
 
 @app.command()
-def resume(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
-    """Go on where it was paused."""
+def resume(
+    name: NameArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Continue where it was paused."""
     _act(name, tenant, postgres, "set_paused", False)
-    say(f"{name} goes on")
+    confirm(f"{name} is resumed", as_json, name=name)
 
 
 @app.command()
-def drop(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+def drop(
+    name: NameArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """End a build beside what serves; where there is none, delete all rows until a rebuild."""
     _act(name, tenant, postgres, "drop")
-    say(f"{name} is dropped")
+    confirm(f"{name} is dropped", as_json, name=name)
 
 
 @app.command()
-def sql(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+def sql(
+    name: NameArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Print a view of its rows for other programs, with a column for each field of `by`."""
 
     async def work(outbox: Outbox, pool: Any) -> str | None:
@@ -256,4 +281,4 @@ def sql(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOpt
     text = _run(work, postgres)
     if text is None:
         _refuse_unknown(name, tenant)
-    say(text)
+    confirm(str(text), as_json, sql=text)

@@ -20,7 +20,7 @@ from gateway.cli.outgoing import (
     opened,
     there,
 )
-from gateway.cli.output import JsonOption, cell, print_json, print_table, refuse, say
+from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, refuse, say
 from gateway.config import Config
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def relay(context: typer.Context) -> None:
 
 @app.command()
 def status(
-    tenant: Annotated[str | None, typer.Option(help="This tenant's alone.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -119,11 +119,13 @@ def replay(
     event: EventOption = None,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Try parked events again, at once and with their whole schedule."""
     wanted = None if event is None else event_id(event)
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.replay(owner, name, wanted))
-    say(f"{there(done, name, tenant)} parked events are tried again")
+    count = there(done, name, tenant)
+    confirm(f"{count} parked events are tried again", as_json, name=name, events=count)
 
 
 @app.command()
@@ -132,26 +134,37 @@ def skip(
     event: Annotated[str, typer.Argument(metavar="EVENT", help="The parked event's id.")],
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Give a parked event up: what comes behind it in its aggregate goes on."""
+    """Skip a parked event; later events of its aggregate are delivered again."""
     wanted = event_id(event)
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.skip(owner, name, wanted))
     if not there(done, name, tenant):
         refuse(f"no event {wanted} is parked there: `sluice subscriptions waiting {name}` lists them")
-    say(f"event {wanted} is given up")
+    confirm(f"event {wanted} is skipped", as_json, name=name, event_id=str(wanted))
 
 
 @app.command()
-def pause(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+def pause(
+    name: NameArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Deliver nothing more of a subscription until it is resumed."""
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.pause(owner, name))
     there(done or None, name, tenant)
-    say(f"{name} is paused")
+    confirm(f"{name} is paused", as_json, name=name, state="paused")
 
 
 @app.command()
-def resume(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
-    """Go on where it stopped, also after it was disabled."""
+def resume(
+    name: NameArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Continue where it stopped, also after it was disabled."""
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.resume(owner, name))
     there(done or None, name, tenant)
-    say(f"{name} goes on")
+    confirm(f"{name} is resumed", as_json, name=name, state="active")

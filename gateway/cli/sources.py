@@ -12,7 +12,7 @@ import typer
 
 from gateway.catalog.model import CatalogError
 from gateway.cli.database import PostgresOption, postgres_url, prepared
-from gateway.cli.output import JsonOption, print_json, print_table, say
+from gateway.cli.output import JsonOption, confirm, print_json, print_table
 from gateway.names.source_ids import SourceId, Unusable, read
 from spec.identifiers import Refused, identify, is_name, singleton_fault
 
@@ -31,12 +31,13 @@ def key(
     source_id: IdArgument,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the key that an id stands for; exit 1 where it was never seen."""
     found = asyncio.run(_key(postgres_url(postgres), tenant, _read(source, scope, source_id)))
     if found is None:
         raise CatalogError(f"{source} has no {source_id!r} in scope {scope!r}: it was never seen")
-    say(found)
+    confirm(found, as_json, key=found)
 
 
 @app.command()
@@ -64,6 +65,7 @@ def link(
     key: Annotated[str, typer.Argument(metavar="KEY", help="An aggregate's key; it may have no event yet.")],
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Let an id stand for an aggregate of yours. What an id stands for already never changes."""
     stored = asyncio.run(
@@ -71,7 +73,7 @@ def link(
     )
     if stored != _canonical(key):
         raise CatalogError(f"{source_id!r} stands for {stored} already, and that never changes")
-    say(stored)
+    confirm(stored, as_json, key=stored)
 
 
 @app.command()
@@ -81,10 +83,11 @@ def rename(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its new name.")],
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Give a scope another name; all ids in it keep their keys."""
     asyncio.run(_rename(postgres_url(postgres), tenant, source, scope, name))
-    say(f"scope {scope!r} of {source} is called {name!r} now")
+    confirm(f"scope {scope!r} of {source} is now {name!r}", as_json, source=source, scope=name)
 
 
 def _read(source: str, scope: str, source_id: str) -> SourceId:

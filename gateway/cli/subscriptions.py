@@ -9,10 +9,10 @@ import typer
 from gateway.cli.database import PostgresOption
 from gateway.cli.input import read_input
 from gateway.cli.outgoing import EventOption, NameArgument, TenantOption, event_id, on_subscriptions, there
-from gateway.cli.output import JsonOption, cell, print_json, print_table, refuse, say
+from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, refuse
 
 app = typer.Typer(
-    help="What goes out, and where to.",
+    help="Subscriptions: which events go out, and where to.",
     epilog="To replay or skip parked events, pause or resume, and for the lag of all: `sluice relay`.",
     no_args_is_help=True,
 )
@@ -41,10 +41,15 @@ def _row(each: dict[str, Any]) -> list[str]:
 
 
 @app.command()
-def show(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+def show(
+    name: NameArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Print one as JSON, without its secrets."""
     found = on_subscriptions(postgres, tenant, lambda all_, owner: all_.shown(owner, name))
-    print_json(there(found, name, tenant), indent=2)
+    print_json(there(found, name, tenant), indent=None if as_json else 2)
 
 
 @app.command()
@@ -53,6 +58,7 @@ def put(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Its document; - reads stdin.")],
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a subscription, or change it: its cursor stays, unless `start` is another than before."""
     from gateway.relay.subscriptions import Declared, NoPosition, Put, TooMany
@@ -63,9 +69,9 @@ def put(
     document = _read(file)
     match on_subscriptions(postgres, tenant, lambda all_, owner: all_.put(owner, name, document)):
         case Put(created):
-            say(f"{name} is {'made' if created else 'changed'}")
+            confirm(f"{name} is {'made' if created else 'changed'}", as_json, name=name, created=created)
         case Declared():
-            refuse(f"the spec declares {name}: deploy a spec that says otherwise")
+            refuse(f"{name} is declared in the spec; change it there")
         case TooMany():
             refuse("the tenant has as many subscriptions as it may")
         case NoPosition(why):
@@ -86,22 +92,27 @@ def _read(file: str) -> dict[str, Any]:
 
 
 @app.command()
-def delete(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
-    """End a subscription; what it has not sent stays in the feed."""
+def delete(
+    name: NameArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete a subscription; events that it has not sent stay in the feed."""
     from gateway.relay.subscriptions import Declared
 
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.end(owner, name))
     if isinstance(done, Declared):
-        refuse(f"the spec declares {name}: deploy a spec that says otherwise")
+        refuse(f"{name} is declared in the spec; remove it there")
     there(done or None, name, tenant)
-    say(f"{name} is ended")
+    confirm(f"{name} is deleted", as_json, name=name)
 
 
 @app.command()
 def waiting(
     name: NameArgument,
     state: Annotated[
-        Literal["retrying", "claimed", "parked"] | None, typer.Option(help="These alone.")
+        Literal["retrying", "claimed", "parked"] | None, typer.Option(help="Only these.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 100,
     tenant: TenantOption = "main",

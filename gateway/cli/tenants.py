@@ -1,4 +1,4 @@
-"""`sluice tenants`: whose events they are."""
+"""`sluice tenants`: tenants, made, listed, suspended, deleted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,24 @@ import typer
 
 from gateway.catalog.model import CatalogError, Tenant
 from gateway.cli.database import PostgresOption, postgres_url, prepared
-from gateway.cli.output import JsonOption, cell, moment, print_json, print_table, refuse, say
+from gateway.cli.output import (
+    JsonOption,
+    LimitOption,
+    cell,
+    confirm,
+    limited,
+    moment,
+    print_json,
+    print_table,
+    refuse,
+    say,
+)
+from gateway.cli.servers import watched
 
 if TYPE_CHECKING:
     from gateway.catalog.tenants import Standing
 
-app = typer.Typer(help="Whose events they are.", no_args_is_help=True)
+app = typer.Typer(help="Tenants: each has its own spec, events, keys and names.", no_args_is_help=True)
 
 _LOOK_EVERY_S: Final = 0.5
 _UNBEGUN_S: Final = 30.0
@@ -54,9 +66,9 @@ def create(
 
 
 @app.command("list")
-def list_(postgres: PostgresOption = None, as_json: JsonOption = False) -> None:
+def list_(limit: LimitOption = None, postgres: PostgresOption = None, as_json: JsonOption = False) -> None:
     """List the tenants, and whether each is active, suspended or being deleted."""
-    found = _on_catalog(postgres, _every)
+    found = limited(_on_catalog(postgres, _every), limit)
     if as_json:
         print_json([_shown(each) for each in found])
     else:
@@ -65,17 +77,17 @@ def list_(postgres: PostgresOption = None, as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def suspend(name: NameArgument, postgres: PostgresOption = None) -> None:
+def suspend(name: NameArgument, postgres: PostgresOption = None, as_json: JsonOption = False) -> None:
     """Refuse all requests of a tenant from now on, on every gateway within 5 seconds. Nothing is lost."""
     _suspend(name, postgres, suspended=True)
-    say(f"tenant {name} is suspended")
+    confirm(f"tenant {name} is suspended", as_json, name=name, status="suspended")
 
 
 @app.command()
-def resume(name: NameArgument, postgres: PostgresOption = None) -> None:
+def resume(name: NameArgument, postgres: PostgresOption = None, as_json: JsonOption = False) -> None:
     """Take the requests of a suspended tenant again."""
     _suspend(name, postgres, suspended=False)
-    say(f"tenant {name} is active")
+    confirm(f"tenant {name} is active", as_json, name=name, status="active")
 
 
 @app.command()
@@ -108,18 +120,18 @@ def delete(
 
 async def _followed(conn: Any, standing: Standing) -> Standing:
     """How it stands once it is deleted, with progress on a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from gateway.catalog import tenants
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("events", total=None)
-        begun = time.monotonic()
+    with watched("events") as watcher:
+        begun, done, announced = time.monotonic(), 0, False
         while standing.deletion is not None and standing.status != "deleted":
-            progress.update(task, total=standing.deletion.events or None, completed=standing.deletion.deleted)
-            if standing.deletion.deleted == 0 and time.monotonic() - begun > _UNBEGUN_S:
-                raise CatalogError("no gateway carries it out: start one, and the deletion goes on")
+            if standing.deletion.events and not announced:
+                watcher.begin(standing.deletion.events)
+                announced = True
+            watcher.advance(standing.deletion.deleted - done)
+            done = standing.deletion.deleted
+            if done == 0 and time.monotonic() - begun > _UNBEGUN_S:
+                raise CatalogError("no gateway carries it out: start one, and the deletion continues")
             await asyncio.sleep(_LOOK_EVERY_S)
             standing = await tenants.standing(conn, standing.id)
     return standing

@@ -25,7 +25,7 @@ app = typer.Typer(
 )
 
 TenantOption = Annotated[str, typer.Option(help="Whose webhooks.")]
-SourceOption = Annotated[str | None, typer.Option(help="Of this source alone.")]
+SourceOption = Annotated[str | None, typer.Option(help="Only of this source.")]
 _ID = re.compile(r"[!-~]{0,255}")
 _PAGE = 1_000
 _VERDICTS = ("accepted", "duplicate", "quarantined", "replayed", "batch")

@@ -107,10 +107,10 @@ def _reason(text: str) -> str:
         first = next(character for character in text if not character.isascii())
         return f"{shown(text)} has U+{ord(first):04X}, which is not ASCII; retype it with plain characters."
     if _DIGITS_AFTER_DASH.fullmatch(text):
-        return f"{shown(text)} is no public id: its number starts from 1, without leading zeros."
+        return f"{shown(text)} is not a public id: its number starts from 1, without leading zeros."
     if text.partition("-")[2].count(".") > CHILD_DEPTH_MAX:
         return f"{shown(text)} is nested deeper than {CHILD_DEPTH_MAX}."
     return (
-        f"{shown(text)} is no alias: those are a key and a number, like VNO-42, or a prefix and base32 "
+        f"{shown(text)} is not an alias: those are a key and a number, like VNO-42, or a prefix and base32 "
         "without i, l, o and u, like bd-k86gaq or its child bd-k86gaq.1; at least 4 characters of it."
     )

@@ -164,7 +164,7 @@ def test_the_url_may_stand_in_a_file(unset: Sluice, postgres_url: str, tmp_path:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("keys", "create", "--scope", "root"), "'root' is not one of 'read', 'write', 'admin'."),
+        (("keys", "create", "--scope", "root"), "'root' is not one of 'read', 'write', 'admin', 'operator'."),
         (("dev", "--port", "99999"), "it must be less than or equal to 65535."),
         (("dev", "--port", "x"), "it must be a whole number."),
         (("ids", "humane", "--count", "0"), "it must be greater than or equal to 1."),

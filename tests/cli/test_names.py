@@ -35,7 +35,7 @@ def names(sluice: Sluice, redis_url: str, postgres_url: str) -> Sluice:
         ran = whole("spec", "deploy", "-", "--tenant", name, stdin=json.dumps(SPEC).encode())
         assert ran.code == 0, ran
     ran = whole("names", "import", "-", stdin=FILE)
-    assert (ran.code, ran.out) == (0, "4 names are new, 0 were so already\n"), ran
+    assert (ran.code, ran.out) == (0, "4 names imported, 0 already present\n"), ran
     return whole
 
 
@@ -101,9 +101,9 @@ def test_an_export_is_imported_by_another_tenant(names: Sluice, tmp_path: Path) 
     assert (ran.code, ran.out, ran.err) == (0, "", "4 names written\n")
     assert [json.loads(line) for line in path.read_bytes().splitlines()] == LINES
     assert names("names", "export").out.encode() == path.read_bytes()
-    assert names("names", "import", str(path), "--tenant", "other").out.startswith("4 names are new")
+    assert names("names", "import", str(path), "--tenant", "other").out.startswith("4 names imported")
     assert names("names", "export", "--tenant", "other").out.encode() == path.read_bytes()
-    assert names("names", "import", str(path)).out == "0 names are new, 4 were so already\n"
+    assert names("names", "import", str(path)).out == "0 names imported, 4 already present\n"
 
 
 def test_a_line_that_is_no_json_is_spoken_of_as_a_line(names: Sluice) -> None:
@@ -144,7 +144,7 @@ def test_an_alias_is_retired_and_restored(names: Sluice) -> None:
 
 def test_the_tables_are_made_anew(names: Sluice) -> None:
     before = names("names", "export").out
-    assert names("names", "rebuild").out == "4 names, every one as it had been\n"
+    assert names("names", "rebuild").out == "4 names rebuilt, no differences\n"
     assert names("names", "export").out == before
 
 
@@ -187,7 +187,7 @@ def test_a_dry_run_says_what_the_run_then_writes_and_writes_nothing(names: Sluic
     assert (names(*MIGRATE).out, names("names", "export").out) == (dry.out, after), (
         "a second run changes nothing"
     )
-    assert names("names", "rebuild").out == "5 names, every one as it had been\n"
+    assert names("names", "rebuild").out == "5 names rebuilt, no differences\n"
 
 
 def test_a_migration_gives_all_names_or_none(names: Sluice) -> None:
@@ -212,7 +212,7 @@ def test_a_migration_reaches_types_whose_new_aggregates_get_no_hash_id(names: Sl
         resolved = [names("names", "resolve", each).out.split() for each in (public, hash_id)]
         assert (resolved[0][0], resolved[1][0]) == (public, hash_id)
         assert resolved[0][1:] == resolved[1][1:]
-    assert names("names", "rebuild").out == "5 names, every one as it had been\n"
+    assert names("names", "rebuild").out == "5 names rebuilt, no differences\n"
 
 
 @pytest.mark.parametrize("words", [("--from", "hash", "--to", "public"), ("--from", "public"), ()])

@@ -45,7 +45,7 @@ def test_one_is_put_listed_shown_and_ended_without_its_secret(sluice: Sluice, bi
     assert sluice("subscriptions", "list", "--json").json == [shown]
     table = sluice("subscriptions", "list")
     assert "https://hooks.example.com/in" in table.out and SECRET not in table.out
-    assert sluice("subscriptions", "delete", "billing").out == "billing is ended\n"
+    assert sluice("subscriptions", "delete", "billing").out == "billing is deleted\n"
     gone = sluice("subscriptions", "show", "billing")
     assert (gone.code, gone.out) == (1, "")
     assert "no subscription 'billing'" in gone.err
@@ -78,7 +78,7 @@ def test_status_pause_resume_and_replay(sluice: Sluice, billing: Path) -> None:
     assert (stands["lag_events"], stands["lag_s"], stands["parked"], stands["owner"]) == (0, 0.0, 0, None)
     assert sluice("relay", "pause", "billing").out == "billing is paused\n"
     assert "paused" in sluice("relay", "status").out
-    assert sluice("relay", "resume", "billing").out == "billing goes on\n"
+    assert sluice("relay", "resume", "billing").out == "billing is resumed\n"
     assert sluice("relay", "replay", "billing").out == "0 parked events are tried again\n"
     assert sluice("subscriptions", "waiting", "billing", "--json").json == []
     assert sluice("subscriptions", "attempts", "billing", "--json").json == []

@@ -150,8 +150,8 @@ def test_a_singleton_is_looked_up_before_anything_is_rewritten() -> None:
 
 
 def test_an_undeclared_singleton_is_told_what_to_do() -> None:
-    assert "no declared singleton" in refusal("github_webhook")
-    assert "no declared singleton" in refusal("a_webhook")  # nine characters, and still no code
+    assert "not a declared singleton" in refusal("github_webhook")
+    assert "not a declared singleton" in refusal("a_webhook")  # nine characters, and still no code
 
 
 def test_aliases_are_no_fifth_kind() -> None:

@@ -161,7 +161,7 @@ async def test_rewind_says_what_would_be_lost_and_does_it_only_when_told_twice(
     assert done.code == 0
     row = await place.postgres.partition(p)
     assert (row.seq, row.epoch, row.rewound) == (3, 3, 3)
-    assert "given up; it goes on in epoch 3" in done.out
+    assert "given up; it continues in epoch 3" in done.out
     assert len((again / "lost.jsonl").read_text().splitlines()) == 5
     assert sluice("rewind", "--accept-data-loss").code == 1
     assert sluice("audit").code == 0

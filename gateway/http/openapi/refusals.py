@@ -36,7 +36,7 @@ _PATH = (
         "The spec declares no aggregate type 'ordr' (did you mean `order`?).",
         "type",
     ),
-    Refusal("invalid_identifier", '"order-1" is no declared singleton; use a UUID.', "key"),
+    Refusal("invalid_identifier", '"order-1" is not a declared singleton; use a UUID.', "key"),
     _UNKNOWN_ALIAS,
     _AMBIGUOUS_ALIAS,
 )
@@ -57,7 +57,7 @@ _ENVELOPE = (
     Refusal("invalid_field", '`If-Match` must be one length in quotes, like "5".', "If-Match"),
 )
 _METADATA = (
-    Refusal("invalid_identifier", '"ada" is no declared singleton; use a UUID.', "metadata.actor.id"),
+    Refusal("invalid_identifier", '"ada" is not a declared singleton; use a UUID.', "metadata.actor.id"),
     Refusal("unknown_actor_type", "The spec's agent_types do not name 'usr'.", "metadata.actor.type"),
     Refusal("unknown_target_type", "The spec's target_types do not name 'ordr'.", "metadata.target.type"),
     Refusal("schema_violation", "This property is required.", "data.total"),
@@ -201,7 +201,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     ),
     "resolve": (
         *_SYSTEM,
-        Refusal("invalid_identifier", '"VNO-0" is no public id: its number starts from 1.', "key"),
+        Refusal("invalid_identifier", '"VNO-0" is not a public id: its number starts from 1.', "key"),
         _UNKNOWN_ALIAS,
         _AMBIGUOUS_ALIAS,
     ),
@@ -219,7 +219,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         _NOT_COMMITTED,
         Refusal("not_found", "xliff has no 'tu1' in scope 'a.xlf'."),
         Refusal("missing_field", "Name the aggregate by `?key=`.", "key"),
-        Refusal("invalid_identifier", '"ada" is no declared singleton; use a UUID.', "key"),
+        Refusal("invalid_identifier", '"ada" is not a declared singleton; use a UUID.', "key"),
         Refusal("invalid_field", "The source id is longer than 1024 bytes.", "id"),
     ),
     "sources.put": (
