@@ -63,7 +63,7 @@ def test_names_are_listed_by_type_and_up_to_a_limit(names: Sluice) -> None:
 
 
 def test_what_names_nothing_or_too_much_says_so(names: Sluice) -> None:
-    for text, why in (("VNO-1", "no alias VNO-1"), ("VNO-0", "starts from 1"), ("nope", "is no alias")):
+    for text, why in (("VNO-1", "no alias VNO-1"), ("VNO-0", "starts from 1"), ("nope", "is not an alias")):
         ran = names("names", "resolve", text)
         assert (ran.code, ran.out) == (1, "")
         assert why in ran.err
