@@ -7,6 +7,7 @@ the whole state. Knows no limits: its tests stay far below them.
 from __future__ import annotations
 
 import copy
+import enum
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,7 +18,14 @@ from uuid import UUID
 from gateway.events import Event, Recorded
 from spec import handlers as h
 
-ABSENT = object()
+
+class Nothing(enum.Enum):
+    """A member of an enum is itself when it is copied."""
+
+    ABSENT = "absent"
+
+
+ABSENT = Nothing.ABSENT
 CONTEXT = Context(prec=5000)
 
 

@@ -1,6 +1,6 @@
-"""Fuzzing for as long as you like: signatures of webhooks, and followers in gzip.
+"""Fuzzing for as long as you like: signatures of webhooks, handlers, and followers in gzip.
 
-    python -m tests.fuzz signatures|gzip-followers [--minutes 5] [--seed N]
+    python -m tests.fuzz signatures|handlers|gzip-followers [--minutes 5] [--seed N]
 
 Exits 1 at the first fault, with the seed that repeats it.
 """
@@ -12,24 +12,25 @@ import asyncio
 import random
 import sys
 import time
+from collections.abc import Callable
 
 import asyncpg
 
 from gateway.catalog.migrate import migrate
 from gateway.config import Config
 from tests.conftest import PARTITIONS
-from tests.fuzz import gzip_followers, signatures
+from tests.fuzz import gzip_followers, handlers, signatures
 from tests.support.accounts import open_account
 from tests.support.servers import open_folder, servers_in
 
 ROUND_S = 5.0
 
 
-def signatures_for(seconds: float, seed: int) -> tuple[int, list[str]]:
+def tried_for(seconds: float, seed: int, wrong_in: Callable[[int], str | None]) -> tuple[int, list[str]]:
     """How many were tried, and what is wrong."""
     tried, until = 0, time.monotonic() + seconds
     while time.monotonic() < until:
-        if wrong := signatures.wrong(seed + tried):
+        if wrong := wrong_in(seed + tried):
             return tried, [wrong]
         tried += 1
     return tried, []
@@ -57,13 +58,15 @@ async def followers_for(seconds: float, seed: int) -> tuple[int, list[str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("what", choices=["signatures", "gzip-followers"])
+    parser.add_argument("what", choices=["signatures", "handlers", "gzip-followers"])
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     wanted = parser.parse_args()
     seconds = wanted.minutes * 60
     if wanted.what == "signatures":
-        tried, wrong = signatures_for(seconds, wanted.seed)
+        tried, wrong = tried_for(seconds, wanted.seed, signatures.wrong)
+    elif wanted.what == "handlers":
+        tried, wrong = tried_for(seconds, wanted.seed, handlers.wrong)
     else:
         tried, wrong = asyncio.run(followers_for(seconds, wanted.seed))
     print("\n".join(wrong or [f"{tried} tried from seed {wanted.seed} on, nothing wrong"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 import asyncpg
@@ -10,12 +11,14 @@ import pytest
 from gateway.config import Config
 from gateway.inbound.verify import message_signatures
 from gateway.relay import gzipped
-from tests.fuzz import gzip_followers, signatures
+from gateway.state import lists, operations, templates
+from tests.fuzz import gzip_followers, handlers, signatures
 from tests.support.accounts import open_account
 from tests.support.daily import DAY_S
 
 SEED = int(time.time()) // DAY_S * 1_000_000
 SIGNATURES = 10_000
+HANDLERS = 150
 FOLLOWERS_S = 4.0
 
 
@@ -43,6 +46,32 @@ def test_a_verification_that_leaves_something_out_is_caught(
         target = f"{module}.{name}" if isinstance(module, str) else f"{module.__name__}.{name}"
         monkeypatch.setattr(target, without, raising=False)
     assert any(signatures.wrong(n) is not None for n in range(2_000))
+
+
+def test_handlers_fold_as_a_naive_fold_does_within_bounds() -> None:
+    found = []
+    for n in range(HANDLERS):
+        numbers = random.Random(SEED + n)
+        found += [handlers.small(numbers), handlers.broken(numbers)]
+        if n % 50 == 0:
+            found.append(handlers.heavy(numbers, with_memory=False))
+    assert [each for each in found if each is not None] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "without"),
+    [
+        (lists, "merged", lambda item, _: item),
+        (lists, "keep", lists.remove),
+        (operations, "_bound", lambda _, view: view),
+        (templates, "_all_at", lambda node, *_: node),
+    ],
+)
+def test_a_fold_that_does_something_else_is_caught(
+    monkeypatch: pytest.MonkeyPatch, module: object, name: str, without: object
+) -> None:
+    monkeypatch.setattr(module, name, without)
+    assert any(handlers.small(random.Random(n)) is not None for n in range(2_000))
 
 
 @pytest.fixture
