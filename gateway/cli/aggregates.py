@@ -59,9 +59,11 @@ def show(
 
 
 def append(
-    aggregate_type: TypeArgument,
-    key: AggregateArgument,
-    event_type: Annotated[str, typer.Argument(metavar="EVENT_TYPE")],
+    aggregate_type: Annotated[
+        str, typer.Argument(metavar="[TYPE]", help="Of the aggregate, as the spec names it.")
+    ] = "",
+    key: Annotated[str, typer.Argument(metavar="[KEY]", help="Its key, or an alias with its @.")] = "",
+    event_type: Annotated[str, typer.Argument(metavar="[EVENT_TYPE]")] = "",
     data: Annotated[str, typer.Argument(metavar="[DATA]", help="JSON; - reads stdin.")] = "{}",
     actor: Annotated[
         str | None,
@@ -77,13 +79,28 @@ def append(
         str | None, typer.Option(metavar="KEY", help="To repeat this command safely; else one is made.")
     ] = None,
     correlation: Annotated[str | None, typer.Option(metavar="UUID", help="What it belongs to.")] = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="A body of POST /_/append, in place of TYPE and the rest; -: stdin."
+        ),
+    ] = None,
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Append an event, exactly once: lost answers are asked for again under one Idempotency-Key."""
+    """Append an event, exactly once: lost answers are asked for again under one Idempotency-Key.
+
+    With --file, events of several aggregates, all or none."""
     import msgspec
 
+    if file is not None:
+        if aggregate_type or target is not None or previous_length is not None:
+            raise typer.BadParameter("the file says all that", param_hint="--file")
+        _append_file(file, actor, idempotency_key, correlation, url, api_key, as_json=as_json)
+        return
+    if not event_type:
+        raise typer.BadParameter("name TYPE, KEY and EVENT_TYPE, or a --file", param_hint="EVENT_TYPE")
     text = read_input(data) if data == "-" else data.encode()
     try:
         msgspec.json.decode(text)
@@ -111,6 +128,46 @@ def append(
     said = "was there already" if receipt.replayed else "appended"
     say("  ".join([f"{said}: event {receipt.event_id}", aggregate_type, receipt.key, *receipt.aliases]))
     say(f"length {receipt.length}")
+
+
+def _append_file(
+    file: str,
+    actor: str | None,
+    idempotency_key: str | None,
+    correlation: str | None,
+    url: str | None,
+    api_key: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    import msgspec
+
+    from gateway.client.calls import post_append
+
+    try:
+        body = msgspec.json.decode(read_input(file), type=dict[str, msgspec.Raw])
+        metadata = msgspec.json.decode(body.get("metadata", b"{}"), type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
+        raise typer.BadParameter(
+            f"{file} is no body of POST /_/append: {fault}", param_hint="--file"
+        ) from None
+
+    def work(client: Client) -> Any:
+        if "actor" not in metadata or actor is not None:
+            metadata["actor"] = msgspec.Raw(msgspec.json.encode(_actor(client, actor)))
+        body["metadata"] = msgspec.Raw(msgspec.json.encode(metadata))
+        return client.call(post_append(msgspec.json.encode(body), idempotency_key, correlation))
+
+    answer = at_gateway(url, api_key, work, as_json=as_json)
+    if as_json:
+        print_json_text(answer.content)
+        return
+    told = msgspec.json.decode(answer.content)
+    for event in told["events"]:
+        say("  ".join([f"event {event['event_id']}", event["aggregate_type"], event["key"],
+                       f"length {event['length']}"]))  # fmt: skip
+    replayed = answer.headers.get("idempotency-replayed") == "true"
+    say(f"{'was there already' if replayed else 'appended'}: {told['count']} events, all of them")
 
 
 def _pair(text: str, hint: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@
 
 from gateway.client.asynchronous import AsyncClient
 from gateway.client.errors import (
+    ConditionFailed,
     Conflict,
     NotCommitted,
     OutcomeUnknown,
@@ -17,39 +18,49 @@ from gateway.client.errors import (
 )
 from gateway.client.model import (
     Actor,
+    Appended,
     BulkAppend,
     Claim,
+    Condition,
     Event,
     FeedPage,
     Metadata,
+    NewEvent,
     Receipt,
+    ReceiptOfAll,
     Resolved,
     State,
     Target,
 )
-from gateway.client.options import AppendOptions, CreateOptions, FeedOptions
+from gateway.client.options import AppendAllOptions, AppendOptions, CreateOptions, FeedOptions
 from gateway.client.positions import PositionFile, SavedPosition
 from gateway.client.retry import Patience
 from gateway.client.synchronous import Client
 
 __all__ = (
     "Actor",
+    "AppendAllOptions",
     "AppendOptions",
+    "Appended",
     "AsyncClient",
     "BulkAppend",
     "Claim",
     "Client",
+    "Condition",
+    "ConditionFailed",
     "Conflict",
     "CreateOptions",
     "Event",
     "FeedOptions",
     "FeedPage",
     "Metadata",
+    "NewEvent",
     "NotCommitted",
     "OutcomeUnknown",
     "Patience",
     "PositionFile",
     "Receipt",
+    "ReceiptOfAll",
     "Refused",
     "Resolved",
     "SavedPosition",

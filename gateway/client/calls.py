@@ -7,15 +7,27 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import msgspec
 
 from gateway.client.errors import Refused
-from gateway.client.model import Claim, Event, FeedPage, Receipt, Resolved, State
-from gateway.client.options import AppendOptions, CreateOptions, FeedOptions, check_options
+from gateway.client.model import (
+    Claim,
+    Condition,
+    Event,
+    FeedPage,
+    NewEvent,
+    Receipt,
+    ReceiptOfAll,
+    Resolved,
+    State,
+)
+from gateway.client.options import AppendAllOptions, AppendOptions, CreateOptions, FeedOptions, check_options
 from gateway.client.retry import Answer, Call, Request
 
 _encode = msgspec.json.Encoder().encode
+_METADATA_OF_ALL = ("target", "causation_id", "extra")
 _METADATA = ("target", "previous_length", "event_id", "causation_id", "extra")
 decode_event = msgspec.json.Decoder(Event).decode
 PAGE_EVENTS = 1000
@@ -46,9 +58,43 @@ def append_many(
     return _append(path, {**parent, "events": listed, "metadata": _metadata(options)}, new_key, options)
 
 
+def append_all(
+    events: Sequence[NewEvent], condition: Condition | None, new_key: str, options: AppendAllOptions
+) -> Call[ReceiptOfAll]:
+    check_options(options, AppendAllOptions, ("actor",))
+    metadata = {"actor": options["actor"]}
+    metadata |= {name: options[name] for name in _METADATA_OF_ALL if name in options}  # type: ignore[literal-required]
+    body: dict[str, object] = {"events": list(events), "metadata": metadata}
+    if condition is not None:
+        query = {"items": condition.items}
+        body["condition"] = {"fail_if_events_match": query, "after": condition.after}
+    request, idempotency_key = _request(("_", "append"), body, new_key, options)
+    return Call(request, _receipt_of_all, idempotency_key)
+
+
+def post_append(body: bytes, idempotency_key: str | None, correlation_id: str | None) -> Call[Answer]:
+    """POST /_/append with a body as it is."""
+    key = idempotency_key or str(uuid4())
+    headers = {"content-type": "application/json", "idempotency-key": sendable("Idempotency-Key", key)}
+    if correlation_id is not None:
+        headers["x-correlation-id"] = sendable("X-Correlation-Id", correlation_id)
+    return Call(Request("POST", _path("_", "append"), {}, headers, body), _as_it_came, key)
+
+
 def _append(
     path: tuple[str, ...], body: Mapping[str, object], new_key: str, options: AppendOptions | CreateOptions
 ) -> Call[Receipt]:
+    request, idempotency_key = _request(path, body, new_key, options)
+    return Call(request, receipt_of, idempotency_key)
+
+
+def _request(
+    path: tuple[str, ...],
+    body: Mapping[str, object],
+    new_key: str,
+    options: AppendOptions | CreateOptions | AppendAllOptions,
+) -> tuple[Request, str]:
+    """With the Idempotency-Key that it carries."""
     idempotency_key = options.get("idempotency_key", new_key)
     headers = {
         "content-type": "application/json",
@@ -59,8 +105,7 @@ def _append(
     if options.get("wait"):
         headers["prefer"] = "wait"
     # Encoded once: a repeat must have the very bytes.
-    request = Request("POST", _path(*path), {}, headers, _encode(body))
-    return Call(request, receipt_of, idempotency_key)
+    return Request("POST", _path(*path), {}, headers, _encode(body)), idempotency_key
 
 
 def _metadata(options: AppendOptions | CreateOptions) -> dict[str, Any]:
@@ -207,6 +252,12 @@ class _Named(msgspec.Struct):
 
 class _Single(msgspec.Struct):
     event: Event
+
+
+def _receipt_of_all(answer: Answer) -> ReceiptOfAll:
+    told = msgspec.json.decode(answer.content, type=ReceiptOfAll)
+    replayed = answer.headers.get("idempotency-replayed") == "true"
+    return msgspec.structs.replace(told, replayed=replayed)
 
 
 def _resolved(answer: Answer) -> Resolved:

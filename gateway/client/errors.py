@@ -42,6 +42,25 @@ class Conflict(Refused):
         self.missed_next = missed_next
 
 
+class ConditionFailed(Refused):
+    """Events that the condition excludes are committed: `matched`, from the oldest on; `matched_next` is the
+    position to read on from where that was not all. `position` lies behind all of them: after a new decision,
+    append with it as `after`."""
+
+    def __init__(
+        self,
+        error: str,
+        body: dict[str, Any],
+        matched: tuple[Event, ...],
+        matched_next: str | None,
+        position: str,
+    ) -> None:
+        super().__init__(409, "condition_failed", error, "condition", body)
+        self.matched = matched
+        self.matched_next = matched_next
+        self.position = position
+
+
 class Unavailable(SluiceError):
     """No answer within the time that the client has patience for: nothing was asked to be written."""
 

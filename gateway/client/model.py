@@ -76,6 +76,45 @@ class Receipt(msgspec.Struct, frozen=True):
         return self.event_ids[0]
 
 
+class NewEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An event of `append_all`. Without a `key` it is of a new aggregate; `previous_length` is the
+    aggregate's, and stands on the first of its events; `target` stands in place of the append's."""
+
+    aggregate_type: str
+    type: str
+    data: Any
+    key: str | None = None
+    previous_length: int | None = None
+    event_id: str | None = None
+    target: Target | None = None
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """One event of an append to several aggregates; `length` is its aggregate's after it."""
+
+    aggregate_type: str
+    key: str
+    event_id: str
+    length: int
+
+
+class ReceiptOfAll(msgspec.Struct, frozen=True):
+    """Committed, all of it; `position` is the feed's behind the last event. `replayed` when an earlier
+    request of the same key or event id did it."""
+
+    events: tuple[Appended, ...]
+    position: str
+    replayed: bool = False
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """Nothing is appended where an event behind `after` matches any of the items: each a mapping with
+    `types`, like `"course.was_defined"`, `tags`, like `"course:c1"`, or both."""
+
+    items: tuple[dict[str, Any], ...]
+    after: str | None = None
+
+
 class State(msgspec.Struct, frozen=True):
     """An aggregate as its events make it; times in Unix seconds, None where there is none."""
 

@@ -26,6 +26,17 @@ class AppendOptions(TypedDict, total=False):
     wait: bool
 
 
+class AppendAllOptions(TypedDict, total=False):
+    """As of `append`. Lengths and event ids stand with the events."""
+
+    actor: Required[Actor]
+    target: Target
+    causation_id: str
+    correlation_id: str
+    extra: Mapping[str, Any]
+    idempotency_key: str
+
+
 class CreateOptions(AppendOptions, total=False):
     """`parent`: an exact alias with its `@`, or a key: the new aggregate is its child."""
 

@@ -12,7 +12,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from gateway.client.errors import Conflict, NotCommitted, OutcomeUnknown, Refused, Unavailable
+from gateway.client.errors import (
+    ConditionFailed,
+    Conflict,
+    NotCommitted,
+    OutcomeUnknown,
+    Refused,
+    Unavailable,
+)
 from gateway.client.model import Event
 from gateway.errors import REFUSALS, Known
 
@@ -134,7 +141,14 @@ def refusal(answer: Answer) -> Refused:
     if body.get("code") == "version_conflict" and "missed" in body:
         missed = msgspec.json.decode(answer.content, type=_Missed).missed
         return Conflict(error, body, body["length"], missed, body["missed_next"])
+    if body.get("code") == "condition_failed" and "matched" in body:
+        matched = msgspec.json.decode(answer.content, type=_Matched).matched
+        return ConditionFailed(error, body, matched, body["matched_next"], body["position"])
     return Refused(answer.status, body.get("code", "unknown"), error, body.get("path"), body)
+
+
+class _Matched(msgspec.Struct):
+    matched: tuple[Event, ...]
 
 
 class _Missed(msgspec.Struct):

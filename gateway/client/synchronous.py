@@ -21,8 +21,19 @@ from gateway.client.connection import (
 )
 from gateway.client.errors import Refused, Unavailable
 from gateway.client.http1 import address_of
-from gateway.client.model import BulkAppend, Claim, Event, FeedPage, Receipt, Resolved, State
-from gateway.client.options import AppendOptions, CreateOptions, FeedOptions
+from gateway.client.model import (
+    BulkAppend,
+    Claim,
+    Condition,
+    Event,
+    FeedPage,
+    NewEvent,
+    Receipt,
+    ReceiptOfAll,
+    Resolved,
+    State,
+)
+from gateway.client.options import AppendAllOptions, AppendOptions, CreateOptions, FeedOptions
 from gateway.client.positions import SavedPosition
 from gateway.client.retry import Answer, Attempts, Call, Lost, Patience, Request, T, attempts
 from gateway.client.sync_pool import Pool
@@ -76,6 +87,17 @@ class Client:
     ) -> Receipt:
         """Several of one aggregate, all or none: (event type, data) each. Otherwise as `append`."""
         return self._carry_out(calls.append_many(aggregate_type, key, events, new_key(), options))
+
+    def append_all(
+        self,
+        events: Sequence[NewEvent],
+        *,
+        condition: Condition | None = None,
+        **options: Unpack[AppendAllOptions],
+    ) -> ReceiptOfAll:
+        """Events of several aggregates, all or none, and only if the condition holds. Raises ConditionFailed
+        where it does not; otherwise as `append`."""
+        return self._carry_out(calls.append_all(events, condition, new_key(), options))
 
     def create(
         self,

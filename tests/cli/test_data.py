@@ -77,6 +77,27 @@ async def test_an_append_says_what_it_did_and_again_that_it_was_there(run: Run) 
     assert (named.code, named.err.split(":")[0]) == (1, "idempotency_mismatch")
 
 
+async def test_a_file_appends_to_several_aggregates(run: Run, tmp_path: Path) -> None:
+    events = [
+        {"aggregate_type": "order", "type": "was_noted", "data": 42.50},
+        {"aggregate_type": "config", "key": "global", "type": "was_changed", "data": {}},
+    ]
+    file = tmp_path / "both.json"
+    file.write_text(json.dumps({"events": events}))
+    words = ("append", "--file", str(file), "--idempotency-key", "both-1", "--actor", "user:global")
+    first = await run(*words)
+    assert first.out.splitlines()[-1] == "appended: 2 events, all of them"
+    assert (await run(*words)).out.splitlines()[-1] == "was there already: 2 events, all of them"
+    told = (await run("append", "--file", "-", "--json", stdin=file.read_bytes())).json
+    assert told["count"] == 2
+    condition = {"fail_if_events_match": {"items": [{"tags": ["config:global"]}]}}
+    refused = json.dumps({"events": events, "condition": condition}).encode()
+    ran = await run("append", "--file", "-", "--json", stdin=refused)
+    assert (ran.code, json.loads(ran.out)["code"]) == (1, "condition_failed")
+    for wrong in (["append"], ["append", "order", "--file", str(file)], ["append", "--file", __file__]):
+        assert (await run(*wrong)).code == 2
+
+
 async def test_what_the_gateway_refuses_is_a_sentence_or_its_answer(run: Run) -> None:
     ran = await run("append", "order", ORDER, "was_payed", "{}", "--actor", "user:global")
     assert (ran.code, ran.out) == (1, "")

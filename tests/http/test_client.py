@@ -14,8 +14,11 @@ from gateway.client import (
     Actor,
     AsyncClient,
     Client,
+    Condition,
+    ConditionFailed,
     Conflict,
     Event,
+    NewEvent,
     NotCommitted,
     OutcomeUnknown,
     Patience,
@@ -97,6 +100,30 @@ async def test_several_are_appended_together_and_read_page_by_page(sluice: Async
     assert [each.version async for each in sluice.events("order", receipt.key, start=1399)] == [1399, 1400]
     assert await sluice.length("order", receipt.key) == 1400
     assert (await sluice.state("order", receipt.key, at_length=3)).length == 3
+
+
+async def test_events_of_several_aggregates_are_appended_together_if_a_condition_holds(
+    sluice: AsyncClient,
+) -> None:
+    one, two = new_id(), new_id()
+    events = [NewEvent("order", "was_noted", 1, one, 0), NewEvent("order", "was_noted", 2, two)]
+    decided = Condition(({"tags": [f"order:{one}"]},))
+    receipt = await sluice.append_all([*events, NewEvent("order", "was_noted", 3)], actor=ADA)
+    assert [(each.key, each.length) for each in receipt.events[:2]] == [(one, 1), (two, 1)]
+    assert not receipt.replayed
+    with pytest.raises(ConditionFailed) as failed:
+        await sluice.append_all(events[1:], condition=decided, actor=ADA)
+    assert [each.data for each in failed.value.matched] == [1]
+    assert failed.value.matched_next is None
+    later = Condition(decided.items, failed.value.position)
+    with pytest.raises(Conflict):
+        await sluice.append_all(events, condition=later, actor=ADA)
+    again = [
+        await sluice.append_all(events[1:], condition=later, actor=ADA, idempotency_key="all")
+        for _ in range(2)
+    ]
+    assert [each.replayed for each in again] == [False, True]
+    assert again[0].events == again[1].events
 
 
 async def test_a_refusal_is_raised_and_a_conflict_brings_what_was_missed(sluice: AsyncClient) -> None:

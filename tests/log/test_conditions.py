@@ -224,7 +224,7 @@ async def test_the_script_finds_the_first_match_and_no_other(redis: Redis, calls
             heads = [sum(stream == of for stream, _ in history) for of in one.streams]
             head = heads[0]
             if one.expected not in (-1, head):
-                assert answer[:2] == b"C%d" % head
+                assert answer.partition(b":")[0] == b"C%d" % head
                 continue
             condition = one.condition
             first = 0
