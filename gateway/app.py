@@ -179,7 +179,15 @@ async def gateway(
                     folder = Folder(log, aside, config.state_bytes_max, kept)
                     keeper = Keeper(log, folder, kept, lambda: catalog.serving)
                     folder.due = keeper.due
-                    ruled = Ruled(log, catalog.deployed, folder, aside, metrics, config.append_deadline_s)
+                    ruled = Ruled(
+                        log,
+                        catalog.deployed,
+                        folder,
+                        aside,
+                        metrics,
+                        config.append_deadline_s,
+                        config.event_bytes_max,
+                    )
                     records = Records(log, ruled, catalog.deployed, aside, config.append_deadline_s)
                     intake = Intake(
                         log,

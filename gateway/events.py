@@ -274,6 +274,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     source: tuple[str, str, str] | None = None
     skip_unchanged: bool = False
     condition: Condition | None = None
+    implied: int = 0
+    """How many of its events, the last ones, others of them imply."""
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -304,10 +306,10 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
         several streams."""
         last, ids = FeedPlace(p, last_seq, self.digests[-32:-28]), tuple(map(_id_of, self.events))
         if self.spread is None:
-            return Appended(self.stream.key, first_version, ids, False, last)
+            return appended_of(self.stream.key, first_version, ids, last, (), self.implied)
         rows = zip(self.spread.order, versions, strict=True)
         places = tuple([(self.spread.streams[which], version) for which, version in rows])
-        return Appended(self.stream.key, first_version, ids, False, last, places)
+        return appended_of(self.stream.key, first_version, ids, last, places, self.implied)
 
 
 def make_append(
@@ -321,6 +323,7 @@ def make_append(
     claims: tuple[Claim, ...] = (),
     claim_paths: tuple[str, ...] = (),
     condition: Condition | None = None,
+    implied: int = 0,
 ) -> Append:
     """Packs and digests once; nothing downstream encodes an event again."""
     append_id = events[0].id
@@ -343,6 +346,7 @@ def make_append(
         claims=claims,
         claim_paths=claim_paths,
         condition=condition,
+        implied=implied,
     )
 
 
@@ -379,6 +383,8 @@ class Appended(msgspec.Struct, frozen=True, gc=False, eq=False):
     replayed: bool = False
     last: FeedPlace | None = None
     places: tuple[tuple[Stream, int], ...] = ()
+    implied: int = 0
+    """How many events were written beside these, since these imply them."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Appended):
@@ -391,6 +397,43 @@ class Appended(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def length(self) -> int:
         return self.first_version + len(self.event_ids) - 1
+
+
+def appended_of(
+    key: str,
+    first_version: int,
+    ids: tuple[bytes, ...],
+    last: FeedPlace,
+    places: tuple[tuple[Stream, int], ...],
+    implied: int,
+    *,
+    replayed: bool = False,
+) -> Appended:
+    """Of all events of an append, of which the last ones are implied. Where the others are of one stream, it
+    is as if there were no other."""
+    if implied:
+        ids, places = ids[:-implied], places[:-implied]
+    if places and all(stream == places[0][0] for stream, _ in places):
+        places = ()
+    return Appended(key, first_version, ids, replayed, last, places, implied)
+
+
+def derived_id(cause: bytes, number: int) -> bytes:
+    """The id of the event number `number` that the event `cause` implies: a UUIDv5, 16 bytes."""
+    made = bytearray(sha1(b"sluice/implied/1" + cause + b"%d" % number, usedforsecurity=False).digest()[:16])
+    made[6], made[8] = made[6] & 0x0F | 0x50, made[8] & 0x3F | 0x80
+    return bytes(made)
+
+
+def implied_among(ids: Sequence[bytes]) -> int:
+    """How many of an append's events are implied, by their ids: they are its last ones."""
+    firsts: set[bytes] = set()
+    for n, each in enumerate(ids):
+        if each[6] >> 4 == 5:
+            firsts.update(derived_id(cause, 0) for cause in ids[len(firsts) : n])
+            if each in firsts:
+                return len(ids) - n
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,6 +489,19 @@ class NotUnique:
 
 
 @dataclass(frozen=True, slots=True)
+class ImplicationRefused:
+    """What event number `event` implies can't be written, so nothing was: `code` of the table of refusals,
+    `path` behind the event's own. `by` is the aggregate whose rule refused, if one did."""
+
+    event: int
+    code: Literal["invalid_identifier", "schema_violation", "invalid_tag", "invalid_field", "rule_violated"]
+    error: str
+    path: str
+    by: Stream | None = None
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class NotCommitted:
     """The event will never appear."""
 
@@ -488,6 +544,7 @@ Outcome = (
     | UnknownPosition
     | RuleViolated
     | NotUnique
+    | ImplicationRefused
     | Mismatch
     | NotCommitted
     | OutcomeUnknown

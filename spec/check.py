@@ -15,6 +15,7 @@ from spec.claims import check_claims, read_claims, read_releases
 from spec.errors import Report, below, proposal, shown
 from spec.identifiers import GLOBAL, NAME_GRAMMAR, RESERVED_ACTOR_PREFIX, is_name, singleton_fault
 from spec.identity import read_identity
+from spec.implications import Implication, check_emits, read_implications
 from spec.lists import check_list
 from spec.model import DEFAULT_HANDLER, AggregateType, EventType, Mint, Spec
 from spec.names_check import check_prefixes
@@ -34,7 +35,9 @@ _EDITORS = "$schema"
 """By this key an editor finds schema.json; it means nothing else."""
 _SPEC_KEYS = frozenset({*_SPEC_REQUIRED, "singletons", "target_types", _EDITORS, *PARTS})
 _AGGREGATE_KEYS = frozenset({"events", "idempotent_create", "identity", "list", "mint"})
-_EVENT_KEYS = frozenset({"claims", "handler", "releases", "revision", "rules", "schema", "tags", "upcast"})
+_EVENT_KEYS = frozenset(
+    {"claims", "handler", "implications", "releases", "revision", "rules", "schema", "tags", "upcast"}
+)
 
 Declared = TypeVar("Declared")
 NameFault = tuple[str, str] | None
@@ -58,6 +61,7 @@ def _check_spec(value: object, pointer: str, environ: Mapping[str, str], report:
         if key not in spec:
             report.add("missing_key", pointer, f"A spec needs `{key}`; it may be empty.")
     aggregate_types = _each(spec, "aggregate_types", pointer, _check_aggregate_type, report)
+    check_emits(aggregate_types, report)
     agent_types = _names(spec, "agent_types", pointer, _agent_type_fault, report)
     target_types = _names(spec, "target_types", pointer, _name_fault, report)
     singletons = _names(spec, "singletons", pointer, _singleton_fault, report)
@@ -126,8 +130,22 @@ def _check_event_type(name: str, value: object, pointer: str, report: Report) ->
     revision, upcasts = read_revision(declared, pointer, report)
     claims = read_claims(declared.get("claims", {}), below(pointer, "claims"), compiled.schema, report)
     releases = read_releases(declared.get("releases", []), below(pointer, "releases"), report)
+    implications: tuple[Implication, ...] = ()
+    if "implications" in declared:
+        place, scope = below(pointer, "implications"), Scope(compiled.schema)
+        implications = read_implications(declared["implications"], place, scope, report)
     return EventType(
-        name, compiled.schema, handler, compiled, tags, rules, revision, upcasts, claims, releases
+        name,
+        compiled.schema,
+        handler,
+        compiled,
+        tags,
+        rules,
+        revision,
+        upcasts,
+        claims,
+        releases,
+        implications,
     )
 
 

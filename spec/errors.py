@@ -62,6 +62,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         # Subscriptions
         "unsafe_target": "a target that is not reached over TLS at a public address",
         # Parts
+        "implication_cycle": "events that would imply each other without end",
         "undeclared": "a name that the spec does not declare elsewhere",
         "missing_secret": "a secret that is not there where the gateway runs",
         "invalid_secret": "a secret that can't be a key of its provider",

@@ -10,6 +10,7 @@ from typing import Literal
 from spec.claims import ClaimRule
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.identity import IdentityRule
+from spec.implications import Implication, Schedule
 from spec.lists import Listed
 from spec.names import HashIds, PublicIds
 from spec.projections import NONE as NO_PROJECTIONS
@@ -50,6 +51,16 @@ class EventType:
     """What brings data of revision 1 to 2, of 2 to 3, and so on up to `revision`."""
     claims: tuple[ClaimRule, ...] = ()
     releases: tuple[str, ...] = ()
+    implications: tuple[Implication, ...] = ()
+    implies: bool = field(init=False, compare=False)
+    """Whether an append of it may write other events too."""
+    schedules: bool = field(init=False, compare=False)
+    """Whether it may set timers."""
+
+    def __post_init__(self) -> None:
+        timers = [isinstance(each.what, Schedule) for each in self.implications]
+        object.__setattr__(self, "implies", not all(timers))
+        object.__setattr__(self, "schedules", any(timers))
 
     def violation(self, instance: object) -> SchemaViolation | None:
         """The first thing that the schema refuses about an event's data, or None.
@@ -80,6 +91,8 @@ class AggregateType:
     """Of the heaviest schema among its events."""
     ruled: bool = field(init=False, compare=False)
     """Whether any of its events has rules."""
+    implies: bool = field(init=False, compare=False)
+    """Whether any of its events may write others."""
     revised: bool = field(init=False, compare=False)
     """Whether events of earlier revisions may be stored."""
 
@@ -87,6 +100,7 @@ class AggregateType:
         weights = (each.compiled.weight for each in self.events.values())
         object.__setattr__(self, "weight", max(weights, default=WEIGHT_MIN))
         object.__setattr__(self, "ruled", any(each.rules for each in self.events.values()))
+        object.__setattr__(self, "implies", any(each.implies for each in self.events.values()))
         object.__setattr__(self, "revised", any(each.revision > 1 for each in self.events.values()))
 
     def is_light(self, body: bytes) -> bool:
@@ -117,10 +131,13 @@ class Spec:
     """Of all tags that its events may have: those that they declare, and their aggregate types."""
     ruled: bool = field(init=False, compare=False)
     """Whether any of its aggregate types has rules."""
+    implies: bool = field(init=False, compare=False)
+    """Whether any of its events may write others."""
 
     def __post_init__(self) -> None:
         types = self.aggregate_types.values()
         object.__setattr__(self, "weight", max((each.weight for each in types), default=WEIGHT_MIN))
         object.__setattr__(self, "ruled", any(each.ruled for each in types))
+        object.__setattr__(self, "implies", any(each.implies for each in types))
         declared = {rule.prefix for each in types for event in each.events.values() for rule in event.tags}
         object.__setattr__(self, "tag_prefixes", frozenset({*self.aggregate_types, *declared}))

@@ -72,6 +72,7 @@ class Ruled:
         aside: Aside,
         metrics: Metrics,
         deadline_s: float,
+        event_bytes_max: int,
     ) -> None:
         self._log = log
         self._deployed_of = deployed_of
@@ -79,7 +80,7 @@ class Ruled:
         self._aside = aside
         self._metrics = metrics
         self._deadline_s = deadline_s
-        self.several = RuledSeveral(log, deployed_of, folder, aside, metrics, deadline_s)
+        self.several = RuledSeveral(log, deployed_of, folder, aside, metrics, deadline_s, event_bytes_max)
         self._loop = asyncio.get_running_loop()
         self._lanes: OrderedDict[Stream, Lane] = OrderedDict()
         self._tenants: dict[bytes, UUID] = {}
@@ -94,7 +95,7 @@ class Ruled:
 
     def append(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, at the latest when the append's deadline has passed."""
-        if append.spread is not None or append.condition is not None:
+        if append.spread is not None or append.condition is not None or self._implies(append):
             return self._loop.create_task(self.several.append(append))
         deployed = self._deployed(append.stream)
         if deployed is None:
@@ -107,7 +108,7 @@ class Ruled:
         """As the log's."""
         plain: list[tuple[Append, Waiter]] = []
         for append, waiter in asked:
-            if append.spread is not None or append.condition is not None:
+            if append.spread is not None or append.condition is not None or self._implies(append):
                 self._take_several(append, waiter)
                 continue
             deployed = self._deployed(append.stream)
@@ -116,6 +117,20 @@ class Ruled:
             else:
                 self._take(append, waiter, deployed)
         self._log.append_each(tenant, plain)
+
+    def _implies(self, append: Append) -> bool:
+        """Whether it may write other events too."""
+        tenant = self._tenants.get(append.stream.tenant)
+        if tenant is None:
+            tenant = self._tenants[append.stream.tenant] = UUID(bytes=append.stream.tenant)
+        deployed = self._deployed_of(tenant)
+        if deployed is None or not deployed.spec.implies:
+            return False
+        declared = deployed.spec.aggregate_types.get(append.stream.aggregate_type)
+        if declared is None or not declared.implies:
+            return False
+        found = (declared.events.get(each.type) for each in append.events)
+        return any(each is not None and each.implies for each in found)
 
     def _take_several(self, append: Append, waiter: Waiter) -> None:
         async def settle() -> None:

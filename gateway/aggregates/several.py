@@ -1,62 +1,42 @@
-"""Appends to several aggregates, some with rules: judged on the states that they are appended to.
+"""Appends that rules or implications concern, judged on the states that they are appended to.
 
-Owns: what such an append waits for. Each aggregate with rules is read, its events are judged, and the append
-is handed to the log for the lengths that were judged; where another append was faster, it is judged again,
-until its deadline. A rule refuses only what nothing else refuses: lengths come first.
+Owns: what such an append waits for. Each aggregate that has them is read, the events are judged (implied.py),
+and the append is handed to the log for the lengths that were judged; where another append was faster, it is
+judged again, until its deadline. A rule refuses only what nothing else refuses: lengths come first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Final
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 import msgspec
 
-from gateway.aggregates.folder import Folder, Handlers, Rules
+from gateway.aggregates.folder import Folder
+from gateway.aggregates.implied import Judged, Judging, fits
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import Deployed
 from gateway.events import (
     ANOTHER_HISTORY,
-    ANY_LENGTH,
-    AT_LEAST_ONE,
     Append,
     Conflict,
     NotCommitted,
     Outcome,
-    Recorded,
-    RuleViolated,
     Stream,
 )
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
-from gateway.state import Folded
-from gateway.state.rules import Violation, judge
 from gateway.telemetry.metrics import Metrics
 
 DeployedOf = Callable[[UUID], Deployed | None]
 """The spec by which a tenant's requests are checked."""
 
-_NO_LENGTH: Final = 2**62
-"""No stream is so long."""
+_AT_ONCE_BYTES: Final = 16 * 1024
+"""Of events and states that are judged where everything else waits; more is judged beside the loop."""
 _LATE: Final = NotCommitted("it was not sequenced in time; nothing was written")
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """`pinned`: the length of each stream that was judged, by its number in the append; `violated`: which of
-    them a rule refuses, and how."""
-
-    pinned: dict[int, int]
-    violated: tuple[int, RuleViolated] | None
-
-    def refuses(self, conflict: Conflict) -> bool:
-        """Whether the conflict confirms the length at which a rule refused."""
-        violated = self.violated is not None and self.violated[0] == conflict.which
-        return violated and self.pinned[conflict.which] == conflict.length
 
 
 class RuledSeveral:
@@ -68,7 +48,10 @@ class RuledSeveral:
         aside: Aside,
         metrics: Metrics,
         deadline_s: float,
+        event_bytes_max: int,
     ) -> None:
+        self._event_bytes_max = event_bytes_max
+        self._locks: WeakValueDictionary[Stream, asyncio.Lock] = WeakValueDictionary()
         self._log = log
         self._deployed_of = deployed_of
         self._folder = folder
@@ -79,84 +62,129 @@ class RuledSeveral:
     async def append(self, append: Append) -> Outcome:
         """The outcome, soon after the append's deadline at the latest."""
         until = asyncio.get_running_loop().time() + self._deadline_s
-        while True:
-            deployed = self._deployed_of(UUID(bytes=append.stream.tenant))
-            ruled = [] if deployed is None or not deployed.spec.ruled else _ruled(append, deployed)
-            if deployed is None or not ruled:
-                return await self._log.append(append)
-            try:
-                judged = await self._judge(append, ruled, deployed)
-            except (PostgresTrouble, Busy):
-                return NotCommitted("an aggregate with rules can't be read now")
-            outcome = await self._log.append(_asking_for(append, judged))
-            if not isinstance(outcome, Conflict) or outcome.which not in judged.pinned:
+        turn = _Turn(self._locks)
+        try:
+            async with asyncio.timeout(self._deadline_s) as within:
+                await turn.join(append.stream)
+                while True:
+                    outcome = await self._once(append, within)
+                    if not isinstance(outcome, Stream):
+                        return outcome
+                    self._metrics.judged_again.inc()
+                    if asyncio.get_running_loop().time() > until:
+                        return _LATE
+                    await turn.take(outcome)
+        except TimeoutError:  # while it waited for its turn: nothing of it was on its way
+            return _LATE
+        finally:
+            turn.end()
+
+    async def _once(self, append: Append, within: asyncio.Timeout) -> Outcome | Stream:
+        """The outcome; or the stream in which another append was faster."""
+        deployed = self._deployed_of(UUID(bytes=append.stream.tenant))
+        if deployed is None or not is_judged(append, deployed):
+            within.reschedule(None)
+            return await self._log.append(append)
+        try:
+            judged = await self._judge(append, deployed)
+        except (PostgresTrouble, Busy):
+            return NotCommitted("an aggregate with rules or implications can't be read now")
+        until = within.when()
+        within.reschedule(None)  # the log has a deadline of its own, and its outcome is the truth
+        outcome = await self._log.append(_asking_for(judged))
+        within.reschedule(until)
+        if not isinstance(outcome, Conflict) or outcome.which not in judged.pinned:
+            confirmed = judged.refused is not None and _asked_in_vain(append, outcome)
+            return judged.refused if judged.refused is not None and confirmed else outcome
+        if outcome.which < len(append.streams):
+            if not fits(_expected(append)[outcome.which], outcome.length):
                 return outcome
-            if not _fits(_expected(append)[outcome.which], outcome.length):
-                return outcome
-            if judged.refuses(outcome):
+            if _refuses(judged, outcome):
                 assert judged.violated is not None
                 return judged.violated[1]
-            self._metrics.judged_again.inc()
-            if asyncio.get_running_loop().time() > until:
-                return _LATE
+            if judged.refused is not None and outcome.length == judged.pinned[outcome.which]:
+                return judged.refused
+        return judged.append.streams[outcome.which]
 
-    async def _judge(self, append: Append, ruled: list[int], deployed: Deployed) -> _Judged:
+    async def _judge(self, append: Append, deployed: Deployed) -> Judged:
         """Raises PostgresTrouble and Busy."""
-        pinned: dict[int, int] = {}
-        violated: tuple[int, RuleViolated] | None = None
-        for which in ruled:
-            stream = append.streams[which]
-            state = await self._folder.committed(stream, deployed)
-            if not _fits(_expected(append)[which], state.length):
-                pinned[which] = _NO_LENGTH  # it may have come to that length since, and is not judged at it
-                continue
-            pinned[which] = state.length
-            numbers = _events_of(append, which)
-            events = _recorded(append, stream, numbers, state.length)
-            rules_of = Rules(deployed, stream.aggregate_type)
-            handler_of = Handlers(deployed, stream.aggregate_type)
-            events = handler_of.presented(events)
-            work = partial(judge, state, events, rules_of, handler_of, self._folder.bytes_max, None)
-            verdict: Folded | Violation = await self._aside.run(stream.tenant, work)
-            if isinstance(verdict, Violation):
-                event = numbers[verdict.event]
-                if violated is None or event < violated[1].event:
-                    refused = RuleViolated(event, verdict.rule, verdict.error, state.length)
-                    violated = which, refused
-        return _Judged(pinned, violated)
+        judging = Judging(append, deployed, self._folder.bytes_max, self._event_bytes_max)
+        while True:
+            size = append.size_bytes + sum([each.size_bytes for each in judging.states.values()])
+            if size < _AT_ONCE_BYTES and not judging.states.keys() - append.streams:
+                judged = judging.run()
+            else:
+                judged = await self._aside.run(append.stream.tenant, judging.run)
+            if isinstance(judged, Judged):
+                return judged
+            judging.states[judged] = await self._folder.committed(judged, deployed)
 
 
-def _ruled(append: Append, deployed: Deployed) -> list[int]:
-    """The streams of which an event has rules."""
-    found = []
-    for which, stream in enumerate(append.streams):
-        rules_of = Rules(deployed, stream.aggregate_type)
-        if any(rules_of(append.events[n].type) for n in _events_of(append, which)):
-            found.append(which)
-    return found
+class _Turn:
+    """Appends that met each other in one stream go on one after the other: all at once, each would overtake
+    the others again and again. An append holds one lock at a time, so no two wait for each other."""
+
+    def __init__(self, locks: WeakValueDictionary[Stream, asyncio.Lock]) -> None:
+        self._locks = locks
+        self._held: asyncio.Lock | None = None
+
+    async def join(self, stream: Stream) -> None:
+        """Waits behind those that take turns there, if any do."""
+        if stream in self._locks:
+            await self.take(stream)
+
+    async def take(self, stream: Stream) -> None:
+        lock = self._locks.get(stream)
+        if lock is None:
+            lock = self._locks[stream] = asyncio.Lock()
+        if lock is self._held:
+            return
+        self.end()
+        await lock.acquire()
+        self._held = lock
+
+    def end(self) -> None:
+        if self._held is not None:
+            self._held.release()
+            self._held = None
 
 
-def _events_of(append: Append, which: int) -> list[int]:
-    if append.spread is None:
-        return list(range(len(append.events)))
-    return [n for n, of in enumerate(append.spread.order) if of == which]
-
-
-def _recorded(append: Append, stream: Stream, numbers: list[int], length: int) -> tuple[Recorded, ...]:
-    return tuple([Recorded(stream, length + 1 + n, append.events[each]) for n, each in enumerate(numbers)])
+def is_judged(append: Append, deployed: Deployed) -> bool:
+    """Whether an event of it has rules or implications."""
+    if not (deployed.spec.ruled or deployed.spec.implies):
+        return False
+    for n, event in enumerate(append.events):
+        stream = append.stream if append.spread is None else append.spread.stream_of(n)
+        declared = deployed.spec.aggregate_types.get(stream.aggregate_type)
+        found = None if declared is None else declared.events.get(event.type)
+        if found is not None and (found.rules or found.implies):
+            return True
+    return False
 
 
 def _expected(append: Append) -> tuple[int, ...]:
     return append.expected, *append.others
 
 
-def _asking_for(append: Append, judged: _Judged) -> Append:
-    """For the lengths that were judged; of what a rule refuses, for one that there never is."""
+def _refuses(judged: Judged, conflict: Conflict) -> bool:
+    """Whether the conflict confirms the length at which a rule refused."""
+    violated = judged.violated is not None and judged.violated[0] == conflict.which
+    return violated and judged.pinned[conflict.which] == conflict.length
+
+
+def _asked_in_vain(append: Append, outcome: Outcome) -> bool:
+    """Whether it conflicts with nothing but the length that there never is."""
+    if not isinstance(outcome, Conflict) or outcome.which:
+        return False
+    return fits(append.expected, outcome.length)
+
+
+def _asking_for(judged: Judged) -> Append:
+    """For the lengths that were judged; of what is refused, for one that there never is."""
+    append = judged.append
     expected = [judged.pinned.get(which, asked) for which, asked in enumerate(_expected(append))]
     if judged.violated is not None:
         expected[judged.violated[0]] = ANOTHER_HISTORY
+    if judged.refused is not None:
+        expected[0] = ANOTHER_HISTORY
     return msgspec.structs.replace(append, expected=expected[0], others=tuple(expected[1:]))
-
-
-def _fits(expected: int, length: int) -> bool:
-    return expected in (ANY_LENGTH, length) or (expected == AT_LEAST_ONE and length > 0)

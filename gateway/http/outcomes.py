@@ -3,6 +3,7 @@ and bulk lines."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 import msgspec
@@ -16,6 +17,7 @@ from gateway.events import (
     ConditionFailed,
     Conflict,
     ContentDiffers,
+    ImplicationRefused,
     Mismatch,
     NotCommitted,
     NotUnique,
@@ -180,6 +182,7 @@ Known = (
     | UnknownPosition
     | RuleViolated
     | NotUnique
+    | ImplicationRefused
     | Mismatch
     | NotCommitted
     | OutcomeUnknown
@@ -207,6 +210,12 @@ def known(outcome: Known, *, batch: bool) -> Answer:
             why = f"Another aggregate has this value: {aggregate_type} {key}."
             holder = {"aggregate_type": aggregate_type, "key": key}
             return refused(Refusal("not_unique", why, path), holder=holder)
+        case ImplicationRefused(event, code, error, path, by, length):
+            place = f"events[{event}].{path}" if batch else path
+            refusal = replace(Refusal("schema_violation", error, place), code=code)
+            if by is None:
+                return refused(refusal)
+            return refused(refusal, aggregate_type=by.aggregate_type, key=by.key, length=length)
         case Mismatch(by, original):
             return _mismatched(by, original)
         case NotCommitted(reason, retry_after_s):

@@ -29,7 +29,7 @@ def receipt_json(done: Appended) -> bytes:
     length = done.length
     return (
         f'{{"ok":true,"key":"{done.key}","event_id":"{uuid_text(done.event_ids[0])}",'
-        f'"stream_id":"{length}-0","length":{length},"position":"{position_text(done.last)}"}}'
+        f'"stream_id":"{length}-0","length":{length},{_implied(done)}"position":"{position_text(done.last)}"}}'
     ).encode()
 
 
@@ -40,7 +40,8 @@ def batch_receipt_json(done: Appended) -> bytes:
     stream_ids = ",".join([f'"{version}-0"' for version in versions])
     return (
         f'{{"ok":true,"key":"{done.key}","event_ids":[{ids}],"stream_ids":[{stream_ids}],'
-        f'"count":{len(done.event_ids)},"length":{done.length},"position":"{position_text(done.last)}"}}'
+        f'"count":{len(done.event_ids)},"length":{done.length},{_implied(done)}'
+        f'"position":"{position_text(done.last)}"}}'
     ).encode()
 
 
@@ -57,9 +58,13 @@ def receipt_of_several_json(done: Appended, aggregate_type: str) -> bytes:
         for (of_type, key, version), (_, event_id) in zip(places, ids, strict=True)
     ]
     return (
-        f'{{"ok":true,"position":"{position_text(done.last)}","count":{len(events)},'
+        f'{{"ok":true,"position":"{position_text(done.last)}","count":{len(events)},{_implied(done)}'
         f'"events":[{",".join(events)}]}}'
     ).encode()
+
+
+def _implied(done: Appended) -> str:
+    return f'"implied_count":{done.implied},' if done.implied else ""
 
 
 def position_text(last: FeedPlace | None) -> str:

@@ -53,7 +53,8 @@ async def alone(
         recorder = Recorder(pool, 0, 0)
         work_max = config.schema_work_max
         answer_s = config.append_deadline_s
-        ruled = Ruled(log, deployed.get, Folder(log, aside, config.state_bytes_max), aside, metrics, answer_s)
+        folder = Folder(log, aside, config.state_bytes_max)
+        ruled = Ruled(log, deployed.get, folder, aside, metrics, answer_s, config.event_bytes_max)
         records = Records(log, ruled, deployed.get, aside, answer_s)
         yield Intake(log, records, key_of(log), pool, recorder, amazon, aside, metrics, answer_s, work_max)
     finally:

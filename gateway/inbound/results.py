@@ -13,6 +13,7 @@ from gateway.events import (
     Conflict,
     ContentDiffers,
     FeedPlace,
+    ImplicationRefused,
     Mismatch,
     NotCommitted,
     NotUnique,
@@ -100,5 +101,9 @@ def judged(outcome: Outcome) -> Appended | Quarantine | Deferred:
             return Quarantine("content_differs", error)
         case ConditionFailed() | UnknownPosition():  # a delivery has no condition
             return FAILED
+        case ImplicationRefused(code="rule_violated", error=error, path=path):
+            return Quarantine("rule_violated", f"{path}: {error}")
+        case ImplicationRefused(error=error, path=path):
+            return Quarantine("schema_violation", f"{path}: {error}")
         case _:
             assert_never(outcome)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gateway.events import Append, Appended, FeedPlace, Mismatch, Retry
+from gateway.events import Append, Appended, FeedPlace, Mismatch, Retry, appended_of, implied_among
 from gateway.log.entries import stream_of, uuids
 from gateway.log.postgres import Postgres
 
@@ -150,8 +150,8 @@ def _appended(rows: Sequence[Any], *, replayed: bool) -> Appended:
     ids = tuple(row["id"].bytes for row in rows)
     last = FeedPlace(rows[-1]["p"], rows[-1]["seq"], rows[-1]["mark"])
     places = tuple((stream_of(row), row["version"]) for row in rows)
-    several = places if any(stream != places[0][0] for stream, _ in places) else ()
-    return Appended(rows[0]["aggregate_id"], rows[0]["version"], ids, replayed, last, several)
+    first = rows[0]["aggregate_id"], rows[0]["version"]
+    return appended_of(*first, ids, last, places, implied_among(ids), replayed=replayed)
 
 
 async def mismatch(postgres: Postgres, claims: Claims, retry: Retry) -> Mismatch:

@@ -1,0 +1,284 @@
+"""An append with all that it implies, judged event by event on the states of its aggregates. Pure.
+
+Owns: the order of implied events (behind the request's own, level by level), their ids, their bounds, and
+what refuses them. Must not know: how states are read, or what becomes of the append.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from gateway.admit.append import bad_identifier
+from gateway.admit.claims import claims_of
+from gateway.admit.several import AGGREGATES_MAX
+from gateway.admit.strict_json import Malformed, decode
+from gateway.aggregates.folder import Handlers, Rules
+from gateway.catalog.model import Deployed
+from gateway.events import (
+    ANY_LENGTH,
+    AT_LEAST_ONE,
+    Append,
+    Claim,
+    Event,
+    ImplicationRefused,
+    Recorded,
+    RuleViolated,
+    Spread,
+    Stream,
+    derived_id,
+    make_append,
+    revised,
+)
+from gateway.state import Folded
+from gateway.state.implications import Emitted, Unfit, emitted, view_of
+from gateway.state.rules import Violation, judge
+from spec.identifiers import HUMANE_RANDOM_BYTES, canonicalize, mint_humane
+from spec.model import AggregateType, EventType
+from spec.tags import TagFault, tags_of
+
+IMPLIED_MAX: Final = 100
+"""Implied events of one append, of all levels."""
+LEVELS_MAX: Final = 4
+"""How far below the request's own event: deeper is a design that nobody follows any more."""
+_NO_LENGTH: Final = 2**62
+"""No stream is so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`append` with all that it implies; `pinned`: the length of each stream that was judged, by its number
+    in the append; `violated`: which of its own streams a rule refuses, and how; `refused`: what can't be
+    implied."""
+
+    append: Append
+    pinned: dict[int, int]
+    violated: tuple[int, RuleViolated] | None = None
+    refused: ImplicationRefused | None = None
+
+
+@dataclass(slots=True)
+class _Row:
+    """An event of the append. `own` is the number of the request's event that it goes back to."""
+
+    stream: Stream
+    event: Event
+    own: int
+    level: int
+    path: str
+    tags: tuple[str, ...]
+    value: object = None
+    """The data of an implied event."""
+
+
+class _Refused(Exception):
+    def __init__(self, refused: ImplicationRefused) -> None:
+        self.refused = refused
+
+
+@dataclass
+class Judging:
+    """One append by one spec. `states` are those of its aggregates that were read."""
+
+    append: Append
+    deployed: Deployed
+    bytes_max: int
+    event_bytes_max: int
+    states: dict[Stream, Folded] = field(default_factory=dict)
+
+    def run(self) -> Judged | Stream:
+        """The stream whose state has to be read first; or the verdict."""
+        append = self.append
+        rows = [
+            _Row(
+                append.stream if append.spread is None else append.spread.stream_of(n),
+                event,
+                n,
+                0,
+                "",
+                append.tags[n] if append.tags else (),
+            )
+            for n, event in enumerate(append.events)
+        ]
+        numbers = {stream: n for n, stream in enumerate(append.streams)}
+        tips: dict[Stream, Folded] = {}
+        pinned: dict[int, int] = {}
+        at = 0
+        while at < len(rows):
+            row = rows[at]
+            at += 1
+            declared = self.deployed.spec.aggregate_types.get(row.stream.aggregate_type)
+            if declared is None or not (declared.ruled or declared.implies):
+                continue
+            tip = tips.get(row.stream)
+            if tip is None:
+                state = self.states.get(row.stream)
+                if state is None:
+                    return row.stream
+                number = numbers[row.stream]
+                if number < len(append.streams) and not fits(_expected(append)[number], state.length):
+                    # It may have come to that length since, and is not judged at it.
+                    return Judged(append, {number: _NO_LENGTH})
+                pinned[number], tip = state.length, state
+            verdict = self._verdict(tip, row)
+            if isinstance(verdict, Violation):
+                if row.level == 0:
+                    n = row.own
+                    violated = RuleViolated(n, verdict.rule, verdict.error, self.states[row.stream].length)
+                    return Judged(append, pinned, (numbers[row.stream], violated))
+                return Judged(append, pinned, refused=self._rule_refuses(row, verdict))
+            tips[row.stream] = verdict
+            event_type = declared.events.get(row.event.type)
+            if event_type is None or not event_type.implies:
+                continue
+            try:
+                rows += self._implied(row, event_type, verdict, len(rows))
+            except _Refused as refused:
+                return Judged(append, pinned, refused=refused.refused)
+            for each in rows[at:]:
+                numbers.setdefault(each.stream, len(numbers))
+        try:
+            return Judged(self._whole(rows, numbers), pinned)
+        except _Refused as refused:
+            return Judged(append, pinned, refused=refused.refused)
+
+    def _verdict(self, tip: Folded, row: _Row) -> Folded | Violation:
+        of_type = row.stream.aggregate_type
+        handlers = Handlers(self.deployed, of_type)
+        events = handlers.presented((Recorded(row.stream, tip.length + 1, row.event),))
+        return judge(tip, events, Rules(self.deployed, of_type), handlers, self.bytes_max, None)
+
+    def _rule_refuses(self, row: _Row, verdict: Violation) -> ImplicationRefused:
+        length = self.states[row.stream].length
+        return ImplicationRefused(row.own, "rule_violated", verdict.error, row.path, row.stream, length)
+
+    def _implied(self, row: _Row, event_type: EventType, after: Folded, count: int) -> list[_Row]:
+        """Raises _Refused."""
+        recorded = Recorded(row.stream, after.length, row.event)
+        room = IMPLIED_MAX - (count - len(self.append.events))
+        found = emitted(view_of(recorded, after.data_json), event_type.implications, room)
+        base = f"{row.path}." if row.path else ""
+        if isinstance(found, Unfit):
+            raise _Refused(
+                ImplicationRefused(row.own, "schema_violation", found.error, f"{base}{found.path}")
+            )
+        if found and row.level == LEVELS_MAX:
+            why = f"Implied events go at most {LEVELS_MAX} levels deep."
+            raise _Refused(ImplicationRefused(row.own, "invalid_field", why, f"{base}{found[0].path}"))
+        if len(found) > room:
+            why = f"One append implies at most {IMPLIED_MAX} events."
+            raise _Refused(ImplicationRefused(row.own, "invalid_field", why, f"{base}{found[-1].path}"))
+        return [self._row(row, n, each, f"{base}{each.path}") for n, each in enumerate(found)]
+
+    def _row(self, cause: _Row, number: int, each: Emitted, path: str) -> _Row:
+        """Raises _Refused."""
+        spec, of = self.deployed.spec, self.deployed.spec.aggregate_types[each.emit.aggregate_type]
+        event_type, own = of.events[each.emit.event_type], cause.own
+        event_id = derived_id(cause.event.id, number)
+        key = _minted(of, event_id) if each.id is None else canonicalize(each.id, spec.singletons)
+        if key is None:
+            why = bad_identifier(each.id or "", spec, "id").error
+            raise _Refused(ImplicationRefused(own, "invalid_identifier", why, f"{path}.id"))
+        tags, value = self._admitted(event_type, each.data, own, path)
+        event = msgspec.structs.replace(
+            cause.event,
+            id=event_id,
+            type=event_type.name,
+            target_type=None,
+            target_id=None,
+            causation_id=cause.event.id,
+            spec_rev=self.deployed.revision,
+            extra=None,
+            payload=each.data,
+        )
+        stream = Stream(cause.stream.tenant, of.name, key)
+        event = revised(_plain(event), event_type.revision)
+        return _Row(stream, event, own, cause.level + 1, path, tags, value)
+
+    def _admitted(
+        self, event_type: EventType, data: bytes, own: int, path: str
+    ) -> tuple[tuple[str, ...], object]:
+        """Its tags, and the data. Raises _Refused."""
+        if len(data) > self.event_bytes_max:
+            why = f"The data has {len(data)} bytes; at most {self.event_bytes_max} are kept."
+            raise _Refused(ImplicationRefused(own, "schema_violation", why, f"{path}.data"))
+        value = decode(data)
+        if isinstance(value, Malformed):
+            raise _Refused(ImplicationRefused(own, "schema_violation", value.reason, f"{path}.data"))
+        violation = event_type.violation(value)
+        if violation is not None:
+            joint = "." if violation.path and not violation.path.startswith("[") else ""
+            place = f"{path}.data{joint}{violation.path}"
+            raise _Refused(ImplicationRefused(own, "schema_violation", violation.message, place))
+        tags = tags_of(event_type.tags, value, self.deployed.salt)
+        if isinstance(tags, TagFault):
+            raise _Refused(ImplicationRefused(own, "invalid_tag", tags.error, f"{path}.data{tags.path}"))
+        return tags, value
+
+    def _whole(self, rows: list[_Row], numbers: Mapping[Stream, int]) -> Append:
+        append = self.append
+        implied = len(rows) - len(append.events)
+        if not implied:
+            return append
+        streams = tuple(numbers)
+        if len(streams) > AGGREGATES_MAX:
+            why = (
+                f"With what is implied the events are of {len(streams)} aggregates; {AGGREGATES_MAX} may be."
+            )
+            raise _Refused(ImplicationRefused(rows[-1].own, "invalid_field", why, rows[-1].path))
+        others = _expected(append)[1:] + (ANY_LENGTH,) * (len(streams) - len(append.streams))
+        tags = tuple([row.tags for row in rows])
+        spread = Spread(streams, tuple([numbers[row.stream] for row in rows])) if len(streams) > 1 else None
+        claims, claim_paths = list(append.claims), list(append.claim_paths)
+        for n, row in enumerate(rows[-implied:], len(append.events)):
+            of_row = self._claims(row, n)
+            claims += of_row[0]
+            claim_paths += of_row[1]
+        return make_append(
+            append.stream,
+            tuple([row.event for row in rows]),
+            append.expected,
+            append.retry,
+            tags if any(tags) else (),
+            spread,
+            others,
+            tuple(claims),
+            tuple(claim_paths),
+            append.condition,
+            implied,
+        )
+
+    def _claims(self, row: _Row, n: int) -> tuple[list[Claim], list[str]]:
+        """Raises _Refused."""
+        of_type, tenant = row.stream.aggregate_type, row.stream.tenant
+        event_type = self.deployed.spec.aggregate_types[of_type].events[row.event.type]
+        found = claims_of(event_type, of_type, n, row.value, tenant, self.deployed.salt)
+        if isinstance(found, TagFault):
+            place = f"{row.path}.data{found.path}"
+            raise _Refused(ImplicationRefused(row.own, "schema_violation", found.error, place))
+        return found[0], [f"{row.path}.data{path}" for path in found[1]]
+
+
+def fits(expected: int, length: int) -> bool:
+    return expected in (ANY_LENGTH, length) or (expected == AT_LEAST_ONE and length > 0)
+
+
+def _expected(append: Append) -> tuple[int, ...]:
+    return append.expected, *append.others
+
+
+def _plain(event: Event) -> Event:
+    """Without the revision of its cause."""
+    return event if type(event) is Event else Event(*msgspec.structs.astuple(event)[:12])
+
+
+def _minted(aggregate_type: AggregateType, event_id: bytes) -> str:
+    """For a new aggregate: the same each time that its event is judged, where it can be."""
+    if aggregate_type.mint == "humane":
+        return mint_humane(os.urandom(HUMANE_RANDOM_BYTES))
+    return str(UUID(bytes=derived_id(event_id, 0)))

@@ -1,0 +1,121 @@
+"""What an event implies: evaluated on the event and on its aggregate's state after it. Pure.
+
+Owns: conditions, lists, ids and data of `emit`, as values. Must not know: whether what they give can be
+appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gateway.events import Recorded
+from gateway.state.budget import Budget, Misfit
+from gateway.state.predicates import Where
+from gateway.state.templates import View, value_of
+from gateway.state.values import Node, decode_fields, encode, items_of, kind, plain, read
+from spec.handlers import Template
+from spec.implications import Emit, EmitEach, Implication, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """`id` is as the template gives it, None for a new aggregate; `data` is JSON; `path` leads to it."""
+
+    emit: Emit
+    id: str | None
+    data: bytes
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """`path` leads to what gives no value, or none that fits."""
+
+    path: str
+    error: str
+
+
+def view_of(recorded: Recorded, state_json: bytes) -> View:
+    """What conditions and templates see: the event, and the state after it as `@`."""
+    data = read(recorded.event.payload or b"null")
+    assert data is not None  # it was admitted
+    return View.of(recorded, data, decode_fields(state_json), Budget())
+
+
+def emitted(view: View, implications: Sequence[Implication], most: int) -> list[Emitted] | Unfit:
+    """In the order of the implications, and of the items; at most one more than `most`."""
+    found: list[Emitted] = []
+    for n, each in enumerate(implications):
+        if isinstance(each.what, Schedule):
+            continue
+        path = f"implications[{n}]"
+        try:
+            if each.condition is not None and not Where(view).true(each.condition):
+                continue
+            for emit, seen, number in _each(each.what, view):
+                found.append(_one(emit, seen, path if number is None else f"{path}[{number}]"))
+                if len(found) > most:
+                    return found
+        except Misfit as misfit:
+            return Unfit(path, str(misfit))
+        except _Fault as fault:
+            return fault.unfit
+    return found
+
+
+class _Fault(Exception):
+    def __init__(self, path: str, error: str) -> None:
+        self.unfit = Unfit(path, error)
+
+
+def _each(what: Emit | EmitEach, view: View) -> Iterator[tuple[Emit, View, int | None]]:
+    """Each emit, what it sees, and the item's number. Raises Misfit."""
+    if isinstance(what, Emit):
+        yield what, view, None
+        return
+    source = value_of(what.source, view)
+    items = None if source is None else items_of(source)
+    if items is None:
+        raise Misfit(f"`in` gives {'nothing' if source is None else kind(source)}, not a list.")
+    for number, item in enumerate(items):
+        yield what.emit, view.within({what.name: item}), number
+
+
+def _one(emit: Emit, view: View, path: str) -> Emitted:
+    """Raises _Fault."""
+    identifier = None
+    if emit.id is not None:
+        identifier = text_at(emit.id, view, f"{path}.id")
+    try:
+        data = value_of(emit.data, view)
+    except Misfit as misfit:
+        raise _Fault(f"{path}.data", str(misfit)) from misfit
+    return Emitted(emit, identifier, b"{}" if data is None else encode(data), path)
+
+
+def emit_at(emit: Emit, view: View, path: str) -> Emitted | Unfit:
+    """One, as a timer or a step of a saga emits it."""
+    try:
+        return _one(emit, view, path)
+    except _Fault as fault:
+        return fault.unfit
+
+
+def text_at(template: Template, view: View, path: str) -> str:
+    """Raises _Fault where it gives no text."""
+    try:
+        found: Node | None = value_of(template, view)
+    except Misfit as misfit:
+        raise _Fault(path, str(misfit)) from misfit
+    value = None if found is None else plain(found)
+    if not isinstance(value, str):
+        raise _Fault(path, "This gives no text, so it is no identifier.")
+    return value
+
+
+def texts_at(templates: Sequence[Template], view: View, path: str) -> list[str] | Unfit:
+    try:
+        return [text_at(each, view, f"{path}[{n}]") for n, each in enumerate(templates)]
+    except _Fault as fault:
+        return fault.unfit

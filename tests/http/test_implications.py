@@ -1,0 +1,204 @@
+"""Implied events: written with what implies them, all or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+
+from tests.support.accounts import Account, open_account
+from tests.support.calls import JSON, append, appended, envelope, new_client, new_id, refused
+from tests.support.serving import Served
+
+POINTS: dict[str, Any] = {
+    "aggregate_type": "loyalty",
+    "id": "$.metadata.actor.id",
+    "event_type": "had_points_credited",
+    "data": {"points": "$.data.amount", "paid": "@.paid"},
+}
+SHOP: dict[str, Any] = {
+    "aggregate_types": {
+        "order": {
+            "events": {
+                "was_paid": {
+                    "schema": {"type": "object"},
+                    "handler": {"increment": {"target": "paid", "value": "$.data.amount"}},
+                    "implications": [
+                        {"condition": {"gte": ["$.data.amount", 100]}, "emit": POINTS},
+                        {
+                            "condition": {"exists": "$.data.items"},
+                            "map": {
+                                "in": "$.data.items",
+                                "as": "$item",
+                                "emit": {
+                                    "aggregate_type": "stock",
+                                    "id": "$item.sku",
+                                    "event_type": "was_reserved",
+                                    "data": {"quantity": "$item.quantity"},
+                                },
+                            },
+                        },
+                    ],
+                },
+            }
+        },
+        "loyalty": {
+            "events": {
+                "had_points_credited": {
+                    "schema": {"type": "object", "properties": {"points": {"type": "integer"}}},
+                    "implications": [
+                        {
+                            "condition": {"gte": ["$.data.points", 1000]},
+                            "emit": {
+                                "aggregate_type": "letter",
+                                "id": {"mint": True},
+                                "event_type": "was_ordered",
+                                "data": {"points": "$.data.points"},
+                            },
+                        }
+                    ],
+                }
+            }
+        },
+        "stock": {
+            "events": {
+                "was_stocked": {"schema": {}, "handler": {"increment": {"target": "n", "value": "$.data.n"}}},
+                "was_reserved": {
+                    "schema": {},
+                    "handler": {"decrement": {"target": "n", "value": "$.data.quantity"}},
+                    "rules": [
+                        {"require": {"gte": ["@.n", "$.data.quantity"]}, "error": "Only {@.n} are left."}
+                    ],
+                },
+            }
+        },
+        "letter": {"events": {"was_ordered": {"schema": {}}}},
+    },
+    "agent_types": ["user"],
+}
+
+
+@pytest.fixture
+async def shop(gateway: Served, outbox: asyncpg.Pool) -> Account:
+    return await open_account(outbox, SHOP)
+
+
+@pytest.fixture
+async def client(gateway: Served, shop: Account) -> Any:
+    async with new_client(gateway.url, shop.admin) as client:
+        yield client
+
+
+async def events(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await client.get("/_/feed?limit=100")).json()["events"]
+    return found
+
+
+async def test_an_event_brings_what_it_implies_of_all_levels(client: httpx.AsyncClient) -> None:
+    key, actor = new_id(), new_id()
+    body = envelope({"amount": 1500}) | {"metadata": {"actor": {"type": "user", "id": actor}}}
+    receipt = (await client.post(f"/order/{key}/was_paid", json=body)).json()
+    assert (receipt["length"], receipt["implied_count"]) == (1, 2)
+    paid, credited, ordered = await events(client)
+    assert (credited["aggregate_type"], credited["key"]) == ("loyalty", actor)
+    assert credited["data"] == {"points": 1500, "paid": 1500}
+    assert ordered["aggregate_type"] == "letter"
+    assert [each["metadata"]["causation_id"] for each in (credited, ordered)] == [paid["id"], credited["id"]]
+    assert {each["metadata"]["correlation_id"] for each in (paid, credited, ordered)} == {
+        paid["metadata"]["correlation_id"]
+    }
+    assert credited["metadata"]["actor"] == paid["metadata"]["actor"]
+
+
+async def test_what_implies_nothing_is_as_ever(client: httpx.AsyncClient) -> None:
+    receipt = await appended(client, "order", new_id(), "was_paid", {"amount": 1})
+    assert "implied_count" not in receipt
+    assert len(await events(client)) == 1
+
+
+async def test_a_repeat_is_the_original_receipt_and_implies_nothing_again(client: httpx.AsyncClient) -> None:
+    headers = {"idempotency-key": "once"}
+    key, body = new_id(), envelope({"amount": 200})
+    first, again = [await client.post(f"/order/{key}/was_paid", json=body, headers=headers) for _ in range(2)]
+    assert first.json() == again.json()
+    assert again.headers["idempotency-replayed"] == "true"
+    assert len(await events(client)) == 2
+
+
+async def test_what_can_t_be_written_refuses_the_whole(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    response = await append(client, "order", key, "was_paid", {"amount": 150.5})
+    refused(response, 422, "schema_violation", "implications[0].data.points")
+    response = await append(client, "order", key, "was_paid", {"amount": 1, "items": [{"sku": "a b"}]})
+    refused(response, 422, "invalid_identifier", "implications[1][0].id")
+    response = await append(client, "order", key, "was_paid", {"amount": 1, "items": 7})
+    refused(response, 422, "schema_violation", "implications[1]")
+    batch = {
+        "events": [
+            {"type": "was_paid", "data": {"amount": 1}},
+            {"type": "was_paid", "data": {"amount": 150.5}},
+        ],
+        "metadata": envelope({})["metadata"],
+    }
+    response = await client.post(f"/order/{key}", json=batch)
+    refused(response, 422, "schema_violation", "events[1].implications[0].data.points")
+    assert await events(client) == []
+
+
+async def test_a_rule_of_an_implied_event_refuses_the_whole(client: httpx.AsyncClient) -> None:
+    sku = new_id()
+    await appended(client, "stock", sku, "was_stocked", {"n": 3})
+    data = {"amount": 1, "items": [{"sku": sku, "quantity": 2}, {"sku": sku, "quantity": 2}]}
+    response = await append(client, "order", new_id(), "was_paid", data)
+    more = ("length", "aggregate_type", "key")
+    body = refused(response, 422, "rule_violated", "implications[1][1]", more)
+    assert (body["error"], body["aggregate_type"], body["key"]) == ("Only 1 are left.", "stock", sku)
+    data["items"] = [{"sku": sku, "quantity": 2}]
+    assert (await appended(client, "order", new_id(), "was_paid", data))["implied_count"] == 1
+
+
+async def test_a_conflict_comes_before_what_is_implied(client: httpx.AsyncClient) -> None:
+    key = new_id()
+    await appended(client, "order", key, "was_paid", {"amount": 1})
+    headers = {"if-match": '"5"'}
+    response = await client.post(f"/order/{key}/was_paid", json=envelope({"amount": 150.5}), headers=headers)
+    refused(response, 409, "version_conflict", more=("length", "missed", "missed_next"))
+
+
+async def test_implied_events_are_bounded(client: httpx.AsyncClient) -> None:
+    sku = new_id()
+    await appended(client, "stock", sku, "was_stocked", {"n": 1000})
+    data = {"amount": 1, "items": [{"sku": sku, "quantity": 1}] * 101}
+    refused(
+        await append(client, "order", new_id(), "was_paid", data),
+        422,
+        "invalid_field",
+        "implications[1][100]",
+    )
+    data["items"].pop()
+    assert (await appended(client, "order", new_id(), "was_paid", data))["implied_count"] == 100
+
+
+async def test_the_state_that_is_seen_is_the_one_after_the_event(client: httpx.AsyncClient) -> None:
+    key, actor = new_id(), new_id()
+    body = envelope({"amount": 100}) | {"metadata": {"actor": {"type": "user", "id": actor}}}
+    answers = await asyncio.gather(*(client.post(f"/order/{key}/was_paid", json=body) for _ in range(20)))
+    assert {each.status_code for each in answers} == {201}
+    seen = [each["data"]["paid"] for each in await events(client) if each["aggregate_type"] == "loyalty"]
+    assert seen == [100 * n for n in range(1, 21)]
+
+
+async def test_bulk_lines_and_appends_to_several_imply_too(client: httpx.AsyncClient) -> None:
+    metadata = envelope({})["metadata"]
+    line = {"aggregate_type": "order", "key": new_id(), "type": "was_paid", "data": {"amount": 100}}
+    bulk = json.dumps({**line, "metadata": metadata}) + "\n"
+    answer = await client.post("/_/bulk", content=bulk, headers={"content-type": "application/x-ndjson"})
+    assert '"implied_count":1' in answer.text
+    body = {"events": [line, {**line, "key": new_id()}], "metadata": metadata}
+    receipt = (await client.post("/_/append", json=body, headers=JSON)).json()
+    assert (receipt["count"], receipt["implied_count"]) == (2, 2)
+    assert len(await events(client)) == 6
