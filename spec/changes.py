@@ -8,6 +8,7 @@ from typing import Literal
 
 from spec.errors import below
 from spec.model import EventType, Spec
+from spec.tags import TagRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +161,48 @@ def takings(old: Spec, new: Spec) -> tuple[Removal, ...]:
         names = (new.hash_ids.prefix.upper(),)
         found.append(Removal("prefix_of_public_ids", names, below("", "hash_ids", "prefix")))
     return tuple(found)
+
+
+def reclaimed(old: Spec, new: Spec) -> frozenset[str]:
+    """The aggregate types whose events claim or release other values, or by other rules, than before."""
+    names = {*old.aggregate_types, *new.aggregate_types}
+    return frozenset([name for name in names if _claiming(old, name) != _claiming(new, name)])
+
+
+def claiming_events(spec: Spec, name: str) -> frozenset[str]:
+    """The events of an aggregate type that claim or release."""
+    return frozenset(_claiming(spec, name))
+
+
+def _claiming(spec: Spec, name: str) -> dict[str, object]:
+    declared = spec.aggregate_types.get(name)
+    events = {} if declared is None else declared.events
+    return {
+        event: (each.claims, each.releases) for event, each in events.items() if each.claims or each.releases
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Retagged:
+    """The tags that an event type declares anew, and those that it declares no more."""
+
+    added: tuple[TagRule, ...]
+    removed: tuple[TagRule, ...]
+
+
+def retagged(old: Spec, new: Spec) -> dict[str, dict[str, Retagged]]:
+    """By aggregate type and event type, of those that both have, whose tags are others."""
+    found: dict[str, dict[str, Retagged]] = {}
+    for name, old_type in old.aggregate_types.items():
+        now = new.aggregate_types[name].events if name in new.aggregate_types else {}
+        events = {
+            event: Retagged(
+                tuple([rule for rule in now[event].tags if rule not in was.tags]),
+                tuple([rule for rule in was.tags if rule not in now[event].tags]),
+            )
+            for event, was in old_type.events.items()
+            if event in now and set(was.tags) != set(now[event].tags)
+        }
+        if events:
+            found[name] = events
+    return found

@@ -14,7 +14,6 @@ from operator import attrgetter
 
 import msgspec
 
-from gateway.admit.claims import claims_of
 from gateway.admit.envelope import Envelope, read_batch, read_single
 from gateway.admit.preconditions import Asked, agreed_length
 from gateway.admit.strict_json import Malformed, decode
@@ -35,6 +34,7 @@ from gateway.events import (
     revised,
     same_append,
 )
+from gateway.names.claims import claims_of
 from spec.errors import nearest
 from spec.identifiers import RESERVED_ACTOR_PREFIX, SYSTEM_ACTOR_IDS, canonicalize, identify
 from spec.identifiers import Refused as NotAnIdentifier

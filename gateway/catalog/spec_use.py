@@ -164,7 +164,7 @@ async def _held(
         begun, more = time.monotonic(), len(rows) > most - read
         for row in rows[: most - read]:
             if row["payload"] is not None:
-                payload = await _present(tenant_id, aggregate_type, declared[row["type"]], row)
+                payload = await present(tenant_id, aggregate_type, declared[row["type"]], row)
                 await _hold(declared[row["type"]], tallies[row["type"]], row, payload)
                 if time.monotonic() - begun > _TURN_S:
                     await asyncio.sleep(0)
@@ -175,8 +175,8 @@ async def _held(
         key, version = rows[-1]["aggregate_id"], rows[-1]["version"]
 
 
-async def _present(tenant_id: UUID, aggregate_type: str, declared: EventType, row: Any) -> bytes:
-    """The data as the new spec sees them."""
+async def present(tenant_id: UUID, aggregate_type: str, declared: EventType, row: Any) -> bytes:
+    """The data of a row of `stored_events` as the new spec sees them."""
     if (row["revision"] or 1) >= declared.revision:
         return bytes(row["payload"])
     recorded = recorded_of(tenant_id, aggregate_type, row)

@@ -20,11 +20,14 @@ from uuid import UUID
 
 import msgspec
 
+from gateway.catalog.claim_history import ClaimHistory, claimed_by
+from gateway.catalog.closing import close, reopen
 from gateway.catalog.database import Database, change, connection, statement
-from gateway.catalog.model import REPORT_S, STALE_S, CatalogError
+from gateway.catalog.model import CatalogError
 from gateway.catalog.spec_examples import upcast_faults
 from gateway.catalog.spec_use import Conflict, Notice, Use, stored_use
-from spec.changes import Removal, removals, takings
+from gateway.catalog.tag_history import look_for_tags
+from spec.changes import Removal, reclaimed, removals, takings
 from spec.document import read
 from spec.errors import Faults, Report, TooManyFaults
 from spec.model import Spec
@@ -38,10 +41,6 @@ CONFLICT = "The spec would refuse or reinterpret what is already stored."
 HIDDEN = f'{MASK}"'.encode()
 
 ANY_REVISION = -1
-
-CLOSING_S = 60.0  # a deployer that died leaves a removal closed that long
-READER_GONE_S = STALE_S + REPORT_S + 1  # a gateway silent for longer honours no key any more
-LOOK_AGAIN_S = 0.1  # between looks whether all gateways have followed; they report once a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +129,20 @@ async def deploy(
             if isinstance(deployed, Conflict):
                 return Conflicts(revision, (deployed,))
             use = await stored_use(conn, tenant_id, deployed, parsed)
+            await look_for_tags(conn, tenant_id, deployed, parsed, use)
             conflicts = await _remove(conn, tenant_id, document, deployed, parsed, use.conflicts)
             if conflicts:
                 return Conflicts(revision, conflicts)
             notices = tuple(use.notices)
+        history = None
+        before = None if current is None else await readable_now(current)
+        if isinstance(before, Spec):
+            history = await claimed_by(conn, tenant_id, before, parsed, force=force)
+            if history is not None and history.collisions and not force:
+                return Conflicts(revision, tuple(history.collisions))
         async with change(conn) as (_, clock):
+            if history is not None:
+                await history.write(conn)
             await conn.execute("DELETE FROM spec_closing WHERE tenant = $1", tenant_id)
             await conn.execute(statement("create_spec"), tenant_id, revision + 1, document, digest, clock)
     return Accepted(revision + 1, True, notices)
@@ -149,8 +157,13 @@ async def readable_now(current: Stored) -> Spec | Conflict:
 async def in_the_way(conn: Any, tenant_id: UUID, deployed: Spec, following: Spec) -> Use:
     """What is stored and in the way of `following` now, and what it reads differently. Changes nothing."""
     use = await stored_use(conn, tenant_id, deployed, following)
+    await look_for_tags(conn, tenant_id, deployed, following, use)
     gone = (*removals(deployed, following), *takings(deployed, following))
-    return Use([*await _in_use(conn, tenant_id, gone), *use.conflicts], use.notices)
+    history = ClaimHistory(tenant_id, following, reclaimed(deployed, following))
+    if history.of_any:
+        await history.read_on(conn)
+    conflicts = [*await _in_use(conn, tenant_id, gone), *use.conflicts, *history.collisions]
+    return Use(conflicts, use.notices)
 
 
 def pointer_of(document: bytes) -> str:
@@ -299,22 +312,14 @@ async def _remove(
     if conflicts or not removed:
         return conflicts
     try:
-        async with change(conn) as (_, clock):
-            await conn.execute(statement("open_closing"), tenant_id, document, CLOSING_S)
-        while await conn.fetchval(statement("count_behind"), clock, READER_GONE_S):  # noqa: ASYNC110 - processes
-            await asyncio.sleep(LOOK_AGAIN_S)
+        await close(conn, tenant_id, document)
         conflicts = await _in_use(conn, tenant_id, removed)
     except BaseException:  # a cancelled request too: nothing stays closed
-        await _reopen(conn, tenant_id)
+        await reopen(conn, tenant_id)
         raise
     if conflicts:
-        await _reopen(conn, tenant_id)
+        await reopen(conn, tenant_id)
     return conflicts
-
-
-async def _reopen(conn: Any, tenant_id: UUID) -> None:
-    async with change(conn):
-        await conn.execute("DELETE FROM spec_closing WHERE tenant = $1", tenant_id)
 
 
 async def _in_use(conn: Any, tenant_id: UUID, removed: Sequence[Removal]) -> tuple[Conflict, ...]:

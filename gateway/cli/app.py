@@ -24,6 +24,7 @@ from gateway.cli import (
     sources,
     specs,
     subscriptions,
+    tags,
     tenants,
     timeline,
     webhooks,
@@ -79,6 +80,7 @@ app.add_typer(ids.app, name="ids")
 app.add_typer(keys.app, name="keys")
 app.add_typer(names.app, name="names")
 app.add_typer(sources.app, name="sources")
+app.add_typer(tags.app, name="tags")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(projections.app, name="projections")

@@ -15,11 +15,11 @@ from typing import Final, cast
 import msgspec
 
 from gateway.admit.append import EventContext, too_much_work
-from gateway.admit.claims import claims_of
 from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Event, Recorded, Stream, make_append, revised
 from gateway.inbound.deliveries import Delivery
 from gateway.inbound.request import as_text, lookup
 from gateway.names.aliases import Alias, Malformed, alias_in
+from gateway.names.claims import claims_of
 from gateway.names.content import ALGORITHM, Identity, context_of, grade
 from gateway.names.source_ids import SourceId, Unusable, read
 from gateway.state.budget import Misfit

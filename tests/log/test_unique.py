@@ -20,9 +20,9 @@ from gateway.events import (
     make_append,
     make_retry,
 )
-from gateway.log.append.unique import Holders
 from gateway.log.entries import SequencedAppend, claim_columns
 from gateway.log.log import Log
+from gateway.names.unique import Holders
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (

@@ -20,8 +20,8 @@ from gateway.events import (
 )
 from gateway.items import Condition, matches
 from gateway.log.append.identities import Claim, ClaimedByAnother, Claims, Original
-from gateway.log.append.unique import Holders
 from gateway.log.entries import SequencedAppend, sequenced_append
+from gateway.names.unique import Holders
 
 
 class DirectSequencer:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 
 from gateway.log.append.identities import ClaimedByAnother, Original, look_up
 from gateway.log.append.pending import Pending
-from gateway.log.append.unique import Holders, holders_of, values_of
 from gateway.log.epoch.partition import Partition
 from gateway.log.limits import Limits
 from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.names.unique import Holders, holders_of, values_of
 from gateway.telemetry.metrics import Metrics
 
 _RETRY_S = 0.05

@@ -26,7 +26,6 @@ from gateway.log.append.look_ups import Claimed, LookUps
 from gateway.log.append.pacing import BatchPolicy, GatewayLoad
 from gateway.log.append.pending import Backlog, Link, Outstanding, Pending, Queue, Waiter, expected_of
 from gateway.log.append.sequenced import Commits, SequencedBatch
-from gateway.log.append.unique import values_of
 from gateway.log.entries import sequenced_append
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
@@ -34,6 +33,7 @@ from gateway.log.epoch.verify import CannotVerify, PostgresLostCommits, Verifier
 from gateway.log.limits import Limits
 from gateway.log.postgres import Postgres, PostgresTrouble
 from gateway.log.redis.scripts import NotRun, RedisTrouble, Refused, Scripts
+from gateway.names.unique import values_of
 from gateway.telemetry.steps import Telemetry
 
 logger = logging.getLogger("sluice.log")

@@ -5,6 +5,15 @@ SELECT id, name, handle, $2, coalesce((SELECT events FROM tenant_storage WHERE t
 ON CONFLICT (tenant) DO NOTHING
 
 
+-- name: add_tags
+-- Gives events tags that they lack. $1 keys of tags, $2 the seq of an event for each. Returns a row for each given
+INSERT INTO event_tag (tag, seq)
+SELECT DISTINCT w.tag, w.seq FROM unnest($1::uuid[], $2::bigint[]) AS w(tag, seq)
+WHERE NOT EXISTS (SELECT FROM event_tag e WHERE e.tag = w.tag AND e.seq = w.seq)
+ON CONFLICT DO NOTHING
+RETURNING 1
+
+
 -- name: changed_specs
 -- The newest revision of each tenant whose spec changed after a revision of the clock, and who that is.
 -- $1 that revision.
@@ -12,6 +21,17 @@ SELECT DISTINCT ON (s.tenant) s.tenant, s.revision, s.document, t.name, t.handle
 FROM spec_revision s JOIN tenant t ON t.id = s.tenant
 WHERE s.changed > $1
 ORDER BY s.tenant, s.revision DESC
+
+
+-- name: claim_events
+-- Events of a stretch that may claim or release unique values, in the order of their commits. $1 p, $2 tenant, $3 after
+-- this seq, $4 up to this one, $5 aggregate types, $6 event types
+SELECT seq, aggregate_type, aggregate_id, version, type, payload, revision, id, actor_type, actor_id, target_type,
+    target_id, correlation_id, causation_id, extra,
+    (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms
+FROM outbox
+WHERE p = $1 AND seq > $3 AND seq <= $4 AND tenant = $2 AND aggregate_type = ANY($5::text[]) AND type = ANY($6::text[])
+ORDER BY seq
 
 
 -- name: count_aggregates
@@ -24,6 +44,11 @@ FROM (SELECT FROM outbox WHERE tenant = $1 AND aggregate_type = $2 AND version =
 -- How many gateways may still act on an older catalog. $1 the clock's revision, $2 seconds of silence after
 -- which a gateway acts on nothing.
 SELECT count(*) FROM catalog_reader WHERE revision < $1 AND seen_at > now() - $2::float8 * interval '1 second'
+
+
+-- name: count_of_types
+-- How many events aggregates of these types have. $1 tenant, $2 aggregate types
+SELECT count(*) FROM outbox WHERE tenant = $1 AND aggregate_type = ANY($2::text[])
 
 
 -- name: create_instance
@@ -216,6 +241,18 @@ CROSS JOIN LATERAL (
 SELECT id, origin, incarnation FROM source_scope WHERE tenant = $1 AND source = $2 AND scope = $3
 
 
+-- name: forget_claims
+-- Ends what aggregates of these types hold. $1 tenant, $2 aggregate types
+DELETE FROM unique_claim WHERE tenant = $1 AND aggregate_type = ANY($2::text[])
+
+
+-- name: hold_claims
+-- Who holds which unique value from here on. $1 tenant; then an item each: $2 values, $3 aggregate types, $4 keys,
+-- $5 names, $6 scopes, $7 seqs
+INSERT INTO unique_claim (tenant, value, aggregate_type, aggregate_id, name, scope, seq)
+SELECT $1, h.* FROM unnest($2::bytea[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[]) AS h
+
+
 -- name: in_use
 -- Which of these a tenant has stored events of. $1 tenant; then an item each: $2 kind, $3 the name of an
 -- aggregate type or singleton or a prefix of aliases, $4 of an event type or null. Returns their places n, from 1,
@@ -306,6 +343,12 @@ WHERE handle IN (
     FOR UPDATE SKIP LOCKED)
 
 
+-- name: missing_tags
+-- Which events lack a tag. $1 keys of tags, $2 the seq of an event for each
+SELECT w.tag, w.seq FROM unnest($1::uuid[], $2::bigint[]) AS w(tag, seq)
+WHERE NOT EXISTS (SELECT FROM event_tag e WHERE e.tag = w.tag AND e.seq = w.seq)
+
+
 -- name: open_closing
 -- Closes for appends what a document does not declare any more. $1 tenant, $2 document, $3 seconds at most.
 INSERT INTO spec_closing (tenant, document, expires_at)
@@ -368,7 +411,7 @@ SELECT revision, document FROM spec_revision WHERE tenant = $1 AND revision = $2
 -- name: stored_events
 -- A page of the events of an aggregate type, in the order of their keys. $1 tenant, $2 aggregate type, $3 and $4 the key
 -- and version behind which it begins, $5 the event types whose payloads are wanted, $6 how many
-SELECT aggregate_id, version, type, CASE WHEN type = ANY ($5) THEN payload END AS payload, revision, id, actor_type,
+SELECT seq, aggregate_id, version, type, CASE WHEN type = ANY ($5) THEN payload END AS payload, revision, id, actor_type,
     actor_id, target_type, target_id, correlation_id, causation_id, extra,
     (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms
 FROM outbox
@@ -401,3 +444,12 @@ SELECT revision, document FROM spec_revision WHERE tenant = $1 AND revision < $2
 -- name: suspend_tenant
 -- Whose requests are refused from now on, or taken again. $1 tenant, $2 which
 UPDATE tenant SET suspended_at = CASE WHEN $2 THEN coalesce(suspended_at, now()) END WHERE id = $1
+
+
+-- name: tenant_place
+-- The partition of a tenant's events (NULL: it has none), how far it is committed, and the tenant's salt. $1 tenant
+SELECT place.p, log.seq, t.salt
+FROM tenant t
+    LEFT JOIN LATERAL (SELECT p FROM outbox WHERE tenant = t.id ORDER BY tenant, aggregate_type LIMIT 1) place ON true
+    LEFT JOIN partition_log log ON log.p = place.p
+WHERE t.id = $1

@@ -6,7 +6,7 @@ on what the claims before them change. Must not know: how holders are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gateway.events import Append, Claim, NotUnique, Stream
@@ -32,20 +32,27 @@ class Holders:
         """It is placed: what it claims and releases counts for those that are judged next."""
         after = self._after(append)
         assert isinstance(after, Holders)
-        self._slot_of, self._value_in = after._slot_of, after._value_in
+        self._slot_of, self._value_in, self._seq_of = after._slot_of, after._value_in, after._seq_of
 
     def _after(self, append: Append) -> Holders | NotUnique:
         after = Holders({})
         after._slot_of, after._value_in = dict(self._slot_of), dict(self._value_in)
+        after._seq_of = dict(self._seq_of)
         for n, claim in enumerate(append.claims):
-            holder = after._take(stream_of(append, claim), claim)
+            holder = after.take_claim(stream_of(append, claim), claim)
             if holder is not None:
-                seq = self._seq_of.get(claim.value or b"", 0)
+                seq = after._seq_of.get(claim.value or b"", 0)
                 return NotUnique(append.claim_paths[n], holder.aggregate_type, holder.key, seq)
         return after
 
-    def _take(self, stream: Stream, claim: Claim) -> Stream | None:
-        """The other aggregate that holds the value; None where there is none, and then `stream` has it."""
+    def held(self) -> Iterator[tuple[bytes, str, str, str, bytes, int]]:
+        """Value, aggregate type, key, name, scope, and the seq of the event that claimed it."""
+        for value, (stream, name, scope) in self._slot_of.items():
+            yield value, stream.aggregate_type, stream.key, name, scope, self._seq_of.get(value, 0)
+
+    def take_claim(self, stream: Stream, claim: Claim, seq: int = 0) -> Stream | None:
+        """The other aggregate that holds the value; None where there is none, and then `stream` has it, by
+        the event at `seq`."""
         if claim.value is None:
             for slot in [each for each in self._value_in if each[:2] == (stream, claim.name)]:
                 del self._slot_of[self._value_in.pop(slot)]
@@ -58,6 +65,7 @@ class Holders:
         if former is not None:
             del self._slot_of[former]
         self._slot_of[claim.value] = slot
+        self._seq_of[claim.value] = seq
         self._value_in[slot] = claim.value
         return None
 
