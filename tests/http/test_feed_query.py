@@ -198,14 +198,15 @@ async def test_any_query_in_pages_is_what_its_items_match_one_by_one(
                 _tags_of(event),
             )
         ]
-        found, position = [], ""
-        while True:
-            page = await queried(client, *asked, after=position, limit=9)
-            found += ids(page)
-            position = page["position"]
-            if page["caught_up"]:
-                break
-        assert found == expected, asked
+        for order, wanted in (("asc", expected), ("desc", expected[::-1])):
+            found, position = [], ""
+            while True:
+                page = await queried(client, *asked, after=position, limit=9, order=order)
+                found += ids(page)
+                position = page["position"]
+                if page["caught_up"]:
+                    break
+            assert found == wanted, (order, asked)
 
 
 def _tags_of(event: dict[str, Any]) -> list[str]:

@@ -21,7 +21,7 @@ CAPABILITIES: Final[dict[str, Any]] = {
             "query": True,
             "after": True,
             "limit": True,
-            "backwards": False,
+            "backwards": True,
             "follow": True,
         },
         "append": {"paths": ["POST /_/append"], "fail_if_events_match": True, "after": True},
