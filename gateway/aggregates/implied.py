@@ -15,7 +15,6 @@ from uuid import UUID
 import msgspec
 
 from gateway.admit.append import bad_identifier
-from gateway.admit.claims import claims_of
 from gateway.admit.several import AGGREGATES_MAX
 from gateway.admit.strict_json import Malformed, decode
 from gateway.aggregates.folder import Handlers, Rules
@@ -35,6 +34,7 @@ from gateway.events import (
     make_append,
     revised,
 )
+from gateway.names.claims import claims_of
 from gateway.state import Folded
 from gateway.state.implications import Emitted, Unfit, emitted, view_of
 from gateway.state.rules import Violation, judge
