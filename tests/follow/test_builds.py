@@ -116,3 +116,19 @@ async def test_a_split_changes_each_row_once_and_a_closed_one_begins_again(shop:
     listed = await shop.get("/_/projections/customer_totals", count="true")
     assert {each["key"]: each["data"] for each in listed["items"]} == {one: {"parts": 1}, other: {"parts": 1}}
     assert listed["count"] == 2
+
+
+async def test_rows_see_data_brought_to_the_present_revision(shop: Shop) -> None:
+    customer, key = new_id(), new_id()
+    await shop.append(key, "was_placed", {"customer": customer, "total": 1})
+    spec = copy.deepcopy(SPEC)
+    placed = spec["aggregate_types"]["order"]["events"]["was_placed"]
+    placed |= {"revision": 2, "upcast": {"1": [{"set": {"target": "customer_id", "value": "$.data.customer"}}]}}
+    await deploy(shop, spec)
+
+    async def seen() -> bool:
+        listed = await shop.get("/order", **{"filter[customer_id]": customer})
+        rows = await shop.get("/_/projections/customer_totals")
+        return [each["key"] for each in (*listed["items"], *rows["items"])] == [key, customer]
+
+    await until(seen)
