@@ -23,7 +23,9 @@ APPEND_EVENTS_MAX: Final = 1000
 """As many as one append has at most; a page has room for two."""
 
 STRETCH: Final = 20_000
-PAGE_EVENTS: Final = 4000
+PAGE_EVENTS: Final = 2000
+"""Some ten milliseconds of a process' event loop, together with what they are written as."""
+
 PAGE_BYTES: Final = 4 * 1024 * 1024
 
 

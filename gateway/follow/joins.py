@@ -82,6 +82,9 @@ class JoinOutput:
         self.reads_back = True
         self._known: dict[str, tuple[tuple[str, str], ...]] = {}
 
+    def bound(self, bytes_max: int) -> None:
+        self._states.bound(bytes_max)
+
     async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
         wanted = [each for each in events if each.recorded.stream.aggregate_type in self.types]
         await self._states.advance(wanted, reached.seq)

@@ -33,6 +33,9 @@ class ListOutput:
     def _handler(self, event_type: str) -> Handler:
         return self._handlers.get(event_type, DEFAULT_HANDLER)
 
+    def bound(self, bytes_max: int) -> None:
+        """It holds nothing."""
+
     async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
         of: dict[str, list[Event]] = {}
         for each in events:

@@ -20,6 +20,10 @@ class Output(Protocol):
     reads_back: bool
     """Whether it reads what it wrote: then a page is folded only once the one before is written."""
 
+    def bound(self, bytes_max: int) -> None:
+        """From here on it holds no more than this beside the rows."""
+        ...
+
     async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
         """What the events do, whole appends that follow on what was folded before and end at `reached`. What
         it returns is committed with the place, or nothing is and the output is given up. Raises

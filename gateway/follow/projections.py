@@ -64,6 +64,9 @@ class ProjectionOutput:
         self.types = self._projection.types
         self.reads_back = False
 
+    def bound(self, bytes_max: int) -> None:
+        self._states.bound(bytes_max)
+
     async def fold(self, events: Sequence[Event], reached: Place, rows: RowCache) -> Changes:
         wanted = [each for each in events if each.recorded.stream.aggregate_type in self.types]
         if not wanted:

@@ -27,6 +27,7 @@ class RowCache:
         self._bytes_max = bytes_max
         self._rows: OrderedDict[str, Row | None] = OrderedDict()
         self._bytes = 0
+        self._written: Mapping[str, Row | None] = {}
         self._whole = empty  # what is not here is nowhere
 
     async def load(self, keys: Collection[str]) -> dict[str, Row | None]:
@@ -34,7 +35,9 @@ class RowCache:
         found: dict[str, Row | None] = {}
         missing = []
         for key in keys:
-            if key in self._rows:
+            if key in self._written:
+                found[key] = self._written[key]
+            elif key in self._rows:
                 found[key] = self._rows[key]
                 self._rows.move_to_end(key)
             elif self._whole:
@@ -54,13 +57,19 @@ class RowCache:
         self._bytes_max = bytes_max
         self.put({})
 
+    def write(self, rows: Mapping[str, Row | None]) -> None:
+        """Rows that are being written: until the next ones are, Postgres need not have them yet, so they are
+        held however many they are."""
+        self._written = rows
+        self.put(rows)
+
     def put(self, rows: Mapping[str, Row | None]) -> None:
         for key, row in rows.items():
             if key in self._rows:
                 self._bytes -= _size(self._rows.pop(key))
             self._bytes += _size(row)
             self._rows[key] = row
-        while self._bytes > self._bytes_max and self._rows:
+        while self._bytes > max(self._bytes_max, 0) and self._rows:
             _, gone = self._rows.popitem(last=False)
             self._bytes -= _size(gone)
             self._whole = False

@@ -25,7 +25,7 @@ from gateway.follow.events import Events
 from gateway.follow.model import Build
 from gateway.follow.output import Output
 from gateway.follow.outputs import output_of
-from gateway.follow.worker import Worker
+from gateway.follow.worker import CACHE_BYTES, Worker
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.relay import Listen
@@ -114,12 +114,16 @@ class Runner:
                 elif still[tenant] != self._changes.get(tenant):
                     self._changes[tenant] = still[tenant]
                     worker.changed()
+        for worker in self._workers:
+            worker.share()
         for row in await fetch(self._pool, "acquire", self.owner, self._lease_s, ACQUIRE_MAX):
             self._take(row["tenant"].bytes, row["changes"])
 
     def _take(self, tenant: bytes, changes: int) -> None:
         self._changes[tenant] = changes
-        worker = Worker(tenant, self._pool, self._events, self._output, self._moved, self._busy)
+        worker = Worker(
+            tenant, self._pool, self._events, self._output, self._moved, self._busy, self._cache_bytes
+        )
         task = self._loop.create_task(self._keep(worker))
         self._workers[worker] = task
         task.add_done_callback(lambda _: self._workers.pop(worker, None))
@@ -163,6 +167,9 @@ class Runner:
             if len(self._specs) > SPECS_KEPT:
                 self._specs.popitem(last=False)
         return known
+
+    def _cache_bytes(self) -> int:
+        return CACHE_BYTES // max(len(self._workers), 1)
 
     def _busy(self) -> bool:
         """Whether events are being committed."""

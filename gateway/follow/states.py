@@ -44,6 +44,10 @@ class AggregateStates:
     def _handler(self, aggregate_type: str, event_type: str) -> Handler:
         return self._handlers.get((aggregate_type, event_type), DEFAULT_HANDLER)
 
+    def bound(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._evict()
+
     async def after(self, events: Sequence[Event], wanted: Callable[[Event], bool]) -> Mapping[int, bytes]:
         """By their seqs, the states after those of the events that are `wanted`, as JSON. `events` are all of
         their aggregates' in a page."""
@@ -131,6 +135,9 @@ class AggregateStates:
         gone = self._kept.pop(stream, None)
         self._bytes += folded.size_bytes - (0 if gone is None else gone.size_bytes)
         self._kept[stream] = folded
+        self._evict()
+
+    def _evict(self) -> None:
         while self._bytes > self._bytes_max and self._kept:
             _, gone = self._kept.popitem(last=False)
             self._bytes -= gone.size_bytes

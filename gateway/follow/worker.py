@@ -30,8 +30,15 @@ logger = logging.getLogger("sluice.follow")
 BUILDS_MAX: Final = 4
 """Builds of a tenant that go on at once; others wait for their turn."""
 
-CACHE_BYTES: Final = 16 * 1024 * 1024
-"""Rows that a worker holds, all its builds together."""
+CACHE_BYTES: Final = 64 * 1024 * 1024
+"""Rows and states that all workers of a process hold together: they share it in equal parts."""
+
+RESTS: Final = 9.0
+"""How long a build rests for the time that it took, while this process hears of commits: so it takes a tenth
+of a core. Less where it would not catch up with what is committed meanwhile."""
+
+RESTS_LEAST: Final = 0.25
+_GAP_EVERY_S: Final = 2.0
 
 MOVE_EVERY: Final = 10_000
 """Positions of other tenants only, behind which a place is written down all the same."""
@@ -72,6 +79,7 @@ class Worker:
         output_of: Callable[[Build], Any],
         moved: Callable[[bytes], None],
         busy: Callable[[], bool],
+        cache_bytes: Callable[[], int] = lambda: CACHE_BYTES,
     ) -> None:
         self.tenant = tenant
         self._pool = pool
@@ -79,9 +87,12 @@ class Worker:
         self._output_of = output_of
         self._moved = moved
         self._busy = busy
+        self._cache_bytes = cache_bytes
+        self._rests, self._gap, self._gap_at = RESTS, 0, float("-inf")
         self._followed: dict[int, Followed] = {}
         self._wake = asyncio.Event()
         self._stale = True
+        self._left = 0
         self._loop = asyncio.get_running_loop()
 
     def wake(self) -> None:
@@ -92,6 +103,13 @@ class Worker:
         """Builds were made, paused or dropped."""
         self._stale = True
         self._wake.set()
+
+    def share(self) -> None:
+        """Holds no more rows and states than are its part."""
+        each_bytes = self._cache_bytes() // max(2 * len(self._followed), 1)
+        for each in self._followed.values():
+            each.rows.bound(each_bytes)
+            each.output.bound(each_bytes)
 
     @property
     def seq(self) -> int:
@@ -121,7 +139,10 @@ class Worker:
             return False
         places = sorted({each.place.seq for each in at_work})
         front = [each for each in at_work if each.place.seq == places[-1]]
+        began = self._loop.time()
         more = await self._advance(front, None)
+        if more and len(places) == 1 and all(each.build.state == "building" for each in front):
+            await self._rest(self._loop.time() - began, self._left)
         if len(places) > 1:
             back = [each for each in at_work if each.place.seq == places[0]]
             limit = min(
@@ -129,14 +150,20 @@ class Worker:
             )
             began = self._loop.time()
             await self._advance(back, limit)
-            await self._rest(self._loop.time() - began)
+            await self._rest(self._loop.time() - began, front[0].place.seq - back[0].place.seq)
             return True
         return more
 
-    async def _rest(self, took_s: float) -> None:
-        """A build takes a tenth of the time where this process appends meanwhile."""
-        if self._busy():
-            await asyncio.sleep(9 * took_s)
+    async def _rest(self, took_s: float, gap: int) -> None:
+        """Behind a page of a build that is `gap` positions behind, while events are committed."""
+        if not self._busy():
+            return
+        now = self._loop.time()
+        if now - self._gap_at > _GAP_EVERY_S:
+            catches_up = gap < 0.98 * self._gap
+            self._rests = min(self._rests * 1.5, RESTS) if catches_up else max(self._rests / 2, RESTS_LEAST)
+            self._gap, self._gap_at = gap, now
+        await asyncio.sleep(self._rests * took_s)
 
     def _at_work(self) -> list[Followed]:
         building = 0
@@ -163,11 +190,9 @@ class Worker:
                 continue
             output = await self._output_of(build) if build.at_work else None
             if output is not None:
-                rows = RowCache(self._pool, build.id, CACHE_BYTES, empty=build.place.seq == 0)
+                rows = RowCache(self._pool, build.id, 0, empty=build.place.seq == 0)
                 self._followed[build.id] = Followed(build, output, rows, build.place, build.rate)
-        share = CACHE_BYTES // max(len(self._followed), 1)
-        for each in self._followed.values():
-            each.rows.bound(share)
+        self.share()
 
     async def _advance(self, group: Sequence[Followed], limit: Place | None) -> bool:
         """By a page, or by some where more is left, no further than `limit`; whether there is more to read.
@@ -178,6 +203,7 @@ class Worker:
             while True:
                 began = self._loop.time()
                 page = await self._page(group, limit)
+                self._left = page.head - page.reached.seq
                 if not self._is_worth_writing(group, page):
                     break
                 if writing is not None and any(each.output.reads_back for each in group):
@@ -185,7 +211,7 @@ class Worker:
                 changes = [await each.output.fold(page.events, page.reached, each.rows) for each in group]
                 for each, change in zip(group, changes, strict=True):
                     each.place = page.reached
-                    each.rows.put({put.key: put.row for put in change.puts})
+                    each.rows.write({put.key: put.row for put in change.puts})
                 if writing is not None:
                     await writing
                 writing = self._loop.create_task(self._commit(group, page, changes, began))

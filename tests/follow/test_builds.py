@@ -123,7 +123,10 @@ async def test_rows_see_data_brought_to_the_present_revision(shop: Shop) -> None
     await shop.append(key, "was_placed", {"customer": customer, "total": 1})
     spec = copy.deepcopy(SPEC)
     placed = spec["aggregate_types"]["order"]["events"]["was_placed"]
-    placed |= {"revision": 2, "upcast": {"1": [{"set": {"target": "customer_id", "value": "$.data.customer"}}]}}
+    placed |= {
+        "revision": 2,
+        "upcast": {"1": [{"set": {"target": "customer_id", "value": "$.data.customer"}}]},
+    }
     await deploy(shop, spec)
 
     async def seen() -> bool:

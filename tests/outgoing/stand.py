@@ -10,7 +10,7 @@ import itertools
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,8 +122,11 @@ class Stand:
 
 
 @asynccontextmanager
-async def open_stand(folder: Path, build: str | None = None) -> AsyncIterator[Stand]:
-    """All of it runs, and every gateway answers. It ends at once. `build` names a bad one (bad.py)."""
+async def open_stand(
+    folder: Path, build: str | None = None, argv_of: Callable[[str | None, str], tuple[str, ...]] = argv
+) -> AsyncIterator[Stand]:
+    """All of it runs, and every gateway answers. It ends at once. `build` names a bad one, which `argv_of`
+    starts (bad.py)."""
     servers = servers_in(folder)
     gateways: list[Gateway] = []
     relays: list[Server] = []
@@ -135,9 +138,9 @@ async def open_stand(folder: Path, build: str | None = None) -> AsyncIterator[St
         settings = _settings(servers)
         for number in range(GATEWAYS):
             own = settings | {"SLUICE_RELAY": "off"}
-            gateways.append(Gateway(argv(build, "serve"), number, own, folder))
+            gateways.append(Gateway(argv_of(build, "serve"), number, own, folder))
         for number in range(RELAYS):
-            node = RelayNode(argv(build, "relay"), number, settings, folder)
+            node = RelayNode(argv_of(build, "relay"), number, settings, folder)
             relays.append(Server(ServiceProcess(node, lambda _: None)))
         await asyncio.gather(*(each.start() for each in (*gateways, *relays)))
         yield Stand(servers, gateways, relays, tenant, neighbour)
