@@ -25,6 +25,7 @@ from gateway.admit.append import (
 from gateway.admit.envelope import Shared, prove_metadata, single_of
 from gateway.admit.envelope_shape import Form, shape_fault
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
+from gateway.admit.several import MintKey, PlaceOf, first_type, judge_several
 from gateway.admit.strict_json import DEPTH_MAX, FAST_FAILURES, Malformed, crowded, decode, is_strict
 from gateway.errors import Refusal
 from gateway.events import Append, Retry
@@ -48,6 +49,7 @@ class _Line(Struct, gc=False, forbid_unknown_fields=True):
 
 
 _decode_line = msgspec.json.Decoder(_Line).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode = msgspec.json.Decoder(object).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -63,6 +65,50 @@ Keys = Mapping[tuple[str, str], str | Refusal]
 """By aggregate type and `key` of a line: the key of the aggregate that this alias names, or why none."""
 
 NO_ALIASES: Final[Keys] = MappingProxyType({})
+
+
+class SeveralLine(NamedTuple):
+    """The append of a line that is a body of /_/append; `first_type` is the aggregate type of its first
+    event."""
+
+    append: Append
+    first_type: str
+
+
+class OfSeveral(NamedTuple):
+    """What such lines need beside the rest."""
+
+    mint_key: MintKey
+    place_of: PlaceOf
+
+
+def is_several(line: bytes) -> bool:
+    """Whether a line is meant as a body of /_/append."""
+    if b'"events"' not in line:
+        return False
+    try:
+        sent = _decode_members(line)
+    except FAST_FAILURES:
+        return False
+    return "events" in sent and "type" not in sent
+
+
+def judge_several_line(
+    spec: Spec | None, line: bytes, minting: EventContext, of: OfSeveral
+) -> SeveralLine | Fault:
+    value = decode(line)
+    if isinstance(value, Malformed):
+        return Fault(Refusal("invalid_json", value.reason.replace("The body", "The line", 1)), None)
+    assert isinstance(value, dict)
+    asked = _asked(value.get("idempotency_key"))
+    form, body = Form.SEVERAL_LINE, line
+    if shape_fault(value, form) is None:
+        sent = _decode_members(line)
+        kept = [name for name in ("events", "metadata", "condition") if name in sent]
+        body = b"{%b}" % b",".join([b'"%b":%b' % (name.encode(), bytes(sent[name])) for name in kept])
+        form = Form.SEVERAL
+    judged = judge_several(spec, asked, body, minting, of.mint_key, {}, of.place_of, form)
+    return judged if isinstance(judged, Fault) else SeveralLine(judged.append, first_type(body))
 
 
 def judge_line(

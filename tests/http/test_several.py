@@ -8,7 +8,17 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.calls import ACTOR, append, appended, events_of, new_event_id, new_id, refused
+from tests.support.calls import (
+    ACTOR,
+    append,
+    appended,
+    bulk,
+    bulk_line,
+    events_of,
+    new_event_id,
+    new_id,
+    refused,
+)
 
 
 def of(key: str | None, event_type: str = "was_noted", data: object = 1, **more: Any) -> dict[str, Any]:
@@ -266,3 +276,43 @@ async def test_conditions_that_mean_nothing_are_refused(
 ) -> None:
     sent = {**body(of(KEY)), "condition": condition}
     refused(await client.post("/_/append", json=sent), status, code, path)
+
+
+# -- lines of /_/bulk
+
+
+async def test_a_line_may_be_such_a_body(client: httpx.AsyncClient) -> None:
+    one, two = new_id(), new_id()
+    told = await bulk(
+        client,
+        bulk_line(one, "first"),
+        body(of(one, previous_length=1), of(two), idempotency_key="line-1"),
+        bulk_line(two, "third"),
+        body(of(two, previous_length=1), of(one)),
+        body(of(one), condition=unless({"tags": [f"order:{two}"]})),
+        body(of(one), of(one, previous_length=1)),
+        body(of(one, spare=1)),
+        bulk_line(one, "last"),
+    )
+    assert [each["status"] for each in told] == [201, 201, 201, 409, 409, 422, 422, 201]
+    assert [each["length"] for each in told[1]["events"]] == [2, 1]
+    assert (told[0]["length"], told[2]["length"], told[7]["length"]) == (1, 2, 3)
+    assert (told[3]["code"], told[3]["path"]) == ("version_conflict", "events[0].previous_length")
+    assert [event["data"] for event in told[3]["missed"]] == ["third"]
+    assert (told[4]["code"], len(told[4]["matched"])) == ("condition_failed", 2)
+    assert (told[5]["code"], told[6]["code"]) == ("contradiction", "unknown_field")
+    (again,) = await bulk(client, body(of(one, previous_length=1), of(two), idempotency_key="line-1"))
+    assert again == {**told[1], "line": 1, "replayed": True}
+
+
+async def test_a_line_waits_for_the_lines_before_it_of_all_its_aggregates(client: httpx.AsyncClient) -> None:
+    keys = [new_id() for _ in range(3)]
+    sent = [
+        bulk_line(keys[n % 3], n) if n % 2 else body(of(keys[n % 3], data=n), of(keys[(n + 1) % 3], data=n))
+        for n in range(60)
+    ]
+    told = await bulk(client, *sent)
+    assert [each["status"] for each in told] == [201] * 60
+    for key in keys:
+        data = [event["data"] for event in await events_of(client, "order", key)]
+        assert data == sorted(data)

@@ -18,7 +18,16 @@ import msgspec
 
 from gateway.admit.append import EventContext, Fault
 from gateway.admit.envelope import Shared
-from gateway.admit.line import NO_ALIASES, Keys, is_light, judge_line
+from gateway.admit.line import (
+    NO_ALIASES,
+    Keys,
+    OfSeveral,
+    is_light,
+    is_several,
+    judge_line,
+    judge_several_line,
+)
+from gateway.admit.several import first_type
 from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
@@ -28,9 +37,10 @@ from gateway.errors import Refusal
 from gateway.events import NotCommitted, Stream
 from gateway.http import response
 from gateway.http.api.aliases import Aliases
-from gateway.http.api.appends import mint
-from gateway.http.api.bulk_responses import PIECE_BYTES, Doubted, Missed, as_line
+from gateway.http.api.appends import mint, minted_key
+from gateway.http.api.bulk_responses import PIECE_BYTES, ConditionMissed, Doubted, Missed, as_line
 from gateway.http.api.bulk_run import Broken, Line, Run
+from gateway.http.api.several import place_in, receipt_of_several
 from gateway.http.api.source_keys import SOURCE, NamedLine, SourceKeys
 from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.correlation import correlation_id_of
@@ -247,6 +257,10 @@ class Bulk:
         if named is not None:
             line, source = named
         try:
+            if is_several(line):
+                of = OfSeveral(minted_key, partial(place_in, self._log, minting.tenant))
+                judged = judge_several_line(spec, line, minting, of)
+                return Line(number, judged, first_type(line))
             return Line(number, judge_line(spec, line, minting, known, keys, source))
         except Exception:
             request.log_line_failed()
@@ -268,14 +282,20 @@ class Bulk:
             await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    async def _look_up(self, request: _Request, told: Missed | Doubted) -> bytes:
+    async def _look_up(self, request: _Request, told: Missed | ConditionMissed | Doubted) -> bytes:
         answer: Answer
         try:
-            if isinstance(told, Doubted):
-                answer = await self._outcomes.of_fault(told.fault)
-            else:
-                length = told.length
-                answer = await self._outcomes.of_conflict(told.stream, told.expected, length, minimal=False)
+            match told:
+                case Doubted(fault=fault):
+                    answer = await self._outcomes.of_fault(fault, batch=told.first_type is not None)
+                    if told.first_type is not None:
+                        answer = receipt_of_several(answer, told.first_type)
+                case ConditionMissed():
+                    answer = await self._outcomes.of_condition(told.tenant, told.condition, minimal=False)
+                case Missed(stream=stream, expected=expected, length=length):
+                    answer = await self._outcomes.of_conflict(
+                        stream, expected, length, minimal=False, path=told.path
+                    )
         except Exception:
             request.log_line_failed()
             answer = refused(unforeseen("POST"))

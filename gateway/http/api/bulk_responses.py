@@ -14,6 +14,7 @@ from isal import isal_zlib
 
 from gateway.admit.append import Fault
 from gateway.events import Stream
+from gateway.items import Condition
 
 PIECE_BYTES: Final = 16 * 1024
 """Answers are sent in pieces of about this size."""
@@ -30,6 +31,15 @@ class Missed(msgspec.Struct, frozen=True, gc=False, tag=True):
     stream: Stream
     expected: int
     length: int
+    path: str | None = None
+
+
+class ConditionMissed(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """A 409 of a condition of this tenant: what matches is read when it can be sent."""
+
+    number: int
+    tenant: bytes
+    condition: Condition
 
 
 class Doubted(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -37,9 +47,10 @@ class Doubted(msgspec.Struct, frozen=True, gc=False, tag=True):
 
     number: int
     fault: Fault
+    first_type: str | None = None
 
 
-Told = bytes | Missed | Doubted
+Told = bytes | Missed | ConditionMissed | Doubted
 """A line's answer, or what has to be looked up for it when its turn comes."""
 
 _pack = msgspec.msgpack.Encoder().encode

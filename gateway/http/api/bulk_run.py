@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from gateway.admit.append import Fault
-from gateway.admit.line import Creation
+from gateway.admit.line import Creation, SeveralLine
 from gateway.events import (
     Append,
     Appended,
@@ -32,7 +32,7 @@ from gateway.events import (
     Unchanged,
 )
 from gateway.http import render
-from gateway.http.api.bulk_responses import Doubted, Missed, ResponseBuffer, Told, as_line
+from gateway.http.api.bulk_responses import ConditionMissed, Doubted, Missed, ResponseBuffer, Told, as_line
 from gateway.http.outcomes import known, refused, to_look_up, unforeseen
 
 UNDER_WAY_MAX: Final = 2_000
@@ -54,23 +54,36 @@ class Broken(msgspec.Struct, frozen=True, gc=False):
     stream: Stream | None
 
 
+Settled = Outcome | Missed | ConditionMissed | Fault | Broken
+"""What becomes of a line."""
+
+
 class Line:
     """What a line asks for, as long as that is under way; then its outcome. The log tells it."""
 
-    __slots__ = ("append", "behind", "number", "otherwise", "outcome", "run")
+    __slots__ = ("append", "behind", "first_type", "number", "otherwise", "outcome", "run", "waits")
 
-    def __init__(self, number: int, judged: Append | Creation | Fault | NotCommitted | Broken) -> None:
+    def __init__(
+        self,
+        number: int,
+        judged: Append | Creation | SeveralLine | Fault | NotCommitted | Broken,
+        first_type: str | None = None,
+    ) -> None:
         self.number = number
+        self.first_type = first_type  # of one whose events name their aggregates
         self.append: Append | None = None
-        self.outcome: Outcome | Missed | Fault | Broken | None = None
+        self.outcome: Settled | None = None
         self.otherwise: Append | None = None  # in place of one that creates, where there are events already
         if isinstance(judged, Creation):
             self.append, self.otherwise = judged
+        elif isinstance(judged, SeveralLine):
+            self.append, self.first_type = judged
         elif isinstance(judged, Append):
             self.append = judged
         else:
             self.outcome = judged
-        self.behind: Line | None = None  # the next one of its aggregate
+        self.behind: tuple[Line, ...] = ()  # the next ones of its aggregates
+        self.waits = 0  # for so many
         self.run: Run
 
     def done(self) -> bool:
@@ -107,19 +120,22 @@ class Run:
                 if isinstance(line.outcome, Broken) and line.outcome.stream is not None:
                     self._failed.add(line.outcome.stream)
                 continue
-            stream = append.stream
-            if self._failed and stream in self._failed:
+            streams = append.streams
+            if self._failed and not self._failed.isdisjoint(streams):
                 line.append, line.outcome = None, _AFTER_A_FAILURE
+                self._failed.update(streams)
                 continue
             line.run = self
             self._under_way += 1
             self._under_way_bytes += append.size_bytes
-            ahead = self._last.get(stream)
-            self._last[stream] = line
-            if ahead is None:
+            for stream in streams:
+                ahead = self._last.get(stream)
+                self._last[stream] = line
+                if ahead is not None and line not in ahead.behind:
+                    ahead.behind += (line,)
+                    line.waits += 1
+            if not line.waits:
                 first.append((append, line))
-            else:
-                ahead.behind = line
         self._hand_over(first)
         self._collect()
 
@@ -158,36 +174,44 @@ class Run:
         settled, self._settled = self._settled, []
         following: list[tuple[Append, Line]] = []
         for line in settled:
-            append, outcome, behind = line.append, line.outcome, line.behind
-            assert append is not None
+            append, outcome = line.append, line.outcome
+            assert append is not None and outcome is not None
             if type(outcome) is not Appended:
                 if isinstance(outcome, Conflict) and line.otherwise is not None:
                     line.append, line.otherwise, line.outcome = line.otherwise, None, None
                     following.append((line.append, line))
                     continue
                 if isinstance(outcome, _FAILURES):
-                    self._fail(behind, append.stream)
-                    behind = None
-                elif isinstance(outcome, Conflict):
-                    line.outcome = Missed(line.number, append.stream, append.expected, outcome.length)
-            if behind is not None:
-                assert behind.append is not None
-                following.append((behind.append, behind))
-            else:
-                del self._last[append.stream]
+                    self._fail(line, append)
+                else:
+                    line.outcome = _to_read(line, append, outcome)
+            for stream in append.streams:
+                if self._last.get(stream) is line:
+                    del self._last[stream]
+            for behind in line.behind:
+                behind.waits -= 1
+                if not behind.waits and behind.append is not None:
+                    following.append((behind.append, behind))
             self._let_go(line, append)
         self._hand_over(following)
         self._collect()
         self._room.set()
 
-    def _fail(self, behind: Line | None, stream: Stream) -> None:
-        """None of the later lines of the stream is handed over."""
-        self._failed.add(stream)
-        while behind is not None:
-            assert behind.append is not None
+    def _fail(self, line: Line, append: Append) -> None:
+        """None of the later lines of its aggregates is handed over."""
+        self._failed.update(append.streams)
+        left = [*line.behind]
+        while left:
+            behind = left.pop()
+            if behind.append is None:
+                continue
+            for stream in behind.append.streams:
+                self._failed.add(stream)
+                if self._last.get(stream) is behind:
+                    del self._last[stream]
+            left += behind.behind
             behind.outcome = _AFTER_A_FAILURE
             self._let_go(behind, behind.append)
-            behind = behind.behind
 
     def _let_go(self, line: Line, append: Append) -> None:
         """It may wait for long until it is told; what it asked for is not held meanwhile."""
@@ -218,7 +242,7 @@ class Run:
                 answer = known(outcome, batch=False)
                 waiting.add(as_line(line.number, answer.status, answer.body, replayed=False))
             elif type(outcome) is Appended:
-                receipt = render.receipt_json(outcome)
+                receipt = _receipt(line, outcome)
                 waiting.add(as_line(line.number, 201, receipt, replayed=outcome.replayed))
             else:
                 waiting.add(_refused(line))
@@ -230,14 +254,34 @@ def _refused(line: Line) -> Told:
     outcome = line.outcome
     assert outcome is not None and not isinstance(outcome, Conflict | ConditionFailed)
     match outcome:
-        case Missed():
+        case Missed() | ConditionMissed():
             return outcome
         case Fault():
             if to_look_up(outcome) is not None:
-                return Doubted(line.number, outcome)
+                return Doubted(line.number, outcome, line.first_type)
             answer = refused(outcome.refusal)
         case Broken():
             answer = refused(unforeseen("POST"))
         case _:
-            answer = known(outcome, batch=False)
+            answer = known(outcome, batch=line.first_type is not None)
     return as_line(line.number, answer.status, answer.body, replayed=answer.replayed)
+
+
+def _receipt(line: Line, done: Appended) -> bytes:
+    if line.first_type is not None:
+        return render.receipt_of_several_json(done, line.first_type)
+    return render.receipt_json(done)
+
+
+def _to_read(line: Line, append: Append, outcome: Settled) -> Settled:
+    """What has to be read for a line's answer."""
+    if isinstance(outcome, ConditionFailed):
+        assert append.condition is not None
+        return ConditionMissed(line.number, append.stream.tenant, append.condition)
+    if not isinstance(outcome, Conflict):
+        return outcome
+    which = outcome.which
+    first = 0 if append.spread is None else append.spread.order.index(which)
+    path = None if line.first_type is None else f"events[{first}].previous_length"
+    expected = (append.expected, *append.others)[which]
+    return Missed(line.number, append.streams[which], expected, outcome.length, path)

@@ -89,14 +89,14 @@ class SeveralAppends:
         while True:
             judged = await judge()
             if isinstance(judged, Fault):
-                return _told(await self._outcomes.of_fault(judged, batch=True), first_type(body))
+                return receipt_of_several(await self._outcomes.of_fault(judged, batch=True), first_type(body))
             try:
                 outcome = await self._ruled.append(judged.append)
             except asyncio.CancelledError:  # a shutdown that waits no longer
                 outcome = OutcomeUnknown(judged.append.append_id)
             if not (isinstance(outcome, Conflict) and outcome.which in judged.minted and again):
                 answer = await self._outcomes.of_several(judged.append, outcome, minimal=minimal)
-                return _told(answer, judged.append.stream.aggregate_type)
+                return receipt_of_several(answer, judged.append.stream.aggregate_type)
             again -= 1  # a key that was minted is an aggregate's already
 
     async def _judge(
@@ -118,7 +118,14 @@ class SeveralAppends:
             salt=b"" if deployed is None else deployed.salt,
         )
         judge = partial(
-            judge_several, spec, read, body, minting, minted_key, aliases, partial(self._place, tenant)
+            judge_several,
+            spec,
+            read,
+            body,
+            minting,
+            minted_key,
+            aliases,
+            partial(place_in, self._log, tenant),
         )
         light = is_light(body, WEIGHT_MIN if spec is None else spec.weight)
 
@@ -126,13 +133,6 @@ class SeveralAppends:
             return judge() if light else await self._judged_aside(principal, judge)
 
         return judged
-
-    def _place(self, tenant: bytes, text: str) -> FeedPlace | None:
-        position, p = decode(text), self._log.partition(tenant)
-        if position is None or any(number != p for number, _ in position.places):
-            return None
-        place = position.at(p)
-        return FeedPlace(p, place.seq, place.mark)
 
     async def _judged_aside(self, principal: Principal, judge: Callable[[], _Judged]) -> _Judged:
         try:
@@ -149,7 +149,16 @@ class SeveralAppends:
         return {each: await self._aliases.exact(principal, *each) for each in sorted(sent)}
 
 
-def _told(answer: Answer, aggregate_type: str) -> Answer:
+def place_in(log: Log, tenant: bytes, text: str) -> FeedPlace | None:
+    """Where a position of the feed is, in the tenant's partition; None: nowhere."""
+    position, p = decode(text), log.partition(tenant)
+    if position is None or any(number != p for number, _ in position.places):
+        return None
+    place = position.at(p)
+    return FeedPlace(p, place.seq, place.mark)
+
+
+def receipt_of_several(answer: Answer, aggregate_type: str) -> Answer:
     """A receipt as this path gives it."""
     if answer.done is None:
         return answer

@@ -74,6 +74,11 @@ def named_events(declared: AggregateType) -> list[Schema]:
     ]
 
 
+LINE: Schema = {
+    "idempotency_key": {"type": ["string", "null"], "description": "As the header Idempotency-Key."}
+}
+"""What a line of /_/bulk may have beside that."""
+
 _CONDITION: Schema = or_null(
     object_of(
         {"fail_if_events_match": ref("Query")},
@@ -83,8 +88,8 @@ _CONDITION: Schema = or_null(
 )
 
 
-def append_schema(events: list[Schema]) -> Schema:
-    """The body of /_/append, whose events are any of these."""
+def append_schema(events: list[Schema], more: Schema | None = None) -> Schema:
+    """The body of /_/append, whose events are any of these; `more` are other members that it may have."""
     items: Schema = {"anyOf": events} if events else {"not": {}}
     listed = list_of(items, minItems=1, maxItems=EVENTS_MAX)
     return object_of(

@@ -10,6 +10,7 @@ from typing import Any
 from gateway import __version__
 from gateway.config import Config
 from gateway.http.openapi.aggregates import (
+    LINE,
     aggregate_paths,
     append_schema,
     event_schemas,
@@ -75,7 +76,7 @@ def _events(spec: Spec) -> dict[str, Any]:
         found |= event_schemas(declared)
         possible += line_schemas(declared)
         named += named_events(declared)
-    lines: Schema = {"anyOf": possible} if possible else {"not": {}}
+    lines: Schema = {"anyOf": [*possible, append_schema(named, LINE)]} if possible else {"not": {}}
     return {"BulkLine": lines, "Append": append_schema(named), **found}
 
 
