@@ -51,6 +51,9 @@ GRANT SELECT, INSERT ON tenant_deletion TO sluice_gateway;
 GRANT EXECUTE ON FUNCTION delete_tenant_step TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE (last_used_at, revoked_at, changed) ON api_key TO sluice_gateway;
 
+-- For one stream each, once.
+GRANT SELECT, INSERT, DELETE, UPDATE (expires_at) ON ticket TO sluice_gateway;
+
 -- What foreign systems call a tenant's aggregates: grows; only sluice_owner renames a scope.
 GRANT SELECT, INSERT ON source_scope TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE (aggregate_type) ON source_key TO sluice_gateway;

@@ -48,6 +48,7 @@ from gateway.http.api.feed import Feed
 from gateway.http.api.follow import Follow
 from gateway.http.api.health import Health
 from gateway.http.api.ids import Ids
+from gateway.http.api.keys import Keys
 from gateway.http.api.lists import Lists
 from gateway.http.api.live_bounds import LiveBounds
 from gateway.http.api.live_rows import LiveRows
@@ -64,11 +65,13 @@ from gateway.http.api.states import States
 from gateway.http.api.subscriptions import SubscriptionPaths
 from gateway.http.api.system import System
 from gateway.http.api.tenants import Tenants
+from gateway.http.api.tickets import Tickets
 from gateway.http.api.upcasts import Upcasts
 from gateway.http.api.webhooks import BAD_SIGNATURE, Webhooks
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS
 from gateway.http.authentication import Authenticator
 from gateway.http.bounds import Connections, Limited, bodies_of, requests_of
+from gateway.http.cors import Cors
 from gateway.http.fast_path.appends import FastAppends
 from gateway.http.fast_path.reads import FastReads
 from gateway.http.fast_path.requests import FastRequests
@@ -383,6 +386,8 @@ def _edge(
         Ids(catalog, aside, config),
         Sources(log, catalog, pool, aside, config),
         Tenants(catalog, admin_pool, aside, config),
+        Keys(catalog, admin_pool, aside, config),
+        Tickets(admin_pool, aside, config),
         webhooks,
         Deliveries(pool, aside, config),
         aliases,
@@ -412,9 +417,12 @@ def _edge(
         fast_path = FastRequests(
             FastAppends(log, ruled, catalog, callers, outcomes, webhooks, config, metrics),
             FastReads(log, callers, reads, states, aliases, unread, metrics),
+            cors=config.cors_origins is not None,
         )
     else:  # a span needs the whole of a request
         application = TracingMiddleware(gate, tracing)
+    if config.cors_origins is not None:
+        application = Cors(application, config.cors_origins)
     protocol = make_protocol(
         config.headers_max,
         config.header_bytes_max,

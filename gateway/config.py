@@ -100,6 +100,7 @@ class Config:
     rate_limit_burst: int | None = None
     unknown_keys_per_min: int = 600
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] | None = None
+    cors_origins: frozenset[str] | None = None
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str], read_file: ReadFile) -> Config:
@@ -227,6 +228,17 @@ def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
     return tuple(ip_network(part.strip()) for part in text.split(","))
 
 
+_ORIGIN = re.compile(r"https?://(?:\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[1-9][0-9]{0,4})?")
+
+
+def _origins(text: str) -> frozenset[str]:
+    origins = frozenset(part.strip() for part in text.split(","))
+    if origins != {"*"} and not all(_ORIGIN.fullmatch(each) for each in origins):
+        raise ValueError
+    return origins
+
+
+_ORIGINS = Kind("origins such as https://shop.example, separated by commas, or *", _origins)
 _NETWORKS = Kind("addresses or networks such as 10.0.0.0/8, separated by commas", _networks)
 _LEVEL = _one_of(debug="debug", info="info", warning="warning", error="error")
 
@@ -511,6 +523,11 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "trusted_proxies",
         _NETWORKS,
         "Proxies whose X-Forwarded-For gives the client's address; unset: the connection's address counts.",
+    ),
+    (
+        "cors_origins",
+        _ORIGINS,
+        "Origins whose pages may call the API from a browser, each exactly as browsers send it; * for all.",
     ),
 )
 _SECRETS = frozenset(("redis_url", "postgres_url", "metrics_token"))

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
+from gateway.catalog import tickets
 from gateway.catalog.database import UNANSWERED, Database, statement
 from gateway.catalog.key_look_ups import ANSWER_S, KeyLookUps
 from gateway.catalog.model import (
@@ -28,6 +29,7 @@ from gateway.catalog.model import (
     Scope,
     Tenant,
 )
+from gateway.catalog.narrowness import read_only
 from gateway.catalog.secrets import Secrets, SecretsOf
 from gateway.catalog.specs import closed, readable
 from gateway.names import tokens
@@ -86,7 +88,8 @@ class Catalog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pool = pool
-        self._look_ups = KeyLookUps(key_pool or pool)
+        self._key_pool = key_pool or pool
+        self._look_ups = KeyLookUps(self._key_pool)
         self._secrets_of = secrets_of
         self._clock = clock
         self._gateway = uuid4()
@@ -208,6 +211,19 @@ class Catalog:
             # The clock moved while we asked, and if that revoked the key, our cache was not told: ask again.
         return None
 
+    async def redeem(self, ticket: str) -> tuple[str, Principal] | None:
+        """What a ticket is for, and whose it is: a reader. It is used up by this. None where it is none, or
+        its key has ended. Raises CatalogUnavailable."""
+        async with self._connection(self._key_pool) as conn:
+            row = await tickets.redeem(conn, ticket)
+        return None if row is None else (row["path"], replace(_principal_of(row), scope=Scope.READ))
+
+    async def living(self, handles: Collection[str]) -> frozenset[str]:
+        """Which of these keys are alive, by Postgres. Raises CatalogUnavailable."""
+        async with self._connection(self._key_pool) as conn:
+            rows = await conn.fetch(statement("living_keys"), list(handles))
+        return frozenset([row["handle"] for row in rows])
+
     async def refresh(self) -> None:
         """Follows the clock: forgets keys that changed, loads specs that changed. Call it once a second.
 
@@ -310,8 +326,7 @@ class Catalog:
             self._serving[tenant_id] = replace(deployed, spec=closed(deployed.spec, following))
 
     def _remember(self, token: str, row: Any, asked_at: float) -> Principal:
-        tenant = Tenant(_uuid(row["tenant_id"]), row["tenant"], row["tenant_handle"])
-        principal = Principal(tenant, Scope[row["scope"].upper()], row["handle"])
+        principal = _principal_of(row)
         remaining_s = row["remaining_s"]
         until = float("inf") if remaining_s is None else asked_at + remaining_s
         _put(self._keys, token, _Key(principal, until), KEYS_MAX)
@@ -335,15 +350,23 @@ class Catalog:
             key.used, key.noted_at = False, now
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Any]:
+    async def _connection(self, pool: Database | None = None) -> AsyncIterator[Any]:
         """A connection for `ANSWER_S` in all. Whatever Postgres fails with becomes CatalogUnavailable."""
         try:
-            async with asyncio.timeout(ANSWER_S), self._pool.acquire(timeout=ANSWER_S) as conn:
+            pool = pool or self._pool
+            async with asyncio.timeout(ANSWER_S), pool.acquire(timeout=ANSWER_S) as conn:
                 yield conn
         except TimeoutError:
             raise CatalogUnavailable(f"Postgres gave no answer within {ANSWER_S:g} s") from None
         except UNANSWERED as error:
             raise CatalogUnavailable(f"Postgres does not answer: {reason(error)}") from error
+
+
+def _principal_of(row: Any) -> Principal:
+    tenant = Tenant(_uuid(row["tenant_id"]), row["tenant"], row["tenant_handle"])
+    only = None if row["narrowed_to"] is None else read_only(row["narrowed_to"])
+    assert not isinstance(only, str), only  # as it was made
+    return Principal(tenant, Scope[row["scope"].upper()], row["handle"], only)
 
 
 _Rest = tuple[Spec, frozenset[str]]

@@ -6,6 +6,7 @@ one is revoked or its grace ends. Every gateway follows within seconds (`catalog
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,11 +14,25 @@ from typing import Any
 
 from gateway.catalog.database import Database, change, connection, statement
 from gateway.catalog.model import CatalogError, Scope, Tenant
+from gateway.catalog.narrowness import Only
 from gateway.catalog.tenants import HANDLE_ATTEMPTS_MAX
 from gateway.names import tokens
 
 NAME_CHARS_MAX = 100  # a label for people, shown in lists
+MADE_MAX = 1_000
+"""Living keys that one key has made over HTTP: each is a row, and half a kilobyte in a gateway's memory."""
 LIFETIME_MAX = timedelta(days=36_500)  # further on, dates end
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+_LIFETIME = re.compile(r"([0-9]{1,10})([smhdwy])")
+
+
+def lifetime_of(text: str) -> timedelta | None:
+    """Of `90s`, `15m`, `1h`, `7d`, `4w` or `1y`; None for anything else, or more than a hundred years."""
+    found = _LIFETIME.fullmatch(text)
+    seconds = 0 if found is None else int(found[1]) * _UNITS[found[2]]
+    return timedelta(seconds=seconds) if 0 < seconds <= LIFETIME_MAX.total_seconds() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +45,11 @@ class Minted:
     scope: Scope
     name: str
     expires_at: datetime | None
+    only: tuple[str, ...] | None = None
+
+
+class TooManyKeys(CatalogError):
+    """A key has made all the living ones that it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +66,8 @@ class Listed:
     last_used_at: datetime | None
     revoked_at: datetime | None
     rotated_from: str | None
+    only: tuple[str, ...] | None = None
+    made_by: str | None = None
 
 
 async def create(
@@ -55,15 +77,23 @@ async def create(
     *,
     name: str = "",
     expires_in: timedelta | None = None,
+    only: Only | None = None,
+    made_by: str | None = None,
     entropy: tokens.Entropy = secrets.token_bytes,
 ) -> Minted:
-    """A new key of this tenant. Raises CatalogError where the name or the time can't be."""
+    """A new key of this tenant, narrowed to `only`. One that is `made_by` another ends when that one does.
+    Raises CatalogError where the name or the time can't be, and TooManyKeys."""
     if len(name) > NAME_CHARS_MAX or not name.isprintable():
         raise CatalogError(f"a key's name has at most {NAME_CHARS_MAX} characters, all printable")
     if expires_in is not None and not timedelta(0) < expires_in <= LIFETIME_MAX:
         raise CatalogError("a key expires after more than nothing and within a hundred years")
+    if only is not None and scope > Scope.WRITE:
+        raise CatalogError(f"a key of scope {scope.text} can't be narrowed: take read or write")
+    origin = _Origin(None, only.names if only else None, made_by)
     async with change(database) as (conn, revision):
-        return await _insert(conn, tenant, scope, name, expires_in, None, revision, entropy)
+        if made_by is not None and await conn.fetchval(statement("made_keys"), made_by) >= MADE_MAX:
+            raise TooManyKeys(f"this key has made {MADE_MAX} living keys: revoke some, or let them expire")
+        return await _insert(conn, tenant, scope, name, expires_in, origin, revision, entropy)
 
 
 async def rotate(
@@ -91,18 +121,22 @@ async def rotate(
             )
         tenant = Tenant(old["tenant_id"], old["tenant"], old["tenant_handle"])
         lifetime = old["expires_at"] - old["created_at"] if old["expires_at"] else None
-        minted = await _insert(conn, tenant, _scope(old), old["name"], lifetime, handle, revision, entropy)
+        narrowed = None if old["narrowed_to"] is None else tuple(old["narrowed_to"])
+        origin = _Origin(handle, narrowed, old["made_by"])
+        minted = await _insert(conn, tenant, _scope(old), old["name"], lifetime, origin, revision, entropy)
         if grace is not None:
             await conn.execute(statement("end_key"), handle, grace, revision)
         return minted
 
 
-async def revoke(database: Database, handle: str) -> None:
-    """Ends a key now; one that is revoked already stays as it is. Raises CatalogError where there is none."""
+async def revoke(database: Database, handle: str, tenant: Tenant | None = None) -> None:
+    """Ends a key now, of this tenant if one is given, and the keys that it made; one that is revoked already
+    stays as it is. Raises CatalogError where there is none."""
     async with change(database) as (conn, revision):
         key = await _one(conn, handle)
-        if key["revoked_at"] is None:
-            await conn.execute(statement("revoke_key"), handle, revision)
+        if tenant is not None and key["tenant_id"] != tenant.id:
+            raise CatalogError(f"there is no key {handle!r}")
+        await conn.execute(statement("revoke_key"), handle, revision)
 
 
 async def every(database: Database, tenant: Tenant | None = None) -> list[Listed]:
@@ -121,6 +155,8 @@ async def every(database: Database, tenant: Tenant | None = None) -> list[Listed
             row["last_used_at"],
             row["revoked_at"],
             row["rotated_from"],
+            None if row["narrowed_to"] is None else tuple(row["narrowed_to"]),
+            row["made_by"],
         )
         for row in rows
     ]
@@ -133,13 +169,22 @@ async def _one(conn: Any, handle: str) -> Any:
     return row
 
 
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """The key that a new one replaces, what it is narrowed to, and the key that made it."""
+
+    rotated_from: str | None
+    only: tuple[str, ...] | None
+    made_by: str | None
+
+
 async def _insert(
     conn: Any,
     tenant: Tenant,
     scope: Scope,
     name: str,
     expires_in: timedelta | None,
-    rotated_from: str | None,
+    origin: _Origin,
     revision: int,
     entropy: tokens.Entropy,
 ) -> Minted:
@@ -156,11 +201,13 @@ async def _insert(
             scope.text,
             digest,
             expires_in,
-            rotated_from,
+            origin.rotated_from,
             revision,
+            origin.only,
+            origin.made_by,
         )
         if row is not None:
-            return Minted(text, handle, tenant.name, scope, name, row["expires_at"])
+            return Minted(text, handle, tenant.name, scope, name, row["expires_at"], origin.only)
     raise CatalogError(f"{HANDLE_ATTEMPTS_MAX} random handles in a row were taken: no randomness here?")
 
 

@@ -7,6 +7,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from gateway.catalog.narrowness import Only
+
 if TYPE_CHECKING:  # commands about keys and tenants start without the schema compiler
     from spec.model import Spec
 
@@ -50,11 +52,13 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is calling: the tenant, what the key may do, and the handle that names the key in logs."""
+    """Who is calling: the tenant, what the key may do, the handle that names the key in logs, and what it is
+    narrowed to, if it is."""
 
     tenant: Tenant
     scope: Scope
     handle: str
+    only: Only | None = None
 
 
 @dataclass(frozen=True, slots=True)

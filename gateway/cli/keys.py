@@ -25,6 +25,7 @@ from gateway.cli.output import (
 
 if TYPE_CHECKING:
     from gateway.catalog.keys import Listed, Minted
+    from gateway.catalog.narrowness import Only
 
 app = typer.Typer(help="API keys: a key is shown once, when it is made, and named by its handle after that.")
 
@@ -45,19 +46,26 @@ def create(
     ] = None,
     name: Annotated[str, typer.Option(help="A label for lists.")] = "",
     expires_in: Annotated[
-        int | None, typer.Option(metavar="DAYS", min=1, max=DAYS_MAX, help="Else it never expires.")
+        str | None,
+        typer.Option(metavar="TIME", help="90s, 15m, 1h, 7d, 4w, 1y; days without a unit. Else never."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Narrows it: order, order/ID or order.was_paid; several times."),
     ] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a key and print it: the only time it is shown."""
+    lifetime, narrowed = _lifetime(expires_in), _narrowed(only)
 
     async def work(conn: Any) -> Minted:
         from gateway.catalog import keys
 
-        lifetime = None if expires_in is None else timedelta(days=expires_in)
         owner = await _owner(conn, tenant, scope)
-        return await keys.create(conn, owner, Scope[scope.upper()], name=name, expires_in=lifetime)
+        return await keys.create(
+            conn, owner, Scope[scope.upper()], name=name, expires_in=lifetime, only=narrowed
+        )
 
     _print_minted(_on_catalog(postgres, work), as_json)
 
@@ -81,8 +89,11 @@ def list_(
     if as_json:
         print_json(rows)
     else:
-        columns = ["handle", "tenant", "scope", "status", "name", "created_at", "expires_at", "last_used_at"]
-        print_table(columns, [[cell(row[column]) for column in columns] for row in rows])
+        columns = [
+            "handle", "tenant", "scope", "only", "status", "name", "created_at", "expires_at", "last_used_at",
+        ]  # fmt: skip
+        cells = [{**row, "only": None if row["only"] is None else ", ".join(row["only"])} for row in rows]
+        print_table(columns, [[cell(row[column]) for column in columns] for row in cells])
 
 
 @app.command()
@@ -136,6 +147,7 @@ def _print_minted(minted: Minted, as_json: bool) -> None:
                 "handle": minted.handle,
                 "tenant": minted.tenant,
                 "scope": minted.scope.text,
+                "only": minted.only,
                 "name": minted.name,
                 "expires_at": moment(minted.expires_at),
             }
@@ -143,25 +155,54 @@ def _print_minted(minted: Minted, as_json: bool) -> None:
         return
     say(minted.text)
     expiry = f"expires {moment(minted.expires_at)}" if minted.expires_at else "never expires"
+    only = f" only {', '.join(minted.only)}," if minted.only else ""
     say(
-        f"key {minted.handle} of tenant {minted.tenant}, scope {minted.scope.text}, {expiry}; "
+        f"key {minted.handle} of tenant {minted.tenant}, scope {minted.scope.text},{only} {expiry}; "
         "it is not shown again",
         err=True,
     )
 
 
-def _shown(key: Listed) -> dict[str, str | None]:
+def _lifetime(text: str | None) -> timedelta | None:
+    from gateway.catalog.keys import lifetime_of
+
+    if text is None:
+        return None
+    found = lifetime_of(f"{text}d" if text.isdecimal() else text)
+    if found is None:
+        why = "write 90s, 15m, 1h, 7d, 4w or 1y, at most a hundred years"
+        raise typer.BadParameter(why, param_hint="--expires-in")
+    return found
+
+
+def _narrowed(names: list[str] | None) -> Only | None:
+    from gateway.catalog.narrowness import NAMES_MAX, read_only
+
+    if not names:
+        return None
+    found = read_only(names)
+    if isinstance(found, str):
+        why = f"{found!r} is not a type, type/id or type.event_type"
+        raise typer.BadParameter(why, param_hint="--only")
+    if len(found.names) > NAMES_MAX:
+        raise typer.BadParameter(f"a key is narrowed to at most {NAMES_MAX} names", param_hint="--only")
+    return found
+
+
+def _shown(key: Listed) -> dict[str, Any]:
     return {
         "handle": key.handle,
         "tenant": key.tenant,
         "name": key.name,
         "scope": key.scope.text,
+        "only": key.only,
         "status": key.status,
         "created_at": moment(key.created_at),
         "expires_at": moment(key.expires_at),
         "last_used_at": moment(key.last_used_at),
         "revoked_at": moment(key.revoked_at),
         "rotated_from": key.rotated_from,
+        "made_by": key.made_by,
     }
 
 

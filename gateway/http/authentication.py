@@ -12,9 +12,16 @@ from gateway.errors import Refusal
 from gateway.http.addresses import Addresses
 from gateway.http.bounds import Bounded, Limited, Received, look_ups_of
 from gateway.http.rate_limits import RateLimits
-from gateway.http.request import Head, Receive, Refused
+from gateway.http.request import TICKETED, Head, Receive, Refused
+from gateway.http.request import Scope as AsgiScope
+from gateway.http.routes import Route
+from gateway.http.tickets import is_for, take_ticket
 
 UNAUTHORIZED = Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`.")
+
+_NO_TICKET = Refusal(
+    "unauthorized", "This ticket is used, expired, or for another stream; ask for a new one."
+)
 
 SUSPENDED = Refusal("tenant_suspended", "This tenant is suspended. Ask those who operate the gateway.")
 
@@ -44,6 +51,8 @@ class Authenticator:
     async def principal(self, head: Head) -> Principal:
         """Raises Refused: 401 for a missing or unknown key, 400 for two different ones, 429 where too many
         keys from there were unknown."""
+        if head.ticketed is not None:
+            return head.ticketed
         if head.repeated and len(set(head.all(b"authorization"))) > 1:
             raise Refused(Refusal("bad_request", "Two different Authorization headers were sent; send one."))
         token = bearer_of(head)
@@ -53,6 +62,23 @@ class Authenticator:
         if known is None:
             raise Refused(UNAUTHORIZED)
         return known
+
+    async def redeem(self, scope: AsgiScope) -> None:
+        """Takes the ticket out of the query of a stream that comes without a key, and notes whose it is; any
+        other request stays as it is. Raises Refused (401) and CatalogUnavailable."""
+        head = Head(scope)
+        asked = take_ticket(scope, head)
+        if asked is None:
+            return
+        address = self._addresses.client(head)
+        if address is not None:
+            self._limits.unknown_key(str(address), address)
+        found = await self._catalog.redeem(asked.ticket)
+        if found is None or not is_for(found[0], asked):
+            raise Refused(_NO_TICKET)
+        if address is not None:
+            self._limits.known(str(address))
+        scope["query_string"], scope[TICKETED] = asked.query, found[1]
 
     def known(self, value: bytes | None) -> Principal | None:
         """Whose key this one Authorization header brings, where memory tells; None: ask `principal`."""
@@ -151,6 +177,18 @@ def spec_unread(scope: Scope) -> Refusal:
     if scope is Scope.WRITE:
         return Refusal("not_committed", f"The event will never appear: {_SPEC_UNREAD}")
     return Refusal("unavailable", _SPEC_UNREAD[0].upper() + _SPEC_UNREAD[1:])
+
+
+def require_narrow(principal: Principal, route: Route) -> None:
+    """Raises Refused (403) where a narrowed key comes to a path that knows no such keys."""
+    if principal.only is not None and not route.narrow:
+        raise Refused(narrowed(principal))
+
+
+def narrowed(principal: Principal) -> Refusal:
+    """What the key is narrowed to does not have what is asked for."""
+    names = ", ".join(principal.only.names) if principal.only else ""
+    return Refusal("forbidden", f"This key is narrowed to {names}, which this is not part of.")
 
 
 def bearer_of(head: Head) -> str | None:

@@ -14,6 +14,9 @@ from gateway.catalog.model import CatalogUnavailable
 from gateway.http.authentication import bearer_of
 from gateway.http.request import Head
 
+_HANDLE = "\x00"
+"""Before the handle of a key that let a request in by a ticket: no key begins so."""
+
 
 class Watched:
     """The key of one such request."""
@@ -43,6 +46,8 @@ class KeyWatch:
         """The key of a request that was let in. Once it is known to have ended, `ended` is true, and `wake`
         was called."""
         token = bearer_of(head) or ""
+        if head.ticketed is not None:
+            token = _HANDLE + head.ticketed.handle
         watched = Watched(wake)
         self._under_way.setdefault(token, set()).add(watched)
         try:
@@ -56,11 +61,21 @@ class KeyWatch:
     async def look(self) -> None:
         """Tells whose key has ended. While Postgres does not answer nobody knows, and nothing new is read
         either."""
-        for token in list(self._under_way):
+        tokens = list(self._under_way)
+        handles = [token.removeprefix(_HANDLE) for token in tokens if token.startswith(_HANDLE)]
+        try:
+            living = await self._catalog.living(handles) if handles else frozenset[str]()
+        except CatalogUnavailable:
+            return
+        for token in tokens:
             try:
-                known = self._catalog.principal(token) or await self._catalog.authenticate(token)
+                if token.startswith(_HANDLE):
+                    ended = token.removeprefix(_HANDLE) not in living
+                else:
+                    known = self._catalog.principal(token) or await self._catalog.authenticate(token)
+                    ended = known is None
             except CatalogUnavailable:
                 return
-            if known is None:
+            if ended:
                 for watched in tuple(self._under_way.get(token, ())):
                     watched.end()

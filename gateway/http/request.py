@@ -6,7 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from gateway.catalog.model import Principal
 from gateway.errors import Refusal
+
+TICKETED = "sluice.ticketed"
+"""What `scope` has of a request that came with a ticket."""
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -33,15 +37,17 @@ class Refused(Exception):
 class Head:
     """The headers by lower-case name. A name sent twice is in `repeated` and keeps its first value.
 
-    `client` is the address that the connection comes from, None over a Unix socket.
+    `client` is the address that the connection comes from, None over a Unix socket. `ticketed` is whose
+    ticket the request came with, in place of a key.
     """
 
-    __slots__ = ("client", "headers", "repeated")
+    __slots__ = ("client", "headers", "repeated", "ticketed")
 
     def __init__(self, scope: Scope) -> None:
         raw = scope["headers"]
         peer: tuple[str, int] | None = scope.get("client")
         self.client = peer[0] if peer else None
+        self.ticketed: Principal | None = scope.get(TICKETED)
         self.headers: dict[bytes, bytes] = dict(raw)
         self.repeated: dict[bytes, list[bytes]] = {}
         if len(self.headers) != len(raw):

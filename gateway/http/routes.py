@@ -26,34 +26,30 @@ class Route(NamedTuple):
     """Whether the answer depends on what the tenant's spec declares."""
     query: tuple[str, ...] = ()
     """Its query parameters; any other is a 400 where a key opens it."""
+    narrow: bool = False
+    """Whether a narrowed key passes; then the endpoint holds what is asked for to the key."""
+    streams: bool = False
+    """Whether it follows live as server-sent events, which a ticket opens, too."""
 
 
-_LIST: Final = (
-    "filter[field]",
-    "sort",
-    "limit",
-    "cursor",
-    "fields",
-    "count",
-    "after",
-    "wait",
-    "content",
-    "context",
-)
+_LIST: Final = ("filter[field]", "sort", "limit", "cursor", "fields", "count", "after", "wait")
 _FRESH: Final = ("min_length", "consistency")
 
+_OF_STATE: Final = ("at", "at_length", "synchronous", "explain", *_FRESH)
+_OF_EVENTS: Final = ("from", "limit", "order", "upcast", *_FRESH)
+
 AGGREGATE_ROUTES: Final = (
-    Route("GET", "/{type}", READ, True, _LIST),
-    Route("QUERY", "/{type}", READ, by_spec=True),
-    Route("POST", "/{type}", WRITE, by_spec=True),
-    Route("POST", "/{type}/_query", READ, by_spec=True),
-    Route("GET", "/{type}/{id}", READ, True, ("at", "at_length", "synchronous", "explain", *_FRESH)),
-    Route("POST", "/{type}/{id}", WRITE, by_spec=True),
-    Route("GET", "/{type}/{id}/length", READ, True, _FRESH),
-    Route("GET", "/{type}/{id}/aliases", READ, by_spec=True),
-    Route("GET", "/{type}/{id}/events", READ, True, ("from", "limit", "order", "upcast", *_FRESH)),
-    Route("GET", "/{type}/{id}/events/{version}", READ, True, ("upcast", *_FRESH)),
-    Route("POST", "/{type}/{id}/{event_type}", WRITE, by_spec=True),
+    Route("GET", "/{type}", READ, True, (*_LIST, "content", "context"), narrow=True, streams=True),
+    Route("QUERY", "/{type}", READ, by_spec=True, narrow=True),
+    Route("POST", "/{type}", WRITE, by_spec=True, narrow=True),
+    Route("POST", "/{type}/_query", READ, by_spec=True, narrow=True),
+    Route("GET", "/{type}/{id}", READ, True, _OF_STATE, narrow=True),
+    Route("POST", "/{type}/{id}", WRITE, by_spec=True, narrow=True),
+    Route("GET", "/{type}/{id}/length", READ, True, _FRESH, narrow=True),
+    Route("GET", "/{type}/{id}/aliases", READ, by_spec=True, narrow=True),
+    Route("GET", "/{type}/{id}/events", READ, True, _OF_EVENTS, narrow=True, streams=True),
+    Route("GET", "/{type}/{id}/events/{version}", READ, True, ("upcast", *_FRESH), narrow=True),
+    Route("POST", "/{type}/{id}/{event_type}", WRITE, by_spec=True, narrow=True),
 )
 
 _OF_FEED: Final = (
@@ -66,15 +62,15 @@ SYSTEM_ROUTES: Final = (
     Route("GET", "/_/health/ready"),
     Route("POST", "/_/append", WRITE, by_spec=True),
     Route("POST", "/_/bulk", WRITE, by_spec=True),
-    Route("GET", "/_/feed", READ, query=_OF_FEED),
-    Route("QUERY", "/_/feed", READ, query=_OF_FEED),
-    Route("POST", "/_/feed/query", READ, query=_OF_FEED),
-    Route("GET", "/_/capabilities", READ),
+    Route("GET", "/_/feed", READ, query=_OF_FEED, narrow=True, streams=True),
+    Route("QUERY", "/_/feed", READ, query=_OF_FEED, narrow=True),
+    Route("POST", "/_/feed/query", READ, query=_OF_FEED, narrow=True),
+    Route("GET", "/_/capabilities", READ, narrow=True),
     Route("GET", "/_/resolve/{alias}", READ, by_spec=True),
-    Route("GET", "/_/events/{event_id}", READ, query=("upcast",)),
+    Route("GET", "/_/events/{event_id}", READ, query=("upcast",), narrow=True),
     Route("GET", "/_/receipts", READ, query=("idempotency_key", "event_id")),
-    Route("GET", "/_/ids/humane", READ, query=("count",)),
-    Route("POST", "/_/ids/check", READ, by_spec=True),
+    Route("GET", "/_/ids/humane", READ, query=("count",), narrow=True),
+    Route("POST", "/_/ids/check", READ, by_spec=True, narrow=True),
     Route("GET", "/_/spec", READ, True, ("revision",)),
     Route("PUT", "/_/spec", ADMIN, query=("force",)),
     Route("GET", "/_/spec/history", READ, query=("before", "limit")),
@@ -86,12 +82,16 @@ SYSTEM_ROUTES: Final = (
     Route("GET", "/_/sources/{source}/export", READ),
     Route("GET", "/_/sources/{source}/{scope}/{source_id}", READ),
     Route("PUT", "/_/sources/{source}/{scope}/{source_id}", WRITE, by_spec=True),
-    Route("GET", "/_/ids/base62", READ, query=("count",)),
-    Route("POST", "/_/ids/hash", READ),
+    Route("GET", "/_/ids/base62", READ, query=("count",), narrow=True),
+    Route("POST", "/_/ids/hash", READ, narrow=True),
     Route("GET", "/_/projections", READ, by_spec=True),
-    Route("GET", "/_/projections/{name}", READ, True, _LIST),
-    Route("GET", "/_/projections/{name}/{key}", READ, True, ("fields", "after", "wait")),
-    Route("GET", "/_/tenant", READ),
+    Route("GET", "/_/projections/{name}", READ, True, _LIST, streams=True),
+    Route("GET", "/_/projections/{name}/{key}", READ, True, ("fields", "after", "wait"), streams=True),
+    Route("GET", "/_/keys", ADMIN),
+    Route("POST", "/_/keys", READ, narrow=True),
+    Route("DELETE", "/_/keys/{handle}", ADMIN),
+    Route("POST", "/_/tickets", READ, narrow=True),
+    Route("GET", "/_/tenant", READ, narrow=True),
     Route("GET", "/_/tenants", OPERATOR, query=("after", "limit")),
     Route("GET", "/_/tenants/{id}", OPERATOR),
     Route("PUT", "/_/tenants/{id}", OPERATOR),

@@ -16,6 +16,7 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.admit.items import Items, matches
+from gateway.catalog.narrowness import Only
 from gateway.events import Recorded, Stream, event_bytes, tag_key
 from gateway.log.entries import event_of
 from gateway.log.epoch.partition import partition_of
@@ -54,11 +55,20 @@ class Filter(msgspec.Struct, frozen=True):
     correlation_id: bytes | None = None
     actor: tuple[str, str] | None = None
     """Its type and id."""
+    only: Only | None = None
+    """What the reader's key is narrowed to, where that is more than types."""
 
     @property
-    def narrowed(self) -> tuple[Items, bytes | None, tuple[str, str] | None]:
+    def narrowed(self) -> tuple[Items, bytes | None, tuple[str, str] | None, Only | None]:
         """What depends on more than an event's types."""
-        return self.items, self.correlation_id, self.actor
+        return self.items, self.correlation_id, self.actor, self.only
+
+    def permits(self, entry: Entry) -> bool:
+        """Whether the reader's key shows the event."""
+        stream = entry.recorded.stream
+        return self.only is None or self.only.shows(
+            stream.aggregate_type, stream.key, entry.recorded.event.type
+        )
 
     def takes_type(self, aggregate_type: str) -> bool:
         return aggregate_type in self.types if self.types else aggregate_type[0] != "_"
@@ -78,6 +88,7 @@ class Filter(msgspec.Struct, frozen=True):
             self.correlation_id in (None, event.correlation_id)
             and self.actor in (None, (event.actor_type, event.actor_id))
             and (not self.items or matches(self.items, stream, event.type, entry.tags))
+            and self.permits(entry)
         )
 
 
@@ -141,7 +152,7 @@ class Outbox:
         until, left = loop.time() + SEARCH_S, bytes_max
         while True:
             stretch = await self.stretch(p, wanted, place, limit - len(entries), left)
-            entries += stretch.entries
+            entries += filter(wanted.permits, stretch.entries)
             place = stretch.reached
             left -= sum(map(entry_bytes, stretch.entries))
             if stretch.caught_up or len(entries) >= limit or left <= 0 or loop.time() > until:
@@ -189,7 +200,7 @@ class Outbox:
         until, left = loop.time() + SEARCH_S, bytes_max
         while below > floor and len(entries) < limit and left > 0 and loop.time() < until:
             found, place = await self._back(p, wanted, below, floor, mark, limit - len(entries), left)
-            entries += found
+            entries += filter(wanted.permits, found)
             left -= sum(map(entry_bytes, found))
             position, below, mark = START.moved(p, place), place.seq, place.mark
         return Page(p, tuple(entries), position, below <= floor)

@@ -39,7 +39,7 @@ from gateway.http.api.follow import (
 from gateway.http.api.live_bounds import LiveBounds
 from gateway.http.api.reads import PAGE_EVENTS_MAX, unavailable
 from gateway.http.api.upcasts import Upcasts
-from gateway.http.authentication import UNAUTHORIZED
+from gateway.http.authentication import UNAUTHORIZED, narrowed
 from gateway.http.declared import undeclared_name
 from gateway.http.json_body import decoded
 from gateway.http.key_watch import KeyWatch, Watched
@@ -192,6 +192,9 @@ class Feed:
     def _wanted(self, principal: Principal, query: Parameters, items: Items) -> Filter:
         """Raises Refused: among others where the spec declares no such type."""
         types, event_types = query.names("types"), query.names("event_types")
+        only = principal.only
+        if only is not None and not types <= only.all_types:
+            raise Refused(narrowed(principal))
         spec, _ = self._spec(principal, query)
         if spec is not None:
             refusal = undeclared_name(
@@ -203,11 +206,12 @@ class Feed:
                 raise Refused(refusal)
         return Filter(
             principal.tenant.id.bytes,
-            types,
+            types or (frozenset() if only is None else only.all_types),
             event_types,
             items,
             correlation_of(query),
             actor_of(query, spec),
+            only if only is not None and (only.aggregates or only.events) else None,
         )
 
     def _spec(self, principal: Principal, query: Parameters) -> tuple[Spec | None, bytes]:

@@ -84,6 +84,11 @@ class Reads:
             stream, deployed, singleton, aliased, self._log.rewinds(tenant), self._log.rewound(tenant)
         )
 
+    def canonical(self, principal: Principal, key: str) -> str | None:
+        """The canonical spelling of a key, by the tenant's spec."""
+        deployed = self._catalog.deployed(principal.tenant.id)
+        return canonicalize(key, () if deployed is None else deployed.spec.singletons)
+
     async def stored(
         self, principal: Principal, aggregate_type: str, key: str | None, *, aliased: bool = False
     ) -> Subject:

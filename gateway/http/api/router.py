@@ -24,7 +24,7 @@ from gateway.http.api.follow import NDJSON, SSE, Follow, wanted_stream
 from gateway.http.api.lists import Lists
 from gateway.http.api.reads import Reads, Subject
 from gateway.http.api.states import States
-from gateway.http.authentication import Authenticator
+from gateway.http.authentication import Authenticator, narrowed, require_narrow
 from gateway.http.correlation import correlation_id_of
 from gateway.http.outcomes import unforeseen
 from gateway.http.parameters import Parameters, require_declared
@@ -39,6 +39,7 @@ _SYSTEM = b"/_/"
 
 _LISTS = {("GET", "/{type}"), ("QUERY", "/{type}"), ("POST", "/{type}/_query")}
 
+RawHeaders = list[tuple[bytes, bytes]]
 System = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 
@@ -82,6 +83,8 @@ class AggregateRouter:
             await _answer(send, unforeseen(method), [(b"x-correlation-id", correlation_id.encode())])
 
     async def _serve(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if b"ticket=" in scope["query_string"]:
+            await self._callers.redeem(scope)
         raw_path: bytes = scope["raw_path"].partition(b"?")[0]
         if raw_path.startswith(_SYSTEM):
             await self._system(scope, receive, send)
@@ -102,6 +105,7 @@ class AggregateRouter:
             await response.allowed_only(send, method, allow)
             return
         with self._callers.served(principal, route.scope, receive) as counted:
+            require_narrow(principal, route)
             require_declared(scope["query_string"], route.query)
             if contents:
                 read = await self._contents.get(principal, aggregate_type, scope["query_string"])
@@ -123,6 +127,8 @@ class AggregateRouter:
         send: Send,
     ) -> None:
         aggregate_type = found.names["type"] or ""
+        if principal.only is not None and aggregate_type not in principal.only.types:
+            raise Refused(narrowed(principal))
         if scope["method"] in ("GET", "HEAD"):
             await self._lists.get(principal, aggregate_type, head, scope, receive, send)
         else:
@@ -144,6 +150,10 @@ class AggregateRouter:
             meant = await self._aliases.exact(principal, aggregate_type, key)
             key, refused = (meant, None) if isinstance(meant, str) else (None, meant)
             send = send if key is None else located(send, aggregate_type, key)
+        event_type = names.get("event_type")
+        headers = scope["headers"]
+        if principal.only is not None:
+            headers = self._narrowed(principal, aggregate_type, key, event_type, headers)
         path = PathParams(
             aggregate_type=aggregate_type,
             key=key,
@@ -151,7 +161,26 @@ class AggregateRouter:
             minting="id" not in names,
             refused=refused,
         )
-        await self._appends.append(principal, head, scope["headers"], receive, send, path)
+        await self._appends.append(principal, head, headers, receive, send, path)
+
+    def _narrowed(
+        self,
+        principal: Principal,
+        aggregate_type: str,
+        key: str | None,
+        event_type: str | None,
+        headers: RawHeaders,
+    ) -> RawHeaders:
+        """The headers of an append that a narrowed key may make: one that may not read the aggregate is not
+        shown what it missed. Raises Refused."""
+        only, canonical = principal.only, None if key is None else self._reads.canonical(principal, key)
+        assert only is not None
+        if not only.appends(aggregate_type, canonical, event_type):
+            raise Refused(narrowed(principal))
+        if canonical is not None and only.reads(aggregate_type, canonical):
+            return headers
+        others = [header for header in headers if header[0] != b"prefer"]
+        return [*others, (b"prefer", b"return=minimal")]
 
     async def _read(
         self,
@@ -170,6 +199,8 @@ class AggregateRouter:
             send = located(send, aggregate_type, subject.stream.key)
         else:
             subject = await self._reads.stored(principal, aggregate_type, key)
+        if principal.only is not None and not principal.only.reads(aggregate_type, subject.stream.key):
+            raise Refused(narrowed(principal))
         query = Parameters(scope["query_string"])
         match found.path.text:
             case "/{type}/{id}":

@@ -9,7 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.catalog.model import Principal
+from gateway.catalog.narrowness import Only
 from gateway.errors import Refusal
+from gateway.events import Recorded
 from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.bulk import Bulk
@@ -18,6 +20,7 @@ from gateway.http.api.deliveries import Deliveries
 from gateway.http.api.feed import Feed
 from gateway.http.api.health import Health
 from gateway.http.api.ids import Ids
+from gateway.http.api.keys import Keys
 from gateway.http.api.projections import Projections
 from gateway.http.api.reads import unavailable
 from gateway.http.api.receipts import Receipts
@@ -26,10 +29,11 @@ from gateway.http.api.sources import Sources
 from gateway.http.api.specs import Specs
 from gateway.http.api.subscriptions import SubscriptionPaths
 from gateway.http.api.tenants import Tenants
+from gateway.http.api.tickets import Tickets
 from gateway.http.api.upcasts import Upcasts
 from gateway.http.api.webhooks import PREFIX as WEBHOOKS
 from gateway.http.api.webhooks import Webhooks
-from gateway.http.authentication import Authenticator
+from gateway.http.authentication import Authenticator, require_narrow
 from gateway.http.openapi.endpoint import OpenApi
 from gateway.http.parameters import Parameters, require_declared
 from gateway.http.request import Head, Receive, Refused, Scope, Send
@@ -62,6 +66,8 @@ class System:
         ids: Ids,
         sources: Sources,
         tenants: Tenants,
+        keys: Keys,
+        tickets: Tickets,
         webhooks: Webhooks,
         deliveries: Deliveries,
         aliases: Aliases,
@@ -108,6 +114,10 @@ class System:
             ("PUT", "/_/sources/{source}/{scope}/{source_id}"): sources.put,
             ("GET", "/_/ids/base62"): ids.base62,
             ("POST", "/_/ids/hash"): ids.hash,
+            ("GET", "/_/keys"): keys.every,
+            ("POST", "/_/keys"): keys.make,
+            ("DELETE", "/_/keys/{handle}"): keys.end,
+            ("POST", "/_/tickets"): tickets.make,
             ("GET", "/_/tenant"): tenants.mine,
             ("GET", "/_/tenants"): tenants.every,
             ("GET", "/_/tenants/{id}"): tenants.get,
@@ -144,6 +154,7 @@ class System:
             await (await self._whole[at](Request(scope, receive)))(scope, receive, send)
             return
         with self._callers.served(principal, route.scope, receive, by_spec=route.by_spec) as counted:
+            require_narrow(principal, route)
             require_declared(scope["query_string"], route.query)
             if (streaming := self._streaming.get(at)) is not None:
                 await streaming(principal, scope, receive, send)
@@ -164,11 +175,17 @@ class System:
             found = await self._log.event(tenant, bytes.fromhex(event_id.replace("-", "")))
         except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
-        if found is None:
+        only = principal_of(request).only
+        if found is None or (only is not None and not _shows(only, found)):
             raise Refused(Refusal("not_found", f"There is no event {event_id.lower()}."))
         if Parameters(request.scope["query_string"]).boolean("upcast"):
             (found,) = await self._upcasts.all(tenant, (found,))
         return response.json_response(200, b'{"ok":true,"event":%b}' % render.event_json(found))
+
+
+def _shows(only: Only, recorded: Recorded) -> bool:
+    stream = recorded.stream
+    return only.shows(stream.aggregate_type, stream.key, recorded.event.type)
 
 
 def principal_of(request: Request) -> Principal:

@@ -76,6 +76,7 @@ class FastAppends:
             return raw_path.startswith(WEBHOOKS) and self._webhooks.take(raw_path, headers, body, reply)
         if (
             principal.scope < Scope.WRITE
+            or principal.only is not None
             or headers.get(b"content-type") != JSON
             or b"content-encoding" in headers
             or len(body) > self._body_bytes_max

@@ -63,7 +63,9 @@ class FastReads:
         """Takes a GET without a body, of which each header was sent once; later either `reply` is called, or
         `give_up`: the application has to answer. False: it is not ordinary, and nothing was done."""
         principal = self._callers.known(headers.get(b"authorization"))
-        if principal is None or b"?" in target or not self._log.in_redis(principal.tenant.id.bytes):
+        if principal is None or principal.only is not None or b"?" in target:
+            return False
+        if not self._log.in_redis(principal.tenant.id.bytes):
             return False
         segments = split(target)
         if segments is None or not 2 <= len(segments) <= 3:

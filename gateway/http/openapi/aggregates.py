@@ -250,7 +250,7 @@ def _events(name: str) -> Schema:
         f"events.{name}",
         f"The events of one {name}",
         tag=name,
-        parameters=("id", "from", "limit", "order", "upcast", *_FRESH, "Last-Event-ID"),
+        parameters=("id", "from", "limit", "order", "upcast", *_FRESH, "ticket", "Last-Event-ID"),
         done=shared("200", "events"),
         refused="read",
     )

@@ -103,7 +103,7 @@ def list_paths(declared: AggregateType) -> dict[str, Schema]:
         f"list.{name}",
         f"All aggregates of {name}",
         tag=name,
-        parameters=_ASKED[1:],
+        parameters=(*_ASKED[1:], "ticket"),
         done={"200": live},
         refused="list",
     )
@@ -155,7 +155,7 @@ def projection_paths(tag: str) -> dict[str, Schema]:
                 "projection",
                 "A projection's rows, and how it stands",
                 tag=tag,
-                parameters=("projection-name", *_ASKED),
+                parameters=("projection-name", *_ASKED, "ticket"),
                 done={"200": page},
                 refused="projection",
             )
@@ -165,7 +165,7 @@ def projection_paths(tag: str) -> dict[str, Schema]:
                 "projection.row",
                 "One row of a projection",
                 tag=tag,
-                parameters=("projection-name", "projection-key", "list-fields", *_FRESH),
+                parameters=("projection-name", "projection-key", "list-fields", *_FRESH, "ticket"),
                 done={"200": one},
                 refused="projection",
             )

@@ -83,6 +83,14 @@ def parameters() -> dict[str, Schema]:
         "verdict": _in_query("verdict", {"enum": list(VERDICTS)}, "What became of them."),
         "reason": _in_query("reason", _TEXT, "Why they are in quarantine."),
         "before-delivery": _in_query("before", ANY_UUID, "The `next` of the page before."),
+        "handle": _in_path(
+            "handle", {"type": "string", "pattern": "^[0-9A-Za-z]+$"}, "A key's handle.", "8f3kq2vN"
+        ),
+        "ticket": _in_query(
+            "ticket",
+            _TEXT,
+            "With `text/event-stream`, in place of a key: a ticket made for this path.",
+        ),
         "revision": _in_query("revision", _REVISION, "A former revision; else the deployed one."),
         "before": _in_query("before", _REVISION, "Revisions before this one."),
         "force": _in_query(

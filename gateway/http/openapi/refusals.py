@@ -248,6 +248,25 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("invalid_field", "`name` must be a string.", "name"),
         Refusal("tenant_conflict", "There is a tenant 'acme' already, with another id."),
     ),
+    "keys": (
+        *_SYSTEM,
+        *_BODY,
+        Refusal("missing_field", "Say which `scope`: read, write or admin.", "scope"),
+        Refusal("unknown_field", '"scop" is not a field here (did you mean `scope`?).', "scop"),
+        Refusal("invalid_field", "`expires_in` is whole seconds, or 1h and the like.", "expires_in"),
+        Refusal(
+            "unknown_aggregate_type", "The spec declares no aggregate type 'ordr'.", "only[0]", status=422
+        ),
+        Refusal("unknown_event_type", _UNKNOWN_EVENT, "only[0]", status=422),
+    ),
+    "key": (*_SYSTEM, Refusal("not_found", 'There is no key "k1".')),
+    "tickets": (
+        *_SYSTEM,
+        *_BODY,
+        Refusal("missing_field", "`path` is that of a stream of server-sent events.", "path"),
+        Refusal("unknown_field", '"url" is not a field here.', "url"),
+        Refusal("invalid_field", "`path` is that of a stream of server-sent events.", "path"),
+    ),
     "discard": (
         *_SYSTEM,
         *_BODY,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.config import Config
 from gateway.http.api.bulk import LINES_MAX
 from gateway.http.openapi.deliveries import delivery_paths
+from gateway.http.openapi.keys import key_paths
 from gateway.http.openapi.operations import (
     CLOUD_EVENTS,
     NDJSON,
@@ -63,6 +64,7 @@ def system_paths(config: Config) -> dict[str, Schema]:
         **source_paths(),
         **tenant_paths(),
         **delivery_paths(),
+        **key_paths(),
         **subscription_paths(),
         "/_/openapi.json": {"get": _this()},
         "/_/health/live": {"get": _live()},
@@ -112,7 +114,7 @@ def _feed() -> Schema:
         "feed",
         "All committed events of the tenant, in the order of their commits",
         tag=TAG,
-        parameters=_OF_FEED,
+        parameters=(*_OF_FEED, "ticket"),
         done={"200": _fed()},
         refused="feed",
     )

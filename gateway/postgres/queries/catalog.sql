@@ -58,9 +58,11 @@ INSERT INTO instance (id, partitions, partition_rule) VALUES ($1, $2, $3)
 
 -- name: create_key
 -- A key, unless its handle is taken. $1 handle, $2 tenant, $3 name, $4 scope, $5 digest, $6 lifetime or null,
--- $7 the key it replaces or null, $8 the clock's revision. Returns when it expires, or no row.
-INSERT INTO api_key (handle, tenant, name, scope, digest, expires_at, rotated_from, changed)
-VALUES ($1, $2, $3, $4, $5, now() + $6::interval, $7, $8)
+-- $7 the key it replaces or null, $8 the clock's revision, $9 what it is narrowed to or null, $10 the key that made it
+-- or null: it ends no later. Returns when it expires, or no row.
+INSERT INTO api_key (handle, tenant, name, scope, digest, expires_at, rotated_from, changed, narrowed_to, made_by)
+VALUES ($1, $2, $3, $4, $5,
+    least(now() + $6::interval, (SELECT expires_at FROM api_key WHERE handle = $10)), $7, $8, $9::text[], $10)
 ON CONFLICT (handle) DO NOTHING
 RETURNING expires_at
 
@@ -118,6 +120,15 @@ ON CONFLICT (handle) DO NOTHING
 RETURNING true
 
 
+-- name: create_ticket
+-- A ticket, unless its key has as many as it may. $1 digest, $2 the key's handle, $3 path, $4 seconds, $5 most.
+-- Returns true, or no row.
+INSERT INTO ticket (digest, key, path, expires_at)
+SELECT $1, $2, $3, now() + $4::float8 * interval '1 second'
+WHERE (SELECT count(*) FROM ticket WHERE key = $2 AND expires_at > now()) < $5::int
+RETURNING true
+
+
 -- name: current_spec
 -- What is deployed for a tenant. $1 tenant. No row: nothing yet.
 SELECT revision, document FROM spec_revision WHERE tenant = $1 ORDER BY revision DESC LIMIT 1
@@ -171,6 +182,12 @@ WHERE s.tenant = $1 AND s.source = $2 AND (s.id, k.source_id) > ($3, $4)
 ORDER BY s.id, k.source_id LIMIT $5
 
 
+-- name: end_tickets
+-- Ends what has expired. $1 how many at most; those that another gateway ends are passed over.
+DELETE FROM ticket WHERE digest IN (
+    SELECT digest FROM ticket WHERE expires_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED)
+
+
 -- name: find_by_content
 -- Aggregates of a type whose last record has this content ($5), and this context ($6) if that is not null, by key.
 -- $1 tenant, $2 aggregate type, $3 the key behind which it begins, $4 how many
@@ -200,7 +217,7 @@ ORDER BY o.aggregate_id LIMIT $4
 -- name: find_keys
 -- Living keys and their tenants. $1 digests. No row: never minted, revoked or expired. `remaining_s` is null
 -- where it never expires: counted here, so that gateways whose clocks differ agree.
-SELECT k.digest, k.handle, k.scope, t.id AS tenant_id, t.name AS tenant, t.handle AS tenant_handle,
+SELECT k.digest, k.handle, k.scope, k.narrowed_to, t.id AS tenant_id, t.name AS tenant, t.handle AS tenant_handle,
        extract(epoch FROM k.expires_at - now())::float8 AS remaining_s,
        (SELECT revision FROM catalog_clock) AS revision
 FROM api_key k JOIN tenant t ON t.id = k.tenant
@@ -292,6 +309,7 @@ ORDER BY asked.n
 -- name: list_keys
 -- Keys with their tenants and what they are worth now. $1 one handle or null, $2 one tenant's id or null.
 SELECT k.handle, k.name, k.scope, k.created_at, k.expires_at, k.last_used_at, k.revoked_at, k.rotated_from,
+       k.narrowed_to, k.made_by,
        t.id AS tenant_id, t.name AS tenant, t.handle AS tenant_handle,
        CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked'
             WHEN k.expires_at <= now() THEN 'expired'
@@ -314,12 +332,24 @@ WHERE CASE WHEN $1::uuid IS NOT NULL THEN coalesce(t.id, d.tenant) = $1 ELSE t.n
 ORDER BY t.name LIMIT $3
 
 
+-- name: living_keys
+-- Which of these keys are alive. $1 handles.
+SELECT handle FROM api_key
+WHERE handle = ANY ($1::text[]) AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
+
+
 -- name: living_relative
 -- The predecessor or successor of a key that still lives beside it. $1 handle.
 SELECT other.handle
 FROM api_key k JOIN api_key other ON other.rotated_from = k.handle OR other.handle = k.rotated_from
 WHERE k.handle = $1 AND other.revoked_at IS NULL AND (other.expires_at IS NULL OR other.expires_at > now())
 LIMIT 1
+
+
+-- name: made_keys
+-- How many living keys a key has made. $1 its handle
+SELECT count(*) FROM api_key
+WHERE made_by = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
 
 
 -- name: mapped_source_key
@@ -356,6 +386,14 @@ VALUES ($1, $2, now() + $3::float8 * interval '1 second')
 ON CONFLICT (tenant) DO UPDATE SET document = excluded.document, expires_at = excluded.expires_at
 
 
+-- name: redeem_ticket
+-- Ends a ticket; its path and its key, which is alive. $1 digest. No row: used, expired, or none.
+WITH used AS (DELETE FROM ticket WHERE digest = $1 RETURNING key, path, expires_at)
+SELECT used.path, k.handle, k.scope, k.narrowed_to, t.id AS tenant_id, t.name AS tenant, t.handle AS tenant_handle
+FROM used JOIN api_key k ON k.handle = used.key JOIN tenant t ON t.id = k.tenant
+WHERE used.expires_at > now() AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now())
+
+
 -- name: references
 -- Which of these a tenant's events name as actor or target. $1 tenant; then an item each: $2 kind, $3 name; $4 how many
 -- events are looked at, null: all. Returns their places n, from 1.
@@ -388,8 +426,14 @@ SELECT id FROM tenant WHERE suspended_at IS NOT NULL
 
 
 -- name: revoke_key
--- Ends a key now. $1 handle, $2 the clock's revision.
-UPDATE api_key SET revoked_at = now(), changed = $2 WHERE handle = $1
+-- Ends a key now, and those that it made, and they. $1 handle, $2 the clock's revision.
+WITH RECURSIVE ended AS (
+    SELECT handle FROM api_key WHERE handle = $1
+    UNION
+    SELECT k.handle FROM api_key k JOIN ended ON k.made_by = ended.handle
+)
+UPDATE api_key SET revoked_at = now(), changed = $2
+WHERE handle IN (SELECT handle FROM ended) AND revoked_at IS NULL
 
 
 -- name: revoke_keys_of

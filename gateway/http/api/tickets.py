@@ -1,0 +1,50 @@
+"""POST /_/tickets: for `EventSource`, which sends no header, one stream is opened by a ticket in its URL."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import asyncpg
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.aside import Aside
+from gateway.catalog import tickets
+from gateway.catalog.database import UNANSWERED
+from gateway.catalog.model import Principal
+from gateway.config import Config
+from gateway.errors import Refusal
+from gateway.http.json_body import read_object
+from gateway.http.render import encode
+from gateway.http.request import Refused
+from gateway.http.response import json_response
+from gateway.http.tickets import is_stream
+
+PATH_CHARS_MAX: Final = 2_048
+_NO_STREAM: Final = (
+    "`path` is that of a stream of server-sent events: /order/{id}/events, /_/feed?types=order."
+)
+
+
+class Tickets:
+    def __init__(self, pool: asyncpg.Pool, aside: Aside, config: Config) -> None:
+        self._pool, self._aside, self._config = pool, aside, config
+
+    async def make(self, request: Request) -> Response:
+        """A ticket with what the caller's key may read, for one stream, once."""
+        principal: Principal = request.scope["sluice.principal"]
+        body = await read_object(request, self._aside, self._config, ("path",))
+        path = body.get("path")
+        if path is None:
+            raise Refused(Refusal("missing_field", _NO_STREAM, "path"))
+        if not isinstance(path, str) or len(path) > PATH_CHARS_MAX or not is_stream(path):
+            raise Refused(Refusal("invalid_field", _NO_STREAM, "path"))
+        try:
+            text = await tickets.create(self._pool, principal.handle, path)
+        except tickets.TooManyTickets as many:
+            raise Refused(Refusal("rate_limited", f"{str(many).capitalize()}.")) from many
+        except UNANSWERED as error:
+            why = "Postgres does not answer, and tickets are kept there. Try again shortly."
+            raise Refused(Refusal("unavailable", why)) from error
+        told = {"ok": True, "ticket": text, "path": path, "expires_in": tickets.TICKET_S}
+        return json_response(201, encode(told))

@@ -1,0 +1,55 @@
+"""`?ticket=` on a stream of server-sent events: how a request brings one, and what it opens. Pure.
+
+Owns the comparison of a request with what its ticket was made for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gateway.admit.path import split
+from gateway.admit.query import parse
+from gateway.http.request import Head, Scope
+from gateway.http.routes import find_aggregate, find_system
+
+_NAME = b"ticket="
+_LIVE = b"text/event-stream"
+
+
+class Ticketed(NamedTuple):
+    """A request that came with a ticket: its path, and its query without that."""
+
+    ticket: str
+    path: bytes
+    query: bytes
+
+
+def take_ticket(scope: Scope, head: Head) -> Ticketed | None:
+    """None: it is no stream of server-sent events with a ticket and without a key."""
+    query: bytes = scope["query_string"]
+    if _NAME not in query or scope["method"] != "GET" or head.get(b"authorization") is not None:
+        return None
+    if _LIVE not in (head.joined(b"accept") or b"").lower():
+        return None
+    pairs = query.split(b"&")
+    tickets = [pair for pair in pairs if pair.startswith(_NAME)]
+    found = parse(tickets[0], ("ticket",)) if len(tickets) == 1 else {}
+    text = found.get("ticket", "") if isinstance(found, dict) else ""
+    rest = b"&".join([pair for pair in pairs if not pair.startswith(_NAME)])
+    return Ticketed(text, scope["raw_path"].partition(b"?")[0], rest) if text else None
+
+
+def is_for(path: str, asked: Ticketed) -> bool:
+    """Whether a ticket for this path opens the request. A path with a query opens that query only."""
+    raw_path, mark, query = path.encode().partition(b"?")
+    return split(raw_path) == split(asked.path) and (not mark or query == asked.query)
+
+
+def is_stream(path: str) -> bool:
+    """Whether a path, with a query or without, is one of a stream."""
+    if not path.isascii() or not path.isprintable() or " " in path:
+        return False
+    raw_path = path.encode().partition(b"?")[0]
+    found = (find_system if raw_path.startswith(b"/_/") else find_aggregate)(raw_path)
+    route = None if found is None else found.path.routes.get("GET")
+    return route is not None and route.streams

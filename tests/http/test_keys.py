@@ -1,0 +1,237 @@
+"""Keys over HTTP: made, narrowed, listed, ended; tickets for one stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+
+from tests.support.accounts import Account
+from tests.support.calls import (
+    append,
+    appended,
+    batch,
+    bulk_line,
+    envelope,
+    lines,
+    new_client,
+    new_id,
+    refused,
+    until,
+)
+from tests.support.serving import Served
+
+SSE = {"accept": "text/event-stream"}
+
+
+async def made(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+    answer = await client.post("/_/keys", json=body)
+    assert answer.status_code == 201, answer.text
+    told = dict(answer.json())
+    assert answer.headers["location"] == f"/_/keys/{told['handle']}"
+    return told
+
+
+async def test_a_key_makes_keys_of_at_most_its_own_scope(
+    client: httpx.AsyncClient, gateway: Served, tenant: Account
+) -> None:
+    told = await made(client, scope="write", name="for the shop", expires_in="1h")
+    assert (told["scope"], told["only"], told["name"]) == ("write", None, "for the shop")
+    assert told["expires_at"].endswith("Z")
+    async with new_client(gateway.url, told["key"]) as writer:
+        await appended(writer, "order", "global", "was_noted")
+        refused(await writer.post("/_/keys", json={"scope": "admin"}), 403, "forbidden", "scope")
+        reading = await made(writer, scope="read")
+        assert reading["expires_at"] == told["expires_at"]
+        refused(await writer.get("/_/keys"), 403, "forbidden")
+        refused(await writer.delete(f"/_/keys/{reading['handle']}"), 403, "forbidden")
+    listed = {each["handle"]: each for each in (await client.get("/_/keys")).json()["keys"]}
+    assert listed[reading["handle"]]["made_by"] == told["handle"]
+    assert listed[told["handle"]]["status"] == "live"
+    assert told["key"] not in json.dumps(listed)
+
+
+async def test_a_key_that_is_ended_ends_those_that_it_made(
+    client: httpx.AsyncClient, gateway: Served, neighbour: httpx.AsyncClient
+) -> None:
+    first = await made(client, scope="write")
+    async with new_client(gateway.url, first["key"]) as writer:
+        second = await made(writer, scope="read")
+    refused(await neighbour.delete(f"/_/keys/{first['handle']}"), 404, "not_found")
+    assert (await client.delete(f"/_/keys/{first['handle']}")).json() == {"ok": True}
+    for key in (first, second):
+        async with new_client(gateway.url, key["key"]) as ended:
+            refused(await ended.get("/_/tenant"), 401, "unauthorized")
+    refused(await client.delete("/_/keys/nothere"), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "path"),
+    [
+        ({}, "missing_field", "scope"),
+        ({"scope": "root"}, "invalid_field", "scope"),
+        ({"scope": "operator"}, "invalid_field", "scope"),
+        ({"scope": "read", "expires_in": 0}, "invalid_field", "expires_in"),
+        ({"scope": "read", "expires_in": "soon"}, "invalid_field", "expires_in"),
+        ({"scope": "read", "expires_in": True}, "invalid_field", "expires_in"),
+        ({"scope": "read", "name": "x" * 101}, "invalid_field", "name"),
+        ({"scope": "read", "only": []}, "invalid_field", "only"),
+        ({"scope": "read", "only": ["order", "Order"]}, "invalid_field", "only[1]"),
+        ({"scope": "read", "only": ["ordr"]}, "unknown_aggregate_type", "only[0]"),
+        ({"scope": "read", "only": ["order.was_notd"]}, "unknown_event_type", "only[0]"),
+        ({"scope": "admin", "only": ["order"]}, "invalid_field", "only"),
+        ({"scope": "read", "lifetime": 5}, "unknown_field", "lifetime"),
+    ],
+)
+async def test_what_can_be_no_key_is_refused(
+    client: httpx.AsyncClient, body: dict[str, Any], code: str, path: str
+) -> None:
+    refused(await client.post("/_/keys", json=body), 422, code, path)
+
+
+async def test_a_key_of_seconds_ends_by_itself(client: httpx.AsyncClient, gateway: Served) -> None:
+    told = await made(client, scope="read", expires_in=1)
+    async with new_client(gateway.url, told["key"]) as reader:
+
+        async def ended() -> bool:
+            return (await reader.get("/_/tenant")).status_code == 401
+
+        await until(ended)
+
+
+async def test_a_key_for_a_type_reads_and_writes_that_type(
+    client: httpx.AsyncClient, gateway: Served
+) -> None:
+    await appended(client, "config", "global", "was_changed")
+    told = await made(client, scope="write", only=["order"])
+    async with new_client(gateway.url, told["key"]) as narrow:
+        await appended(narrow, "order", "global", "was_noted")
+        minted = await narrow.post("/order", json=batch(("was_noted", {})))
+        assert minted.status_code == 201
+        for path in ("/order/global", "/order/global/length", "/order/global/events/1"):
+            assert (await narrow.get(path)).status_code == 200
+        for path in ("/config/global", "/config/global/length", "/config/global/events", "/_/spec",
+                     "/_/receipts?idempotency_key=x", "/_/openapi.json"):  # fmt: skip
+            refused(await narrow.get(path), 403, "forbidden")
+        refused(await append(narrow, "config", "global", "was_changed"), 403, "forbidden")
+        bulk = await narrow.post(
+            "/_/bulk",
+            content=lines(bulk_line("global")),
+            headers={"content-type": "application/x-ndjson"},
+        )
+        refused(bulk, 403, "forbidden")
+        feed = (await narrow.get("/_/feed")).json()["events"]
+        assert {each["aggregate_type"] for each in feed} == {"order"}
+        refused(await narrow.get("/_/feed?types=config"), 403, "forbidden")
+        refused(await narrow.get("/_/feed?types=_names"), 403, "forbidden")
+        other = (await client.get("/_/feed?types=config")).json()["events"][0]["id"]
+        refused(await narrow.get(f"/_/events/{other}"), 404, "not_found")
+        assert (await narrow.get(f"/_/events/{feed[0]['id']}")).status_code == 200
+
+
+async def test_a_key_for_one_aggregate_and_for_one_event_type(
+    client: httpx.AsyncClient, gateway: Served
+) -> None:
+    mine, other = new_id(), new_id()
+    for key in (mine, other):
+        await appended(client, "order", key, "was_noted")
+    only = [f"order/{mine.upper()}", "ticket.was_opened"]
+    told = await made(client, scope="write", only=only)
+    assert told["only"] == [f"order/{mine}", "ticket.was_opened"]
+    async with new_client(gateway.url, told["key"]) as narrow:
+        assert (await append(narrow, "order", mine.upper(), "was_named", {})).status_code == 201
+        refused(await append(narrow, "order", other, "was_noted"), 403, "forbidden")
+        refused(await narrow.get(f"/order/{other}"), 403, "forbidden")
+        refused(await narrow.post("/order", json=batch(("was_noted", {}))), 403, "forbidden")
+        ticket = new_id()
+        await appended(narrow, "ticket", ticket, "was_opened")
+        conflict = await append(narrow, "ticket", ticket, "was_opened", previous_length=0)
+        refused(conflict, 409, "version_conflict", more=["length"])
+        refused(await narrow.get(f"/ticket/{ticket}"), 403, "forbidden")
+        shown = (await narrow.get("/_/feed")).json()["events"]
+        assert [(each["aggregate_type"], each["key"]) for each in shown] == [
+            ("order", mine),
+            ("order", mine),
+            ("ticket", ticket),
+        ]
+        newest = (await narrow.get("/_/feed?order=desc&limit=1")).json()["events"]
+        assert [each["key"] for each in newest] == [ticket]
+        inner = await made(narrow, scope="read")
+        assert inner["only"] == told["only"]
+        wider = await narrow.post("/_/keys", json={"scope": "read", "only": ["ticket"]})
+        refused(wider, 403, "forbidden", "only[0]")
+        async with narrow.stream("GET", "/_/feed?after=now", headers=SSE) as stream:
+            await appended(client, "order", other, "was_noted")
+            receipt = await appended(client, "order", mine, "was_noted")
+            assert await first_id(stream) == receipt["event_id"]
+
+
+async def first_id(stream: httpx.Response) -> str:
+    async with asyncio.timeout(20):
+        async for line in stream.aiter_lines():
+            if line.startswith("data: "):
+                return str(json.loads(line.removeprefix("data: "))["id"])
+    raise AssertionError("the stream ended")
+
+
+async def ticket(client: httpx.AsyncClient, path: str) -> str:
+    answer = await client.post("/_/tickets", json={"path": path})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["ticket"])
+
+
+async def test_a_ticket_opens_its_stream_once(client: httpx.AsyncClient, stranger: httpx.AsyncClient) -> None:
+    key = new_id()
+    receipt = await appended(client, "order", key, "was_noted")
+    text = await ticket(client, f"/order/{key}/events")
+    refused(await stranger.get(f"/order/{key}?ticket={text}", headers=SSE), 401, "unauthorized")
+    text = await ticket(client, f"/order/{key}/events")
+    async with stranger.stream("GET", f"/order/{key}/events?ticket={text}", headers=SSE) as stream:
+        assert stream.status_code == 200
+        assert await first_id(stream) == receipt["event_id"]
+    refused(await stranger.get(f"/order/{key}/events?ticket={text}", headers=SSE), 401, "unauthorized")
+    text = await ticket(client, "/_/feed?types=order")
+    refused(await stranger.get(f"/_/feed?ticket={text}", headers=SSE), 401, "unauthorized")
+    text = await ticket(client, "/_/feed?types=order")
+    async with stranger.stream("GET", f"/_/feed?types=order&ticket={text}", headers=SSE) as stream:
+        assert await first_id(stream) == receipt["event_id"]
+    text = await ticket(client, "/_/feed")
+    refused(await stranger.get(f"/_/feed?ticket={text}"), 401, "unauthorized")
+    refused(await stranger.get("/_/feed?ticket=slt_none", headers=SSE), 401, "unauthorized")
+
+
+async def test_a_ticket_ends_after_a_minute_and_its_stream_with_its_key(
+    client: httpx.AsyncClient, gateway: Served, stranger: httpx.AsyncClient, outbox: asyncpg.Pool
+) -> None:
+    told = await made(client, scope="read", only=["order"])
+    async with new_client(gateway.url, told["key"]) as narrow:
+        late, text = await ticket(narrow, "/_/feed"), await ticket(narrow, "/_/feed")
+        other = await ticket(narrow, "/config/global/events")
+    await appended(client, "config", "global", "was_changed")
+    receipt = await appended(client, "order", "global", "was_noted")
+    refused(await stranger.get(f"/config/global/events?ticket={other}", headers=SSE), 403, "forbidden")
+    async with stranger.stream("GET", f"/_/feed?ticket={text}", headers=SSE) as stream:
+        shown = stream.aiter_lines()
+        async with asyncio.timeout(20):
+            while receipt["event_id"] not in await anext(shown):
+                pass
+        await outbox.execute("UPDATE ticket SET expires_at = now() WHERE key = $1", told["handle"])
+        refused(await stranger.get(f"/_/feed?ticket={late}", headers=SSE), 401, "unauthorized")
+        assert (await client.delete(f"/_/keys/{told['handle']}")).status_code == 200
+        async with asyncio.timeout(20):
+            async for _ in shown:
+                pass
+
+
+@pytest.mark.parametrize("path", ["/order/global", "order", "/_/spec", "/nowhere/a/b/c", "/_/feed x", "", 5])
+async def test_a_ticket_is_for_a_stream(client: httpx.AsyncClient, path: object) -> None:
+    refused(await client.post("/_/tickets", json={"path": path}), 422, "invalid_field", "path")
+
+
+async def test_a_ticket_names_its_path(client: httpx.AsyncClient) -> None:
+    refused(await client.post("/_/tickets", json={}), 422, "missing_field", "path")
+    refused(await client.post("/_/tickets", json=envelope()), 422, "unknown_field", "data")
