@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.database import PostgresOption, read_file
-from gateway.cli.output import JsonOption, print_json, print_table, say
+from gateway.cli.output import JsonOption, print_json, print_table, say, say_parts
 from gateway.cli.servers import PartitionOption, RedisOption, at_place, watched
 from gateway.config import Config, one
 
@@ -108,7 +108,8 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
             say(f"{each.verdict}: {each.server}, {each.name}: {each.means}")
     say()
     for promise in diagnosis.promises:
-        say(f"{'yes' if promise.kept else 'NO '}  {promise.promise} ({promise.why})")
+        verdict = ("yes", "green") if promise.kept else ("NO ", "red")
+        say_parts(verdict, (f"{promise.promise} ({promise.why})", None))
 
 
 def repair(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -25,11 +26,13 @@ from gateway.client import (
     Receipt,
     Refused,
     SluiceError,
+    Unavailable,
     bulk,
 )
 from tests.http.test_client import make_unreliable
 from tests.support.accounts import SPEC, Account, open_account
 from tests.support.calls import new_id
+from tests.support.certificates import certificate
 from tests.support.serving import Child, Served
 
 ADA = Actor("user", "global")
@@ -200,3 +203,32 @@ async def test_an_append_by_fifty_tasks_costs_at_most_250_microseconds(
     limited = [*command, "--tasks", "50", "--appends", "1500", "--limit-us", "250"]
     ran = await asyncio.to_thread(subprocess.run, [sys.executable, *limited], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+async def test_https_verifies_the_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pem, key = certificate("localhost", tmp_path)
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(pem, key)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n{"ok": true, "length": 7}')
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=serving) as server:
+        url = f"https://localhost:{server.sockets[0].getsockname()[1]}"
+        short = Patience(0.05, 0.01)
+
+        def plainly() -> int:
+            with Client(url, "sl_x", patience=short) as client:
+                return client.length("order", "global")
+
+        async with AsyncClient(url, "sl_x", patience=short) as stranger:
+            with pytest.raises(Unavailable, match="certificate verify failed"):
+                await stranger.length("order", "global")
+        with pytest.raises(Unavailable, match="certificate verify failed"):
+            await asyncio.to_thread(plainly)
+        monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+        async with AsyncClient(url, "sl_x") as trusting:
+            assert await trusting.length("order", "global") == 7
+        assert await asyncio.to_thread(plainly) == 7
