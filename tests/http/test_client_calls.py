@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
+import uvloop
 
 from gateway.client import (
     Actor,
     AsyncClient,
     BulkAppend,
     Client,
+    Event,
     FeedPage,
     Patience,
     PositionFile,
@@ -203,6 +206,25 @@ async def test_an_append_by_fifty_tasks_costs_at_most_250_microseconds(
     limited = [*command, "--tasks", "50", "--appends", "1500", "--limit-us", "250"]
     ran = await asyncio.to_thread(subprocess.run, [sys.executable, *limited], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+async def test_the_client_runs_on_uvloop(gateway: Served, account: Account) -> None:
+    async def use() -> list[Any]:
+        async with AsyncClient(gateway.url, account.write) as sluice:
+            await asyncio.gather(*[sluice.create("order", [("was_noted", n)], actor=ADA) for n in range(20)])
+            return [each.data async for each in _first(sluice.follow(), 20)]
+
+    seen = await asyncio.to_thread(uvloop.run, use())
+    assert sorted(seen) == list(range(20))
+
+
+async def _first(events: AsyncGenerator[Event, None], count: int) -> AsyncIterator[Event]:
+    async with contextlib.aclosing(events) as closing:
+        async for event in closing:
+            yield event
+            count -= 1
+            if not count:
+                return
 
 
 async def test_https_verifies_the_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
