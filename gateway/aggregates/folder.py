@@ -6,6 +6,7 @@ holds up nothing else. Must not know: HTTP, and what a state is read for.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -153,6 +154,7 @@ class Folder:
         if not 0 < folded.length <= target:
             folded = await store.nearest(place, deployed, target)
         while folded.length < target:
+            begun = time.monotonic()
             first, most = folded.length, store.step - folded.length % store.step
             events = (await self._log.page(Range(stream, first + 1, limit=most, known=first))).events
             while folded.length < first + len(events):
@@ -161,6 +163,8 @@ class Folder:
                 return  # its history was cut off meanwhile
             if store.worth(folded, target):
                 await store.keep(stream, deployed, folded, rewound)
+            if folded.length < target:  # others have at least half of the time
+                await asyncio.sleep(time.monotonic() - begun)
 
     async def _folded(
         self, place: Place, deployed: Deployed, folded: Folded, events: Sequence[Recorded]

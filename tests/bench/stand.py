@@ -75,6 +75,14 @@ class Stand:
                 yield replace(served, postgres_url=postgres_url)
 
     @asynccontextmanager
+    async def restarted(self, postgres_url: str) -> AsyncIterator[Served]:
+        """A gateway on what is there already, and a Redis that begins anew."""
+        self.servers.wipe_redis()
+        await self.servers.redis.start()
+        with self._serving(COMMAND, self._settings(postgres_url), self._workers) as served:
+            yield replace(served, postgres_url=postgres_url)
+
+    @asynccontextmanager
     async def apart(self, count: int, template: str = TEMPLATE) -> AsyncIterator[list[Served]]:
         """So many gateways on one database, each with a port of its own, its metrics open to METRICS_TOKEN.
         They share all cores with everybody else, be they one or several."""
