@@ -29,7 +29,7 @@ STATES_MAX: Final = 64
 """Of one stream, spread evenly over its history: `at_length` begins at one of them."""
 STREAM_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of one stream: of large states fewer are kept, and the newest one always."""
-_NOT_OF_A_FOLD: Final = frozenset({"name", "schema", "compiled", "rules", "tags"})
+_NOT_OF_A_FOLD: Final = frozenset({"name", "schema", "compiled", "rules", "tags", "claims", "releases"})
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Folded).decode

@@ -26,6 +26,7 @@ from gateway.cli.spec_access import (
     rolled_back_in,
     shown_in,
 )
+from gateway.cli.spec_status import status
 from gateway.cli.spec_try import try_spec
 
 if TYPE_CHECKING:  # other commands start without the schema compiler
@@ -235,6 +236,7 @@ def show(
 
 
 app.command("try")(try_spec)
+app.command()(status)
 
 
 def _masks(document: bytes) -> frozenset[str]:

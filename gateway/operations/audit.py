@@ -12,6 +12,7 @@ from gateway.events import Stream
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.redis.scripts import RedisTrouble
 from gateway.operations import postgres_check, redis_check
+from gateway.operations.kept_states import check_kept_states
 from gateway.operations.place import OperationFailed, Place
 from gateway.operations.redis_check import Looked
 from gateway.operations.report import Report
@@ -51,6 +52,8 @@ async def audit(
         await postgres_check.check_identities(place, partition, report)
         if partition is None:
             await postgres_check.check_partitions(place, report)
+            watcher.now("kept states")
+            await check_kept_states(place, report, deep=deep)
     except PostgresTrouble as trouble:
         raise OperationFailed(f"Postgres can't be read: {trouble}") from trouble
     return report

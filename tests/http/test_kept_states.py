@@ -15,7 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.aggregates.kept import KEEP_EVERY, STATES_MAX, STREAM_BYTES_MAX, handlers_digest, stride_of
+from gateway.cli.spec_status import _status
 from gateway.config import Config
+from gateway.operations.kept_states import check_kept_states
+from gateway.operations.place import open_place
+from gateway.operations.report import Report
 from spec.model import Spec
 from spec.parse import parse
 from tests.support.accounts import SPEC, Account, open_account
@@ -115,11 +119,8 @@ async def test_short_streams_are_not_kept(
     "spoilt",
     [
         "UPDATE kept_state SET event_id = gen_random_uuid()",
-        "UPDATE kept_state SET rewound = rewound + 1",
         "UPDATE kept_state SET folded = '\\x00'",
-        "UPDATE kept_state SET handlers = '\\x00' || handlers",
         "UPDATE partition_log SET rewound = 1",
-        "DELETE FROM kept_state",
     ],
 )
 async def test_what_does_not_hold_is_folded_from_the_beginning(
@@ -176,6 +177,38 @@ async def test_a_read_of_a_long_stream_of_which_nothing_is_kept_has_it_kept(
     async with fresh(own_config, account) as (_, client):
         assert await state(client, key) == (1_200, 1_200)
         await kept(versions, 1_000)
+
+
+async def test_the_audit_compares_kept_states_with_folds_and_status_counts_them(
+    own_config: Config, own_outbox: asyncpg.Pool, account: Account
+) -> None:
+    await own_outbox.execute("DELETE FROM kept_state")
+    key = new_id()
+    async with fresh(own_config, account) as (_, client):
+        await count(client, key, 1_000)
+        await kept(kept_of(own_outbox, account, key), 1_000)
+
+    async def audited() -> Report:
+        report = Report()
+        async with open_place(own_config.postgres_url, own_config.redis_url, 2) as place:
+            await check_kept_states(place, report, deep=False)
+        return report
+
+    told = await _status(own_config.postgres_url, account.name)
+    (counter,) = told["kept_states"]
+    assert (told["ok"], told["done"], counter["aggregate_type"]) == (True, True, "counter")
+    assert (counter["kept"], counter["stale"]) == (1, 0)
+    report = await audited()
+    assert report.ok
+    assert report.checked["kept"] == counter["states"] > 0
+    await falsify(own_outbox, key, 1)
+    report = await audited()
+    assert report.broken["kept"] == report.checked["kept"]
+    assert key in report.violations[0].where
+    await own_outbox.execute("UPDATE kept_state SET handlers = '\\x00'")
+    assert (await audited()).checked["kept"] == 0
+    told = await _status(own_config.postgres_url, account.name)
+    assert (told["done"], told["kept_states"][0]["stale"]) == (False, 1)
 
 
 def digest(spec: dict[str, Any]) -> bytes:
