@@ -29,10 +29,11 @@ from gateway.client.model import (
     Receipt,
     ReceiptOfAll,
     Resolved,
+    Row,
     State,
     Target,
 )
-from gateway.client.options import AppendAllOptions, AppendOptions, CreateOptions, FeedOptions
+from gateway.client.options import AppendAllOptions, AppendOptions, CreateOptions, FeedOptions, RowOptions
 from gateway.client.positions import PositionFile, SavedPosition
 from gateway.client.retry import Patience
 from gateway.client.synchronous import Client
@@ -63,6 +64,8 @@ __all__ = (
     "ReceiptOfAll",
     "Refused",
     "Resolved",
+    "Row",
+    "RowOptions",
     "SavedPosition",
     "SluiceError",
     "State",

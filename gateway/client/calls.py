@@ -21,9 +21,17 @@ from gateway.client.model import (
     Receipt,
     ReceiptOfAll,
     Resolved,
+    Row,
     State,
 )
-from gateway.client.options import AppendAllOptions, AppendOptions, CreateOptions, FeedOptions, check_options
+from gateway.client.options import (
+    AppendAllOptions,
+    AppendOptions,
+    CreateOptions,
+    FeedOptions,
+    RowOptions,
+    check_options,
+)
 from gateway.client.retry import Answer, Call, Request
 
 _encode = msgspec.json.Encoder().encode
@@ -31,8 +39,11 @@ _METADATA_OF_ALL = ("target", "causation_id", "extra")
 _METADATA = ("target", "previous_length", "event_id", "causation_id", "extra")
 decode_event = msgspec.json.Decoder(Event).decode
 PAGE_EVENTS = 1000
+PAGE_ROWS = 200
 _JSON: Mapping[str, str] = MappingProxyType({"content-type": "application/json"})
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+RowPage = tuple[tuple[Row, ...], str | None]
+"""Rows, and the cursor of the next page."""
 
 
 def append(
@@ -201,6 +212,36 @@ def feed_params(options: FeedOptions) -> dict[str, str]:
     return params
 
 
+def rows(path: tuple[str, ...], limit: int, cursor: str | None, options: RowOptions) -> Call[RowPage]:
+    """A page of a list or projection."""
+    check_options(options, RowOptions)
+    params = {"limit": str(limit), "wait": str(options.get("wait_s", 2))}
+    for field, wanted in options.get("filters", {}).items():
+        asked = wanted if isinstance(wanted, Mapping) else {"eq": wanted}
+        for operator, value in asked.items():
+            params[f"filter[{field}][{operator}]"] = _filtered(operator, value)
+    for name in ("sort", "fields"):
+        if listed := options.get(name):
+            params[name] = ",".join(listed)  # type: ignore[arg-type]
+    given = {"after": options.get("after"), "cursor": cursor}
+    params |= {name: value for name, value in given.items() if value is not None}
+    wait_s = float(options.get("wait_s", 2))
+    return Call(Request("GET", _path(*path), params, {}, wait_s=wait_s), _row_page)
+
+
+def row(name: str, key: str, after: str | None, wait_s: int) -> Call[Row]:
+    params = {"wait": str(wait_s)} | ({} if after is None else {"after": after})
+    path = _path("_", "projections", name, key)
+    return Call(Request("GET", path, params, {}, wait_s=float(wait_s)), _row)
+
+
+def _filtered(operator: str, value: object) -> str:
+    """As JSON, so that a text that looks like a number stays one; of `in`, with commas between."""
+    if operator == "in" and isinstance(value, Collection) and not isinstance(value, str):
+        return ",".join([_encode(each).decode() for each in value])
+    return _encode(value).decode()
+
+
 def sendable(header: str, value: str) -> str:
     """The value, if a header can hold it (RFC 9110 section 5.5). Raises Refused otherwise: the request could
     never leave."""
@@ -235,6 +276,23 @@ class _State(msgspec.Struct):
     key: str
     data: dict[str, Any]
     metadata: _Times
+
+
+class _RowTimes(msgspec.Struct):
+    length: int
+    created_at: int
+    updated_at: int
+
+
+class _Row(msgspec.Struct):
+    key: str
+    data: dict[str, Any]
+    metadata: _RowTimes
+
+
+class _Rows(msgspec.Struct):
+    items: tuple[_Row, ...]
+    next: str | None
 
 
 class _Length(msgspec.Struct):
@@ -291,6 +349,20 @@ def _state(answer: Answer) -> State:
     told = msgspec.json.decode(answer.content, type=_State)
     times = told.metadata
     return State(told.key, told.data, times.length, times.created_at, times.updated_at)
+
+
+def _row(answer: Answer) -> Row:
+    return _row_of(msgspec.json.decode(answer.content, type=_Row))
+
+
+def _row_of(told: _Row) -> Row:
+    times = told.metadata
+    return Row(told.key, told.data, times.length, times.created_at, times.updated_at)
+
+
+def _row_page(answer: Answer) -> RowPage:
+    told = msgspec.json.decode(answer.content, type=_Rows)
+    return tuple(map(_row_of, told.items)), told.next
 
 
 def _length(answer: Answer) -> int:

@@ -125,6 +125,16 @@ class State(msgspec.Struct, frozen=True):
     updated_at: int | None
 
 
+class Row(msgspec.Struct, frozen=True):
+    """Of a list or projection; times in Unix seconds. `length` counts the events that went into it."""
+
+    key: str
+    data: dict[str, Any]
+    length: int
+    created_at: int
+    updated_at: int
+
+
 class FeedPage(msgspec.Struct, frozen=True):
     """Events in the order of their commits, the position to go on from, and whether that was all."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Required, TypedDict
 
 from gateway.client.model import Actor, Target
@@ -55,6 +55,18 @@ class FeedOptions(TypedDict, total=False):
     correlation_id: str
     actor: str
     from_time: str
+
+
+class RowOptions(TypedDict, total=False):
+    """`filters`: by field of `by` its value, or values by operator, as in `{"total": {"gte": 10}}`; `sort`:
+    fields, `-` before one for falling; `fields`: of the data, which to send; `after`: a position, as of a
+    receipt, that the rows must cover, waited for `wait_s`."""
+
+    filters: Mapping[str, Any]
+    sort: Sequence[str]
+    fields: Sequence[str]
+    after: str | None
+    wait_s: int
 
 
 def check_options(options: Mapping[str, object], form: type, needed: tuple[str, ...] = ()) -> None:

@@ -31,9 +31,10 @@ from gateway.client.model import (
     Receipt,
     ReceiptOfAll,
     Resolved,
+    Row,
     State,
 )
-from gateway.client.options import AppendAllOptions, AppendOptions, CreateOptions, FeedOptions
+from gateway.client.options import AppendAllOptions, AppendOptions, CreateOptions, FeedOptions, RowOptions
 from gateway.client.positions import SavedPosition
 from gateway.client.retry import Answer, Attempts, Call, Lost, Patience, Request, T, attempts
 from gateway.client.sync_pool import Pool
@@ -170,6 +171,35 @@ class Client:
     def aliases(self, aggregate_type: str, key: str) -> tuple[str, ...]:
         """Of an aggregate, the oldest first."""
         return self._carry_out(calls.aliases(aggregate_type, key))
+
+    # -- lists and projections
+
+    def rows(self, aggregate_type: str, **options: Unpack[RowOptions]) -> Generator[Row, None, None]:
+        """All aggregates of a type with a list, page by page. Raises Unavailable where the list does not
+        cover `after` in time."""
+        return self._rows((aggregate_type,), options)
+
+    def projection(self, name: str, **options: Unpack[RowOptions]) -> Generator[Row, None, None]:
+        """All rows of a projection, likewise."""
+        return self._rows(("_", "projections", name), options)
+
+    def row(self, name: str, key: str, *, after: str | None = None, wait_s: int = 2) -> Row | None:
+        """One row of a projection; None where there is none."""
+        try:
+            return self._carry_out(calls.row(name, key, after, wait_s))
+        except Refused as refused:
+            if refused.code != "not_found":
+                raise
+            return None
+
+    def _rows(self, path: tuple[str, ...], options: RowOptions) -> Generator[Row, None, None]:
+        cursor: str | None = None
+        while True:
+            page, cursor = self._carry_out(calls.rows(path, calls.PAGE_ROWS, cursor, options))
+            for row in page:
+                yield row
+            if cursor is None:
+                return
 
     # -- pull subscriptions
 
