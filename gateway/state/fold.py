@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, assert_never
 
 from gateway.events import Recorded
@@ -170,7 +169,8 @@ def fold(
         if event.payload is None or too_large_at is not None:
             continue
         if present is not None:
-            recorded = present(recorded, partial(misfits.add, recorded), budget)
+            misfits.recorded = recorded
+            recorded = present(recorded, misfits.add_at, budget)
         payload = recorded.event.payload or b""
         handler = handler_of(event.type)
         data = read(payload)
@@ -194,12 +194,22 @@ def fold(
 
 @dataclass(slots=True)
 class _Misfits:
+    """`recorded` and `operation` are the present ones."""
+
     last: deque[HandlerError] = field(default_factory=lambda: deque(maxlen=ERRORS_KEPT_MAX))
     total: int = 0
+    recorded: Recorded | None = None
+    operation: int = 0
 
-    def add(self, recorded: Recorded, operation: int, error: str) -> None:
-        self.last.append(HandlerError(recorded.version, recorded.event.type, operation, error))
+    def add(self, error: str) -> None:
+        assert self.recorded is not None
+        version, event_type = self.recorded.version, self.recorded.event.type
+        self.last.append(HandlerError(version, event_type, self.operation, error))
         self.total += 1
+
+    def add_at(self, operation: int, error: str) -> None:
+        self.operation = operation
+        self.add(error)
 
 
 def _applied(
@@ -212,14 +222,15 @@ def _applied(
 ) -> bool:
     """Whether the state is no longer than it may be."""
     budget.looks = 0
+    misfits.recorded = recorded
     view = None if data is None else View.of(recorded, data, draft.fields, budget)
-    for index, operation in enumerate(handler):
+    for misfits.operation, operation in enumerate(handler):
         try:
             if view is None:
                 raise Misfit("The event's data can't be read; compare it with the backup.")
-            apply(operation, draft, view, partial(misfits.add, recorded, index))
+            apply(operation, draft, view, misfits.add)
         except TooLarge:
             return False
         except Misfit as misfit:
-            misfits.add(recorded, index, str(misfit))
+            misfits.add(str(misfit))
     return not draft.is_too_large()

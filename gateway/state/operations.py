@@ -100,9 +100,12 @@ _Putting = (
 
 
 def _put(operation: _Putting, draft: Draft, target: Target, template: Template, view: View) -> None:
-    """What takes one value to one place."""
-    view.begin()
-    value = _for_state(template, view)
+    """What takes one value to one place. Raises TooLarge: no state could have the value."""
+    view.size, view.parts = view.bound, 0
+    try:
+        value = value_of(template, view)
+    except TooLong as too_long:
+        raise TooLarge(str(too_long)) from None
     if value is None:
         return
     size = view.pay()
@@ -123,14 +126,6 @@ def _put(operation: _Putting, draft: Draft, target: Target, template: Template, 
             _add(draft, target, value, -1)
         case _:
             assert_never(operation)
-
-
-def _for_state(template: Template, view: View) -> Node | None:
-    """As `value_of`. Raises TooLarge: no state could have the value."""
-    try:
-        return value_of(template, view)
-    except TooLong as too_long:
-        raise TooLarge(str(too_long)) from None
 
 
 # ---- operations within others ----
@@ -178,7 +173,10 @@ def _becomes(operation: Map | UpdateWhere, draft: Draft, view: View, report: Rep
     def by_value(template: Template, index: int, item: Node) -> Node | None:
         view.roots[Root.ITEM] = item
         view.begin()
-        made = _for_state(template, view)
+        try:
+            made = value_of(template, view)
+        except TooLong as too_long:
+            raise TooLarge(str(too_long)) from None
         view.pay()
         if made is None or isinstance(operation, Map):
             return made

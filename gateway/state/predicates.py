@@ -137,21 +137,25 @@ class Where:
                 assert_never(predicate)
 
     def _operand(self, template: Template) -> _Operand | None:
+        if isinstance(template, Path) and template.root is Root.ITEM:
+            return self._made(template)  # as nearly always
+        if id(template) in self._fixed:
+            return self._fixed[id(template)]
         known = self._is_fixed.get(id(template))
         if known is None:
             known = self._is_fixed[id(template)] = _is_fixed(template)
-        if not known:
-            return self._made(template)
-        if id(template) not in self._fixed:
-            self._fixed[id(template)] = self._made(template)
-        return self._fixed[id(template)]
+        made = self._made(template)
+        if known:
+            self._fixed[id(template)] = made
+        return made
 
     def _made(self, template: Template) -> _Operand | None:
         """None for an absent optional path. What is longer than a few fields counts as more than one test."""
-        self.view.begin()
-        value = value_of(template, self.view)
-        if looks := (self.view.size - self.view.bound) // _COMPARED_BYTES + self.view.parts:
-            self.view.budget.look(looks)
+        view = self.view
+        view.size, view.parts = view.bound, 0
+        value = value_of(template, view)
+        if view.parts or view.size >= view.bound + _COMPARED_BYTES:
+            view.budget.look((view.size - view.bound) // _COMPARED_BYTES + view.parts)
         return None if value is None else _Operand.of(value)
 
 

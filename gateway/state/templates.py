@@ -65,8 +65,8 @@ class View:
     def pay(self) -> int:
         """The size of what was made since `begin`, which is counted. Raises Exhausted."""
         size = self.size - self.bound
-        if looks := size // COPIED_BYTES + self.parts // _PARTS:
-            self.budget.look(looks)
+        if size >= COPIED_BYTES or self.parts >= _PARTS:
+            self.budget.look(size // COPIED_BYTES + self.parts // _PARTS)
         return size
 
     def within(self, roots: Mapping[str, Node | None]) -> View:
@@ -140,7 +140,12 @@ def found_at(path: Path, view: View) -> Raw | None:
         node = None if node is None else _all_at(node, path, view)
     else:
         for step in path.fields:
-            node = None if node is None else _at(node, step, path, view)
+            if node is None:
+                break
+            if isinstance(node, dict):
+                node = node.get(step) if isinstance(step, str) else None
+            else:
+                node = _at(node, step, path, view)
     return None if node is None else raw(node)
 
 

@@ -274,7 +274,7 @@ def walk(value: Any, steps: tuple[h.Step, ...]) -> Any:
 def evaluate(template: h.Template, scene: Any) -> Any:
     match template:
         case h.Path():
-            found = find(template, scene)
+            found = copy.deepcopy(find(template, scene))  # shares nothing, not even with another path
             return None if found is ABSENT and not template.optional else found
         case h.Constant(value):
             number = isinstance(value, int | float) and not isinstance(value, bool)
