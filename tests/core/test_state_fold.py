@@ -8,20 +8,29 @@ import sys
 import pytest
 
 from gateway.events import Recorded
-from gateway.state import EMPTY, Folded, HandlerError, fold, is_light
+from gateway.state import EMPTY, Folded, HandlerError, TakesLong, fold, is_light
 from gateway.state.fold import ERRORS_KEPT_MAX
 from spec.handlers import (
     DEFAULT_HANDLER,
+    All,
     Append,
     AppendUnique,
+    Conditional,
     Constant,
+    Exists,
+    Filter,
     Handler,
     Increment,
+    Let,
+    Map,
     Merge,
     Operation,
     Path,
     Root,
     Set,
+    SetAt,
+    UpdateWhere,
+    Upsert,
 )
 from tests.core.state_samples import NUMBERS, folded, recorded
 
@@ -222,6 +231,27 @@ def test_a_fold_is_light_by_its_events_its_state_and_what_its_operations_look_at
     assert light(small, [recorded(2, None)], unique)
     assert light(items, one, (Set(("b",), DATA),))
     assert not light(small, [recorded(2, b'"%b"' % (b"x" * 500_000))], DEFAULT_HANDLER)
+
+
+def test_what_holds_operations_on_items_is_not_light_and_gives_up_where_it_was_not_expected() -> None:
+    items = folded(b'{"a":[%b]}' % b",".join([b'{"n":1}'] * 1000), by=DEFAULT_HANDLER)
+    bump = (Increment(("n",), Constant(1)),)
+    on_items: tuple[Operation, ...] = (
+        Map(("a",), None, bump),
+        UpdateWhere(("a",), Exists(Path(Root.ITEM)), None, bump),
+        Upsert(("a",), "n", DATA),
+        Filter(("a",), Exists(Path(Root.ITEM))),
+    )
+    one = [recorded(2, b'{"n":1}')]
+    for operation in on_items:
+        within: Operation = Let((), (Conditional(All(()), (operation,)),))
+        for handler in ((operation,), (within,)):
+            assert not is_light(items, one, {"was_placed": handler}.__getitem__)
+    by = {"was_placed": (on_items[0],)}.__getitem__
+    assert fold(items, one, by, at_once=10_000) == fold(items, one, by)
+    with pytest.raises(TakesLong):
+        fold(items, one, by, at_once=1_000)
+    assert is_light(items, one, lambda _: (SetAt((), Constant("a"), DATA),))
 
 
 def test_a_long_text_nests_as_deep_as_a_short_one() -> None:
