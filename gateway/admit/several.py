@@ -198,7 +198,7 @@ def _condition(
         return Condition(items)
     place = place_of(sent["after"])
     if place is None:
-        return Refusal("invalid_position", "`after` is no position in this feed.", "condition.after")
+        return Refusal("invalid_position", "`after` is not a position in this feed.", "condition.after")
     return Condition(items, place.seq, place.mark)
 
 

@@ -116,8 +116,9 @@ class Outcomes:
             wanted, expected = "and `If-Match` names another history: `sluice rewind` gave events up", 0
         else:
             wanted = f"expected {expected}" if expected >= 0 else "expected at least one"
+        events = "1 event" if length == 1 else f"{length} events"
         refusal = Refusal(
-            "version_conflict", f"Concurrent write detected. Stream has {length} events, {wanted}.", path
+            "version_conflict", f"Concurrent write detected. Stream has {events}, {wanted}.", path
         )
         more: dict[str, object] = {"length": length}
         if not minimal:
@@ -276,7 +277,9 @@ _CONDITION_FAILED = Refusal(
     "condition_failed", "An event that the condition excludes is committed behind `after`.", "condition"
 )
 _UNKNOWN_POSITION = Refusal(
-    "invalid_position", "`after` is no position in this feed: nothing was committed there.", "condition.after"
+    "invalid_position",
+    "`after` is not a position in this feed: nothing was committed there.",
+    "condition.after",
 )
 _MISMATCH = Refusal(
     "idempotency_mismatch",

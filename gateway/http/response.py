@@ -125,9 +125,15 @@ async def allowed_only(send: Send, method: str, allowed: str) -> None:
         await send({"type": "http.response.start", "status": 204, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
     else:
-        refusal = Refusal("method_not_allowed", f"This path answers {allowed} alone.")
+        refusal = Refusal("method_not_allowed", f"This path supports only {_listed(allowed)}.")
         await refuse(send, refusal, [allow])
 
 
+def _listed(allowed: str) -> str:
+    """`POST, OPTIONS` as words: POST and OPTIONS."""
+    *others, last = allowed.split(", ")
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def no_such_route() -> Refusal:
-    return Refusal("not_found", "There is no such path. docs/http-api.md lists what there is.")
+    return Refusal("not_found", "No such path. GET /_/openapi.json describes all paths.")

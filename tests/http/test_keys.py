@@ -114,8 +114,10 @@ async def test_a_key_for_a_type_reads_and_writes_that_type(
         assert minted.status_code == 201
         for path in ("/order/global", "/order/global/length", "/order/global/events/1"):
             assert (await narrow.get(path)).status_code == 200
-        for path in ("/config/global", "/config/global/length", "/config/global/events", "/_/spec",
-                     "/_/receipts?idempotency_key=x", "/_/openapi.json"):  # fmt: skip
+        for path in (
+            "/config?content=x", "/config/global", "/config/global/length", "/config/global/events",
+            "/_/spec", "/_/receipts?idempotency_key=x", "/_/openapi.json",
+        ):  # fmt: skip
             refused(await narrow.get(path), 403, "forbidden")
         refused(await append(narrow, "config", "global", "was_changed"), 403, "forbidden")
         bulk = await narrow.post(

@@ -522,4 +522,4 @@ def _position(text: str, where: str) -> Position:
 
 
 def _invalid(why: str, where: str = "after") -> Refusal:
-    return Refusal("invalid_position", f"`{where}` is no position in this feed. {why}", where)
+    return Refusal("invalid_position", f"`{where}` is not a position in this feed. {why}", where)

@@ -107,10 +107,13 @@ class AggregateRouter:
         with self._callers.served(principal, route.scope, receive) as counted:
             require_narrow(principal, route)
             require_declared(scope["query_string"], route.query)
+            whole_type = contents or (route.method, route.path) in _LISTS
+            if whole_type and principal.only is not None and aggregate_type not in principal.only.types:
+                raise Refused(narrowed(principal))
             if contents:
                 read = await self._contents.get(principal, aggregate_type, scope["query_string"])
                 await response.answer_read(send, read, method == "HEAD")
-            elif (route.method, route.path) in _LISTS:
+            elif whole_type:
                 await self._list(scope, principal, head, found, counted, send)
             elif route.method == "POST":
                 await self._append(scope, principal, head, found, counted, send)
@@ -127,8 +130,6 @@ class AggregateRouter:
         send: Send,
     ) -> None:
         aggregate_type = found.names["type"] or ""
-        if principal.only is not None and aggregate_type not in principal.only.types:
-            raise Refused(narrowed(principal))
         if scope["method"] in ("GET", "HEAD"):
             await self._lists.get(principal, aggregate_type, head, scope, receive, send)
         else:

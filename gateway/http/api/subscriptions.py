@@ -295,7 +295,7 @@ def _claimed(claim: Claim) -> Response:
 def _refusal(result: Declared | TooMany | NoPosition | Faults, name: str) -> Refusal:
     match result:
         case Declared():
-            why = f"The spec declares {name!r}; deploy a spec that says otherwise."
+            why = f"{name!r} is declared in the spec; remove it there."
             return Refusal("declared_by_spec", why, "name")
         case TooMany():
             return Refusal(

@@ -272,11 +272,11 @@ def _replay() -> Schema:
 def _skip() -> Schema:
     return operation(
         "subscription.skip",
-        "Give a parked event up; what is behind it goes on (scope admin)",
+        "Skip a parked event; those behind it are delivered (scope admin)",
         tag=TAG,
         parameters=_NAME,
         body=request(object_of({"event_id": ANY_UUID}, closed=True), {"event_id": EXAMPLE_EVENT_ID}),
-        done={"200": answer("It is given up.", object_of({"ok": OK}))},
+        done={"200": answer("Skipped.", object_of({"ok": OK}))},
         refused="subscription.send",
     )
 

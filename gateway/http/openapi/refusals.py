@@ -93,7 +93,7 @@ _SEVERAL = (
     Refusal("unknown_alias", 'There is no order with the alias "ORD-42".', "events[0].key"),
     Refusal("contradiction", "An earlier event is of the same aggregate.", "events[2].previous_length"),
     Refusal("unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "condition"),
-    Refusal("invalid_position", "`after` is no position in this feed.", "condition.after"),
+    Refusal("invalid_position", "`after` is not a position in this feed.", "condition.after"),
     Refusal("condition_failed", "An event that the condition excludes is committed.", "condition"),
 )
 _PARENT = (
@@ -114,9 +114,7 @@ _LIST = (
     Refusal("behind", "It has not reached the position asked for. Try again, with a longer `wait`."),
 )
 _NO_SUBSCRIPTION = Refusal("not_found", "There is no subscription 'billing'.")
-_DECLARED = Refusal(
-    "declared_by_spec", "The spec declares 'billing'; deploy a spec that says otherwise.", "name"
-)
+_DECLARED = Refusal("declared_by_spec", "'billing' is declared in the spec; remove it there.", "name")
 
 _INVALID_SPEC = Refusal("invalid_spec", "The spec has faults.")
 _DEPLOY = (
@@ -158,7 +156,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("unknown_event_type", _UNKNOWN_EVENT, "event_types", status=422),
         Refusal("unknown_actor_type", "The spec's agent_types do not name 'usr'.", "actor"),
         Refusal("invalid_identifier", '"ada" is not an id that an actor can have.', "actor"),
-        Refusal("invalid_position", "`after` is no position in this feed.", "after"),
+        Refusal("invalid_position", "`after` is not a position in this feed.", "after"),
         Refusal("unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "tags"),
     ),
     "feed_query": (
@@ -174,7 +172,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal(
             "unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "items[0].tags[0]"
         ),
-        Refusal("invalid_position", "`after` is no position in this feed.", "after"),
+        Refusal("invalid_position", "`after` is not a position in this feed.", "after"),
     ),
     "check": (*_CALLER, *_BODY, *_ENVELOPE, _NOT_COMMITTED),
     "webhook": (
@@ -226,7 +224,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         *_SYSTEM,
         _NOT_COMMITTED,
         *_BODY,
-        Refusal("not_found", "There is no such path."),
+        Refusal("not_found", "No such path."),
         Refusal("missing_field", "`sources` is missing.", "sources"),
         Refusal("unknown_field", "There is no field 'surces' here.", "surces"),
         Refusal("invalid_field", "`sources` lists at most 1000 of them.", "sources"),
@@ -278,11 +276,11 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "subscription.put": (
         *_SYSTEM,
         *_BODY,
-        Refusal("not_found", "There is no such path."),
+        Refusal("not_found", "No such path."),
         Refusal("missing_field", "A target webhook needs `secret`.", "target.secret"),
         Refusal("unknown_field", '"urll" means nothing here. Did you mean "url"?', "target.urll"),
         Refusal("invalid_field", "A target is reached over TLS: https://.", "target.url"),
-        Refusal("invalid_position", "The start is no position of this feed.", "start"),
+        Refusal("invalid_position", "The start is not a position of this feed.", "start"),
         Refusal(
             "unknown_aggregate_type",
             "The spec declares no aggregate type 'ordr'.",
@@ -313,7 +311,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("invalid_identifier", "The rows' keys are identifiers, and this is not one.", "key"),
     ),
     "ready": (Refusal("unavailable", "No append could commit now: Postgres does not answer."),),
-    "method": (Refusal("method_not_allowed", "This path answers POST, OPTIONS alone."),),
+    "method": (Refusal("method_not_allowed", "This path supports only POST and OPTIONS."),),
 }
 """What each kind of request can be refused with. `method` is what any other method than a path's gets."""
 
