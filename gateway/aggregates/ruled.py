@@ -194,7 +194,7 @@ class Ruled:
             if now > ends:  # others have their turn
                 self._loop.call_soon(self._go_on, lane)
                 return
-            if asked.deadline <= now:
+            if asked.deadline <= now or asked.waiter.done():
                 self._answer(lane, asked, _LATE)
                 continue
             if deployed is None:  # its type has no rules any more
