@@ -204,11 +204,11 @@ async def _serve_relay(config: Config) -> None:
             async with (
                 settling_without_log(config.postgres_url, reach, config.read_deadline_s) as settling,
                 health.looking(),
-                ops_listening(operators, ops_listener(config)),
                 _announced(config, instance) as listen,
                 outgoing(
                     config, Outbox(reach, instance.partitions, settling.stands), metrics, listen, relayed=True
                 ),
+                ops_listening(operators, ops_listener(config)),  # last: what is ready to be asked runs
             ):
                 told = {"version": __version__, "instance": str(instance.id)}
                 logger.info("relay_started", extra=told)

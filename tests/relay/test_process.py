@@ -32,7 +32,7 @@ async def relay(servers: Servers, tmp_path: Path) -> AsyncIterator[Child]:
 
 @pytest.fixture
 async def operator(relay: Child) -> AsyncIterator[httpx.AsyncClient]:
-    async with new_client(relay.served.url, None) as client:
+    async with new_client(relay.served.url, None, ops=True) as client:
         yield client
 
 

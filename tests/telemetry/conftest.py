@@ -47,7 +47,7 @@ async def client(gateway: Served, account: Account) -> AsyncIterator[httpx.Async
 @pytest.fixture
 async def operator(gateway: Served, config: Config) -> AsyncIterator[httpx.AsyncClient]:
     """Someone on the machine: asks the port that is for operators, without a key."""
-    async with new_client(f"http://127.0.0.1:{config.ops_port}", None) as client:
+    async with new_client(f"http://127.0.0.1:{config.ops_port}", None, ops=True) as client:
         yield client
 
 

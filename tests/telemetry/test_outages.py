@@ -58,7 +58,7 @@ async def watched(start_servers: Callable[..., Awaitable[Servers]], tmp_path: Pa
     async with (
         child_serving(servers.postgres_url, servers.redis_url, tmp_path, **settings) as child,
         new_client(child.served.url, account.admin) as client,
-        new_client(f"http://127.0.0.1:{port}", None) as operator,
+        new_client(f"http://127.0.0.1:{port}", None, ops=True) as operator,
     ):
         yield Watched(child, servers, client, operator)
 
