@@ -298,6 +298,7 @@ async def test_cloud_events(client: httpx.AsyncClient) -> None:
         "position": event["position"],
         "version": 1,
         "correlationid": event["metadata"]["correlation_id"],
+        "revision": 1,
         "causationid": cause,
         "data": {"n": 1},
     }
