@@ -24,7 +24,7 @@ def _check_subscriptions(
     found = check_subscriptions(value, pointer, environ, spec, report)
     types = {name: each.events for name, each in spec.aggregate_types.items()}
     for name, each in found.items():
-        check_declared(each.filter, below(pointer, name, "filter"), types, report)
+        check_declared(each.filter, below(pointer, name, "filter"), types, spec.tag_prefixes, report)
     return found
 
 

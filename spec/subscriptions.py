@@ -17,6 +17,7 @@ from typing import Final, Literal, assert_never, get_args
 from urllib.parse import urlsplit
 
 from spec.errors import Report, below, proposal, shown
+from spec.filter_items import FilterItem, check_items_declared, read_filter_items
 from spec.tables import complete
 from spec.webhooks.sources import QUERY_MASK, UNSEEN
 
@@ -62,12 +63,13 @@ _TRUE = frozenset(("1", "true", "yes", "on"))
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which events: of these aggregate types, of these event types; None is any. `include_undeclared`: names
-    of withdrawn types are meant."""
+    """Which events: of these aggregate types, of these event types; None is any. With `items`, such as
+    one of them matches. `include_undeclared`: names of withdrawn types are meant."""
 
     types: tuple[str, ...] | None = None
     event_types: tuple[str, ...] | None = None
     include_undeclared: bool = False
+    items: tuple[FilterItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ def _object(
 
 
 def _filter(value: object, pointer: str, report: Report) -> Filter:
-    known = ("types", "event_types", "include_undeclared")
+    known = ("types", "event_types", "include_undeclared", "items")
     declared = _object(value, pointer, "A filter", known, (), report)
     if not isinstance(declared.get("include_undeclared", False), bool):
         why = "`include_undeclared` is true or false."
@@ -223,16 +225,24 @@ def _filter(value: object, pointer: str, report: Report) -> Filter:
         _filtered(declared[key], below(pointer, key), report) if key in declared else None
         for key in ("types", "event_types")
     ]
-    return Filter(lists[0], lists[1], declared.get("include_undeclared") is True)
+    items: tuple[FilterItem, ...] = ()
+    if "items" in declared:
+        items = read_filter_items(declared["items"], below(pointer, "items"), report)
+    return Filter(lists[0], lists[1], declared.get("include_undeclared") is True, items)
 
 
 def check_declared(
-    filtered: Filter, pointer: str, types: Mapping[str, Collection[str]], report: Report
+    filtered: Filter,
+    pointer: str,
+    types: Mapping[str, Collection[str]],
+    prefixes: Collection[str],
+    report: Report,
 ) -> None:
     """A fault for each name of a filter that the spec does not declare; the gateway's own begin with an
     underscore."""
     if filtered.include_undeclared:
         return
+    check_items_declared(filtered.items, pointer, types, prefixes, report)
     events = {event for each in types.values() for event in each}
     own = any(name[:1] == "_" for name in filtered.types or ())
     for key, names, known in (

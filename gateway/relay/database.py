@@ -10,9 +10,12 @@ from functools import partial
 from typing import Any, Final
 
 import asyncpg
+import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.events import Recorded, Stream
+from gateway.admit.items import Items, read_items
+from gateway.errors import Refusal
+from gateway.events import Recorded, Stream, tag_key
 from gateway.log.entries import event_of
 from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
 from gateway.postgres.statements import statement_of
@@ -112,12 +115,20 @@ async def name_of(pool: asyncpg.Pool, tenant: bytes) -> str:
 
 def subscribed(row: Any) -> Subscribed:
     tenant = row["tenant"].bytes
-    wanted = Filter(tenant, frozenset(row["types"] or ()), frozenset(row["event_types"] or ()))
+    items = _items(row["document"], row["salt"])
+    wanted = Filter(tenant, frozenset(row["types"] or ()), frozenset(row["event_types"] or ()), items=items)
     return Subscribed(
         row["id"], tenant, row["name"], row["kind"], row["declared"], row["document"], wanted, row["p"],
         Place(row["seq"], row["mark"]), row["moves"], row["state"], row["why"], seconds(row["failing_since"]),
         seconds(row["confirmed_at"]), row["owner"],
     )  # fmt: skip
+
+
+def _items(document: bytes, salt: bytes) -> Items:
+    """Of the filter, with tags as they are stored."""
+    listed = (msgspec.json.decode(document).get("filter") or {}).get("items")
+    items = () if listed is None else read_items(listed, None, salt, "filter.items")
+    return () if isinstance(items, Refusal) else items  # none of ours: it was read when it was put
 
 
 async def stragglers(conn: Any, subscription: int) -> list[RetryEntry]:
@@ -171,14 +182,31 @@ async def next_of_aggregate(
     aggregate_type, key = aggregate
     if not of.filter.takes_type(aggregate_type):
         return []
-    rows = await conn.fetch(
-        statement("next_of_aggregate"), UUID(of.tenant), aggregate_type, key, version,
-        sorted(of.filter.event_types) or None, of.p, up_to, limit,
-    )  # fmt: skip
     stream = Stream(of.tenant, aggregate_type, key)
-    return [
-        Entry(Place(row["seq"], row["mark"]), Recorded(stream, row["version"], event_of(row))) for row in rows
-    ]
+    while True:
+        rows = await conn.fetch(
+            statement("next_of_aggregate"), UUID(of.tenant), aggregate_type, key, version,
+            sorted(of.filter.event_types) or None, of.p, up_to, limit,
+        )  # fmt: skip
+        entries = [
+            Entry(Place(row["seq"], row["mark"]), Recorded(stream, row["version"], event_of(row)))
+            for row in rows
+        ]
+        if of.filter.items:
+            entries = [each for each in await _tagged(conn, of, entries) if of.filter.picks(each)]
+        if entries or len(rows) < limit:
+            return entries
+        version = rows[-1]["version"] + 1
+
+
+async def _tagged(conn: Any, of: Subscribed, entries: Sequence[Entry]) -> list[Entry]:
+    """Each with those of its tags that the filter names."""
+    by_key = {tag_key(of.tenant, tag): tag for item in of.filter.items for tag in item.tags}
+    seqs = [each.place.seq for each in entries]
+    found: dict[int, tuple[str, ...]] = {}
+    for row in await conn.fetch(statement("tagged_at"), [UUID(key) for key in by_key], seqs):
+        found[row["seq"]] = (*found.get(row["seq"], ()), by_key[row["tag"].bytes])
+    return [Entry(each.place, each.recorded, found.get(each.place.seq, ())) for each in entries]
 
 
 def seconds(at: datetime | None) -> float | None:

@@ -12,6 +12,7 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.admit.items import read_items
 from gateway.aside import Aside
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
@@ -124,6 +125,9 @@ class SubscriptionPaths:
             for given in [filtered[key] if isinstance(filtered.get(key), list) else []]
         )
         refusal = undeclared_name(deployed.spec, types, event_types)
+        if refusal is None and isinstance(listed := filtered.get("items"), list):
+            read = read_items(listed, deployed.spec, deployed.salt, "filter.items")
+            refusal = read if isinstance(read, Refusal) else None
         if refusal is not None:
             raise Refused(refusal)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from gateway.admit.items import ITEMS_MAX
 from gateway.http.api.subscriptions import ACKED_MAX, WAIT_S_MAX
 from gateway.http.openapi.operations import JSON, answer, operation, request
 from gateway.http.openapi.parameters import EXAMPLE_EVENT_ID
@@ -62,7 +63,8 @@ def subscription_schemas() -> dict[str, Schema]:
         {"type": "string", "pattern": "^_?[a-z][a-z0-9_]{0,63}$"}, minItems=1, maxItems=FILTER_NAMES_MAX
     )
     undeclared: Schema = {"type": "boolean", "description": "Names of withdrawn types are meant."}
-    filters = {"types": names, "event_types": names, "include_undeclared": undeclared}
+    items = list_of({"type": "object"}, minItems=1, maxItems=ITEMS_MAX, description="As a query has them.")
+    filters = {"types": names, "event_types": names, "include_undeclared": undeclared, "items": items}
     filtered = object_of({}, _or_nulls(filters), closed=True)
     start = {"type": "string", "pattern": "^[!-~]{1,1024}$", "description": "`beginning`, `now`, a position."}
     target = {"anyOf": [target() for target in _TARGETS.values()]}

@@ -8,6 +8,7 @@ WHERE id IN (
     ORDER BY lease_until NULLS FIRST, id LIMIT $3 FOR UPDATE SKIP LOCKED
 )
 RETURNING id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, failing_since,
+    (SELECT salt FROM tenant WHERE tenant.id = subscription.tenant) AS salt,
     confirmed_at, owner
 
 
@@ -74,6 +75,7 @@ DELETE FROM subscription WHERE tenant = $1 AND declared AND name <> ALL($2::text
 -- name: every
 -- All subscriptions of a tenant, by name. $1 tenant
 SELECT id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, failing_since,
+    (SELECT salt FROM tenant WHERE tenant.id = subscription.tenant) AS salt,
     confirmed_at, owner FROM subscription WHERE tenant = $1 ORDER BY name
 
 
@@ -86,6 +88,7 @@ WHERE id = $1 AND NOT EXISTS (SELECT FROM straggler WHERE subscription = $1 AND 
 -- name: find
 -- A subscription of a tenant by its name. $1 tenant, $2 name
 SELECT id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, failing_since,
+    (SELECT salt FROM tenant WHERE tenant.id = subscription.tenant) AS salt,
     confirmed_at, owner FROM subscription WHERE tenant = $1 AND name = $2
 
 
@@ -302,6 +305,7 @@ GROUP BY s.kind
 -- name: still_held
 -- A subscription as somebody else has changed it, locked. $1 id, $2 owner. No row: it has another owner, or none
 SELECT id, tenant, name, kind, declared, document, types, event_types, p, seq, mark, moves, state, why, failing_since,
+    (SELECT salt FROM tenant WHERE tenant.id = subscription.tenant) AS salt,
     confirmed_at, owner FROM subscription WHERE id = $1 AND owner = $2 FOR UPDATE
 
 
@@ -321,6 +325,11 @@ ON CONFLICT (subscription, aggregate_type, aggregate_id) DO UPDATE SET version =
 -- The stragglers of a subscription. $1 subscription
 SELECT aggregate_type, aggregate_id, version, event, state, attempts, due_at, since, error, claim, claimed_to
 FROM straggler WHERE subscription = $1
+
+
+-- name: tagged_at
+-- Which of these events have which of these tags. $1 keys of tags, $2 seqs
+SELECT tag, seq FROM event_tag WHERE tag = ANY($1::uuid[]) AND seq = ANY($2::bigint[])
 
 
 -- name: tenant_name

@@ -1,0 +1,99 @@
+"""The `items` of a subscription's filter: which types and tags, as a query has them.
+
+Owns: how they are written in a document, and which names of them a spec must declare.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from spec.errors import Report, below, proposal, shown
+from spec.identifiers import NAME_GRAMMAR
+
+ITEMS_MAX: Final = 100
+NAMES_MAX: Final = 100
+"""Types, or tags, of one item."""
+
+_TYPE: Final = re.compile(rf"({NAME_GRAMMAR})\.({NAME_GRAMMAR})")
+_TAG: Final = re.compile(rf"({NAME_GRAMMAR}):.+", re.DOTALL)
+_KEYS: Final = ("types", "tags")
+
+
+@dataclass(frozen=True, slots=True)
+class FilterItem:
+    """Aggregate types with event types, and the prefixes of tags: the names in it."""
+
+    types: tuple[tuple[str, str], ...]
+    prefixes: tuple[str, ...]
+
+
+def read_filter_items(value: object, pointer: str, report: Report) -> tuple[FilterItem, ...]:
+    if not isinstance(value, list):
+        report.add("wrong_type", pointer, 'A list is needed here: [{"types": […], "tags": […]}].')
+        return ()
+    if not 1 <= len(value) <= ITEMS_MAX:
+        report.add("invalid_value", pointer, f"Name 1 to {ITEMS_MAX} items; leave the key out for any.")
+    return tuple([_read_item(each, below(pointer, n), report) for n, each in enumerate(value)])
+
+
+def _read_item(value: object, pointer: str, report: Report) -> FilterItem:
+    if not isinstance(value, dict):
+        report.add("wrong_type", pointer, "An item is an object with `types`, `tags` or both.")
+        return FilterItem((), ())
+    for key in value:
+        if key not in _KEYS:
+            why = f"{shown(key)} means nothing here. {proposal(key, _KEYS)}"
+            report.add("unknown_key", below(pointer, key), why)
+    lists = {key: _list(value[key], below(pointer, key), report) for key in _KEYS if key in value}
+    if not any(lists.values()):
+        report.add("invalid_value", pointer, "An item names `types`, `tags` or both.")
+    types, prefixes = [], []
+    for n, each in enumerate(lists.get("types", ())):
+        found = _TYPE.fullmatch(each) if isinstance(each, str) else None
+        if found is None:
+            why = "A type is written `<aggregate type>.<event type>`."
+            report.add("invalid_value", below(pointer, "types", n), why)
+        else:
+            types.append((found[1], found[2]))
+    for n, each in enumerate(lists.get("tags", ())):
+        text = each["hash"] if isinstance(each, dict) and each.keys() == {"hash"} else each
+        found = _TAG.fullmatch(text) if isinstance(text, str) else None
+        if found is None:
+            why = 'A tag is written `student:s1`, or {"hash": "email:a@b.c"}.'
+            report.add("invalid_value", below(pointer, "tags", n), why)
+        else:
+            prefixes.append(found[1])
+    return FilterItem(tuple(types), tuple(prefixes))
+
+
+def _list(value: object, pointer: str, report: Report) -> list[object]:
+    if not isinstance(value, list):
+        report.add("wrong_type", pointer, "A list is needed here.")
+        return []
+    if len(value) > NAMES_MAX:
+        report.add("invalid_value", pointer, f"At most {NAMES_MAX}.")
+    return value
+
+
+def check_items_declared(
+    items: tuple[FilterItem, ...],
+    pointer: str,
+    types: Mapping[str, Collection[str]],
+    prefixes: Collection[str],
+    report: Report,
+) -> None:
+    """A fault for each name that the spec does not declare."""
+    for n, item in enumerate(items):
+        for m, (aggregate_type, event) in enumerate(item.types):
+            if event not in types.get(aggregate_type, ()):
+                near = [f"{name}.{each}" for name, events in types.items() for each in events]
+                why = f"The spec declares no {shown(f'{aggregate_type}.{event}')}. "
+                place = below(pointer, "items", n, "types", m)
+                report.add("undeclared", place, why + proposal(f"{aggregate_type}.{event}", near))
+        for m, prefix in enumerate(item.prefixes):
+            if prefix not in prefixes:
+                why = f"The spec declares no tag {shown(prefix)}. {proposal(prefix, prefixes)}"
+                report.add("undeclared", below(pointer, "items", n, "tags", m), why)
