@@ -15,7 +15,7 @@ from gateway.http.rate_limits import RateLimits
 from gateway.http.request import TICKETED, Head, Receive, Refused
 from gateway.http.request import Scope as AsgiScope
 from gateway.http.routes import Route
-from gateway.http.tickets import is_for, take_ticket
+from gateway.http.tickets import as_stream, is_for, take_ticket
 
 UNAUTHORIZED = Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`.")
 
@@ -78,7 +78,8 @@ class Authenticator:
             raise Refused(_NO_TICKET)
         if address is not None:
             self._limits.known(str(address))
-        scope["query_string"], scope[TICKETED] = asked.query, found[1]
+        as_stream(scope, asked.query)
+        scope[TICKETED] = found[1]
 
     def known(self, value: bytes | None) -> Principal | None:
         """Whose key this one Authorization header brings, where memory tells; None: ask `principal`."""

@@ -20,17 +20,17 @@ MAX_AGE_S: Final = 600
 """How long a browser need not ask again: as long as most browsers keep it."""
 
 _ALLOWED: Final = (
-    "authorization, content-type, idempotency-key, x-idempotency-key, if-match, if-none-match, prefer, "
-    "last-event-id, x-correlation-id, traceparent, tracestate, cache-control"
+    "Authorization, Content-Type, Idempotency-Key, X-Idempotency-Key, If-Match, If-None-Match, Prefer, "
+    "Last-Event-ID, X-Correlation-Id, Traceparent, Tracestate, Cache-Control"
 )
 _EXPOSED: Final = (
-    "etag, location, content-location, x-correlation-id, idempotency-replayed, retry-after, allow, "
-    "www-authenticate, sluice-api, sluice-position, sluice-caught-up"
+    "ETag, Location, Content-Location, X-Correlation-Id, Idempotency-Replayed, Retry-After, Allow, "
+    "WWW-Authenticate, Sluice-Api, Sluice-Position, Sluice-Caught-Up"
 )
 _METHODS: Final = "GET, HEAD, POST, PUT, DELETE, QUERY"
 _NOT_OURS: Final = (b"/_/webhooks/", b"/_/console")
-_VARY: Final = (b"vary", b"origin")
-_VARY_PREFLIGHT: Final = (b"vary", b"origin, access-control-request-method, access-control-request-headers")
+_VARY: Final = (b"vary", b"Origin")
+_VARY_PREFLIGHT: Final = (b"vary", b"Origin, Access-Control-Request-Method, Access-Control-Request-Headers")
 
 
 class Cors:

@@ -1,6 +1,7 @@
 """`?ticket=` on a stream of server-sent events: how a request brings one, and what it opens. Pure.
 
-Owns the comparison of a request with what its ticket was made for.
+Owns the comparison of a request with what its ticket was made for. A ticket opens a stream and nothing else,
+so that is what the request asks for, whatever it accepts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from gateway.http.request import Head, Scope
 from gateway.http.routes import find_aggregate, find_system
 
 _NAME = b"ticket="
-_LIVE = b"text/event-stream"
 
 
 class Ticketed(NamedTuple):
@@ -25,11 +25,9 @@ class Ticketed(NamedTuple):
 
 
 def take_ticket(scope: Scope, head: Head) -> Ticketed | None:
-    """None: it is no stream of server-sent events with a ticket and without a key."""
+    """None: it is no GET with a ticket and without a key."""
     query: bytes = scope["query_string"]
     if _NAME not in query or scope["method"] != "GET" or head.get(b"authorization") is not None:
-        return None
-    if _LIVE not in (head.joined(b"accept") or b"").lower():
         return None
     pairs = query.split(b"&")
     tickets = [pair for pair in pairs if pair.startswith(_NAME)]
@@ -43,6 +41,12 @@ def is_for(path: str, asked: Ticketed) -> bool:
     """Whether a ticket for this path opens the request. A path with a query opens that query only."""
     raw_path, mark, query = path.encode().partition(b"?")
     return split(raw_path) == split(asked.path) and (not mark or query == asked.query)
+
+
+def as_stream(scope: Scope, query: bytes) -> None:
+    """The request without its ticket, as one for server-sent events."""
+    others = [header for header in scope["headers"] if header[0] != b"accept"]
+    scope["query_string"], scope["headers"] = query, [*others, (b"accept", b"text/event-stream")]
 
 
 def is_stream(path: str) -> bool:

@@ -32,10 +32,10 @@ async def test_a_preflight_needs_no_key(calling: tuple[str, Account]) -> None:
         assert (answer.status_code, answer.content) == (204, b"")
         assert answer.headers["access-control-allow-origin"] == SHOP
         assert "POST" in answer.headers["access-control-allow-methods"]
-        assert {"authorization", "content-type", "idempotency-key", "if-match"} <= set(
+        assert {"Authorization", "Content-Type", "Idempotency-Key", "If-Match"} <= set(
             answer.headers["access-control-allow-headers"].split(", ")
         )
-        assert "origin" in answer.headers["vary"]
+        assert "Origin" in answer.headers["vary"]
         assert int(answer.headers["access-control-max-age"]) > 0
         assert "access-control-allow-credentials" not in answer.headers
         refused(await page.options("/order/global", headers={**asked, **OTHER}), 401, "unauthorized")
@@ -57,13 +57,13 @@ async def test_answers_to_an_allowed_origin_may_be_read(calling: tuple[str, Acco
         for answer in answers:
             assert answer.headers["access-control-allow-origin"] == SHOP
             exposed = answer.headers["access-control-expose-headers"].split(", ")
-            assert {"etag", "location", "x-correlation-id", "idempotency-replayed"} <= set(exposed)
-            assert "origin" in answer.headers.get_list("vary", split_commas=True)
+            assert {"ETag", "Location", "X-Correlation-Id", "Idempotency-Replayed"} <= set(exposed)
+            assert "Origin" in answer.headers.get_list("vary", split_commas=True)
         for headers in (OTHER, {"origin": "null"}):
             answer = await page.get(f"/order/{key}", headers=headers)
             assert answer.status_code == 200
             assert "access-control-allow-origin" not in answer.headers
-            assert "origin" in answer.headers.get_list("vary", split_commas=True)
+            assert "Origin" in answer.headers.get_list("vary", split_commas=True)
     async with new_client(url, "sl_wrong") as page:
         answer = await page.get("/order/global", headers={"origin": SHOP})
         refused(answer, 401, "unauthorized")

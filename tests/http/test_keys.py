@@ -202,7 +202,11 @@ async def test_a_ticket_opens_its_stream_once(client: httpx.AsyncClient, strange
     async with stranger.stream("GET", f"/_/feed?types=order&ticket={text}", headers=SSE) as stream:
         assert await first_id(stream) == receipt["event_id"]
     text = await ticket(client, "/_/feed")
-    refused(await stranger.get(f"/_/feed?ticket={text}"), 401, "unauthorized")
+    async with stranger.stream("GET", f"/_/feed?ticket={text}") as stream:
+        assert stream.headers["content-type"] == "text/event-stream"
+        assert await first_id(stream) == receipt["event_id"]
+    text = await ticket(client, "/_/feed")
+    refused(await stranger.get(f"/_/receipts?ticket={text}"), 401, "unauthorized")
     refused(await stranger.get("/_/feed?ticket=slt_none", headers=SSE), 401, "unauthorized")
 
 

@@ -89,7 +89,7 @@ def parameters() -> dict[str, Schema]:
         "ticket": _in_query(
             "ticket",
             _TEXT,
-            "With `text/event-stream`, in place of a key: a ticket made for this path.",
+            "In place of a key, a ticket made for this path: the answer is `text/event-stream`.",
         ),
         "revision": _in_query("revision", _REVISION, "A former revision; else the deployed one."),
         "before": _in_query("before", _REVISION, "Revisions before this one."),
