@@ -90,8 +90,8 @@ def _after_failed_swap(
     helped, reached = _helped(w, s, before, rows)
     rest = rows[helped:]
     sealed = s.epoch != epoch
-    next_seq = histories.seq[reached] + w.appends[rest[0][0]].events if rest else 0
-    first_seq = next_seq - w.appends[rest[0][0]].events + 1 if rest else 0
+    next_seq = histories.seq[reached] + w.appends[rest[0][0]].size if rest else 0
+    first_seq = next_seq - w.appends[rest[0][0]].size + 1 if rest else 0
     lost = sealed or (bool(rest) and (first_seq <= seq or not histories.same(reached, s.history)))
     if not helped and not lost:
         return

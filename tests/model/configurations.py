@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tests.model.scenario import AT_LEAST_ONE, Append, Rules, Scenario
+from tests.model.scenario import ANY, AT_LEAST_ONE, Append, Rules, Scenario
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,8 @@ class Case:
     scenario: Scenario
 
 
+_BOTH = Append(0, body=1, others=((1, 0),))
+_SEAT = Append(0, body=1, tags=(1,), unless=1)
 _ONE = Append(0, body=1)
 _TWO = Append(1, body=2)
 # A request under an Idempotency-Key, and its client's retry at another gateway.
@@ -154,6 +156,71 @@ HELD = {
             budget=2,
         ),
     ),
+    "several streams in one append": Case(
+        "appends to two streams in both orders, beside plain ones; replies and commits lost, Redis crashes",
+        Scenario(
+            appends=(_BOTH, Append(1, 2, stream=1, others=((0, 1),)), Append(1, 3, stream=1)),
+            faults=("lose reply", "lose commit", "delay commit", "crash"),
+            budget=1,
+        ),
+    ),
+    "several streams, cold": Case(
+        "appends to two streams that Redis misses, one or both; eviction, a Redis that is wiped",
+        Scenario(
+            appends=(_BOTH, Append(1, 2, stream=1, others=((0, ANY),))),
+            cold=True,
+            epochs=2,
+            faults=("evict", "wipe"),
+            budget=2,
+        ),
+    ),
+    "several streams, read": Case(
+        "reads of both streams in real time",
+        Scenario(
+            appends=(_BOTH, Append(1, 2, stream=1, others=((0, ANY),), after=0)),
+            reads=True,
+            realtime=True,
+            faults=("crash", "wipe", "lose commit"),
+            budget=1,
+        ),
+    ),
+    "conditions": Case(
+        "two appends on one boundary and a plain one; calls, replies and commits lost or late, Redis dies",
+        Scenario(
+            appends=(_SEAT, Append(1, 2, tags=(1,), unless=1), Append(1, 3)),
+            faults=("lose reply", "lose commit", "delay call", "crash", "wipe"),
+            budget=1,
+        ),
+    ),
+    "conditions, several streams": Case(
+        "a match in an append to several streams, and a condition on one",
+        Scenario(
+            appends=(Append(0, 1, others=((1, 0),), tags=(1,)), Append(1, 2, others=((1, ANY),), unless=1)),
+            faults=("lose reply", "lose commit", "wipe", "tear"),
+            budget=1,
+        ),
+    ),
+    "conditional retries": Case(
+        "a keyed append with a condition that its own event fails, its retry elsewhere, and a rival",
+        Scenario(
+            appends=(
+                Append(0, 1, key=1, tags=(1,), unless=1),
+                Append(1, 2, tags=(1,), unless=1),
+                Append(1, 1, key=1, tags=(1,), unless=1, after=0),
+            ),
+            faults=("lose reply", "lose commit", "crash", "expire"),
+            budget=1,
+        ),
+    ),
+    "conditions in direct mode": Case(
+        "conditions judged on Postgres and on the batch, across both ways",
+        Scenario(
+            appends=(_SEAT, Append(0, 2, tags=(1,), unless=1), Append(1, 3, tags=(1,), unless=1)),
+            epochs=3,
+            faults=("lose redis", "lose commit", "delay commit"),
+            budget=1,
+        ),
+    ),
     "in real time": Case(
         "reads and conflicts know what was acknowledged before they began",
         Scenario(
@@ -175,6 +242,15 @@ LIVE = {
         "the same with gateways that reach no Redis for a while, or die",
         Scenario(appends=(_ONE, _TWO), faults=("lose redis", "die", "lose commit"), budget=2, epochs=5),
     ),
+    "at rest with conditions": Case(
+        "the same with two appends on one boundary, one of them to two streams",
+        Scenario(
+            appends=(_SEAT, Append(1, 2, others=((1, ANY),), tags=(1,), unless=1)),
+            faults=("crash", "die", "lose commit"),
+            budget=1,
+            epochs=4,
+        ),
+    ),
     "at rest after delays": Case(
         "the same with calls, commits and installations lost or late, and a torn script",
         Scenario(
@@ -191,6 +267,14 @@ _EVERYTHING_OF_ONE_SERVER = (
 )  # fmt: skip
 
 LARGER = {
+    "conditions, further": Case(
+        'the same as "conditions", with any two of its faults',
+        Scenario(
+            appends=(_SEAT, Append(1, 2, tags=(1,), unless=1), Append(1, 3)),
+            faults=("lose reply", "lose commit", "delay call", "crash", "wipe"),
+            budget=2,
+        ),
+    ),
     "direct mode, further": Case(
         "the same, and Redis crashes, calls are late, gateways die",
         Scenario(

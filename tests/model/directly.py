@@ -13,7 +13,8 @@ from tests.model.script import conflicts
 from tests.model.state import HELD, QUEUED, RUNNING, State
 from tests.model.world import Draft, World
 
-Verdict = tuple[str, int]  # ("D", original), ("M", 0), ("C", head), ("V", head): it goes after so many events
+Verdict = tuple[str, int]
+"""("D", original), ("M", 0), ("C", head), ("K", seq of the match), ("V", head): after so many events."""
 
 
 def steps(w: World, s: State, g: int) -> Iterator[State]:
@@ -58,7 +59,8 @@ def _append(w: World, s: State, g: int, batch: tuple[int, ...]) -> Iterator[Stat
     for i in batch:
         kind, value = _verdict(w, after, i)
         if kind == "V":
-            after = w.histories.after(after, i, value + 1)
+            versions = tuple([w.histories.heads[after][stream] + 1 for stream in w.appends[i].streams])
+            after = w.histories.after(after, i, versions if w.appends[i].others else versions[0])
             d.pending(i, stage=RUNNING, doubt=True, again=True, extra=())
         elif after == s.history or not w.rules.rests:
             d.pending(i, stage=HELD, doubt=False, extra=())
@@ -81,8 +83,12 @@ def _verdict(w: World, history: int, i: int) -> Verdict:
         return ("M", 0)
     if w.event[i] in held:
         return ("D", i)
-    head = w.histories.heads[history][w.appends[i].stream]
-    return ("C" if conflicts(w.appends[i].expected, head) else "V", head)
+    of, heads = w.appends[i], w.histories.heads[history]
+    for stream, expected, _ in of.parts:
+        if conflicts(expected, heads[stream]):
+            return ("C", heads[stream])
+    matched = 0 if of.unless is None else w.histories.match(history, of.unless)
+    return ("K", matched) if matched else ("V", heads[of.stream])
 
 
 def _answer(w: World, d: Draft, i: int, kind: str, basis: int, value: int) -> None:
@@ -90,6 +96,8 @@ def _answer(w: World, d: Draft, i: int, kind: str, basis: int, value: int) -> No
         outcomes.replay(w, d, i, value)
     elif kind == "M":
         outcomes.mismatch(w, d, i)
+    elif kind == "K":
+        outcomes.fail_condition(w, d, i, value)
     else:
         outcomes.conflict(w, d, i, basis, value)
 

@@ -121,7 +121,8 @@ def _die(w: World, s: State, g: int) -> Iterator[State]:
     batch: tuple[int, ...] = ()
     if not gateway.phase and gateway.open:
         waiting = [i for i in w.of_gateway[g] if s.pendings[i].stage == QUEUED]
-        batch = tuple([i for i in waiting if not sequencing.to_look_up(w, s, i)])
+        ready = [i for i in waiting if not sequencing.to_look_up(w, s, i)]
+        batch = tuple([i for i in ready if sequencing.is_judged(w, s, i)])
     if batch:
         looked_up = sequencing.looked_up(w, s, batch)
         for n, node in enumerate(s.nodes):
@@ -143,5 +144,5 @@ def _dead(w: World, s: State, g: int) -> Draft:
     d.gateway(g, alive=False, open=False, direct=False, phase=(), runs=(), stuck=False, confirmed=0, epoch=0)
     for i in w.of_gateway[g]:
         if d.pendings[i].stage < ANSWERED:
-            d.pending(i, stage=ANSWERED, doubt=False, again=False, extra=(), floor=0, looked_up=-1)
+            d.pending(i, stage=ANSWERED, doubt=False, again=False, extra=(), floor=0, looked_up=-1, look=())
     return d

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from tests.model.scenario import Scenario
 
-Row = tuple[int, int]  # (append, its first version)
+Version = int | tuple[int, ...]
+"""The first version of an append; of one to several streams, in each of them."""
+Row = tuple[int, Version]
+"""An append and its version."""
 
 
 class Histories:
@@ -18,7 +21,7 @@ class Histories:
     def __init__(self, scenario: Scenario) -> None:
         self._appends = scenario.appends
         self._chain_of_requests = scenario.rules.chain == "requests"
-        self._known: dict[tuple[int, int, int], int] = {}
+        self._known: dict[tuple[int, int, Version], int] = {}
         self._marks: dict[tuple[int, int], int] = {}
         self._at: dict[tuple[int, int], int | None] = {}
         self.rows: list[tuple[Row, ...]] = [()]
@@ -28,22 +31,23 @@ class Histories:
         self.heads: list[tuple[int, ...]] = [(0,) * scenario.streams]
         self.mark: list[int] = [0]
 
-    def after(self, history: int, append: int, version: int) -> int:
+    def after(self, history: int, append: int, version: Version) -> int:
         """The history that continues `history` with an append at a version."""
         key = (history, append, version)
         found = self._known.get(key)
         return self._make(key) if found is None else found
 
-    def _make(self, key: tuple[int, int, int]) -> int:
+    def _make(self, key: tuple[int, int, Version]) -> int:
         history, append, version = key
         made = self._known[key] = len(self.rows)
         of = self._appends[append]
         self.rows.append((*self.rows[history], (append, version)))
-        self.seq.append(self.seq[history] + of.events)
+        self.seq.append(self.seq[history] + of.size)
         self.line.append((*self.line[history], made))
         self.held.append(self.held[history] | {made})
         heads = list(self.heads[history])
-        heads[of.stream] = max(heads[of.stream], version + of.events - 1)
+        for (stream, _, events), first in zip(of.parts, firsts(version), strict=True):
+            heads[stream] = max(heads[stream], first + events - 1)
         self.heads.append(tuple(heads))
         self.mark.append(made if not self._chain_of_requests else self._mark(history, of.body))
         return made
@@ -67,8 +71,8 @@ class Histories:
         """Of the stream's last event; 0: it has none."""
         last = seq = 0
         for append, _ in self.rows[history]:
-            seq += self._appends[append].events
-            if self._appends[append].stream == stream:
+            seq += self._appends[append].size
+            if stream in self._appends[append].streams:
                 last = seq
         return last
 
@@ -80,3 +84,16 @@ class Histories:
     def same(self, one: int, other: int) -> bool:
         """Whether seq and chain are equal, which is all that a compare-and-swap sees."""
         return self.mark[one] == self.mark[other] and self.seq[one] == self.seq[other]
+
+    def match(self, history: int, tag: int, after: int = 0) -> int:
+        """The last seq of the first append behind `after` whose events have the tag; 0: none."""
+        seq = 0
+        for append, _ in self.rows[history]:
+            seq += self._appends[append].size
+            if seq > after and tag in self._appends[append].tags:
+                return seq
+        return 0
+
+
+def firsts(version: Version) -> tuple[int, ...]:
+    return version if isinstance(version, tuple) else (version,)

@@ -6,7 +6,7 @@ something will never appear. Whoever was told that is REFUSED, and `commit` look
 
 from __future__ import annotations
 
-from tests.model.history import Row
+from tests.model.history import Row, Version, firsts
 from tests.model.script import conflicts
 from tests.model.state import ANSWERED, HELD, REFUSED, WAITING, Broken, Pending
 from tests.model.world import Draft, World
@@ -19,23 +19,27 @@ def commit(w: World, d: Draft, rows: tuple[Row, ...]) -> None:
         d.history = w.histories.after(d.history, append, version)
 
 
-def _check_row(w: World, d: Draft, append: int, version: int) -> None:
-    of, head = w.appends[append], w.histories.heads[d.history][w.appends[append].stream]
+def _check_row(w: World, d: Draft, append: int, version: Version) -> None:
+    of, heads = w.appends[append], w.histories.heads[d.history]
     if d.pendings[append].stage == REFUSED:
         raise Broken(f"append {append} appears after it was answered that it never will")
     held = w.claims(d.history)
     for identity in w.identities[append]:
         if identity in held:
             raise Broken(f"append {append} is there beside append {held[identity][0]} of the same identity")
-    if version != head + 1:
-        raise Broken(f"append {append} stands at version {version} of a stream that has {head} events")
-    if conflicts(of.expected, version - 1):
-        raise Broken(
-            f"append {append} asked to stand after {of.expected} events and stands after {version - 1}"
-        )
+    for (stream, expected, _), first in zip(of.parts, firsts(version), strict=True):
+        head = heads[stream]
+        if first != head + 1:
+            raise Broken(f"append {append} stands at version {first} of a stream that has {head} events")
+        if conflicts(expected, first - 1):
+            raise Broken(
+                f"append {append} asked to stand after {expected} events and stands after {first - 1}"
+            )
+    if of.unless is not None and w.histories.match(d.history, of.unless):
+        raise Broken(f"append {append} stands after an event that its condition excludes")
 
 
-def acknowledge(w: World, d: Draft, append: int, version: int) -> None:
+def acknowledge(w: World, d: Draft, append: int, version: Version) -> None:
     """201. Raises Broken unless Postgres has it at this version."""
     if (append, version) not in w.histories.rows[d.history]:
         raise Broken(f"append {append} is acknowledged at version {version} and is not there")
@@ -76,17 +80,28 @@ def conflict(w: World, d: Draft, append: int, basis: int, head: int) -> None:
     """409. Raises Broken unless the history that it was decided on is committed and the stream really had
     that many events, not before all that was acknowledged when the request came."""
     histories = w.histories
-    stream = w.appends[append].stream
     if basis not in histories.held[d.history]:
         raise Broken(f"append {append} is answered a conflict on a history that is not committed")
     floor = d.pendings[append].floor
     real = [each for each in histories.line[d.history] if histories.seq[each] >= floor]
-    if head not in {histories.heads[each][stream] for each in real}:
+    streams = w.appends[append].streams
+    if head not in {histories.heads[each][stream] for each in real for stream in streams}:
         raise Broken(f"append {append} is answered a conflict with {head} events, not what the stream has")
     if append in {row[0] for row in histories.rows[d.history]}:
         raise Broken(f"append {append} is answered a conflict and is there")
     _end(d, append, REFUSED)
     _refuse_original(w, d, append, head)
+
+
+def fail_condition(w: World, d: Draft, append: int, seq: int) -> None:
+    """409. Raises Broken unless an event that the condition excludes is committed."""
+    tag = w.appends[append].unless
+    assert tag is not None
+    if w.histories.match(d.history, tag) != seq:
+        raise Broken(f"the condition of append {append} is refused by an event that is not committed")
+    if append in {row[0] for row in w.histories.rows[d.history]}:
+        raise Broken(f"append {append} is answered that its condition failed and is there")
+    _end(d, append, REFUSED)
 
 
 def _refuse_original(w: World, d: Draft, append: int, head: int) -> None:
@@ -119,16 +134,17 @@ def _end(d: Draft, append: int, stage: int) -> None:
 
 def wait(w: World, d: Draft, append: int, kind: str, basis: int, value: int) -> None:
     """Answers once everything up to the basis is confirmed: at once, where it is."""
-    d.pending(append, stage=WAITING, extra=(kind, basis, value), looked_up=-1)
+    d.pending(append, stage=WAITING, extra=(kind, basis, value), looked_up=-1, look=())
     confirmed = d.gateways[w.appends[append].gateway].confirmed
-    at_once = not {"C": w.rules.conflict_waits, "D": w.rules.replay_waits}.get(kind, True)
+    waits = {"C": w.rules.conflict_waits, "D": w.rules.replay_waits, "K": w.rules.condition_waits}
+    at_once = not waits.get(kind, True)
     if at_once or _awaited(w, kind, basis, value) <= confirmed:
         _answer(w, d, append)
 
 
 def _awaited(w: World, kind: str, basis: int, value: int) -> int:
-    """The seq that has to be confirmed. A replay waits for its original alone."""
-    return value if kind == "D" else w.histories.seq[basis]
+    """The seq that has to be confirmed. A replay waits for its original alone, a condition for the match."""
+    return value if kind in "DK" else w.histories.seq[basis]
 
 
 def confirm(w: World, d: Draft, g: int, seq: int) -> None:
@@ -152,6 +168,8 @@ def _answer(w: World, d: Draft, append: int) -> None:
         mismatch(w, d, append)
     elif kind == "C":
         conflict(w, d, append, basis, value)
+    elif kind == "K":
+        fail_condition(w, d, append, value)
     else:
         here = w.histories.at(d.history, value)
         replay(w, d, append, None if not here else w.histories.rows[here][-1][0])

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.model import script
+from tests.model.history import Row, firsts
 from tests.model.state import Broken, State
 from tests.model.world import Draft, World
 
-Entry = tuple[int, int, int]  # (append, first version, last seq)
+Entry = tuple[Row, int, int, int]  # (row, its first version in the stream, its events there, its last seq)
 
 
 def steps(w: World, s: State) -> Iterator[State]:
@@ -41,9 +42,9 @@ def _check(w: World, s: State, h: int, c: int, hot: int, top: int) -> None:
         if hot >> stream & 1 and w.histories.heads[h][stream]:
             entries = _entries(w, h, stream)
             length = _length(w, s, entries, w.histories.seq[c])
-            for append, version, _ in entries:
-                if version <= length and (append, version) not in committed:
-                    raise Broken(f"a read shows append {append} at version {version}, where it is not")
+            for row, version, _, _ in entries:
+                if version <= length and row not in committed:
+                    raise Broken(f"a read shows append {row[0]} at version {version}, where it is not")
             _check_fresh(w, s, stream, length, top)
 
 
@@ -58,9 +59,11 @@ def _check_fresh(w: World, s: State, stream: int, length: int, top: int) -> None
 def _entries(w: World, h: int, stream: int) -> list[Entry]:
     entries, seq = [], 0
     for append, version in w.histories.rows[h]:
-        seq += w.appends[append].events
-        if w.appends[append].stream == stream:
-            entries.append((append, version, seq))
+        of = w.appends[append]
+        seq += of.size
+        for (each, _, events), first in zip(of.parts, firsts(version), strict=True):
+            if each == stream:
+                entries.append(((append, version), first, events, seq))
     return entries
 
 
@@ -75,12 +78,12 @@ def _length(w: World, s: State, entries: list[Entry], watermark: int) -> int:
         first_unsure = sure.index(False) if False in sure else len(sure)
     if first_unsure < len(entries):
         return entries[first_unsure][1] - 1
-    append, version, _ = entries[-1]
-    return version + w.appends[append].events - 1
+    _, version, events, _ = entries[-1]
+    return version + events - 1
 
 
 def _confirmed(w: World, s: State, entry: Entry, watermark: int) -> bool:
-    append, version, seq = entry
+    row, _, _, seq = entry
     if seq <= watermark:
         return True
     here = w.histories.at(s.history, seq)
@@ -88,5 +91,5 @@ def _confirmed(w: World, s: State, entry: Entry, watermark: int) -> bool:
         return False
     there = w.histories.rows[here][-1]
     if w.rules.doubt == "newest":
-        return w.event[there[0]] == w.event[append]
-    return there == (append, version)
+        return w.event[there[0]] == w.event[row[0]]
+    return there == row

@@ -16,6 +16,9 @@ class Append:
     identity; with equal `body`, they ask for the same. `after`: sent only once that other request is under
     way, as a client's retry is; None waits in its gateway from the start. A gateway takes its appends in the
     order in which they were sent, which is the one that they are listed in.
+
+    `others` are further streams, (stream, expected), with an event each, after its own events. All of its
+    events have its `tags`; with `unless`, no event that is there before may have that tag.
     """
 
     gateway: int
@@ -26,6 +29,22 @@ class Append:
     key: int | None = None
     event: int | None = None
     after: int | None = None
+    others: tuple[tuple[int, int], ...] = ()
+    tags: tuple[int, ...] = ()
+    unless: int | None = None
+
+    @property
+    def size(self) -> int:
+        return self.events + len(self.others)
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        return (self.stream, *[stream for stream, _ in self.others])
+
+    @property
+    def parts(self) -> tuple[tuple[int, int, int], ...]:
+        """Of each of its streams: which, what it is expected to be, and how many events."""
+        return ((self.stream, self.expected, self.events), *[(*other, 1) for other in self.others])
 
 
 @dataclass(frozen=True)
@@ -60,6 +79,12 @@ class Rules:
     own_doubt: bool = True  # the retry of one's own unanswered call stays in doubt
     second_look: bool = True  # a row that Redis is ahead of is read again before an alarm
     torn: bool = True  # a script that failed half-way fences the server
+    lengths: str = "all"  # | first: of an append to several streams, the others' lengths are not looked at
+    others_cold: bool = True  # a further stream that Redis does not have is cold; else it counts as empty
+    condition: str = "script"  # | look: judged by the look at Postgres, outside the script
+    look: str = "committed"  # | sequenced: what was looked at counts up to what Redis has sequenced
+    look_epoch: bool = True  # a look is of one epoch, and the script sees that the journal tells the rest
+    condition_waits: bool = True  # until the event that matches is committed
 
 
 @dataclass(frozen=True)
@@ -82,7 +107,7 @@ class Scenario:
 
     @property
     def streams(self) -> int:
-        return 1 + max(each.stream for each in self.appends)
+        return 1 + max(stream for each in self.appends for stream in each.streams)
 
 
 FAULTS = {

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.model.scenario import ANY, AT_LEAST_ONE
+from tests.model.scenario import ANY, AT_LEAST_ONE, Append
 from tests.model.state import Data, Node
 from tests.model.world import World
 
-Item = tuple[int, tuple[int, ...]]  # (append, hint)
+Item = tuple[int, tuple[int, ...], tuple[int, ...]]  # (append, hint, look)
+Answer = tuple[str | int, ...]
 
 
 class Reply(NamedTuple):
     """What the script leaves, the history before, and an answer for each append: ("V",) sequenced,
-    ("D", last seq of the original), ("M",) mismatch, ("C", head), ("X",) cold, ("S",) look again."""
+    ("D", last seq of the original), ("M",) mismatch, ("C", head), ("X",) cold, ("S",) look again,
+    ("K", seq) the condition failed by the event there, ("L",) ask Postgres about the condition again."""
 
     data: Data
     before: int
@@ -46,7 +48,7 @@ def sequence(w: World, data: Data, looked_up: int, known: int | None, batch: tup
     """Gives every append of the call its place, or says why not."""
     call = _Call(w, data, looked_up)
     c = advanced(w, data, known)
-    answers = tuple([call.answer(append, hint) for append, hint in batch])
+    answers = tuple([call.answer(*item) for item in batch])
     return Reply(data._replace(h=call.h, c=c, hot=call.hot), data.h, answers)
 
 
@@ -65,23 +67,58 @@ class _Call:
         self._heads: dict[int, int] = {}
         self._blocked: dict[int, tuple[str | int, ...]] = {}
 
-    def answer(self, append: int, hint: tuple[int, ...]) -> tuple[str | int, ...]:
+    def answer(self, append: int, hint: tuple[int, ...], look: tuple[int, ...] = ()) -> Answer:
         w = self._w
         of = w.appends[append]
-        if of.stream in self._blocked:
-            return self._blocked[of.stream]
+        blocked = [self._blocked[stream] for stream in of.streams if stream in self._blocked]
+        if blocked:
+            return self._block(of, blocked[0])
         earlier = self._earlier(append)
         if earlier is not None:
             return earlier
         if self._stale:
-            return self._blocked.setdefault(of.stream, ("S",))
-        head = self._head(of.stream, hint)
-        if head is None:
-            return self._blocked.setdefault(of.stream, ("X",))
-        if conflicts(of.expected, head):
-            return ("C", head)
-        self._write(append, head)
+            return self._block(of, ("S",))
+        heads = self._heads_of(of, hint)
+        if None in heads:
+            return self._block(of, ("X",))
+        for (_, expected, _), head in zip(of.parts, heads, strict=True):
+            assert head is not None
+            if conflicts(expected, head):
+                return ("C", head)
+            if w.rules.lengths == "first":
+                break
+        if of.unless is not None:
+            failed = self._failed(of.unless, look)
+            if failed:
+                return failed
+        self._write(append, [head or 0 for head in heads])
         return ("V",)
+
+    def _block(self, of: Append, answer: Answer) -> Answer:
+        for stream in of.streams:
+            self._blocked[stream] = answer
+        return answer
+
+    def _heads_of(self, of: Append, hint: tuple[int, ...]) -> list[int | None]:
+        """A hint is (epoch, as of, and the head of each of its streams)."""
+        hints = [(*hint[:2], head) for head in hint[2:]] or [()] * len(of.streams)
+        heads = [self._head(stream, each) for stream, each in zip(of.streams, hints, strict=True)]
+        if not self._w.rules.others_cold:
+            heads[1:] = [head or 0 for head in heads[1:]]
+        return heads
+
+    def _failed(self, tag: int, look: tuple[int, ...]) -> Answer | None:
+        """By what Postgres said, else by what is in the journal behind that and what the call has placed."""
+        _, seq, matched = look
+        if matched:
+            return ("K", matched)
+        if self._w.rules.condition == "look":
+            return None
+        if self._w.rules.look_epoch and seq < self._w.histories.seq[self._data.base]:
+            return ("L",)
+        behind = max(seq, self._w.histories.seq[self._data.base])  # an older journal is not read
+        found = self._w.histories.match(self.h, tag, behind)
+        return ("K", found) if found else None
 
     def _earlier(self, append: int) -> tuple[str | int, ...] | None:
         """Whether it is a retry. The first identity is the event's, which a retry under a key need not
@@ -111,19 +148,21 @@ class _Call:
         outlived = (rules.evicted and as_of < data.evicted) or (rules.hint_epoch and epoch != data.epoch)
         return None if outlived else head
 
-    def _write(self, append: int, head: int) -> None:
+    def _write(self, append: int, heads: list[int]) -> None:
         w, of = self._w, self._w.appends[append]
-        version = head + 1
+        versions = tuple([head + 1 for head in heads])
         if w.rules.validate == "before the call":
-            version = max(version, w.histories.heads[self.h][of.stream] + 1)
-        self.h = w.histories.after(self.h, append, version)
-        self.hot |= 1 << of.stream
+            versions = (max(versions[0], w.histories.heads[self.h][of.stream] + 1),)
+        self.h = w.histories.after(self.h, append, versions if of.others else versions[0])
+        for stream in of.streams:
+            self.hot |= 1 << stream
         if w.rules.validate == "one by one":
-            self._heads[of.stream] = head + of.events
+            for (stream, _, events), head in zip(of.parts, heads, strict=True):
+                self._heads[stream] = head + events
             claim = (append, w.histories.seq[self.h])
             self._claims.update(dict.fromkeys(w.identities[append], claim))
         else:
-            self._heads[of.stream] = head
+            self._heads[of.stream] = heads[0]
 
 
 def conflicts(expected: int, head: int) -> bool:

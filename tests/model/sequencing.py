@@ -23,6 +23,8 @@ def steps(w: World, s: State, g: int) -> Iterator[State]:
     elif not gateway.phase and gateway.open:
         queue = [i for i in w.of_gateway[g] if s.pendings[i].stage == QUEUED]
         yield from _look_ups(w, s, g, [i for i in queue if to_look_up(w, s, i)])
+        yield from _looks(w, s, g, queue)
+        queue = [i for i in queue if is_judged(w, s, i)]
         if len(gateway.runs) < 2:
             ready = tuple(itertools.takewhile(lambda i: not to_look_up(w, s, i), queue))
             for most in range(1, len(ready) + 1):
@@ -67,6 +69,30 @@ def _look_ups(w: World, s: State, g: int, waiting: list[int]) -> Iterator[State]
         yield d.state()
 
 
+def is_judged(w: World, s: State, i: int) -> bool:
+    """Whether its condition was looked at, in the gateway's epoch: till then it is beside the queue."""
+    look, epoch = s.pendings[i].look, s.gateways[w.appends[i].gateway].epoch
+    return w.appends[i].unless is None or (bool(look) and (look[0] == epoch or not w.rules.look_epoch))
+
+
+def _looks(w: World, s: State, g: int, queue: list[int]) -> Iterator[State]:
+    """One look at Postgres for a condition, at any time."""
+    for i in queue:
+        tag = w.appends[i].unless
+        if tag is None or is_judged(w, s, i):
+            continue
+        seq = w.histories.seq[s.history]
+        if w.rules.look == "sequenced":
+            seqs = [w.histories.seq[node.data.h] for node in s.nodes if node.data is not None]
+            seq = max([seq, *seqs])
+        matched = w.histories.match(s.history, tag)
+        w.step = ("gateway {} asks Postgres about the condition of append {}: seq {}, match {}", g, i, seq,
+                  matched)  # fmt: skip
+        d = Draft(s)
+        d.pending(i, look=(s.epoch, seq, matched))
+        yield d.state()
+
+
 def looked_up(w: World, s: State, batch: tuple[int, ...]) -> int:
     """What a call of these carries."""
     looks = [s.pendings[i].looked_up for i in batch if s.pendings[i].looked_up >= 0]
@@ -105,9 +131,14 @@ def hinted(w: World, s: State, batch: tuple[int, ...], data: Data) -> tuple[Item
     """Each append with what is known of its stream. Unless the scenario is about cold streams, a stream that
     is missing costs no call of its own: the one that misses it, the look at Postgres and the next are one."""
     if w.scenario.cold:
-        return tuple([(i, s.pendings[i].extra) for i in batch])
-    heads = w.histories.heads[s.history]
-    return tuple([(i, (data.epoch, w.histories.seq[data.h], heads[w.appends[i].stream])) for i in batch])
+        return tuple([(i, s.pendings[i].extra, s.pendings[i].look) for i in batch])
+    as_of = data.epoch, w.histories.seq[data.h]
+    return tuple([(i, (*as_of, *_heads(w, s, i)), s.pendings[i].look) for i in batch])
+
+
+def _heads(w: World, s: State, i: int) -> list[int]:
+    """Of its streams, in Postgres."""
+    return [w.histories.heads[s.history][stream] for stream in w.appends[i].streams]
 
 
 def delay(d: Draft, g: int, n: int, epoch: int, looked_up: int, items: tuple[Item, ...]) -> None:
@@ -185,7 +216,7 @@ def _settle(w: World, d: Draft, g: int, batch: tuple[int, ...], reply: Reply) ->
     places = dict(histories.run(reply.before, reply.data.h))
     for i, answer in zip(batch, reply.answers, strict=True):
         if answer == ("V",):
-            d.pending(i, stage=RUNNING, doubt=True, again=True, extra=(), looked_up=-1)
+            d.pending(i, stage=RUNNING, doubt=True, again=True, extra=(), looked_up=-1, look=())
             if w.rules.acknowledge == "sequenced":
                 outcomes.acknowledge(w, d, i, places[i])
         else:
@@ -196,11 +227,13 @@ def _take_answer(w: World, d: Draft, i: int, answer: tuple[str | int, ...], repl
     kind, value = str(answer[0]), int(answer[1]) if len(answer) > 1 else 0
     # The original is the append's own first try, perhaps; any other answer says that there was none.
     d.pending(i, doubt=kind == "D" and w.rules.own_doubt and d.pendings[i].doubt)
-    if kind in "DMC":
+    if kind in "DMCK":
         outcomes.wait(w, d, i, kind, reply.data.h, value)
     elif kind == "X":
         d.requeue(i, extra=(reply.data.epoch, w.histories.seq[reply.before]))
         d.gateway(w.appends[i].gateway, phase=("cold",))
+    elif kind == "L":
+        d.requeue(i, look=())
     else:
         d.requeue(i, again=True)
 
@@ -208,12 +241,12 @@ def _take_answer(w: World, d: Draft, i: int, answer: tuple[str | int, ...], repl
 def _look_at_heads(w: World, s: State, g: int) -> Iterator[State]:
     """One look at Postgres for all streams of the call that Redis does not have."""
     cold = [i for i in w.of_gateway[g] if s.pendings[i].stage == QUEUED and len(s.pendings[i].extra) == 2]
-    heads = [w.histories.heads[s.history][w.appends[i].stream] for i in cold]
+    heads = [_heads(w, s, i) for i in cold]
     w.step = ("gateway {} asks Postgres for the streams of appends {}: {} events", g, tuple(cold), heads)
     d = Draft(s)
     d.gateway(g, phase=())
-    for i, head in zip(cold, heads, strict=True):
-        d.pending(i, extra=(*s.pendings[i].extra, head))
+    for i, of_each in zip(cold, heads, strict=True):
+        d.pending(i, extra=(*s.pendings[i].extra, *of_each))
     yield d.state()
 
 
@@ -247,7 +280,7 @@ def late_call(w: World, s: State, message: tuple[Any, ...]) -> Iterator[State]:
     """A delayed call runs, if it still may; nobody waits for its reply."""
     _, n, g, number, epoch, looked_up, items = message
     data = script.opened(w, s.nodes[n], epoch)
-    what = tuple([i for i, _ in items])
+    what = tuple([i for i, _, _ in items])
     w.step = ("the delayed call of gateway {} with appends {} arrives at Redis {}", g, what, n)
     d = Draft(s)
     d.received(message)

@@ -53,7 +53,8 @@ class Pending(NamedTuple):
     """`extra` is the hint of a queued append, (epoch, seq as of which, head), the first two alone
     until Postgres was asked; or what a waiting one will be
     answered, (kind, basis, value); `floor` the seq acknowledged to anyone before it was sent; `looked_up` the
-    seq at which Postgres did not know its identities, -1 before it was asked."""
+    seq at which Postgres did not know its identities, -1 before it was asked; `look` what Postgres said of
+    its condition, (epoch, seq, seq of the first match or 0), empty before."""
 
     stage: int
     doubt: bool
@@ -61,6 +62,7 @@ class Pending(NamedTuple):
     extra: tuple[Any, ...]
     floor: int
     looked_up: int = -1
+    look: tuple[int, ...] = ()
 
 
 class State(NamedTuple):

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.model.scenario import Append, Rules, Scenario
+from tests.model.scenario import ANY, Append, Rules, Scenario
 
 _ONE, _TWO = Append(0, body=1), Append(1, body=2)
 _KEYED, _RETRY = Append(0, body=1, key=1), Append(1, body=1, key=1, after=0)
+
+
+_SEAT, _RIVAL = Append(0, body=1, tags=(1,), unless=1), Append(1, body=2, tags=(1,), unless=1)
 
 
 @dataclass(frozen=True)
@@ -205,6 +208,41 @@ UNSAFE = {
             rules=Rules(doubt="newest"),
         ),
         "at version 1, where it is not",
+    ),
+    "an append to several streams, by the first one's length": Variant(
+        Scenario(
+            appends=(Append(0, 1, stream=1), Append(0, 2, others=((1, 0),))),
+            gateways=1,
+            rules=Rules(lengths="first"),
+        ),
+        "asked to stand after 0 events and stands after 1",
+    ),
+    "a further stream that Redis does not have is empty": Variant(
+        Scenario(
+            appends=(Append(0, 1, stream=1), Append(0, 2), Append(0, 3, others=((1, ANY),))),
+            gateways=1,
+            cold=True,
+            faults=("evict",),
+            budget=1,
+            rules=Rules(others_cold=False),
+        ),
+        "stands at version 1 of a stream that has 1 events",
+    ),
+    "a condition judged outside the script": Variant(
+        Scenario(appends=(_SEAT, _RIVAL), rules=Rules(condition="look")),
+        "stands after an event that its condition excludes",
+    ),
+    "a look at a condition that counts for what is not committed": Variant(
+        Scenario(appends=(_SEAT, _RIVAL), rules=Rules(look="sequenced")),
+        "stands after an event that its condition excludes",
+    ),
+    "a look at a condition that outlives its epoch": Variant(
+        Scenario(appends=(_SEAT, _RIVAL), faults=("wipe",), budget=1, rules=Rules(look_epoch=False)),
+        "stands after an event that its condition excludes",
+    ),
+    "a condition refused before the match is committed": Variant(
+        Scenario(appends=(_SEAT, _RIVAL), rules=Rules(condition_waits=False)),
+        "refused by an event that is not committed",
     ),
     "no torn flag": Variant(
         Scenario(appends=(_ONE, _TWO), faults=("tear",), budget=1, rules=Rules(torn=False)),

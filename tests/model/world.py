@@ -67,7 +67,7 @@ class World:
             found = self._remembered[key] = {}
             seq = self.histories.seq[after]
             for append, _ in self.histories.run(after, history):
-                seq += self.appends[append].events
+                seq += self.appends[append].size
                 if seq >= from_seq:
                     found.update(dict.fromkeys(self.identities[append], (append, seq)))
         return found
@@ -109,6 +109,7 @@ class Draft:
         """With `again`, nothing holds that was looked up before."""
         if changes.get("again"):
             changes["looked_up"] = -1
+            changes["look"] = ()
         self.pendings[i] = self.pendings[i]._replace(stage=QUEUED, **changes)
 
     def send(self, *message: Any) -> None:
