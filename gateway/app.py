@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import asyncpg
@@ -57,6 +58,7 @@ from gateway.http.api.projections import Projections
 from gateway.http.api.reads import Reads
 from gateway.http.api.router import AggregateRouter
 from gateway.http.api.rows import RowReader
+from gateway.http.api.schedules import Schedules
 from gateway.http.api.several import SeveralAppends
 from gateway.http.api.source_keys import SourceKeys
 from gateway.http.api.sources import Sources
@@ -98,6 +100,7 @@ from gateway.operations.audit_loop import AuditLoop
 from gateway.operations.deletions import Deletions
 from gateway.outbound import Outbound, heard, outgoing
 from gateway.pools import CannotStart, check_redis, close_pool, open_postgres, ops_listener
+from gateway.reactions.reactor import Reactor, head_of
 from gateway.relay.live import Live
 from gateway.relay.outbox import Outbox
 from gateway.telemetry import logs
@@ -192,6 +195,16 @@ async def gateway(
                         config.event_bytes_max,
                     )
                     records = Records(log, ruled, catalog.deployed, aside, config.append_deadline_s)
+                    reactor = Reactor(
+                        outbox_pool,
+                        outbox,
+                        catalog,
+                        folder,
+                        records.append,
+                        config.event_bytes_max,
+                        heard(log),
+                    )
+                    metrics.read_at_scrape(reactor.readings)
                     intake = Intake(
                         log,
                         records,
@@ -237,7 +250,7 @@ async def gateway(
                         "traces": tracing is not None,
                     }
                     logger.info("gateway_started", extra=told)
-                    async with keeper.running():
+                    async with keeper.running(), _reacting(config, reactor):
                         yield edge
                 logger.info("gateway_stopped")
     finally:
@@ -276,6 +289,19 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         yield
     finally:
         await _ended(task)
+
+
+@asynccontextmanager
+async def _reacting(config: Config, reactor: Reactor) -> AsyncIterator[None]:
+    """Timers are set and fired meanwhile, where this process relays."""
+    if not config.relay:
+        yield
+        return
+    await reactor.start()
+    try:
+        yield
+    finally:
+        await reactor.stop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +416,7 @@ def _edge(
         Tickets(admin_pool, aside, config),
         webhooks,
         Deliveries(pool, aside, config),
+        Schedules(pool, catalog, partial(head_of, outbox, pool), aside, config),
         aliases,
         SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, catalog, aside, config, stopping),
         Projections(rows, live_rows, going_out.declarations, catalog),

@@ -72,6 +72,7 @@ REFUSALS: dict[str, Rule] = {
     "invalid_spec": Rule(422, False, Known.NOT_AN_APPEND),
     "spec_conflict": Rule(409, False, Known.NOT_AN_APPEND),
     "declared_by_spec": Rule(409, False, Known.NOT_AN_APPEND),
+    "schedule_ended": Rule(409, False, Known.NOT_AN_APPEND),
     "source_taken": Rule(409, False, Known.NOTHING),
     "tenant_conflict": Rule(409, False, Known.NOT_AN_APPEND),
     "state_too_large": Rule(422, False, Known.NOT_AN_APPEND),

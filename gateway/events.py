@@ -494,7 +494,14 @@ class ImplicationRefused:
     `path` behind the event's own. `by` is the aggregate whose rule refused, if one did."""
 
     event: int
-    code: Literal["invalid_identifier", "schema_violation", "invalid_tag", "invalid_field", "rule_violated"]
+    code: Literal[
+        "invalid_identifier",
+        "schema_violation",
+        "invalid_tag",
+        "invalid_claim",
+        "invalid_field",
+        "rule_violated",
+    ]
     error: str
     path: str
     by: Stream | None = None

@@ -133,11 +133,15 @@ class Spec:
     """Whether any of its aggregate types has rules."""
     implies: bool = field(init=False, compare=False)
     """Whether any of its events may write others."""
+    schedules: bool = field(init=False, compare=False)
+    """Whether any of its events may set timers."""
 
     def __post_init__(self) -> None:
         types = self.aggregate_types.values()
         object.__setattr__(self, "weight", max((each.weight for each in types), default=WEIGHT_MIN))
         object.__setattr__(self, "ruled", any(each.ruled for each in types))
         object.__setattr__(self, "implies", any(each.implies for each in types))
+        timed = any(event.schedules for each in types for event in each.events.values())
+        object.__setattr__(self, "schedules", timed)
         declared = {rule.prefix for each in types for event in each.events.values() for rule in event.tags}
         object.__setattr__(self, "tag_prefixes", frozenset({*self.aggregate_types, *declared}))

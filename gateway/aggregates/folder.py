@@ -132,6 +132,25 @@ class Folder:
             if folded.length >= page.length:
                 return folded
 
+    async def at(self, stream: Stream, deployed: Deployed, version: int) -> Folded:
+        """The state after a committed event. Raises PostgresTrouble and Busy."""
+        folded = await self.committed(stream, deployed)
+        if folded.length == version:
+            return folded
+        place, handlers = self.place(stream, deployed), Handlers(deployed, stream.aggregate_type)
+        folded = EMPTY if self._store is None else await self._store.nearest(place, deployed, version)
+        while folded.length < version:
+            limit = min(EVENTS_A_PAGE, version - folded.length)
+            page = await self._log.page(Range(stream, folded.length + 1, limit=limit, known=folded.length))
+            first, last = folded.length, folded.length + len(page.events)
+            while folded.length < last:
+                events = page.events[folded.length - first :]
+                work = partial(_fold_for, PIECE_S, folded, events, handlers, self.bytes_max)
+                folded = await self._aside.run(stream.tenant, work)
+            if first == last:
+                break  # its history was cut off
+        return folded
+
     async def nearest(self, place: Place, deployed: Deployed, folded: Folded, last: int) -> Folded:
         """`folded`, or the newest kept state up to version `last` where that is much newer. What follows is
         kept then, if it is much too."""

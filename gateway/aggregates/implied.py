@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -42,6 +42,8 @@ from spec.identifiers import HUMANE_RANDOM_BYTES, canonicalize, mint_humane
 from spec.model import AggregateType, EventType
 from spec.tags import TagFault, tags_of
 
+Code = Literal["invalid_identifier", "schema_violation", "invalid_tag", "invalid_claim"]
+
 IMPLIED_MAX: Final = 100
 """Implied events of one append, of all levels."""
 LEVELS_MAX: Final = 4
@@ -72,8 +74,8 @@ class _Row:
     level: int
     path: str
     tags: tuple[str, ...]
-    value: object = None
-    """The data of an implied event."""
+    found: Admitted | None = None
+    """Of an implied event."""
 
 
 class _Refused(Exception):
@@ -177,14 +179,16 @@ class Judging:
 
     def _row(self, cause: _Row, number: int, each: Emitted, path: str) -> _Row:
         """Raises _Refused."""
-        spec, of = self.deployed.spec, self.deployed.spec.aggregate_types[each.emit.aggregate_type]
-        event_type, own = of.events[each.emit.event_type], cause.own
-        event_id = derived_id(cause.event.id, number)
-        key = _minted(of, event_id) if each.id is None else canonicalize(each.id, spec.singletons)
-        if key is None:
-            why = bad_identifier(each.id or "", spec, "id").error
-            raise _Refused(ImplicationRefused(own, "invalid_identifier", why, f"{path}.id"))
-        tags, value = self._admitted(event_type, each.data, own, path)
+        of = self.deployed.spec.aggregate_types[each.emit.aggregate_type]
+        event_type, event_id = of.events[each.emit.event_type], derived_id(cause.event.id, number)
+        tenant = cause.stream.tenant
+        try:
+            found = admitted(
+                self.deployed, tenant, of, event_type, each.id, each.data, event_id, self.event_bytes_max
+            )
+        except NotAdmitted as fault:
+            refused = ImplicationRefused(cause.own, fault.code, fault.error, f"{path}.{fault.path}")
+            raise _Refused(refused) from fault
         event = msgspec.structs.replace(
             cause.event,
             id=event_id,
@@ -196,29 +200,8 @@ class Judging:
             extra=None,
             payload=each.data,
         )
-        stream = Stream(cause.stream.tenant, of.name, key)
         event = revised(_plain(event), event_type.revision)
-        return _Row(stream, event, own, cause.level + 1, path, tags, value)
-
-    def _admitted(
-        self, event_type: EventType, data: bytes, own: int, path: str
-    ) -> tuple[tuple[str, ...], object]:
-        """Its tags, and the data. Raises _Refused."""
-        if len(data) > self.event_bytes_max:
-            why = f"The data has {len(data)} bytes; at most {self.event_bytes_max} are kept."
-            raise _Refused(ImplicationRefused(own, "schema_violation", why, f"{path}.data"))
-        value = decode(data)
-        if isinstance(value, Malformed):
-            raise _Refused(ImplicationRefused(own, "schema_violation", value.reason, f"{path}.data"))
-        violation = event_type.violation(value)
-        if violation is not None:
-            joint = "." if violation.path and not violation.path.startswith("[") else ""
-            place = f"{path}.data{joint}{violation.path}"
-            raise _Refused(ImplicationRefused(own, "schema_violation", violation.message, place))
-        tags = tags_of(event_type.tags, value, self.deployed.salt)
-        if isinstance(tags, TagFault):
-            raise _Refused(ImplicationRefused(own, "invalid_tag", tags.error, f"{path}.data{tags.path}"))
-        return tags, value
+        return _Row(found.stream, event, cause.own, cause.level + 1, path, found.tags, found)
 
     def _whole(self, rows: list[_Row], numbers: Mapping[Stream, int]) -> Append:
         append = self.append
@@ -255,13 +238,73 @@ class Judging:
 
     def _claims(self, row: _Row, n: int) -> tuple[list[Claim], list[str]]:
         """Raises _Refused."""
-        of_type, tenant = row.stream.aggregate_type, row.stream.tenant
-        event_type = self.deployed.spec.aggregate_types[of_type].events[row.event.type]
-        found = claims_of(event_type, of_type, n, row.value, tenant, self.deployed.salt)
+        assert row.found is not None
+        try:
+            claims, paths = row.found.claims(n)
+        except NotAdmitted as fault:
+            refused = ImplicationRefused(row.own, fault.code, fault.error, f"{row.path}.{fault.path}")
+            raise _Refused(refused) from fault
+        return claims, [f"{row.path}.{path}" for path in paths]
+
+
+class NotAdmitted(Exception):
+    """`code` of the table of refusals, and the path within what is emitted."""
+
+    def __init__(self, code: Code, error: str, path: str) -> None:
+        super().__init__(error)
+        self.code, self.error, self.path = code, error, path
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """An event that the spec takes: whose it is, and its tags."""
+
+    deployed: Deployed
+    stream: Stream
+    event_type: EventType
+    tags: tuple[str, ...]
+    value: object
+
+    def claims(self, n: int) -> tuple[list[Claim], list[str]]:
+        """As event number `n` of an append, and their paths. Raises NotAdmitted."""
+        salt, of_type = self.deployed.salt, self.stream.aggregate_type
+        found = claims_of(self.event_type, of_type, n, self.value, self.stream.tenant, salt)
         if isinstance(found, TagFault):
-            place = f"{row.path}.data{found.path}"
-            raise _Refused(ImplicationRefused(row.own, "schema_violation", found.error, place))
-        return found[0], [f"{row.path}.data{path}" for path in found[1]]
+            raise NotAdmitted("invalid_claim", found.error, f"data{found.path}")
+        return found[0], [f"data{path}" for path in found[1]]
+
+
+def admitted(
+    deployed: Deployed,
+    tenant: bytes,
+    of: AggregateType,
+    event_type: EventType,
+    identifier: str | None,
+    data: bytes,
+    event_id: bytes,
+    event_bytes_max: int,
+) -> Admitted:
+    """Of an event that the gateway makes; without an identifier it is of a new aggregate. Raises
+    NotAdmitted."""
+    singletons = deployed.spec.singletons
+    key = _minted(of, event_id) if identifier is None else canonicalize(identifier, singletons)
+    if key is None:
+        why = bad_identifier(identifier or "", deployed.spec, "id").error
+        raise NotAdmitted("invalid_identifier", why, "id")
+    if len(data) > event_bytes_max:
+        why = f"The data has {len(data)} bytes; at most {event_bytes_max} are kept."
+        raise NotAdmitted("schema_violation", why, "data")
+    value = decode(data)
+    if isinstance(value, Malformed):
+        raise NotAdmitted("schema_violation", value.reason, "data")
+    violation = event_type.violation(value)
+    if violation is not None:
+        joint = "." if violation.path and not violation.path.startswith("[") else ""
+        raise NotAdmitted("schema_violation", violation.message, f"data{joint}{violation.path}")
+    tags = tags_of(event_type.tags, value, deployed.salt)
+    if isinstance(tags, TagFault):
+        raise NotAdmitted("invalid_tag", tags.error, f"data{tags.path}")
+    return Admitted(deployed, Stream(tenant, of.name, key), event_type, tags, value)
 
 
 def fits(expected: int, length: int) -> bool:

@@ -65,7 +65,7 @@ class RuledSeveral:
         turn = _Turn(self._locks)
         try:
             async with asyncio.timeout(self._deadline_s) as within:
-                await turn.join(append.stream)
+                await turn.take(append.stream)
                 while True:
                     outcome = await self._once(append, within)
                     if not isinstance(outcome, Stream):
@@ -121,17 +121,13 @@ class RuledSeveral:
 
 
 class _Turn:
-    """Appends that met each other in one stream go on one after the other: all at once, each would overtake
-    the others again and again. An append holds one lock at a time, so no two wait for each other."""
+    """Appends to one stream, and those that met each other in another one, go on one after the other: all at
+    once, each would overtake the others again and again. An append holds one lock at a time, so no two wait
+    for each other."""
 
     def __init__(self, locks: WeakValueDictionary[Stream, asyncio.Lock]) -> None:
         self._locks = locks
         self._held: asyncio.Lock | None = None
-
-    async def join(self, stream: Stream) -> None:
-        """Waits behind those that take turns there, if any do."""
-        if stream in self._locks:
-            await self.take(stream)
 
     async def take(self, stream: Stream) -> None:
         lock = self._locks.get(stream)

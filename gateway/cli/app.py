@@ -21,6 +21,7 @@ from gateway.cli import (
     operations,
     projections,
     relay,
+    schedules,
     sources,
     specs,
     subscriptions,
@@ -84,6 +85,7 @@ app.add_typer(tags.app, name="tags")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(projections.app, name="projections")
+app.add_typer(schedules.app, name="schedules")
 app.add_typer(relay.app, name="relay")
 app.add_typer(subscriptions.app, name="subscriptions")
 

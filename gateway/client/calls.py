@@ -191,6 +191,12 @@ def get(segments: tuple[str, ...], params: Mapping[str, str] = _NOTHING) -> Call
     return Call(Request("GET", _path(*segments), params, {}), _as_it_came)
 
 
+def post(segments: tuple[str, ...], body: Mapping[str, object]) -> Call[Answer]:
+    """Any path, its segments spelled as text, with a JSON object; the answer as it came. Sent once more where
+    no answer came: what is asked for must be the same the second time."""
+    return Call(Request("POST", _path(*segments), {}, _JSON, _encode(body)), _as_it_came)
+
+
 def event(event_id: str) -> Call[Event]:
     return Call(Request("GET", _path("_", "events", event_id), {}, {}), _event)
 

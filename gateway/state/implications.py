@@ -114,8 +114,9 @@ def text_at(template: Template, view: View, path: str) -> str:
     return value
 
 
-def texts_at(templates: Sequence[Template], view: View, path: str) -> list[str] | Unfit:
+def text_of(template: Template, view: View, path: str) -> str | Unfit:
+    """An identifier as text."""
     try:
-        return [text_at(each, view, f"{path}[{n}]") for n, each in enumerate(templates)]
+        return text_at(template, view, path)
     except _Fault as fault:
         return fault.unfit

@@ -339,6 +339,20 @@ _ROWS: Final = (
         "Report it with the line.",
         lines_max=5,
     ),
+    LogEvent(
+        "schedule_parked",
+        "warning",
+        ("tenant", "schedule", "reason"),
+        "A timer fired, and its event was refused.",
+        "Mend what refuses it, then POST /_/schedules/{id}/run; or cancel it.",
+    ),
+    LogEvent(
+        "schedule_not_set",
+        "warning",
+        ("tenant", "path", "reason"),
+        "An event set no timer, since what the spec says at this place gives no value that fits.",
+        "Mend the schedule in the spec; set the timer by POST /_/schedules.",
+    ),
     # Tenants
     LogEvent(
         "console_act",

@@ -426,6 +426,13 @@ _ROWS: Final = (
         "A value that only grows: no process relays, or the one that does is too slow.",
     ),
     MetricRow(
+        "sluice_schedules",
+        "gauge",
+        ("state",),
+        "Timers that are pending or parked (refused when they fired). Of the whole instance.",
+        "Any that is parked: GET /_/schedules?state=parked says why.",
+    ),
+    MetricRow(
         "sluice_loop_lag_seconds",
         "histogram",
         (),

@@ -56,6 +56,7 @@ STATUSES = {
     "invalid_spec": 422,
     "spec_conflict": 409,
     "declared_by_spec": 409,
+    "schedule_ended": 409,
     "source_taken": 409,
     "tenant_conflict": 409,
     "state_too_large": 422,

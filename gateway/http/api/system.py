@@ -24,6 +24,7 @@ from gateway.http.api.keys import Keys
 from gateway.http.api.projections import Projections
 from gateway.http.api.reads import unavailable
 from gateway.http.api.receipts import Receipts
+from gateway.http.api.schedules import Schedules
 from gateway.http.api.several import SeveralAppends
 from gateway.http.api.sources import Sources
 from gateway.http.api.specs import Specs
@@ -70,6 +71,7 @@ class System:
         tickets: Tickets,
         webhooks: Webhooks,
         deliveries: Deliveries,
+        schedules: Schedules,
         aliases: Aliases,
         subscriptions: SubscriptionPaths,
         projections: Projections,
@@ -105,6 +107,12 @@ class System:
             ("POST", "/_/spec/diff"): specs.diff,
             ("POST", "/_/spec/rollback"): specs.roll_back,
             ("GET", "/_/openapi.json"): openapi.get,
+            ("GET", "/_/schedules"): schedules.every,
+            ("POST", "/_/schedules"): schedules.create,
+            ("GET", "/_/schedules/{id}"): schedules.get,
+            ("POST", "/_/schedules/{id}/cancel"): schedules.cancel,
+            ("POST", "/_/schedules/{id}/run"): schedules.run,
+            ("POST", "/_/schedules/{id}/move"): schedules.move,
             ("GET", "/_/deliveries"): deliveries.every,
             ("POST", "/_/deliveries/discard"): deliveries.discard,
             ("GET", "/_/sources"): sources.of_key,

@@ -12,6 +12,7 @@ from gateway.http.api.deliveries import VERDICTS
 from gateway.http.api.feed import FROM_BEGINNING, FROM_NOW, WAIT_S_MAX
 from gateway.http.api.ids import IDS_MAX
 from gateway.http.api.reads import MIN_LENGTH_WAIT_S, PAGE_EVENTS_DEFAULT, PAGE_EVENTS_MAX
+from gateway.http.api.schedules import STATES as SCHEDULE_STATES
 from gateway.http.api.subscriptions import LISTED_DEFAULT, LISTED_MAX
 from gateway.http.openapi.schemas import ANY_UUID, Schema, ref
 from spec.identifiers import NAME_GRAMMAR
@@ -71,6 +72,18 @@ def parameters() -> dict[str, Schema]:
             "name", {"type": "string", "pattern": f"^{SUBSCRIPTION_NAME}$"}, "Which subscription.", "billing"
         ),
         "state": _in_query("state", {"enum": ["retrying", "claimed", "parked"]}, "Those alone."),
+        "schedule-id": _in_path("id", ANY_UUID, "Which timer.", EXAMPLE_EVENT_ID),
+        "schedule-state": _in_query("state", {"enum": list(SCHEDULE_STATES)}, "Those alone."),
+        "trigger-type": _in_query("type", _TEXT, "Those that events of this aggregate type set."),
+        "trigger-key": _in_query("key", _TEXT, "Those that events of this aggregate set."),
+        "schedule-cursor": _in_query("cursor", _TEXT, "The `next` of the page before."),
+        "Idempotency-Key-required": {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": True,
+            "schema": _KEY,
+            "description": "The timer is set once under it.",
+        },
         "of-key": _in_query("idempotency_key", _KEY, "Of the append with this Idempotency-Key."),
         "of-event": _in_query("event_id", ANY_UUID, "Of this event alone."),
         "listed-limit": _in_query(

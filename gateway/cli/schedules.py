@@ -1,0 +1,117 @@
+"""`sluice schedules`: timers, through a running gateway."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.gateways import KeyOption, UrlOption, at_gateway
+from gateway.cli.output import JsonOption, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from gateway.client import Client
+
+app = typer.Typer(no_args_is_help=True, help="Timers: list, show, cancel, run and move them.")
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Which timer.")]
+
+
+@app.command("list")
+def list_(
+    state: Annotated[
+        str | None, typer.Option(metavar="STATE", help="pending, fired, cancelled or parked.")
+    ] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="At most so many.")] = 50,
+    url: UrlOption = None,
+    api_key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List timers by the time at which they are due."""
+    params = {"limit": str(limit)} | ({} if state is None else {"state": state})
+    found = at_gateway(url, api_key, lambda client: _get(client, (), params), as_json=as_json)
+    if as_json:
+        print_json(found)
+        return
+    columns = ["id", "state", "due", "emits", "set by", "reason"]
+    print_table(columns, [_row(each) for each in found["schedules"]], fold=("reason",))
+
+
+@app.command()
+def show(
+    schedule: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
+) -> None:
+    """Print one as JSON."""
+    found = at_gateway(url, api_key, lambda client: _get(client, (schedule,)), as_json=as_json)
+    print_json(found if as_json else found["schedule"])
+
+
+@app.command()
+def cancel(
+    schedule: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
+) -> None:
+    """One never fires."""
+    _act(schedule, "cancel", {}, "cancelled", url, api_key, as_json=as_json)
+
+
+@app.command()
+def run(
+    schedule: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
+) -> None:
+    """One fires now; one that is parked, once more."""
+    _act(schedule, "run", {}, "due now", url, api_key, as_json=as_json)
+
+
+@app.command()
+def move(
+    schedule: IdArgument,
+    due_at: Annotated[str, typer.Argument(metavar="TIME", help="RFC 3339: 2030-01-01T09:00:00Z.")],
+    url: UrlOption = None,
+    api_key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """One is due at another time."""
+    _act(schedule, "move", {"due_at": due_at}, f"due at {due_at}", url, api_key, as_json=as_json)
+
+
+def _act(
+    schedule: str,
+    what: str,
+    body: dict[str, str],
+    done: str,
+    url: str | None,
+    api_key: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    found = at_gateway(url, api_key, lambda client: _post(client, (schedule, what), body), as_json=as_json)
+    if as_json:
+        print_json(found)
+    else:
+        say(f"{schedule} is {done}")
+
+
+def _get(client: Client, below: tuple[str, ...], params: dict[str, str] | None = None) -> dict[str, Any]:
+    from gateway.client.calls import get
+
+    return _decoded(client.call(get(("_", "schedules", *below), params or {})).content)
+
+
+def _post(client: Client, below: tuple[str, ...], body: dict[str, str]) -> dict[str, Any]:
+    from gateway.client.calls import post
+
+    return _decoded(client.call(post(("_", "schedules", *below), body)).content)
+
+
+def _decoded(content: bytes) -> dict[str, Any]:
+    import msgspec
+
+    found: dict[str, Any] = msgspec.json.decode(content)
+    return found
+
+
+def _row(timer: dict[str, Any]) -> list[str]:
+    emit, trigger = timer["emit"], timer.get("trigger")
+    emits = f"{emit['aggregate_type']}.{emit['event_type']} {emit['id'] or 'new'}"
+    by = "" if trigger is None else f"{trigger['aggregate_type']}.{trigger['type']} {trigger['key']}"
+    return [timer["id"], timer["state"], timer["due_at"], emits, by, timer.get("reason", "")]

@@ -1,0 +1,292 @@
+"""/_/schedules: timers that specs declare or clients set, and what a person does about them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.admit.append import undeclared_event, undeclared_type
+from gateway.aggregates.implied import NotAdmitted, admitted
+from gateway.aside import Aside
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Deployed, Principal
+from gateway.config import Config
+from gateway.errors import Refusal
+from gateway.http.json_body import read_object
+from gateway.http.parameters import Parameters, uuid_of
+from gateway.http.render import encode, raw
+from gateway.http.request import Head, Refused
+from gateway.http.response import json_response
+from gateway.log.postgres import PostgresTrouble
+from gateway.reactions.database import fetch
+from gateway.reactions.timers import Emission, Watched, time_of, timer_id
+from spec.identifiers import canonicalize
+from spec.implications import read_delay
+
+LISTED_DEFAULT, LISTED_MAX = 50, 1_000
+STATES: Final = ("pending", "fired", "cancelled", "parked")
+_UNAVAILABLE: Final = Refusal(
+    "unavailable", "Postgres does not answer, and schedules are kept there. Try again shortly."
+)
+_KEY: Final = re.compile(rb"[\x21-\x7e]{1,255}")
+_NOTHING: Final = UUID(int=0)
+
+PositionOf = Callable[[bytes], Any]
+
+
+class Schedules:
+    """`head_of` says where the tenant's feed ends: what cancels is looked for behind it."""
+
+    def __init__(
+        self, pool: asyncpg.Pool, catalog: Catalog, head_of: PositionOf, aside: Aside, config: Config
+    ) -> None:
+        self._pool = pool
+        self._catalog = catalog
+        self._head_of = head_of
+        self._aside = aside
+        self._config = config
+
+    async def every(self, request: Request) -> Response:
+        """By the time at which they are due; `next` is the `cursor` of the next page."""
+        query = Parameters(request.scope["query_string"])
+        state = query.choice("state", STATES, "") or None
+        limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
+        after_us, after_id = _cursor(query.text("cursor"))
+        tenant = _tenant(request)
+        rows = await self._fetched(
+            "list_schedules", tenant, state, query.text("type"), query.text("key"), after_us, after_id, limit
+        )
+        following = None
+        if len(rows) == limit:
+            following = _cursor_text(rows[-1])
+        return _done({"schedules": [_shown(row) for row in rows], "next": following})
+
+    async def get(self, request: Request) -> Response:
+        rows = await self._fetched("get_schedule", _tenant(request), _id(request))
+        if not rows:
+            raise Refused(Refusal("not_found", "There is no such schedule."))
+        return _done({"schedule": _shown(rows[0])})
+
+    async def create(self, request: Request) -> Response:
+        """Sets a timer of the client's own. Its Idempotency-Key makes it one."""
+        key = Head(request.scope).get(b"idempotency-key")
+        if key is None or not _KEY.fullmatch(key):
+            why = "Send an Idempotency-Key: a timer that is sent again must not be set twice."
+            raise Refused(Refusal("missing_field", why, "Idempotency-Key"))
+        known = ("due_at", "delay", "emit", "cancel_on")
+        body = await read_object(request, self._aside, self._config, known)
+        principal: Principal = request.scope["sluice.principal"]
+        deployed = self._catalog.deployed(principal.tenant.id)
+        if deployed is None:
+            raise Refused(Refusal("not_found", "No spec was deployed yet; PUT one at /_/spec."))
+        delay_s, at_s = _due(body)
+        tenant = principal.tenant.id.bytes
+        timer = timer_id(tenant, f"key {key.decode()}")
+        emission = self._emission(body.get("emit"), deployed, tenant, timer)
+        watched = _watched(body.get("cancel_on", []), deployed)
+        try:
+            seq, mark = await self._head_of(tenant)
+        except PostgresTrouble as trouble:
+            raise Refused(_UNAVAILABLE) from trouble
+        correlation = request.headers.get("x-correlation-id")
+        correlated = _uuid(correlation) or UUID(bytes=timer)
+        await self._fetched(
+            "add_schedules", [UUID(bytes=timer)], principal.tenant.id, [None], [None], [None], [None], [seq],
+            [mark], [delay_s], [at_s], [encode(emission)], [encode(watched)], [correlated],
+        )  # fmt: skip
+        (row,) = await self._fetched("get_schedule", principal.tenant.id, UUID(bytes=timer))
+        if bytes(row["emit"]) != encode(emission) or bytes(row["cancel_on"]) != encode(watched):
+            why = "This Idempotency-Key belongs to another request. Use a new one for a new request."
+            raise Refused(Refusal("idempotency_mismatch", why))
+        return _done({"schedule": _shown(row)}, 201)
+
+    async def cancel(self, request: Request) -> Response:
+        return await self._act(request, ("pending", "parked"), "cancelled", None)
+
+    async def run(self, request: Request) -> Response:
+        """Fires it now; one that is parked, once more."""
+        return await self._act(request, ("pending", "parked"), "pending", datetime.now(UTC))
+
+    async def move(self, request: Request) -> Response:
+        body = await read_object(request, self._aside, self._config, ("due_at",))
+        at_s = time_of(body.get("due_at"))
+        if at_s is None:
+            raise Refused(Refusal("invalid_field", "`due_at` is a time in RFC 3339.", "due_at"))
+        return await self._act(request, ("pending", "parked"), "pending", datetime.fromtimestamp(at_s, UTC))
+
+    async def _act(
+        self, request: Request, states: tuple[str, ...], to: str, due_at: datetime | None
+    ) -> Response:
+        tenant, schedule = _tenant(request), _id(request)
+        rows = await self._fetched("act_on_schedule", tenant, schedule, list(states), to, due_at)
+        if rows:
+            return _done({"schedule": _shown(rows[0])})
+        found = await self._fetched("get_schedule", tenant, schedule)
+        if not found:
+            raise Refused(Refusal("not_found", "There is no such schedule."))
+        now = "it is being fired just now" if found[0]["state"] in states else f"it is {found[0]['state']}"
+        raise Refused(Refusal("schedule_ended", f"This can't be done any more: {now}."))
+
+    def _emission(self, value: object, deployed: Deployed, tenant: bytes, timer: bytes) -> Emission:
+        """Raises Refused."""
+        if not isinstance(value, dict) or not {"aggregate_type", "event_type"} <= value.keys():
+            why = "`emit` is {aggregate_type, id, event_type, data}."
+            if value is None:
+                raise Refused(Refusal("missing_field", why, "emit"))
+            raise Refused(Refusal("invalid_field", why, "emit"))
+        for name in value.keys() - {"aggregate_type", "id", "event_type", "data"}:
+            raise Refused(Refusal("unknown_field", f"`emit` has no {name[:64]!r}.", f"emit.{name[:64]}"))
+        of = str(value["aggregate_type"])
+        declared = deployed.spec.aggregate_types.get(of)
+        if declared is None:
+            raise Refused(_undeclared(undeclared_type(deployed.spec, of), "emit.aggregate_type"))
+        name = str(value["event_type"])
+        event_type = declared.events.get(name)
+        if event_type is None:
+            raise Refused(undeclared_event(name, declared, "emit.event_type", status=422))
+        identifier = value.get("id")
+        if identifier == {"mint": True}:
+            identifier = None
+        elif not isinstance(identifier, str):
+            raise Refused(Refusal("invalid_identifier", 'An id is a text, or {"mint": true}.', "emit.id"))
+        data = encode(value.get("data", {}))
+        most = self._config.event_bytes_max
+        try:
+            admitted(deployed, tenant, declared, event_type, identifier, data, timer, most).claims(0)
+        except NotAdmitted as fault:
+            raise Refused(_not_admitted(fault)) from fault
+        return Emission(of, identifier, name, msgspec.Raw(data))
+
+    async def _fetched(self, name: str, *args: object) -> list[Any]:
+        try:
+            return await fetch(self._pool, name, *args)
+        except PostgresTrouble as trouble:
+            raise Refused(_UNAVAILABLE) from trouble
+
+
+def _undeclared(refusal: Refusal, path: str) -> Refusal:
+    return Refusal("unknown_aggregate_type", refusal.error, path, status=422)
+
+
+def _not_admitted(fault: NotAdmitted) -> Refusal:
+    path = f"emit.{fault.path}"
+    match fault.code:
+        case "invalid_identifier":
+            return Refusal("invalid_identifier", fault.error, path)
+        case "invalid_tag":
+            return Refusal("invalid_tag", fault.error, path)
+        case "invalid_claim":
+            return Refusal("invalid_claim", fault.error, path)
+    return Refusal("schema_violation", fault.error, path)
+
+
+def _due(body: dict[str, Any]) -> tuple[float | None, float | None]:
+    """Seconds from now, or Unix seconds. Raises Refused."""
+    if ("due_at" in body) == ("delay" in body):
+        raise Refused(Refusal("missing_field", "Send one of `due_at` and `delay`.", "due_at"))
+    if "delay" in body:
+        delay = read_delay(body["delay"])
+        if delay is None:
+            why = 'A delay is "30s", "5m", "24h", "7d" or a number of milliseconds: 1 s to ten years.'
+            raise Refused(Refusal("invalid_field", why, "delay"))
+        return delay / 1000, None
+    at_s = time_of(body["due_at"])
+    if at_s is None:
+        raise Refused(Refusal("invalid_field", "`due_at` is a time in RFC 3339.", "due_at"))
+    return None, at_s
+
+
+def _watched(value: object, deployed: Deployed) -> tuple[Watched, ...]:
+    """Raises Refused."""
+    if not isinstance(value, list) or len(value) > 100:
+        raise Refused(Refusal("invalid_field", "`cancel_on` is a list of at most 100 objects.", "cancel_on"))
+    found = []
+    for n, each in enumerate(value):
+        path = f"cancel_on[{n}]"
+        if not isinstance(each, dict) or each.keys() != {"aggregate_type", "id", "event_type"}:
+            raise Refused(Refusal("invalid_field", "This is {aggregate_type, id, event_type}.", path))
+        declared = deployed.spec.aggregate_types.get(str(each["aggregate_type"]))
+        if declared is None:
+            refusal = undeclared_type(deployed.spec, str(each["aggregate_type"]))
+            raise Refused(_undeclared(refusal, f"{path}.aggregate_type"))
+        if each["event_type"] not in declared.events:
+            name = str(each["event_type"])
+            raise Refused(undeclared_event(name, declared, f"{path}.event_type", status=422))
+        key = canonicalize(str(each["id"]), deployed.spec.singletons)
+        if key is None:
+            raise Refused(Refusal("invalid_identifier", "This is no identifier.", f"{path}.id"))
+        found.append(Watched(declared.name, key, each["event_type"]))
+    return tuple(found)
+
+
+def _shown(row: Any) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": str(row["id"]),
+        "state": row["state"],
+        "due_at": _time(row["due_at"]),
+        "emit": raw(bytes(row["emit"])),
+        "cancel_on": raw(bytes(row["cancel_on"])),
+        "created_at": _time(row["created_at"]),
+    }
+    if row["trigger_id"] is not None:
+        shown["trigger"] = {
+            "event_id": str(row["trigger_id"]),
+            "aggregate_type": row["trigger_type"],
+            "key": row["trigger_key"],
+            "type": row["trigger_event"],
+        }
+    for name in ("reason", "fired_event", "ended_at"):
+        if row[name] is not None:
+            shown[name] = _time(row[name]) if name == "ended_at" else str(row[name])
+    return shown
+
+
+def _time(value: datetime) -> str:
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _cursor_text(row: Any) -> str:
+    micros = int(row["due_at"].timestamp() * 1_000_000)
+    return base64.urlsafe_b64encode(micros.to_bytes(8, "big") + row["id"].bytes).decode().rstrip("=")
+
+
+def _cursor(text: str | None) -> tuple[int, UUID]:
+    if text is None:
+        return 0, _NOTHING
+    try:
+        made = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError):
+        made = b""
+    if len(made) != 24:
+        raise Refused(Refusal("invalid_field", "`cursor` is the `next` of another page.", "cursor"))
+    return int.from_bytes(made[:8], "big"), UUID(bytes=made[8:])
+
+
+def _uuid(text: str | None) -> UUID | None:
+    try:
+        return None if text is None else UUID(text)
+    except ValueError:
+        return None
+
+
+def _id(request: Request) -> UUID:
+    return uuid_of(request.path_params["id"] or "", "id")
+
+
+def _tenant(request: Request) -> UUID:
+    principal: Principal = request.scope["sluice.principal"]
+    return principal.tenant.id
+
+
+def _done(body: dict[str, Any], status: int = 200) -> Response:
+    return json_response(status, encode({"ok": True, **body}))

@@ -1,0 +1,80 @@
+"""The paths of timers. Pure."""
+
+from __future__ import annotations
+
+from gateway.http.api.schedules import STATES
+from gateway.http.openapi.operations import answer, operation, request
+from gateway.http.openapi.outgoing import TAG
+from gateway.http.openapi.parameters import EXAMPLE_ID
+from gateway.http.openapi.schemas import ANY_UUID, OK, Schema, list_of, object_of, or_null
+
+_TEXT: Schema = {"type": "string"}
+_WATCHED = object_of({"aggregate_type": _TEXT, "key": _TEXT, "event_type": _TEXT})
+_EMIT = object_of({"aggregate_type": _TEXT, "id": or_null(_TEXT), "event_type": _TEXT, "data": True})
+_TRIGGER = object_of({"event_id": ANY_UUID, "aggregate_type": _TEXT, "key": _TEXT, "type": _TEXT})
+_SCHEDULE = object_of(
+    {
+        "id": ANY_UUID,
+        "state": {"enum": list(STATES)},
+        "due_at": _TEXT,
+        "emit": _EMIT,
+        "cancel_on": list_of(_WATCHED),
+        "created_at": _TEXT,
+    },
+    {"trigger": _TRIGGER, "reason": _TEXT, "fired_event": ANY_UUID, "ended_at": _TEXT},
+)
+_ONE = object_of({"ok": OK, "schedule": _SCHEDULE})
+
+
+def schedule_paths() -> dict[str, Schema]:
+    """By path."""
+    due = request(object_of({"due_at": _TEXT}, closed=True), {"due_at": "2030-01-01T00:00:00Z"})
+    return {
+        "/_/schedules": {"get": _every(), "post": _create()},
+        "/_/schedules/{id}": {"get": _act("get", "A timer")},
+        "/_/schedules/{id}/cancel": {"post": _act("cancel", "A timer never fires")},
+        "/_/schedules/{id}/run": {"post": _act("run", "A timer fires now; a parked one once more")},
+        "/_/schedules/{id}/move": {"post": _act("move", "A timer is due at another time", due)},
+    }
+
+
+def _every() -> Schema:
+    page = object_of({"ok": OK, "schedules": list_of(_SCHEDULE), "next": or_null(_TEXT)})
+    return operation(
+        "schedules",
+        "Timers by the time at which they are due (scope admin)",
+        tag=TAG,
+        parameters=("schedule-state", "trigger-type", "trigger-key", "listed-limit", "schedule-cursor"),
+        done={"200": answer("A page.", page)},
+        refused="ids",
+    )
+
+
+def _create() -> Schema:
+    fields = {"due_at": _TEXT, "delay": {"type": ["string", "integer"]}, "cancel_on": {"type": "array"}}
+    emit = object_of({"aggregate_type": _TEXT, "event_type": _TEXT}, {"id": True, "data": True}, closed=True)
+    example = {
+        "delay": "24h",
+        "emit": {"aggregate_type": "order", "id": EXAMPLE_ID, "event_type": "had_expired", "data": {}},
+    }
+    return operation(
+        "createSchedule",
+        "Set a timer (scope write)",
+        tag=TAG,
+        parameters=("Idempotency-Key-required",),
+        body=request(object_of({"emit": emit}, fields, closed=True), example),
+        done={"201": answer("Set.", _ONE)},
+        refused="create_schedule",
+    )
+
+
+def _act(name: str, summary: str, body: Schema | None = None) -> Schema:
+    return operation(
+        f"{name}Schedule",
+        f"{summary} (scope admin)",
+        tag=TAG,
+        parameters=("schedule-id",),
+        body=body,
+        done={"200": answer("The timer.", _ONE)},
+        refused="schedule",
+    )

@@ -1,0 +1,100 @@
+-- name: act_on_schedule
+-- A person's word on a timer that is not being fired just now. $1 tenant, $2 id, $3 the states it may be in, $4 the
+-- state that it gets, $5 when it is due, or null: as before. Returns it, or no row.
+UPDATE schedule
+SET state = $4, due_at = coalesce($5, due_at), reason = NULL, lease_until = NULL, ended_at = CASE WHEN $4 = 'pending' THEN NULL ELSE now() END
+WHERE tenant = $1 AND id = $2 AND state = ANY ($3::text[]) AND (lease_until IS NULL OR lease_until < now())
+RETURNING *, extract(epoch FROM due_at)::float8 AS due
+
+
+-- name: add_schedules
+-- Timers, each once. $1 ids, $2 tenant, $3 to $6 of each trigger: event id, aggregate type, key and event type, $7 and $8
+-- where its append ends: seq and mark, $9 seconds from now, or null, $10 the time in Unix seconds, where there are none,
+-- $11 the events to append, $12 what cancels them, $13 correlation ids
+INSERT INTO schedule (id, tenant, trigger_id, trigger_type, trigger_key, trigger_event, seq, mark, due_at, emit, cancel_on,
+    correlation_id)
+SELECT id, $2, trigger_id, trigger_type, trigger_key, trigger_event, seq, mark,
+    coalesce(now() + delay_s * interval '1 second', to_timestamp(at_s)), emit, cancel_on, correlation_id
+FROM unnest($1::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bytea[], $9::float8[],
+    $10::float8[], $11::bytea[], $12::bytea[], $13::uuid[])
+    AS made (id, trigger_id, trigger_type, trigger_key, trigger_event, seq, mark, delay_s, at_s, emit, cancel_on,
+        correlation_id)
+ON CONFLICT (id) DO NOTHING
+
+
+-- name: count_schedules
+SELECT count(*) FILTER (WHERE state = 'pending') AS pending, count(*) FILTER (WHERE state = 'parked') AS parked
+FROM schedule WHERE state IN ('pending', 'parked')
+
+
+-- name: declare_reacting
+-- Tenants whose events are looked at from now on. $1 tenants, $2 their partitions
+INSERT INTO reacting (tenant, p) SELECT tenant, p FROM unnest($1::uuid[], $2::int[]) AS made (tenant, p)
+ON CONFLICT DO NOTHING
+
+
+-- name: due_schedules
+-- Takes timers that are due. $1 how many at most, $2 lease in seconds
+UPDATE schedule SET lease_until = now() + $2::float8 * interval '1 second', attempts = attempts + 1
+WHERE id IN (
+    SELECT id FROM schedule
+    WHERE state = 'pending' AND due_at <= now() AND (lease_until IS NULL OR lease_until < now())
+    ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
+)
+RETURNING *
+
+
+-- name: end_schedule
+-- $1 id, $2 state, $3 reason or null, $4 the event that it fired or null
+UPDATE schedule SET state = $2, reason = $3, fired_event = $4, lease_until = NULL, ended_at = now()
+WHERE id = $1 AND state = 'pending'
+
+
+-- name: get_schedule
+-- $1 tenant, $2 id
+SELECT *, extract(epoch FROM due_at)::float8 AS due FROM schedule WHERE tenant = $1 AND id = $2
+
+
+-- name: head
+-- The last committed event of a partition. $1 p
+SELECT seq, substr(digest, 1, 4) AS mark FROM outbox WHERE p = $1 ORDER BY seq DESC LIMIT 1
+
+
+-- name: hold_reacting
+-- Tenants for this process, those that it holds among them. $1 owner, $2 lease in seconds, $3 how many at most
+UPDATE reacting SET owner = $1, lease_until = now() + $2::float8 * interval '1 second'
+WHERE tenant IN (
+    SELECT tenant FROM reacting WHERE owner = $1 OR lease_until IS NULL OR lease_until < now()
+    ORDER BY owner = $1 DESC NULLS LAST, tenant LIMIT $3 FOR UPDATE SKIP LOCKED
+)
+RETURNING tenant, p, seq, mark
+
+
+-- name: let_go_reacting
+-- $1 owner
+UPDATE reacting SET owner = NULL, lease_until = NULL WHERE owner = $1
+
+
+-- name: list_schedules
+-- $1 tenant, $2 state or null, $3 and $4 trigger's aggregate type and key or null, $5 and $6 when the last one before is
+-- due, in Unix microseconds, and its id, $7 how many
+SELECT *, extract(epoch FROM due_at)::float8 AS due FROM schedule
+WHERE tenant = $1 AND ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR trigger_type = $3)
+    AND ($4::text IS NULL OR trigger_key = $4)
+    AND (due_at, id) > (timestamptz 'epoch' + $5::bigint * interval '1 microsecond', $6::uuid)
+ORDER BY due_at, id LIMIT $7
+
+
+-- name: move_reacting
+-- $1 tenant, $2 owner, $3 and $4 the seq before and the one reached, $5 its mark. Returns a row if it was there.
+UPDATE reacting SET seq = $4, mark = $5 WHERE tenant = $1 AND owner = $2 AND seq = $3 RETURNING tenant
+
+
+-- name: put_off_schedule
+-- $1 id, $2 seconds
+UPDATE schedule SET lease_until = now() + $2::float8 * interval '1 second' WHERE id = $1 AND state = 'pending'
+
+
+-- name: spec_of
+-- $1 tenant, $2 revision
+SELECT s.document, t.salt FROM spec_revision s JOIN tenant t ON t.id = s.tenant WHERE s.tenant = $1 AND s.revision = $2

@@ -1,0 +1,1 @@
+"""Reactions: what follows from committed events later, each exactly once."""

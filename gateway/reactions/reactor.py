@@ -1,0 +1,336 @@
+"""A process' share of all reactions: it sets timers as their triggers commit, and fires those that are due.
+
+Owns: whose events it looks at (leased in Postgres, one process a tenant), how far it has looked (moved with
+the timers that it set, in one transaction), and what becomes of a timer. Each output is an append under an id
+made of the rule and its cause: it happens once, whatever dies in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+import msgspec
+from asyncpg.pgproto.pgproto import UUID as PgUUID
+
+from gateway.aggregates.folder import Folder
+from gateway.aside import Busy
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import Deployed
+from gateway.events import (
+    Append,
+    Appended,
+    ConditionFailed,
+    ContentDiffers,
+    ImplicationRefused,
+    NotCommitted,
+    NotUnique,
+    Outcome,
+    OutcomeUnknown,
+    Quarantined,
+    RuleViolated,
+    Unchanged,
+)
+from gateway.follow.declarations import read_spec
+from gateway.follow.events import Events
+from gateway.follow.model import Event
+from gateway.log.postgres import PostgresTrouble
+from gateway.reactions.database import connection, fetch, statement
+from gateway.reactions.outputs import SCHEDULER, append_of, unless
+from gateway.reactions.timers import Emission, Faulty, Timer, Watched, timers_of
+from gateway.relay.outbox import LostPlace, Outbox
+from gateway.relay.position import Place
+from gateway.relay.relay import Listen
+from gateway.telemetry.metrics import Reading
+from spec.errors import Faults
+from spec.model import EventType
+
+logger = logging.getLogger("sluice.reactions")
+
+LEASE_S: Final = 10.0
+TENANTS_MAX: Final = 50
+"""That one process looks after; others take the rest."""
+LOOK_EVERY_S: Final = 0.25
+FIRE_EVERY_S: Final = 0.2
+DUE_AT_ONCE: Final = 200
+FIRING_S: Final = 30.0
+"""For how long a timer is one process' to fire."""
+AGAIN_S: Final = 1.0
+REASON_CHARS_MAX: Final = 1_000
+SPECS_KEPT: Final = 64
+COUNT_EVERY_S: Final = 10.0
+
+_emission_of = msgspec.json.Decoder(Emission).decode
+_watched_of = msgspec.json.Decoder(tuple[Watched, ...]).decode
+_encode = msgspec.json.Encoder().encode
+
+Submit = Callable[[Append], Awaitable[Outcome]]
+
+
+class Reactor:
+    """`submit` appends as for a client, with rules and all."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        outbox: Outbox,
+        catalog: Catalog,
+        folder: Folder,
+        submit: Submit,
+        event_bytes_max: int,
+        listen: Listen,
+    ) -> None:
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._pool = pool
+        self._outbox = outbox
+        self._events = Events(pool, outbox)
+        self._catalog = catalog
+        self._folder = folder
+        self._submit = submit
+        self._event_bytes_max = event_bytes_max
+        self._listen = listen
+        self._woken = asyncio.Event()
+        self._declared: object = None
+        self._specs: OrderedDict[tuple[bytes, int], Deployed | None] = OrderedDict()
+        self._counts: dict[str, int] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._away = False
+
+    async def start(self) -> None:
+        for work, pause_s in (
+            (self._look, LOOK_EVERY_S),
+            (self._fire, FIRE_EVERY_S),
+            (self._count, COUNT_EVERY_S),
+        ):
+            self._tasks.append(asyncio.create_task(self._again(work, pause_s)))
+
+    async def stop(self) -> None:
+        running = set(self._tasks)
+        while running:  # a wait in asyncpg may swallow a cancellation, before Python 3.12
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=0.1)
+        try:
+            await fetch(self._pool, "let_go_reacting", self.owner)
+        except PostgresTrouble:
+            return
+
+    def readings(self) -> Iterator[Reading]:
+        for state in ("pending", "parked"):
+            yield Reading("sluice_schedules", self._counts.get(state, 0), (state,))
+
+    async def _again(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
+        with self._listen(self._woken.set):
+            while True:
+                try:
+                    await work()
+                    self._away = False
+                except PostgresTrouble as trouble:
+                    if not self._away:
+                        logger.warning("relay_postgres_unavailable", extra={"reason": str(trouble)})
+                    self._away = True
+                except Exception:
+                    logger.exception("task_restarted")
+                await asyncio.sleep(pause_s if work != self._look or not self._woken.is_set() else 0.01)
+
+    async def _count(self) -> None:
+        (row,) = await fetch(self._pool, "count_schedules")
+        self._counts = dict(row)
+
+    # ---- setting timers ----
+
+    async def _look(self) -> None:
+        """Declares tenants whose specs set timers, holds its share of them, and looks at their events."""
+        self._woken.clear()
+        serving = self._catalog.serving
+        if serving is not self._declared:
+            tenants = [tenant for tenant, each in serving.items() if each.spec.schedules]
+            if tenants:
+                places = [self._outbox.partition(tenant.bytes) for tenant in tenants]
+                await fetch(self._pool, "declare_reacting", tenants, places)
+            self._declared = serving
+        for row in await fetch(self._pool, "hold_reacting", self.owner, LEASE_S, TENANTS_MAX):
+            await self._follow(row["tenant"].bytes, row["p"], Place(row["seq"], bytes(row["mark"])))
+
+    async def _follow(self, tenant: bytes, p: int, after: Place) -> None:
+        """Up to the newest event, a page at a time, as long as the lease holds."""
+        until = time.monotonic() + LEASE_S / 2
+        deployed = self._catalog.deployed(UUID(bytes=tenant))
+        types = () if deployed is None else tuple(deployed.spec.aggregate_types)
+        while time.monotonic() < until:
+            try:
+                page = await self._events.page(tenant, p, after, types)
+            except LostPlace:
+                before, after = after, Place(0, bytes(4))
+                if not await self._move(tenant, before, after, []):
+                    return
+                continue
+            if page.reached.seq <= after.seq:
+                return
+            timers = await self._timers(tenant, page.events)
+            if not await self._move(tenant, after, page.reached, timers):
+                return
+            after = page.reached
+            if page.caught_up:
+                return
+
+    async def _timers(self, tenant: bytes, events: Sequence[Event]) -> list[Timer]:
+        """What these events set, each by the spec that it was appended under."""
+        found: list[Timer] = []
+        for n, event in enumerate(events):
+            event_type = await self._type_of(tenant, event)
+            if event_type is None or not event_type.schedules:
+                continue
+            deployed = self._catalog.deployed(UUID(bytes=tenant))
+            if deployed is None:
+                continue
+            stream, version = event.recorded.stream, event.recorded.version
+            state = await self._state(stream, deployed, version)
+            for timer in timers_of(event, state, event_type.implications, deployed.spec):
+                if isinstance(timer, Faulty):
+                    told = {"tenant": str(UUID(bytes=tenant)), "path": timer.path, "reason": timer.error}
+                    logger.warning("schedule_not_set", extra=told)
+                else:
+                    found.append(_behind_its_append(timer, events, n))
+        return found
+
+    async def _state(self, stream: Any, deployed: Deployed, version: int) -> bytes:
+        while True:
+            try:
+                return (await self._folder.at(stream, deployed, version)).data_json
+            except Busy:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _type_of(self, tenant: bytes, event: Event) -> EventType | None:
+        """As the revision declares it that the event was appended under."""
+        recorded = event.recorded
+        deployed = await self._spec(tenant, recorded.event.spec_rev)
+        if deployed is None:
+            return None
+        declared = deployed.spec.aggregate_types.get(recorded.stream.aggregate_type)
+        return None if declared is None else declared.events.get(recorded.event.type)
+
+    async def _spec(self, tenant: bytes, revision: int) -> Deployed | None:
+        key = (tenant, revision)
+        if key not in self._specs:
+            rows = await fetch(self._pool, "spec_of", PgUUID(tenant), revision)
+            read = await asyncio.to_thread(read_spec, rows[0]["document"]) if rows else None
+            known = read is not None and not isinstance(read, Faults)
+            self._specs[key] = (
+                Deployed(revision, read, rows[0]["document"], salt=bytes(rows[0]["salt"])) if known else None  # type: ignore[arg-type]
+            )
+            if len(self._specs) > SPECS_KEPT:
+                self._specs.popitem(last=False)
+        return self._specs[key]
+
+    async def _move(self, tenant: bytes, before: Place, after: Place, timers: Sequence[Timer]) -> bool:
+        """Timers and place in one transaction; False where another process has moved it."""
+        async with connection(self._pool) as conn, conn.transaction():
+            moved = await conn.fetchval(
+                statement("move_reacting"), PgUUID(tenant), self.owner, before.seq, after.seq, after.mark
+            )
+            if moved is None:
+                return False
+            if timers:
+                await conn.execute(statement("add_schedules"), *_columns(tenant, timers))
+        return True
+
+    # ---- firing ----
+
+    async def _fire(self) -> None:
+        while True:
+            due = await fetch(self._pool, "due_schedules", DUE_AT_ONCE, FIRING_S)
+            await asyncio.gather(*(self._one(row) for row in due))
+            if len(due) < DUE_AT_ONCE:
+                return
+
+    async def _one(self, row: Any) -> None:
+        """Fires a timer, and notes what became of it; what is not settled is fired again."""
+        tenant, timer = row["tenant"].bytes, row["id"].bytes
+        deployed = self._catalog.deployed(UUID(bytes=tenant))
+        if deployed is None:
+            await fetch(self._pool, "put_off_schedule", row["id"], AGAIN_S)
+            return
+        trigger = row["trigger_id"]
+        append = append_of(
+            deployed,
+            tenant,
+            timer,
+            _emission_of(row["emit"]),
+            actor=SCHEDULER,
+            correlation_id=row["correlation_id"].bytes,
+            causation_id=None if trigger is None else trigger.bytes,
+            condition=unless(_watched_of(row["cancel_on"]), row["seq"], bytes(row["mark"])),
+            now_ms=time.time_ns() // 1_000_000,
+            event_bytes_max=self._event_bytes_max,
+        )
+        if isinstance(append, str):
+            await self._end(row, "parked", append)
+            return
+        outcome = await self._submit(append)
+        match outcome:
+            case Appended() | Unchanged():
+                await self._end(row, "fired", None, timer)
+            case ConditionFailed():
+                await self._end(row, "cancelled", "what cancels it was committed first")
+            case NotCommitted() | OutcomeUnknown():
+                await fetch(self._pool, "put_off_schedule", row["id"], AGAIN_S)
+            case RuleViolated(error=error) | ImplicationRefused(error=error) | ContentDiffers(error=error):
+                await self._end(row, "parked", error)
+            case NotUnique(path=path, aggregate_type=of, key=key):
+                await self._end(row, "parked", f"{path}: {of} {key} has this value.")
+            case Quarantined(error=error):
+                await self._end(row, "parked", error)
+            case _:
+                await self._end(row, "parked", f"it was answered {type(outcome).__name__}")
+
+    async def _end(self, row: Any, state: str, reason: str | None, fired: bytes | None = None) -> None:
+        cut = None if reason is None else reason[:REASON_CHARS_MAX]
+        event = None if fired is None else PgUUID(fired)
+        await fetch(self._pool, "end_schedule", row["id"], state, cut, event)
+        if state == "parked":
+            told = {"tenant": str(row["tenant"]), "schedule": str(row["id"]), "reason": cut}
+            logger.warning("schedule_parked", extra=told)
+
+
+def _behind_its_append(timer: Timer, events: Sequence[Event], n: int) -> Timer:
+    """What cancels it is looked for behind the whole append that set it."""
+    while n + 1 < len(events) and events[n + 1].append_id == events[n].append_id:
+        n += 1
+    trigger = msgspec.structs.replace(timer.trigger, place=events[n].place)
+    return msgspec.structs.replace(timer, trigger=trigger)
+
+
+def _columns(tenant: bytes, timers: Sequence[Timer]) -> tuple[object, ...]:
+    triggers = [each.trigger for each in timers]
+    streams = [each.recorded.stream for each in triggers]
+    return (
+        [PgUUID(each.id) for each in timers],
+        PgUUID(tenant),
+        [PgUUID(each.recorded.event.id) for each in triggers],
+        [each.aggregate_type for each in streams],
+        [each.key for each in streams],
+        [each.recorded.event.type for each in triggers],
+        [each.place.seq for each in triggers],
+        [each.place.mark for each in triggers],
+        [each.delay_s for each in timers],
+        [each.at_s for each in timers],
+        [_encode(each.emission) for each in timers],
+        [_encode(each.cancel_on) for each in timers],
+        [PgUUID(each.recorded.event.correlation_id) for each in triggers],
+    )
+
+
+async def head_of(outbox: Outbox, pool: asyncpg.Pool, tenant: bytes) -> tuple[int, bytes]:
+    """Where the tenant's partition ends: seq and mark. Raises PostgresTrouble."""
+    rows = await fetch(pool, "head", outbox.partition(tenant))
+    return (rows[0]["seq"], bytes(rows[0]["mark"])) if rows else (0, bytes(4))

@@ -1,0 +1,142 @@
+"""Timers as values: what one appends, what cancels it, and the id that makes it set once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from hashlib import sha1
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from gateway.events import Recorded
+from gateway.follow.model import Event
+from gateway.state.budget import Misfit
+from gateway.state.implications import Unfit, emit_at, text_of, view_of
+from gateway.state.predicates import Where
+from gateway.state.templates import value_of
+from gateway.state.values import plain
+from spec.identifiers import canonicalize
+from spec.implications import Implication, Schedule
+from spec.model import Spec
+
+_DOMAIN: Final = b"sluice/schedule/1"
+_MS: Final = 1_000.0
+
+
+class Emission(msgspec.Struct, frozen=True):
+    """`id` is None for a new aggregate."""
+
+    aggregate_type: str
+    id: str | None
+    event_type: str
+    data: msgspec.Raw
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """Events that cancel: of one type, of one aggregate."""
+
+    aggregate_type: str
+    key: str
+    event_type: str
+
+
+class Timer(msgspec.Struct, frozen=True):
+    """One of `delay_s` (from now) and `at_s` (Unix) is set."""
+
+    id: bytes
+    trigger: Event
+    delay_s: float | None
+    at_s: float | None
+    emission: Emission
+    cancel_on: tuple[Watched, ...]
+
+
+class Faulty(msgspec.Struct, frozen=True):
+    """A timer that can't be set."""
+
+    trigger: Event
+    path: str
+    error: str
+
+
+def timer_id(cause: bytes, rule: str) -> bytes:
+    """16 bytes, a UUIDv5 of the rule and the event that caused it."""
+    made = bytearray(sha1(_DOMAIN + cause + rule.encode(), usedforsecurity=False).digest()[:16])
+    made[6], made[8] = made[6] & 0x0F | 0x50, made[8] & 0x3F | 0x80
+    return bytes(made)
+
+
+def timers_of(
+    event: Event, state_json: bytes, implications: Sequence[Implication], spec: Spec
+) -> list[Timer | Faulty]:
+    """What the event sets, on the state of its aggregate after it."""
+    found: list[Timer | Faulty] = []
+    recorded = event.recorded
+    for n, each in enumerate(implications):
+        if not isinstance(each.what, Schedule):
+            continue
+        path, view = f"implications[{n}]", view_of(recorded, state_json)
+        try:
+            if each.condition is not None and not Where(view).true(each.condition):
+                continue
+        except Misfit as misfit:
+            found.append(Faulty(event, f"{path}.condition", str(misfit)))
+            continue
+        found.append(_timer(event, each.what, path, recorded, state_json, spec))
+    return found
+
+
+def _timer(
+    event: Event, schedule: Schedule, path: str, recorded: Recorded, state_json: bytes, spec: Spec
+) -> Timer | Faulty:
+    view = view_of(recorded, state_json)
+    emitted = emit_at(schedule.emit, view, f"{path}.schedule.emit")
+    if isinstance(emitted, Unfit):
+        return Faulty(event, emitted.path, emitted.error)
+    delay_s = at_s = None
+    if schedule.delay_ms is not None:
+        delay_s = schedule.delay_ms / _MS
+    else:
+        assert schedule.at is not None
+        try:
+            node = value_of(schedule.at, view)
+        except Misfit as misfit:
+            return Faulty(event, f"{path}.schedule.at", str(misfit))
+        at_s = None if node is None else time_of(plain(node))
+        if at_s is None:
+            return Faulty(event, f"{path}.schedule.at", "This is no time: RFC 3339, or Unix seconds.")
+    watched = []
+    for n, watch in enumerate(schedule.cancel_on):
+        place = f"{path}.schedule.cancel_on[{n}].id"
+        key = text_of(watch.id, view, place)
+        if isinstance(key, Unfit):
+            return Faulty(event, key.path, key.error)
+        canonical = canonicalize(key, spec.singletons)
+        if canonical is None:
+            return Faulty(event, place, "This is no identifier.")
+        watched.append(Watched(watch.aggregate_type, canonical, watch.event_type))
+    emit = schedule.emit
+    emission = Emission(emit.aggregate_type, emitted.id, emit.event_type, msgspec.Raw(emitted.data))
+    return Timer(timer_id(recorded.event.id, path), event, delay_s, at_s, emission, tuple(watched))
+
+
+def time_of(value: object) -> float | None:
+    """Unix seconds of a time in RFC 3339, or of a number of them; None for what is neither."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float) or type(value).__name__ == "Decimal":
+        seconds = float(value)  # type: ignore[arg-type]
+        return seconds if 0 <= seconds < 253_402_300_800 else None
+    if not isinstance(value, str):
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return None if found.tzinfo is None else found.timestamp()
+
+
+def uuid_text(value: bytes) -> str:
+    return str(UUID(bytes=value))
