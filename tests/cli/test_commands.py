@@ -62,7 +62,7 @@ def test_wrong_usage_exits_2_and_says_so_on_stderr(unset: Sluice, words: list[st
 
 @pytest.mark.parametrize(
     ("words", "proposed"),
-    [("sluice ta", {"tail"}), ("sluice spec de", {"deploy"}), ("sluice dev --po", {"--port", "--postgres"})],
+    [("sluice tai", {"tail"}), ("sluice spec de", {"deploy"}), ("sluice dev --po", {"--port", "--postgres"})],
 )
 def test_a_shell_completes_commands_and_options(unset: Sluice, words: str, proposed: set[str]) -> None:
     count = len(words.split()) - 1
