@@ -43,7 +43,7 @@ from gateway.log.limits import Limits
 from gateway.log.postgres import DIRECT, REDIS, Instance, Postgres, PostgresTrouble, Reads
 from gateway.log.read.evictor import Evictor
 from gateway.log.read.followers import Followers
-from gateway.log.read.reader import Range, Reader
+from gateway.log.read.reader import COLD_READS, Range, Reader
 from gateway.log.redis.announcements import Announcements
 from gateway.log.redis.cluster import Cluster
 from gateway.log.redis.scripts import RedisTrouble, Scripts
@@ -314,7 +314,9 @@ class Log:
         for lane in self._lanes:
             sequencer = lane.sequencer
             sequencer.wake()
-            for loop in (sequencer.run, sequencer.look_ups.run, lane.committer.run, lane.reader.run):
+            reader = lane.reader
+            reading = (reader.run, *[reader.run_cold] * COLD_READS)
+            for loop in (sequencer.run, sequencer.look_ups.run, lane.committer.run, *reading):
                 self._tasks.append(self._loop.create_task(_for_ever(loop)))
         telling, listening = self.announcements.run_telling, self.announcements.run_listening
         looks_after = (self._sweeper.run, self._evictor.run, self.storage.run)

@@ -99,6 +99,7 @@ SQL: Final = {
         "storage_count",
         "storage_marks",
         "storage_totals",
+        "streams",
         "tagged",
         "version_at",
         "waits",

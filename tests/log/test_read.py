@@ -30,9 +30,11 @@ from tests.support.drive import (
     interpose,
     lane,
     new_stream,
+    new_tenant,
     opened,
     seal,
     until,
+    wipe_partition,
 )
 
 FIRSTS, LASTS, LIMITS = (1, 2, 7, 8, 9, 12, 13, 20), (0, 1, 7, 8, 12, 40), (0, 1, 3, 1000)
@@ -500,10 +502,30 @@ async def test_a_receipt_takes_a_connection_of_those_for_reads(log: Log) -> None
     asked = (stream.tenant, event_identity(stream.tenant, done.event_ids[0]), done.event_ids[0])
     found = await log.receipt(*asked)
     assert found is not None
-    assert found.done.event_ids == done.event_ids
+    assert found.event_ids == done.event_ids
     log._reads._deadline_s = 0.05
     while not log._reads._turns.locked():
         await log._reads._turns.acquire()
     with pytest.raises(PostgresTrouble, match="other reads took all connections"):
         await log.receipt(*asked)
     await appended(log, append(stream))
+
+
+async def test_short_streams_that_redis_does_not_have_are_read_together(log: Log) -> None:
+    tenant = new_tenant()
+    streams = [new_stream(tenant) for _ in range(4)]
+    for n, each in enumerate(streams, 1):
+        await appended(log, append(each, n))
+    long, never = new_stream(tenant), new_stream(tenant)
+    await appended(log, append(long, 40))
+    await wipe_partition(log, long)
+    loop, told = asyncio.get_running_loop(), []
+    for each in (*streams, long, never):
+        told.append(loop.create_future())
+        log.look(Range(each), told[-1].set_result)
+    pages = await asyncio.gather(*told)
+    assert [page and (page.length, len(page.events)) for page in pages] == [
+        (1, 1), (2, 2), (3, 3), (4, 4), None, None,
+    ]  # fmt: skip
+    assert [each.version for each in pages[3].events] == [1, 2, 3, 4]
+    assert pages[3].events == (await log.page(Range(streams[3]), strong=True)).events

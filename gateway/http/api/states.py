@@ -25,13 +25,19 @@ from gateway.log.read.reader import VERSION_MAX, Range
 from gateway.state import EMPTY, Folded
 
 
+class _FirstFold(asyncio.Event):
+    """Set when it is over; `more`: another one has to go on."""
+
+    more = False
+
+
 class States:
     def __init__(self, log: Log, folder: Folder, config: Config) -> None:
         self._log = log
         self._folder = folder
         self._deadline_s = config.fold_deadline_s
         self._kept = folder.kept
-        self._first_folds: dict[Place, asyncio.Event] = {}
+        self._first_folds: dict[Place, _FirstFold] = {}
 
     async def state(self, subject: Subject, query: Parameters, if_none_match: bytes | None) -> ReadAnswer:
         """As it is, or as it was at a length or a time."""
@@ -46,18 +52,35 @@ class States:
         if fresh:
             return await self._read_on(subject, EMPTY, last, if_none_match, fresh=True, strong=strong)
         place = _place(subject)
-        if (first := self._first_folds.get(place)) is not None:
+        more = False
+        while (first := self._first_folds.get(place)) is not None:
             await first.wait()  # rather than read and fold the same events beside it
+            if not (more := first.more):
+                break
         folded = self._kept.get(place)
-        if folded.length or place in self._first_folds:
-            return await self._read_on(
-                subject, folded if folded.length <= last else EMPTY, last, if_none_match
-            )
-        self._first_folds[place] = asyncio.Event()
+        base = folded if folded.length <= last else EMPTY
+        if (folded.length and not more) or place in self._first_folds:
+            return await self._read_on(subject, base, last, if_none_match)
+        self._first_folds[place] = _FirstFold()
         try:
-            return await self._read_on(subject, EMPTY, last, if_none_match)
+            return await self._read_on(subject, base, last, if_none_match)
         finally:
             self._first_folds.pop(place).set()
+
+    def begin_first(self, subject: Subject) -> bool:
+        """Whether nobody reads the aggregate for the first time just now; `end_first` must follow then."""
+        place = _place(subject)
+        if place in self._first_folds:
+            return False
+        self._first_folds[place] = _FirstFold()
+        return True
+
+    def end_first(self, subject: Subject, *, more: bool) -> None:
+        """`more`: there is more to read than was."""
+        first = self._first_folds.pop(_place(subject), None)
+        if first is not None:
+            first.more = more
+            first.set()
 
     def kept(self, subject: Subject) -> Folded:
         """What is kept of its states, else the state of an empty stream."""

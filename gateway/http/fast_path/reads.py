@@ -78,10 +78,26 @@ class FastReads:
         if subject is None or asked is None or not self._callers.begin_at_once(principal, Scope.READ):
             return False
         wanted, judge = asked
-        self._log.look(
-            wanted, partial(self._seen, principal, subject, judge, headers.get(NAME), reply, give_up)
-        )
+        told = partial(self._seen, principal, subject, judge, headers.get(NAME), reply, give_up)
+        if len(segments) == 2 and not self._states.kept(subject).length:
+            if not self._states.begin_first(subject):
+                self._callers.take_back(principal)
+                return False  # the application waits for who reads it already
+            told = partial(self._seen_first, subject, told)
+        try:
+            self._log.look(wanted, told)
+        except Exception:  # a bug: nobody waits for this read
+            self._states.end_first(subject, more=True)
+            raise
         return True
+
+    def _seen_first(self, subject: Subject, told: Callable[[Page | None], None], page: Page | None) -> None:
+        """Of a state of which nothing was kept."""
+        try:
+            told(page)
+        finally:
+            more = page is None or self._states.kept(subject).length < page.length
+            self._states.end_first(subject, more=more)
 
     def _subject(self, principal: Principal, aggregate_type: str | None, key: str | None) -> Subject | None:
         """Raises Refused."""
@@ -97,8 +113,6 @@ class FastReads:
         """What to read, and what to make of it."""
         if part == "":
             folded, if_none_match = self._states.kept(subject), headers.get(b"if-none-match")
-            if not folded.length:
-                return None  # a first fold is long, and for all that wait for it
             seen = partial(self._states.seen, subject, folded, if_none_match=if_none_match)
             return following(subject, folded, if_none_match), seen
         if part == "length":

@@ -37,6 +37,14 @@ _FILL_BYTES_MAX = 1024 * 1024
 _FILLS_AT_ONCE = 4
 
 
+_COLD_EVENTS_MAX = 32
+_COLD_BYTES_MAX = 64 * 1024
+"""Of one stream that Redis does not have: with more, it is read by itself."""
+_COLD_AT_A_TIME = 64
+COLD_READS: Final = 2
+"""Of a partition: while Postgres answers one, what the other told is handed on."""
+
+
 class Range(msgspec.Struct, frozen=True, gc=False):
     """Which events of a stream: versions `first` to `last`, at most `limit`, newest first or oldest. Once
     they are `bytes_max` (1 at least) no further one is begun: the last may be beyond, and there is one.
@@ -99,6 +107,8 @@ class Reader:
         self._queue: deque[tuple[Range, _Told]] = deque()
         self._looks = 0
         self._work = asyncio.Event()
+        self._cold: deque[tuple[Range, _Here, Callable[[Page | None], None]]] = deque()
+        self._cold_work = asyncio.Event()
         self._filling: dict[Stream, asyncio.Task[None]] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -130,11 +140,14 @@ class Reader:
         return Page(here.length, (older + _first(here.events, left))[: wanted.limit])
 
     def look(self, wanted: Range, told: Callable[[Page | None], None]) -> None:
-        """Without a task: `told` is called soon, with the page where Redis tells all of it, else with None,
-        and then `page` may tell."""
+        """Without a task: `told` is called soon, with the page where Redis tells all of it, or Postgres of a
+        short stream that Redis does not have; else with None, and then `page` may tell."""
 
         def seen(here: _Here | None) -> None:
-            if here is None or here.length == 0 or _missing(wanted, here) is not None:
+            if here is not None and here.length == 0 and _is_whole(wanted):
+                self._cold.append((wanted, here, told))
+                self._cold_work.set()
+            elif here is None or here.length == 0 or _missing(wanted, here) is not None:
                 told(None)
             else:
                 self._looks += 1
@@ -236,6 +249,56 @@ class Reader:
 
     # -- Postgres
 
+    async def run_cold(self) -> None:
+        """Until cancelled: short streams that Redis does not have, many by one statement."""
+        while True:
+            await self._cold_work.wait()
+            most = min(len(self._cold), _COLD_AT_A_TIME)
+            batch = [self._cold.popleft() for _ in range(most)]
+            if not self._cold:
+                self._cold_work.clear()
+            try:
+                pages = await self._cold_pages(batch)
+            except PostgresTrouble:
+                pages = [None] * most
+            except Exception:
+                logger.exception("read_failed", extra={"partition": self._partition.number})
+                pages = [None] * most
+            for (_, _, told), page in zip(batch, pages, strict=True):
+                try:
+                    told(page)
+                except Exception:
+                    logger.exception("read_failed", extra={"partition": self._partition.number})
+
+    async def _cold_pages(
+        self, batch: Sequence[tuple[Range, _Here, Callable[[Page | None], None]]]
+    ) -> list[Page | None]:
+        """None where a stream is empty, or longer than fits."""
+        streams = [wanted.stream for wanted, _, _ in batch]
+        rows = await self._postgres.fetch(
+            "streams",
+            [UUID(stream.tenant) for stream in streams],
+            [stream.aggregate_type for stream in streams],
+            [stream.key for stream in streams],
+            _COLD_EVENTS_MAX,
+            _COLD_BYTES_MAX,
+        )
+        found: list[list[Any]] = [[] for _ in batch]
+        for row in rows:
+            found[row["n"] - 1].append(row)
+        heads = [(each[0]["head_seq"], each[0]["head_id"].bytes) for each in found if each[0]["head"]]
+        if heads:
+            await self._settling.found(self._partition, *max(heads))
+        pages: list[Page | None] = []
+        for (wanted, here, _), of in zip(batch, found, strict=True):
+            length = of[0]["head"]
+            whole = length == len(of) <= wanted.limit and of[0]["version"] is not None
+            pages.append(Page(length, _recorded(wanted.stream, of)) if whole else None)
+            if whole:
+                self._fill_soon(wanted.stream, here, of)
+        self._metrics.reads_postgres.inc(len(pages) - pages.count(None))
+        return pages
+
     async def _from_postgres(self, wanted: Range) -> tuple[Page, Sequence[Any]]:
         """Length and events of one moment, and the rows that these were read from."""
         stream = wanted.stream
@@ -291,6 +354,15 @@ class Reader:
         except (PostgresTrouble, RedisTrouble) as trouble:
             told = {"partition": self._partition.number, "reason": str(trouble)}
             logger.info("stream_not_filled", extra=told)
+
+
+def _is_whole(wanted: Range) -> bool:
+    """Whether it is a stream from its first event on."""
+    return wanted.first == 1 and wanted.last == VERSION_MAX and wanted.limit > 0 and not wanted.newest_first
+
+
+def _recorded(stream: Stream, rows: Sequence[Any]) -> tuple[Recorded, ...]:
+    return tuple([Recorded(stream, row["version"], event_of(row)) for row in rows])
 
 
 def _of_stream(wanted: Range) -> tuple[object, ...]:

@@ -560,6 +560,33 @@ LEFT JOIN (
 ORDER BY page.version ASC
 
 
+-- name: streams
+-- As the statement `stream`, of several streams at once: where one has no more events than asked for, all of them, up
+-- to those that a number of bytes takes. $1 tenants, $2 aggregate types, $3 keys, $4 most events, $5 bytes after which
+-- no further event is begun. In the order of the streams, `n` from 1, and of versions; one row at least for each
+SELECT w.n, coalesce(head.version, 0) AS head, head.seq AS head_seq, head.id AS head_id, page.*
+FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS w(tenant, aggregate_type, key, n)
+LEFT JOIN LATERAL (
+    SELECT o.version, o.seq, o.id FROM outbox o
+    WHERE o.tenant = w.tenant AND o.aggregate_type = w.aggregate_type AND o.aggregate_id = w.key
+    ORDER BY o.version DESC LIMIT 1
+) AS head ON true
+LEFT JOIN LATERAL (
+    SELECT seq, version, id, type, actor_type, actor_id, target_type, target_id, correlation_id, causation_id,
+        spec_rev, revision, (extract(epoch FROM recorded_at) * 1000)::int8 AS recorded_at_ms, extra, payload
+    FROM (
+        SELECT *, sum(size) OVER (ORDER BY version ROWS UNBOUNDED PRECEDING) AS size_so_far FROM (
+            SELECT *, coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0) AS size FROM outbox o
+            WHERE o.tenant = w.tenant AND o.aggregate_type = w.aggregate_type AND o.aggregate_id = w.key
+                AND head.version <= $4
+            ORDER BY version LIMIT $4
+        ) found
+    ) sized
+    WHERE size_so_far - size < $5
+) AS page ON true
+ORDER BY w.n, page.version
+
+
 -- name: tagged
 -- Which events of a stretch have which of these tags. $1 keys of tags, $2 after this seq, $3 up to this one
 SELECT tag, seq FROM event_tag WHERE tag = ANY($1::uuid[]) AND seq > $2 AND seq <= $3
