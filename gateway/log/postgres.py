@@ -61,6 +61,7 @@ SQL: Final = {
     name: _load(name)
     for name in (
         "alarm",
+        "append_around",
         "at_work",
         "before_time",
         "commit",

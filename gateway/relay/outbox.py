@@ -141,8 +141,17 @@ class Outbox:
         """Returns once it is settled that this event stands there, as it was read in `epoch`."""
         await self._settled(p, epoch, seq, event_id)
 
-    async def page(self, wanted: Filter, after: Position, limit: int, bytes_max: int = PAGE_BYTES) -> Page:
-        """The next events of a tenant, at most `limit`; fewer, even none, do not mean that it was all."""
+    async def page(
+        self,
+        wanted: Filter,
+        after: Position,
+        limit: int,
+        bytes_max: int = PAGE_BYTES,
+        *,
+        whole: bool = False,
+    ) -> Page:
+        """The next events of a tenant, at most `limit`; fewer, even none, do not mean that it was all. With
+        `whole`, it ends between two appends, unless the first one is larger than a page."""
         p = self.partition(wanted.tenant)
         if any(number != p for number, _ in after.places):
             raise LostPlace("It is a position of another tenant, or of another instance.")
@@ -156,7 +165,17 @@ class Outbox:
             place = stretch.reached
             left -= sum(map(entry_bytes, stretch.entries))
             if stretch.caught_up or len(entries) >= limit or left <= 0 or loop.time() > until:
+                if whole and not stretch.caught_up:
+                    place = await self._between(p, place)
+                    if place.seq <= after.at(p).seq:
+                        place = stretch.reached
+                    entries = [each for each in entries if each.place.seq <= place.seq]
                 return Page(p, tuple(entries), after.moved(p, place), stretch.caught_up)
+
+    async def _between(self, p: int, place: Place) -> Place:
+        """The place, or the one before the append that it is within."""
+        rows = await self._postgres.fetch("append_around", p, place.seq)
+        return Place(rows[0]["before"], rows[0]["mark"] or BEGINNING.mark) if rows else place
 
     async def stretch(
         self, p: int, wanted: Filter, after: Place, limit: int, bytes_max: int = PAGE_BYTES

@@ -116,10 +116,15 @@ async def test_any_events_position_resumes_behind_it(client: httpx.AsyncClient) 
         assert (await fed(client, f"?after={event['position']}"))["events"] == whole[n + 1 :]
 
 
-async def test_a_page_is_1000_events_unless_asked_for_less(client: httpx.AsyncClient) -> None:
+async def test_a_page_is_1000_events_at_most_and_whole_appends_unless_asked_otherwise(
+    client: httpx.AsyncClient,
+) -> None:
     for _ in range(2):
         await noted(client, new_id(), 700)
     page = await fed(client)
+    assert (len(page["events"]), page["caught_up"]) == (700, False)
+    assert len((await fed(client, f"?after={page['position']}"))["events"]) == 700
+    page = await fed(client, "?limit=1000")
     assert (len(page["events"]), page["caught_up"]) == (1000, False)
     assert len((await fed(client, f"?after={page['position']}"))["events"]) == 400
     refused(await client.get("/_/feed?limit=1001"), 422, "invalid_field", "limit")

@@ -316,3 +316,18 @@ async def test_a_line_waits_for_the_lines_before_it_of_all_its_aggregates(client
     for key in keys:
         data = [event["data"] for event in await events_of(client, "order", key)]
         assert data == sorted(data)
+
+
+async def test_a_page_of_the_feed_ends_between_two_appends(client: httpx.AsyncClient) -> None:
+    one, two = new_id(), new_id()
+    sizes = [400, 400, 400, 700]
+    for size in sizes:
+        await done(client, *(of(one if n % 2 else two, data=n) for n in range(size)))
+    counts, after = [], "beginning"
+    while sum(counts) < sum(sizes):
+        page = (await client.get("/_/feed", params={"after": after})).json()
+        counts.append(len(page["events"]))
+        after = page["position"]
+    assert counts == [800, 400, 700]
+    page = (await client.get("/_/feed", params={"limit": "1000"})).json()
+    assert (len(page["events"]), page["caught_up"]) == (1000, False)

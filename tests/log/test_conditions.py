@@ -25,6 +25,7 @@ from tests.support.drive import (
     append,
     append_to_all,
     appended,
+    crash,
     hold_commits,
     new_stream,
     new_tenant,
@@ -158,6 +159,25 @@ async def test_what_is_not_committed_refuses_nothing_for_good(log: Log, place: P
         done.last.seq
     )
     await appended(log, tagged(new_stream(tenant), condition=unless(item("a:1"), after=done)))
+
+
+async def test_a_gateway_that_died_leaves_a_conditional_append_to_another(
+    open_log: OpenLog, place: Place
+) -> None:
+    dead, living = await open_log(), await open_log()
+    tenant = new_tenant()
+    stream = new_stream(tenant)
+    await asyncio.gather(opened(dead, stream), opened(living, stream))
+    gate = hold_commits(dead, stream)
+    asked = tagged(stream, "a:1", condition=unless(item("a:1")), key=b"k")
+    dead.append(asked)
+    await gate.arrived()
+    await crash(dead)
+    again = await living.append(tagged(stream, "a:1", condition=unless(item("a:1")), key=b"k"))
+    assert type(again) is Appended
+    assert (again.event_ids, again.replayed) == ((asked.append_id,), True)
+    assert await living.append(tagged(stream, condition=unless(item("a:1")))) == ConditionFailed(1)
+    await check_invariants(place)
 
 
 # -- the script

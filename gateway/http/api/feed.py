@@ -253,7 +253,8 @@ class Feed:
         if asked.newest_first:
             reading = self._outbox.page_back(asked.wanted, after, limit, bytes_max, floor=asked.floor)
         else:
-            reading = self._outbox.page(asked.wanted, after or START, limit, bytes_max)
+            whole = asked.limit is None
+            reading = self._outbox.page(asked.wanted, after or START, limit, bytes_max, whole=whole)
         try:
             page = await reading
         except LostPlace as lost:

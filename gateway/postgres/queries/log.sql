@@ -14,6 +14,18 @@ WHERE p = $1 AND rewound <= $3 AND NOT EXISTS (
         (SELECT max(d.id) FROM partition_trail d WHERE d.p = $1 AND d.what IN ('repair', 'rewind')), 0))
 
 
+-- name: append_around
+-- What comes before the append that has events at a seq and behind it: its seq and mark; nothing where one ends there.
+-- All events of an append stand side by side, at most 1,000. $1 p, $2 seq
+SELECT first.seq - 1 AS before, (SELECT substr(digest, 1, 4) FROM outbox WHERE p = $1 AND seq = first.seq - 1) AS mark
+FROM outbox here JOIN outbox next ON next.p = $1 AND next.seq = $2::bigint + 1 AND next.append_id = here.append_id
+    CROSS JOIN LATERAL (
+        SELECT min(seq) AS seq FROM outbox o
+        WHERE o.p = $1 AND o.seq > $2::bigint - 1000 AND o.seq <= $2 AND o.append_id = here.append_id
+    ) first
+WHERE here.p = $1 AND here.seq = $2
+
+
 -- name: at_work
 -- Which of these backends of this role still work on a statement. $1 pids
 SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND application_name = 'sluice' AND state = 'active'
