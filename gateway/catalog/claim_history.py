@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -50,6 +50,15 @@ class ClaimHistory:
     def of_any(self) -> bool:
         """Whether there is anything to be read."""
         return bool(self._types)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that was asked for was read."""
+        return self._events <= EVENTS_MAX
+
+    def held(self) -> Iterator[tuple[bytes, str, str, str, bytes, int]]:
+        """Value, aggregate type, key, name, scope, and the seq of the event that claimed it."""
+        return self._holders.held()
 
     async def read_on(self, conn: Any) -> None:
         """All that is committed by now and was not read before."""

@@ -18,6 +18,7 @@ from gateway.operations.redis_check import Looked
 from gateway.operations.report import Report
 from gateway.operations.rows import Anchors, RowWalk
 from gateway.operations.standing import alarms
+from gateway.operations.unique_values import check_unique_values
 
 
 class Watcher(Protocol):
@@ -52,6 +53,8 @@ async def audit(
         await postgres_check.check_identities(place, partition, report)
         if partition is None:
             await postgres_check.check_partitions(place, report)
+            watcher.now("unique values")
+            await check_unique_values(place, report)
             watcher.now("kept states")
             await check_kept_states(place, report, deep=deep)
     except PostgresTrouble as trouble:

@@ -27,6 +27,7 @@ INVARIANTS: Final = (
     Invariant("identities", "each identity leads to all rows of one append", "identities"),
     Invariant("storage", "what was counted of each tenant is each event once", "events"),
     Invariant("kept", "a kept state is the fold of its stream's events", "states"),
+    Invariant("unique", "each unique value is held by the aggregate that its events give it to", "values"),
     Invariant("seen", "what Redis and gateways saw committed is in Postgres", "positions"),
     Invariant("epochs", "Redis is in no later epoch than Postgres", "partitions"),
     Invariant("journal", "the journal continues what Postgres holds, append by append", "appends"),

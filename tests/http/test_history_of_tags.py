@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from copy import deepcopy
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import httpx
@@ -12,6 +13,9 @@ import pytest
 
 from gateway.cli.tags import _backfill
 from gateway.config import Config
+from gateway.operations.place import open_place
+from gateway.operations.report import Report
+from gateway.operations.unique_values import check_unique_values
 from tests.http.conftest import Served
 from tests.support.accounts import Account, open_account
 from tests.support.calls import append, appended, bulk, bulk_line, new_client, new_id, refused, until
@@ -164,3 +168,25 @@ async def test_nothing_slips_in_while_a_claim_is_deployed(
             again = await append((client, other)[n % 2], "order", new_id(), "was_signed_up", {"email": email})
             assert again.status_code == 409, again.text
     assert kept
+
+
+async def test_the_audit_holds_the_table_of_values_to_the_events(
+    client: httpx.AsyncClient, tenant: Account, config: Config, outbox: asyncpg.Pool
+) -> None:
+    ada, bob = new_id(), new_id()
+    await put(client, CLAIMING)
+    for key, email in ((ada, "a"), (ada, "b"), (bob, "A"), (new_id(), "c")):
+        await appended(client, "order", key, "was_signed_up", {"email": email})
+    async with open_place(config.postgres_url, config.redis_url, 5.0) as place:
+        report = Report()
+        await check_unique_values(place, report)
+        assert (report.ok, report.checked["unique"] >= 3) == (True, True), report.violations
+        await outbox.execute("UPDATE unique_claim SET aggregate_id = 'x' WHERE aggregate_id = $1", ada)
+        await outbox.execute("DELETE FROM unique_claim WHERE aggregate_id = $1", bob)
+        report = Report()
+        await check_unique_values(place, report)
+        mine = [str(each) for each in report.violations if tenant.id in each.where]
+        assert len(mine) == 2
+        assert any(f"give it to order {ada}, the table to order x" in each for each in mine)
+        assert any(f"give it to order {bob}, the table to no aggregate" in each for each in mine)
+    await outbox.execute("DELETE FROM unique_claim WHERE tenant = $1", UUID(tenant.id))

@@ -165,6 +165,11 @@ SELECT coalesce((SELECT sum(events) FROM tenant_storage WHERE p = $1), 0)::bigin
     coalesce((SELECT seq FROM storage_mark WHERE p = $1), 0) AS seq
 
 
+-- name: unique_values
+-- Who holds which unique value of a tenant. $1 tenant
+SELECT value, aggregate_type, aggregate_id, name FROM unique_claim WHERE tenant = $1
+
+
 -- name: versions
 -- A tenant's streams and the versions in them, in order. $1 tenant, after $2 aggregate type, $3 key, $4 version,
 -- $5 most rows
