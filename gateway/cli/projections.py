@@ -89,9 +89,14 @@ def list_(
 
 
 @app.command()
-def show(name: NameArgument, tenant: TenantOption = "main", postgres: PostgresOption = None) -> None:
+def show(
+    name: NameArgument,
+    tenant: TenantOption = "main",
+    postgres: PostgresOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Print how one stands as JSON, with what did not fit last."""
-    print_json(_found(name, tenant, postgres).document, indent=2)
+    print_json(_found(name, tenant, postgres).document, indent=None if as_json else 2)
 
 
 def _found(name: str, tenant: str, postgres: str | None) -> Stands:

@@ -16,7 +16,7 @@ import typer
 from gateway.catalog.model import CatalogError, Deployed, Tenant
 from gateway.cli.database import PostgresOption, postgres_url, read_file
 from gateway.cli.input import read_input
-from gateway.cli.output import JsonOption, cell, print_json, print_table, say, say_raw
+from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, say, say_raw
 from gateway.cli.servers import RedisOption, watched
 from gateway.config import Config
 
@@ -191,6 +191,7 @@ def sign(
     ] = "http://127.0.0.1:8017",
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print a request as the provider would sign it now, as a curl command. It takes the secret from the
     spec, or from the variable or file that the spec names, which must be there where this command runs."""
@@ -203,7 +204,8 @@ def sign(
         raise typer.BadParameter("an id is up to 255 visible ASCII characters", param_hint="--id")
     text = None if not body else read_input(body, "--body")
     document = read_input(spec, "--spec") if spec else asyncio.run(_document(postgres_url(postgres), tenant))
-    say(curl_of(document, source, tenant, split, text, body, content_type, delivery_id))
+    command = curl_of(document, source, tenant, split, text, body, content_type, delivery_id)
+    confirm(command, as_json, command=command)
 
 
 async def _document(url: str, tenant: str) -> bytes:

@@ -32,6 +32,8 @@ from gateway.client import (
     Unavailable,
     bulk,
 )
+from gateway.client.async_pool import Pool
+from gateway.client.retry import Answer, Lost, Request
 from tests.http.test_client import make_unreliable
 from tests.support.accounts import SPEC, Account, open_account
 from tests.support.calls import new_id
@@ -254,3 +256,67 @@ async def test_https_verifies_the_certificate(tmp_path: Path, monkeypatch: pytes
         async with AsyncClient(url, "sl_x") as trusting:
             assert await trusting.length("order", "global") == 7
         assert await asyncio.to_thread(plainly) == 7
+
+
+class Died(BaseException):
+    """The program ends here, as by SIGKILL."""
+
+
+class Mortal(Pool):
+    """The real connections, until the program dies: before a request is sent, or its answer is seen."""
+
+    steps = 0
+    dies_at = -1
+
+    async def exchange(self, request: Request) -> Answer | Lost:
+        self._step()
+        answer = await super().exchange(request)
+        self._step()
+        return answer
+
+    def _step(self) -> None:
+        if self.steps == self.dies_at:
+            raise Died
+        self.steps += 1
+
+
+async def shop(gateway: Served, key: str, order: str, dies_at: int) -> list[Receipt]:
+    """A life of a program: it places an order, decides on its state, names it, each under a derived key."""
+    async with AsyncClient(gateway.url, key) as sluice:
+        sluice._pool.__class__ = Mortal
+        sluice._pool.dies_at = dies_at  # type: ignore[attr-defined]
+        receipts = [
+            await sluice.append("order", order, "was_placed", {}, actor=ADA, idempotency_key=f"{order}:place")
+        ]
+        for step in ("name", "note"):
+            intention = f"{order}:{step}"
+            done = await sluice.receipt(idempotency_key=intention)
+            if done is None:
+                length = (await sluice.state("order", order)).length
+                done = await sluice.append(
+                    *("order", order, f"was_{step}d"), {"name": "Ada"},
+                    actor=ADA, previous_length=length, idempotency_key=intention,
+                )  # fmt: skip
+            receipts.append(done)
+        return receipts
+
+
+async def test_a_program_that_dies_at_any_step_ends_with_the_same_receipts(
+    gateway: Served, account: Account
+) -> None:
+    lives = 0
+    for dies_at in range(100):
+        order = new_id()
+        try:
+            await shop(gateway, account.write, order, dies_at)
+        except Died:
+            lives += 1
+        else:
+            break
+        receipts = await shop(gateway, account.write, order, -1)
+        async with AsyncClient(gateway.url, account.read) as reader:
+            events = [each async for each in reader.events("order", order)]
+        assert [each.type for each in events] == ["was_placed", "was_named", "was_noted"]
+        assert [each.event_id for each in receipts] == [each.id for each in events]
+        assert [each.length for each in receipts] == [1, 2, 3]
+    assert lives >= 14, "two steps for each of seven requests"
