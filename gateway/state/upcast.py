@@ -15,7 +15,7 @@ from gateway.events import Recorded
 from gateway.state.budget import STATE_BYTES_MAX, Budget, Misfit
 from gateway.state.draft import Draft
 from gateway.state.operations import apply
-from gateway.state.templates import View
+from gateway.state.templates import COPIED_BYTES, View
 from gateway.state.values import DATA_DEPTH_MAX, encode, read
 from spec.handlers import Handler, Root
 from spec.model import EventType, Spec
@@ -30,6 +30,9 @@ class Present(Protocol):
     def __call__(
         self, recorded: Recorded, report: Report = ..., budget: Budget | None = ..., /
     ) -> Recorded: ...
+
+
+_EVENT_LOOKS = 8  # what reading and writing the data of one takes, in tests of items
 
 
 def is_old(recorded: Recorded, declared: EventType | None) -> bool:
@@ -63,9 +66,11 @@ def upcast(
             report(0, f"upcast of revision {event.revision}: The data are no object.")
         return recorded
     draft = Draft(fields, len(text), STATE_BYTES_MAX, DATA_DEPTH_MAX)
+    budget = budget or Budget()
     for revision in range(event.revision, declared.revision):
-        said = partial(_said, report, revision)
-        _step(declared.upcasts[revision - 1], recorded, draft, budget or Budget(), said)
+        said, step = partial(_said, report, revision), declared.upcasts[revision - 1]
+        budget.work(_EVENT_LOOKS + 3 * len(step) + len(text) // COPIED_BYTES)
+        _step(step, recorded, draft, budget, said)
     brought = msgspec.structs.replace(event, payload=encode(draft.fields))
     return Recorded(recorded.stream, recorded.version, brought)
 

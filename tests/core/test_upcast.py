@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gateway.events import Event, Recorded, RevisedEvent, pack_event, revised, row_digest, unpack_event
-from gateway.state import EMPTY, fold, upcast
+from gateway.state import AT_ONCE_LOOKS, EMPTY, TakesLong, fold, upcast
 from spec.errors import Faults
 from spec.model import EventType, Spec
 from spec.parse import parse
@@ -78,6 +78,16 @@ def test_folds_see_the_present_data_and_say_what_of_a_step_did_not_fit() -> None
         "upcast of revision 2: `lines` is absent; `map` takes a list."
     }
     assert [each.operation for each in folded.errors] == [2, 2]
+
+
+def test_bringing_many_events_to_the_present_is_not_done_at_once() -> None:
+    of = declared(STEPS)
+    events = [stored(b'{"total":1}', 1)] * 1000
+    present: Any = lambda each, *more: upcast(each, of, *more)  # noqa: E731
+    few = fold(EMPTY, events[:20], lambda _: of.handler, at_once=AT_ONCE_LOOKS, present=present)
+    assert few.length == 20
+    with pytest.raises(TakesLong):
+        fold(EMPTY, events, lambda _: of.handler, at_once=AT_ONCE_LOOKS, present=present)
 
 
 def test_an_event_of_revision_1_is_packed_and_digested_as_ever() -> None:
