@@ -228,8 +228,8 @@ class AsyncClient:
     def follow(
         self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]
     ) -> AsyncGenerator[Event, None]:
-        """Every committed event in order, for ever: from the saved position, where there is one, else from
-        `after`. Connections that break are made anew without a gap.
+        """Every committed event in order, without an end: from the saved position, where there is one, else
+        from `after`. Connections that break are replaced without a gap.
 
         An event counts as processed once the next one is asked for; then its position is saved, at most once
         a second and at the end. After a crash what was processed since comes again, with the same

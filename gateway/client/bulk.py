@@ -80,7 +80,7 @@ def attempts_of(
     clock: Callable[[], float],
     chance: Callable[[], float],
 ) -> Attempts[list[Outcome]]:
-    """What became of each line, in their order. As `retry.attempts`; patience begins anew with each line
+    """What became of each line, in their order. As `retry.attempts`; patience starts again with each line
     that is settled. Raises Refused where the request as a whole is refused."""
     outcomes: list[Outcome | None] = [None] * len(lines)
     unknown = [False] * len(lines)

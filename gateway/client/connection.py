@@ -31,7 +31,7 @@ _log = logging.getLogger("sluice.client")
 def authorization(key: str) -> str:
     """The header for a key as it is read from a file or a variable: a line break at its end is none of it.
 
-    Raises Refused, without the key, for what no header can carry: whoever sends it would print it.
+    Raises Refused, without the key, for what no header can carry: an error that shows it would end in a log.
     """
     if not re.fullmatch(r"[!-~]+", bare := key.strip()):
         why = "the API key is empty, or has characters other than visible ASCII; it is not shown"
