@@ -170,7 +170,8 @@ class Log:
             telemetry=self._telemetry,
         )
         sequencer = Sequencer(
-            partition, self._scripts, self._postgres, self._settling, self._verifier, committer, limits,
+            partition, self._scripts, self._postgres, self._reads, self._settling, self._verifier,
+            committer, limits,
             self._crowd, self._backlog, self._telemetry,
         )  # fmt: skip
         reader = Reader(

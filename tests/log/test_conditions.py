@@ -280,6 +280,17 @@ def _first(history: History, items: Items, after: int) -> int:
     return 0
 
 
+async def test_a_look_that_is_further_behind_than_a_window_is_taken_again(redis: Redis) -> None:
+    partition = Partition(redis, Scripts(redis))
+    await partition.install()
+    tenant = new_tenant()
+    chain = (await partition.sequence(*(tagged(new_stream(tenant)) for _ in range(3))))[4]
+    one = tagged(new_stream(tenant), condition=unless(item("a:1")))
+    for seq, answer in ((0, b"L"), (1, b"V1")):
+        told = await partition.answers(one, told=(3, chain), window=2, looks=[Look(1, seq, 0)])
+        assert told == [answer]
+
+
 @pytest.mark.parametrize("asked", [5, 1])
 async def test_a_journal_that_does_not_tell_it_all_asks_for_another_look(redis: Redis, asked: int) -> None:
     partition = Partition(redis, Scripts(redis))

@@ -55,6 +55,7 @@ class Sequencer:
         partition: Partition,
         scripts: Scripts,
         postgres: Postgres,
+        reads: Postgres,
         settling: Settling,
         verifier: Verifier,
         commits: Commits,
@@ -84,7 +85,7 @@ class Sequencer:
         self._direct = Direct(partition, postgres, commits, self._verdicts, self.requeue, telemetry)
         self._retry_s = _RETRY_FIRST_S
         self._pace = BatchPolicy(self._queue, commits, crowd)
-        self._conditions = Conditions(partition, postgres, self._condition_judged)
+        self._conditions = Conditions(partition, reads, self._condition_judged)
         metrics = telemetry.metrics
         self.look_ups = LookUps(partition, postgres, limits, metrics, self._claimed, looked=self.wake)
 

@@ -183,8 +183,10 @@ local conditions, oldest
 if ARGV[15] and ARGV[15] ~= '' then
   conditions = {}
   for _, each in ipairs(cmsgpack.unpack(ARGV[15])) do
-    conditions[each[1]] = { asked = each[2], matched = each[3], tenant = each[4], items = each[5] }
-    if not oldest or each[2] < oldest then oldest = each[2] end
+    -- What is not committed is at most a window: a look that is further behind is old, and would take long.
+    local old = p.q - each[2] > window
+    conditions[each[1]] = { asked = each[2], matched = each[3], tenant = each[4], items = each[5], old = old }
+    if not old and (not oldest or each[2] < oldest) then oldest = each[2] end
   end
 end
 local byte, format = string.byte, string.format
@@ -370,6 +372,7 @@ end
 local whole_journal
 local function condition_fails(condition)
   if condition.matched > 0 then return 'K' .. text(condition.matched) end
+  if condition.old then return 'L' end
   if not indexed then whole_journal = index_journal() end
   if not whole_journal then return 'L' end
   local seq = first_match(condition)
@@ -549,7 +552,7 @@ for i = 1, appends do
     h = sha1hex(h .. ':' .. versions .. ':' .. rows)
     index[placed] = seq .. ':' .. v .. ':' .. h
     claim(i, first, last, seq, seq .. ':' .. text(n) .. ':' .. digest)
-    if conditions then
+    if oldest then
       if not indexed then whole_journal = index_journal() end
       index_body(BODIES, from, q)
     end
