@@ -31,6 +31,8 @@ NEEDED: Final = (
     ("api_key", "last_used_at", "UPDATE"),
     ("unique_claim", "", "DELETE"),
     ("catalog_clock", "revision", "UPDATE"),
+    ("instance_home", "system_id", "INSERT"),
+    ("instance_home", "timeline", "UPDATE"),
 )  # fmt: skip
 """Tables, columns and privileges of a gateway: deploy/postgres-grants.sql grants the same."""
 UNIQUE: Final = (
