@@ -39,7 +39,7 @@ def find(
         str,
         typer.Argument(
             metavar="ANYTHING",
-            help="An alias, a key, an event id, a correlation id, an idempotency key or a tag.",
+            help="An alias, key, event id, correlation id, idempotency key, tag, or SOURCE/SCOPE/ID.",
         ),
     ],
     url: UrlOption = None,
@@ -71,6 +71,7 @@ def _all(client: Client, text: str) -> Iterator[Found]:
         yield from _feed(client, "correlation id", {"correlation_id": text.lower()})
     yield from _keys(client, text)
     yield from _receipt(client, text)
+    yield from _source(client, text)
     if _TAG.fullmatch(text) and not _uuid(text.partition(":")[0]):
         yield from _feed(client, "tag", {"tags": text})
 
@@ -107,6 +108,19 @@ def _receipt(client: Client, text: str) -> Iterator[Found]:
         event = _asked(client, ("_", "events", event_id))
         if event:
             yield Found("idempotency key", event["event"]["aggregate_type"], answer["key"], event_id)
+
+
+def _source(client: Client, text: str) -> Iterator[Found]:
+    """A foreign system's id, as SOURCE/SCOPE/ID; a scope may have slashes."""
+    source, _, rest = text.partition("/")
+    scope, _, identity = rest.rpartition("/")
+    if (
+        source
+        and scope
+        and identity
+        and (answer := _asked(client, ("_", "sources", source, scope, identity)))
+    ):
+        yield Found("source id", answer["aggregate_type"] or "", answer["key"])
 
 
 def _feed(client: Client, what: str, by: dict[str, str]) -> Iterator[Found]:

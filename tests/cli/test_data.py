@@ -12,6 +12,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+from gateway.client import AsyncClient
+from gateway.client.retry import Call, Request
 from gateway.config import Config
 from tests.cli.command import Ran, Sluice
 from tests.support.accounts import SPEC, open_account
@@ -46,6 +48,11 @@ async def run(servers: Any, template: str, tmp_path_factory: pytest.TempPathFact
             *("--correlation", CORRELATION, "--idempotency-key", "place-1", "--actor", "user:global"),
         )
         assert placed.json["aliases"] == ["ORD-1"]
+        async with AsyncClient(served.url, account.admin) as client:
+            body = b'{"aggregate_type": "order", "key": "%b"}' % ORDER.encode()
+            json_body = {"content-type": "application/json"}
+            path = "/_/sources/xliff/a.xlf%2Fpart/tu1"
+            await client.call(Call(Request("PUT", path, {}, json_body, body), lambda answer: answer))
         yield call
     await admin.execute("DROP DATABASE cli_data WITH (FORCE)")
     await admin.close()
@@ -140,6 +147,7 @@ async def test_the_feed_is_followed_a_line_an_event(run: Run) -> None:
         (ORDER.upper(), "key"),
         (CORRELATION, "correlation id"),
         ("place-1", "idempotency key"),
+        ("xliff/a.xlf/part/tu1", "source id"),
     ],
 )
 async def test_an_identifier_of_any_kind_is_found(run: Run, anything: str, what: str) -> None:
