@@ -107,3 +107,23 @@ def test_what_is_not_there_is_refused_with_where_to_look(sluice: Sluice) -> None
         1,
         "there is no key 'nothing': `sluice keys list` shows their handles\n",
     )
+
+
+def test_a_key_is_narrowed_and_expires_after_minutes_or_years(sluice: Sluice) -> None:
+    main = sluice
+    main("tenants", "create", "main")
+    made = main("keys", "create", "--tenant", "main", "--scope", "read", "--only", "order",
+                "--only", "order.was_paid", "--expires-in", "15m", "--json").json  # fmt: skip
+    assert made["only"] == ["order", "order.was_paid"]
+    assert made["expires_at"].endswith("Z")
+    listed = main("keys", "list", "--json").json
+    assert [each["only"] for each in listed if each["handle"] == made["handle"]] == [made["only"]]
+    assert "order, order.was_paid" in main("keys", "list").out
+    told = main("keys", "create", "--tenant", "main", "--scope", "write", "--only", "config/global")
+    assert ", scope write, only config/global, never expires;" in told.err
+    for bad, option in (("Order", "--only"), ("soon", "--expires-in"), ("0s", "--expires-in")):
+        ran = main("keys", "create", "--tenant", "main", "--scope", "read", option, bad)
+        assert (ran.code, ran.out) == (2, "")
+        assert option in ran.err
+    ran = main("keys", "create", "--tenant", "main", "--scope", "admin", "--only", "order")
+    assert (ran.code, ran.err) == (1, "a key of scope admin can't be narrowed: take read or write\n")

@@ -38,7 +38,7 @@ ALIAS: Schema = {"type": "string", "pattern": "^@[0-9A-Za-z.-]{1,100}$", "descri
 _ID: Schema = {"anyOf": [ref("Identifier"), ALIAS]}
 _INSTANT: Schema = {
     "anyOf": [
-        {"type": "integer", "minimum": UNIX_SECONDS_MIN, "maximum": UNIX_SECONDS_MAX},
+        {"type": "number", "minimum": UNIX_SECONDS_MIN, "maximum": UNIX_SECONDS_MAX},
         {"type": "string", "format": "date-time"},
     ]
 }

@@ -116,6 +116,7 @@ _LIST = (
 _NO_SUBSCRIPTION = Refusal("not_found", "There is no subscription 'billing'.")
 _DECLARED = Refusal("declared_by_spec", "'billing' is declared in the spec; remove it there.", "name")
 
+_NO_SPEC = Refusal("not_found", "No spec was deployed yet; PUT one here.")
 _INVALID_SPEC = Refusal("invalid_spec", "The spec has faults.")
 _DEPLOY = (
     *_SYSTEM,
@@ -194,6 +195,8 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal(
             "unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "items[0].tags[0]"
         ),
+        Refusal("unknown_actor_type", "The spec's agent_types do not name 'usr'.", "actor"),
+        Refusal("invalid_identifier", '"ada" is not an id that an actor can have.', "actor"),
         Refusal("invalid_position", "`after` is not a position in this feed.", "after"),
     ),
     "check": (*_CALLER, *_BODY, *_ENVELOPE, _NOT_COMMITTED),
@@ -225,7 +228,8 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         _UNKNOWN_ALIAS,
         _AMBIGUOUS_ALIAS,
     ),
-    "spec": (*_SYSTEM, Refusal("not_found", "No spec was deployed yet; PUT one here.")),
+    "spec": (*_SYSTEM, _NO_SPEC),
+    "spec.get": (*_SYSTEM, _NO_SPEC, _INVALID_PARAMETER),
     "deploy": _DEPLOY,
     "diff": (*_SYSTEM, *_BODY, _INVALID_SPEC),
     "rollback": (

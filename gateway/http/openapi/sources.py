@@ -44,7 +44,7 @@ def _of_key() -> Schema:
 def _resolve() -> Schema:
     body = object_of(
         {"sources": list_of(SOURCE, maxItems=SOURCES_MAX)},
-        {"mint": {"type": "boolean", "default": False}, "aggregate_type": _TEXT},
+        {"mint": {"type": "boolean", "default": False}, "aggregate_type": or_null(_TEXT)},
         closed=True,
     )
     example = {"sources": [{"source": "xliff", "scope": "a.xlf", "id": "tu1"}]}

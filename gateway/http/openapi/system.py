@@ -252,8 +252,8 @@ def _hash() -> Schema:
     context = object_of({}, {"name": text, "type": text, "properties": {"type": "object"}}, closed=True)
     body: Schema = {
         "anyOf": [
-            object_of({"text": text}, {"context": context}, closed=True),
-            object_of({"json": {}}, {"context": context}, closed=True),
+            object_of({"text": text}, {"context": or_null(context)}, closed=True),
+            object_of({"json": {}}, {"context": or_null(context)}, closed=True),
         ]
     }
     told = object_of({"ok": OK, "content": digest, "context": or_null(digest), "record": or_null(digest)})
@@ -286,7 +286,7 @@ def _spec() -> Schema:
         tag=TAG,
         parameters=("revision", "If-None-Match"),
         done={"200": answer("The spec.", schema, ("ETag",)), "304": not_modified()},
-        refused="spec",
+        refused="spec.get",
     )
 
 
