@@ -68,6 +68,7 @@ _METADATA = (
 )
 _NOT_COMMITTED = Refusal("not_committed", "The event will never appear: Postgres does not answer.")
 _OUTCOME = (
+    Refusal("content_differs", "The content differs from the last record's, and `unchanged` refuses that."),
     Refusal("version_conflict", "Concurrent write detected. Stream has 6 events, expected 5."),
     Refusal("rule_violated", "Only 2 are left.", "rules[0]"),
     Refusal("not_unique", "Another aggregate has this value: user ABC123XYZ.", "data.email"),
