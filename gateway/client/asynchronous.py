@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from time import monotonic
 from typing import Unpack
@@ -224,6 +224,19 @@ class AsyncClient:
     ) -> FeedPage:
         """One page of what is committed; with `wait_s`, where nothing is left, the first that comes."""
         return await self._carry_out(calls.feed(limit, wait_s, options))
+
+    async def query(
+        self,
+        items: Sequence[Mapping[str, object]],
+        *,
+        limit: int = calls.PAGE_EVENTS,
+        wait_s: int = 0,
+        **options: Unpack[FeedOptions],
+    ) -> FeedPage:
+        """The same of the events that a query matches: any of its items, each of which names `types`, one of
+        which the event has, `tags`, all of which it has, or both. A decision reads with a query and appends
+        on the condition that nothing else matches it behind the page's `position`."""
+        return await self._carry_out(calls.query(items, limit, wait_s, options))
 
     def follow(
         self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]

@@ -206,6 +206,14 @@ def feed(limit: int, wait_s: int, options: FeedOptions) -> Call[FeedPage]:
     return Call(Request("GET", "/_/feed", params, {}, wait_s=wait_s), _feed_page)
 
 
+def query(
+    items: Sequence[Mapping[str, object]], limit: int, wait_s: int, options: FeedOptions
+) -> Call[FeedPage]:
+    params = {**feed_params(options), "limit": str(limit), "wait": str(wait_s)}
+    body = _encode({"items": list(items)})
+    return Call(Request("POST", "/_/feed/query", params, _JSON, body, wait_s), _feed_page)
+
+
 def feed_params(options: FeedOptions) -> dict[str, str]:
     check_options(options, FeedOptions)
     params = {}

@@ -61,6 +61,15 @@ class ConditionFailed(Refused):
         self.position = position
 
 
+class NotUnique(Refused):
+    """The value at `path` is the one of another aggregate: of `aggregate_type` and `key`."""
+
+    def __init__(self, error: str, path: str | None, body: dict[str, Any], holder: dict[str, str]) -> None:
+        super().__init__(409, "not_unique", error, path, body)
+        self.aggregate_type = holder["aggregate_type"]
+        self.key = holder["key"]
+
+
 class Unavailable(SluiceError):
     """No answer within the time that the client has patience for: nothing was asked to be written."""
 

@@ -16,6 +16,7 @@ from gateway.client.errors import (
     ConditionFailed,
     Conflict,
     NotCommitted,
+    NotUnique,
     OutcomeUnknown,
     Refused,
     Unavailable,
@@ -144,6 +145,8 @@ def refusal(answer: Answer) -> Refused:
     if body.get("code") == "condition_failed" and "matched" in body:
         matched = msgspec.json.decode(answer.content, type=_Matched).matched
         return ConditionFailed(error, body, matched, body["matched_next"], body["position"])
+    if body.get("code") == "not_unique" and "holder" in body:
+        return NotUnique(error, body.get("path"), body, body["holder"])
     return Refused(answer.status, body.get("code", "unknown"), error, body.get("path"), body)
 
 

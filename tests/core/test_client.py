@@ -15,6 +15,7 @@ from gateway.client import (
     Client,
     Conflict,
     NotCommitted,
+    NotUnique,
     OutcomeUnknown,
     Patience,
     PositionFile,
@@ -193,6 +194,14 @@ def test_a_conflict_brings_what_was_missed() -> None:
     assert (told.value.length, told.value.missed_next) == (6, 7)
     (missed,) = told.value.missed
     assert (missed.version, missed.data, missed.data_as(list[int]), missed.position) == (6, [1], [1], None)
+
+
+def test_a_value_of_another_aggregate_names_it() -> None:
+    holder = b'{"aggregate_type":"user","key":"k"}'
+    body = b'{"ok":false,"code":"not_unique","error":"why","path":"data.email","holder":%b}' % holder
+    with pytest.raises(NotUnique) as told:
+        carry_out(append(), Answer(409, {}, body))
+    assert (told.value.path, told.value.aggregate_type, told.value.key) == ("data.email", "user", "k")
 
 
 @given(st.floats(0, 1), st.integers(0, 30))

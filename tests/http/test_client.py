@@ -292,6 +292,19 @@ async def test_a_page_of_the_feed(sluice: AsyncClient) -> None:
         await anext(sluice.follow(after="42"))
 
 
+async def test_a_page_of_what_a_query_matches(sluice: AsyncClient) -> None:
+    ada, bob = new_id(), new_id()
+    for key in (ada, bob, ada):
+        await sluice.append("order", key, "was_noted", key, actor=ADA)
+    items = [{"types": ["order.was_noted"], "tags": [f"order:{ada}"]}]
+    page = await sluice.query(items, limit=1)
+    assert ([each.data for each in page.events], page.caught_up) == ([ada], False)
+    page = await sluice.query(items, after=page.position)
+    assert ([each.data for each in page.events], page.caught_up) == ([ada], True)
+    with pytest.raises(Refused, match="unknown_tag"):
+        await sluice.query([{"tags": ["ordr:1"]}])
+
+
 async def test_the_plain_client_does_the_same(gateway: Served, tenant: Account, tmp_path: Path) -> None:
     await asyncio.to_thread(use_plainly, gateway.url, tenant.write, tmp_path)
 

@@ -56,6 +56,30 @@ async def test_a_verified_delivery_is_one_event_however_often_it_comes(
     assert body in payload, "the body is kept byte for byte"
 
 
+async def test_an_event_of_a_delivery_has_its_tags_and_claims_its_values(
+    gateway: Served, outbox: asyncpg.Pool, stranger: httpx.AsyncClient
+) -> None:
+    target = {"type": "repository", "id": "$.body.key", "event": "was_pushed"}
+    branch = "$.data.body.branch"
+    hooks = await open_hooks(
+        outbox,
+        stranger,
+        {"stripe": SOURCES["stripe"] | {"to": target}},
+        tags=[f"branch:{branch}"],
+        claims={"branch": {"value": branch}},
+    )
+    ada, bob = (str(uuid.uuid4()) for _ in range(2))
+    first = await hooks.taken("stripe", {"id": "evt_1", "key": ada, "branch": "a"})
+    for n, pushed in ((2, "a"), (3, {})):
+        told = await hooks.taken("stripe", {"id": f"evt_{n}", "key": bob, "branch": pushed})
+        assert told == {"ok": True, "quarantined": True, "event_id": None}
+    reasons = {row["delivery_id"]: row["reason"] for row in await kept(outbox, hooks, 3)}
+    assert reasons == {"evt_1": None, "evt_2": "not_unique", "evt_3": "invalid_tag"}
+    async with new_client(gateway.url, hooks.account.admin) as client:
+        page = (await client.get("/_/feed", params={"tags": "branch:a"})).json()
+    assert [event["id"] for event in page["events"]] == [first["event_id"]]
+
+
 async def test_the_same_delivery_id_with_other_bytes_is_quarantined_and_alarmed(
     hooks: Hooks, outbox: asyncpg.Pool, caplog: pytest.LogCaptureFixture
 ) -> None:

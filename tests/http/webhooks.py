@@ -177,10 +177,15 @@ class Hooks:
 
 
 async def open_hooks(
-    outbox: asyncpg.Pool, client: httpx.AsyncClient, sources: dict[str, dict[str, Any]]
+    outbox: asyncpg.Pool,
+    client: httpx.AsyncClient,
+    sources: dict[str, dict[str, Any]],
+    **was_pushed: object,
 ) -> Hooks:
-    """A new tenant with these sources, which the gateway knows."""
+    """A new tenant with these sources, which the gateway knows. `was_pushed`: what that event type declares
+    besides."""
     spec = declared(**sources)
+    spec["aggregate_types"]["repository"]["events"]["was_pushed"].update(was_pushed)
     hooks = Hooks(await open_account(outbox, spec), spec, client)
     path, deadline = hooks.path(next(iter(sources))), time.monotonic() + DEADLINE_S
     while (await client.request("OPTIONS", path)).status_code == 404:
