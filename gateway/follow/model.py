@@ -17,7 +17,8 @@ MISFITS_SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A row of `follower`. `moves` is what a compare-and-swap names."""
+    """A row of `follower`. `moves` is what a compare-and-swap names; rows that were deleted up to
+    `pruned_seq` are forgotten."""
 
     id: int
     tenant: bytes
@@ -36,6 +37,7 @@ class Build:
     last_misfits: bytes
     rate: float
     served_seq: int | None
+    pruned_seq: int = 0
 
     @property
     def at_work(self) -> bool:
@@ -97,6 +99,7 @@ def build_of(row: Any) -> Build:
         row["id"], row["tenant"].bytes, row["kind"], row["name"], row["spec_rev"], row["digest"],
         tuple(row["fields"]), row["state"], row["paused"], row["p"], Place(row["seq"], row["mark"]),
         row["moves"], row["rows"], row["misfits"], row["last_misfits"], row["rate"], row["served_seq"],
+        row["pruned_seq"],
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from gateway.follow.events import Events
 from gateway.follow.model import Build
 from gateway.follow.output import Output
 from gateway.follow.outputs import output_of
+from gateway.follow.retention import PRUNED_MAX, prune
 from gateway.follow.worker import CACHE_BYTES, Worker
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay.outbox import LostPlace, Outbox
@@ -41,6 +42,7 @@ HEADS_EVERY_S: Final = 0.25
 HEADS_PAUSE_S: Final = 0.005
 READ_EVERY_S: Final = 5.0
 SLICE_EVERY_S: Final = 0.5
+PRUNE_EVERY_S: Final = 300.0
 SLICE_ROWS: Final = 2000
 """Of a dropped build: some ten milliseconds of Postgres at a time."""
 ACQUIRE_MAX: Final = 50
@@ -86,6 +88,7 @@ class Runner:
     async def start(self) -> None:
         for work, pause_s in (
             (self.look, LOOK_EVERY_S), (self._read, READ_EVERY_S), (self._slice, SLICE_EVERY_S),
+            (self._prune, PRUNE_EVERY_S),
         ):  # fmt: skip
             self._tasks.append(self._loop.create_task(self._again(work, pause_s)))
         self._tasks.append(self._loop.create_task(self._follow_heads()))
@@ -230,6 +233,13 @@ class Runner:
                 sliced += len(await fetch(self._pool, name, row["id"], SLICE_ROWS))
             if not sliced:
                 await fetch(self._pool, "end_dropped", row["id"])
+
+    async def _prune(self) -> None:
+        """Forgets what was deleted long ago, some rows at a time."""
+        while True:
+            if await prune(self._pool) < PRUNED_MAX:
+                return
+            await asyncio.sleep(SLICE_EVERY_S)
 
     async def _read(self) -> None:
         (every,) = await fetch(self._pool, "every_tenant")

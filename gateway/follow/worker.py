@@ -292,8 +292,8 @@ class Worker:
 
 
 async def _serve(conn: Any, build: Build) -> None:
-    await conn.execute(statement("serve"), UUID(build.tenant), build.kind, build.name)
-    if await conn.execute(statement("serve_now"), build.id) != "UPDATE 1":
+    before = await conn.fetch(statement("serve"), UUID(build.tenant), build.kind, build.name)
+    if await conn.execute(statement("serve_now"), build.id, bool(before)) != "UPDATE 1":
         raise Overtaken
 
 

@@ -1,7 +1,7 @@
 """`sluice doctor`: looks at the settings that the promises rest on, and says what is promised with them.
 
-Owns: the looks. What they mean is judged in postgres_findings, redis_findings, direct_findings and
-memory_findings.
+Owns: the looks. What they mean is judged in postgres_findings, redis_findings, direct_findings,
+follow_findings and memory_findings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from gateway.log.log import REACH_KEPT_S
 from gateway.log.redis.cluster import Cluster
 from gateway.log.redis.scripts import RedisTrouble
 from gateway.log.redis.servers import Server
-from gateway.operations import direct_findings, memory_findings, postgres_findings, redis_findings
+from gateway.operations import (
+    direct_findings,
+    follow_findings,
+    memory_findings,
+    postgres_findings,
+    redis_findings,
+)
 from gateway.operations.findings import Diagnosis, Finding, Verdict
 from gateway.operations.place import Place
 from gateway.relay.home import differs, homes
@@ -36,6 +42,7 @@ async def diagnose(place: Place, journal_retention_s: float, memory_bytes_max: i
     findings.append(postgres_findings.judge_clock(apart_s))
     findings.append(Finding("postgres", "instance", f"{place.instance.id}, rule {PARTITION_RULE}"))
     findings.append(await _home(place))
+    findings.append(follow_findings.judge((await place.fetch("followers"))[0]))
     infos, of_redis = await _redis(place)
     findings += of_redis
     without_redis = await place.fetch("without_redis", REACH_KEPT_S)

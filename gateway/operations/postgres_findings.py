@@ -18,7 +18,8 @@ _CRASH_SAFE: Final = (*_FAILOVER_SAFE, "remote_write", "local")
 _READ: Final = (
     "instance", "schema_version", "partition_log", "partition_mark", "partition_trail", "outbox",
     "append_identity", "event_tag", "unique_claim", "tenant", "api_key", "spec_revision", "spec_closing",
-    "catalog_reader", "catalog_clock", "redis_unreachable", "instance_home",
+    "catalog_reader", "catalog_clock", "redis_unreachable", "instance_home", "followed", "follower",
+    "follower_row", "follower_source",
 )  # fmt: skip
 _GROWING: Final = (
     "outbox", "append_identity", "event_tag", "unique_claim", "quarantined_append", "partition_mark",

@@ -1,4 +1,6 @@
-"""How fast projections are built: `python -m tests.bench.projections [EVENTS] [ROWS] [PROJECTIONS]`.
+"""How fast projections are built: `python -m tests.bench.projections [EVENTS] [ROWS] [PROJECTIONS]`; and how
+soon a live reader of a list has what was appended: `python -m tests.bench.projections live [APPENDS_A_SECOND]
+[SECONDS]`.
 
 Events are put into the outbox by SQL, since only what reads them is measured: one process with a runner, a
 Postgres and nothing else. Prints events a second until all serve, and the process' memory.
@@ -11,9 +13,11 @@ import json
 import resource
 import sys
 import time
+import uuid
 from typing import Any
 
 import asyncpg
+import httpx
 
 from gateway.catalog import specs, tenants
 from gateway.catalog.migrate import migrate
@@ -23,9 +27,12 @@ from gateway.log.epoch.partition import partition_of
 from gateway.log.epoch.settling import settling_without_log
 from gateway.log.postgres import Postgres, open_pool
 from gateway.relay.outbox import Outbox
+from tests.support.accounts import open_account
 from tests.support.servers import open_folder, servers_in
+from tests.support.serving import child_serving
 
 PARTITIONS = 16
+WRITERS = 16
 
 FILL = """
 WITH made AS (
@@ -93,5 +100,70 @@ async def measure(pool: asyncpg.Pool, outbox: Outbox, events: int, rows: int, pr
     )
 
 
+LIVE_SPEC: dict[str, Any] = {
+    "aggregate_types": {
+        "order": {"events": {"was_placed": {"schema": {}}}, "list": {"by": ["total"]}},
+    },
+    "agent_types": ["user"],
+}
+
+
+async def run_live(rate: int, seconds: int) -> None:
+    """Milliseconds from the answer to an append until a live reader of the list has the row."""
+    with open_folder() as folder:
+        servers = servers_in(folder)
+        await servers.start()
+        try:
+            await migrate(servers.postgres_url, PARTITIONS)
+            async with asyncpg.create_pool(servers.postgres_url, min_size=0, max_size=2) as pool:
+                account = await open_account(pool, LIVE_SPEC)
+            async with child_serving(servers.postgres_url, servers.redis_url, folder) as child:
+                headers = {"authorization": f"Bearer {account.admin}"}
+                async with httpx.AsyncClient(
+                    base_url=child.served.url, headers=headers, timeout=30, trust_env=False
+                ) as client:
+                    await _measure_live(client, rate, seconds)
+        finally:
+            servers.close()
+
+
+async def _measure_live(client: httpx.AsyncClient, rate: int, seconds: int) -> None:
+    answered: dict[str, float] = {}
+    seen: dict[str, float] = {}
+
+    async def read() -> None:
+        accept = {"accept": "text/event-stream"}
+        async with client.stream("GET", "/order?wait=10", headers=accept) as response:
+            assert response.status_code == 200, response.status_code
+            async for line in response.aiter_lines():
+                if line.startswith("data: "):
+                    seen.setdefault(json.loads(line[6:])["key"], time.perf_counter())
+
+    async def write(number: int) -> None:
+        while time.perf_counter() < until:
+            began, key = time.perf_counter(), str(uuid.uuid4())
+            body = {"data": {"total": number}, "metadata": {"actor": {"type": "user", "id": "global"}}}
+            response = await client.post(f"/order/{key}/was_placed", json=body)
+            assert response.status_code == 201, response.text
+            answered[key] = time.perf_counter()
+            await asyncio.sleep(max(WRITERS / rate - (time.perf_counter() - began), 0))
+
+    until = time.perf_counter() + seconds
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(1)
+    await asyncio.gather(*(write(number) for number in range(WRITERS)))
+    await asyncio.sleep(2)
+    reader.cancel()
+    waits = sorted(1000 * (seen[key] - at) for key, at in answered.items() if key in seen)
+    print(
+        f"{len(answered) / seconds:,.0f} appends/s, {len(waits):,} of {len(answered):,} seen live: "
+        f"p50 {waits[len(waits) // 2]:.1f} ms, p99 {waits[int(len(waits) * 0.99)]:.1f} ms",
+        flush=True,
+    )
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["live"]:
+        asyncio.run(run_live(*(int(each) for each in [*sys.argv[2:], "500", "10"][:2])))
+        sys.exit()
     asyncio.run(run(*(int(each) for each in [*sys.argv[1:], "200000", "20000", "1"][:3])))

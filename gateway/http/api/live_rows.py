@@ -138,9 +138,10 @@ class LiveRows:
                 sent_at = loop.time()
 
     def _resume(self, client: Client, after: Position) -> bool:
-        """Whether what changed since is known: not where another build served then."""
+        """Whether what changed since is known: not where another build served then, or what was
+        deleted since is forgotten."""
         place = after.at(client.build.p)
-        if place.seq <= (client.build.served_seq or 0):
+        if place.seq <= max(client.build.served_seq or 0, client.build.pruned_seq):
             return False
         client.place, client.seq, client.key, client.sure = place, place.seq, _LAST_KEY, False
         return True

@@ -41,7 +41,7 @@ DELETE FROM follower WHERE id = $1 AND state = 'dropped'
 -- name: every
 -- The followers of a tenant, those that are dropped left out. $1 tenant
 SELECT id, tenant, kind, name, spec_rev, digest, fields, state, paused, p, seq, mark, moves, rows, misfits,
-    last_misfits, rate, served_seq
+    last_misfits, rate, served_seq, pruned_seq
 FROM follower WHERE tenant = $1 AND state <> 'dropped' ORDER BY kind, name, id
 
 
@@ -184,6 +184,22 @@ LEFT JOIN LATERAL (
 ) r ON true
 
 
+-- name: prune
+-- Forgets some rows that events before a time deleted; of a list, such a row says that its state is too large, and stays.
+-- $1 Unix milliseconds, $2 how many at most
+WITH gone AS (
+    DELETE FROM follower_row WHERE (follower, key) IN (
+        SELECT r.follower, r.key FROM follower f JOIN follower_row r ON r.follower = f.id
+        WHERE f.kind = 'projection' AND f.state IN ('building', 'serving') AND r.data IS NULL AND r.updated_at_ms < $1
+        LIMIT $2)
+    RETURNING follower, seq
+), noted AS (
+    UPDATE follower f SET pruned_seq = greatest(f.pruned_seq, latest.seq)
+    FROM (SELECT follower, max(seq) AS seq FROM gone GROUP BY follower) latest WHERE f.id = latest.follower
+)
+SELECT count(*) AS pruned FROM gone
+
+
 -- name: put
 -- Writes rows. $1 follower, then by the column: $2 keys, $3 seqs, $4 marks, $5 lengths, $6 created at, $7 updated at,
 -- $8 data, $9 to $16 the fields; $17 the tenant
@@ -221,23 +237,23 @@ WHERE follower = $1 AND key = ANY($2::text[])
 
 
 -- name: serve
--- A build that has caught up serves from here on, and the one before it is dropped. $1 tenant, $2 kind, $3 name
-WITH before AS (
-    UPDATE follower SET state = 'dropped', moves = moves + 1
-    WHERE tenant = $1 AND kind = $2 AND name = $3 AND state IN ('serving', 'off')
-)
-SELECT 1
+-- What serves, or is off, is dropped, since a build that has caught up serves from here on. $1 tenant, $2 kind, $3 name.
+-- A row for each.
+UPDATE follower SET state = 'dropped', moves = moves + 1
+WHERE tenant = $1 AND kind = $2 AND name = $3 AND state IN ('serving', 'off')
+RETURNING id
 
 
 -- name: serve_now
--- $1 id
-UPDATE follower SET state = 'serving', served_seq = seq WHERE id = $1 AND state = 'building'
+-- `served_seq`: from where on who reads it live has read nothing else. $1 id, $2 whether another one served before
+UPDATE follower SET state = 'serving', served_seq = CASE WHEN $2 THEN seq ELSE 0 END
+WHERE id = $1 AND state = 'building'
 
 
 -- name: serving
 -- The build that serves. $1 tenant, $2 kind, $3 name
 SELECT id, tenant, kind, name, spec_rev, digest, fields, state, paused, p, seq, mark, moves, rows, misfits,
-    last_misfits, rate, served_seq
+    last_misfits, rate, served_seq, pruned_seq
 FROM follower WHERE tenant = $1 AND kind = $2 AND name = $3 AND state = 'serving'
 
 

@@ -60,6 +60,17 @@ INSERT INTO partition_trail (p, what, who, epoch, seq, chain, told)
 SELECT p, (SELECT what FROM did), $6, epoch, seq, chain, $7 FROM mended RETURNING what
 
 
+-- name: followers
+-- How many lists and projections serve, are built and are paused, and how many tenants' are kept by no process.
+SELECT count(*) FILTER (WHERE state = 'serving') AS serving, count(*) FILTER (WHERE state = 'building') AS building,
+    count(*) FILTER (WHERE paused) AS paused, (
+        SELECT count(*) FROM followed t
+        WHERE (t.lease_until IS NULL OR t.lease_until < clock_timestamp() - interval '30 s')
+            AND EXISTS (SELECT FROM follower f WHERE f.tenant = t.tenant AND f.state IN ('building', 'serving'))
+    ) AS unkept
+FROM follower WHERE state IN ('serving', 'building')
+
+
 -- name: identities
 -- Identities with what they lead to: the row at their place, how many rows of its append follow in one piece,
 -- and which append comes after. $1 p (NULL: all), after $2 tenant and $3 identity, $4 most
