@@ -78,7 +78,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class _Operand:
+class Operand:
     """A value to compare."""
 
     value: object
@@ -86,7 +86,7 @@ class _Operand:
     items: frozenset[str] | None  # their forms, if it is a list
 
     @classmethod
-    def of(cls, node: Node) -> _Operand:
+    def of(cls, node: Node) -> Operand:
         value = _plain(node)
         items = frozenset(map(spelled, value)) if isinstance(value, list) else None
         return cls(value, spelled(value), items)
@@ -97,7 +97,7 @@ class Where:
     """A test and what it compares with every item: what does not lead into the item is computed once."""
 
     view: View
-    _fixed: dict[int, _Operand | None] = field(default_factory=dict)  # by the id of the template
+    _fixed: dict[int, Operand | None] = field(default_factory=dict)  # by the id of the template
     _is_fixed: dict[int, bool] = field(default_factory=dict)
 
     def named_by(self, predicate: Predicate) -> Named | None:
@@ -136,7 +136,7 @@ class Where:
             case _:
                 assert_never(predicate)
 
-    def _operand(self, template: Template) -> _Operand | None:
+    def _operand(self, template: Template) -> Operand | None:
         if isinstance(template, Path) and template.root is Root.ITEM:
             return self._made(template)  # as nearly always
         if id(template) in self._fixed:
@@ -149,14 +149,14 @@ class Where:
             self._fixed[id(template)] = made
         return made
 
-    def _made(self, template: Template) -> _Operand | None:
+    def _made(self, template: Template) -> Operand | None:
         """None for an absent optional path. What is longer than a few fields counts as more than one test."""
         view = self.view
         view.size, view.parts = view.bound, 0
         value = value_of(template, view)
         if view.parts or view.size >= view.bound + _COMPARED_BYTES:
             view.budget.look((view.size - view.bound) // _COMPARED_BYTES + view.parts)
-        return None if value is None else _Operand.of(value)
+        return None if value is None else Operand.of(value)
 
 
 _COMPARED_BYTES: Final = 512
@@ -184,18 +184,18 @@ def _is_fixed(template: Template) -> bool:
             assert_never(template)
 
 
-def _equals(one: _Operand, other: _Operand) -> bool:
+def _equals(one: Operand, other: Operand) -> bool:
     return one.form == other.form
 
 
-def _is_in(one: _Operand, other: _Operand) -> bool:
+def _is_in(one: Operand, other: Operand) -> bool:
     return other.items is not None and one.form in other.items
 
 
-def _in_order(by: Callable[[Any, Any], bool]) -> Callable[[_Operand, _Operand], bool]:
+def _in_order(by: Callable[[Any, Any], bool]) -> Callable[[Operand, Operand], bool]:
     """Among texts, by code points, or among numbers; anything else is in no order."""
 
-    def compare(one: _Operand, other: _Operand) -> bool:
+    def compare(one: Operand, other: Operand) -> bool:
         texts = isinstance(one.value, str) and isinstance(other.value, str)
         return (texts or (_is_number(one.value) and _is_number(other.value))) and by(one.value, other.value)
 
@@ -206,7 +206,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
 
-_COMPARE: Final[Mapping[Comparison, Callable[[_Operand, _Operand], bool]]] = complete(
+_COMPARE: Final[Mapping[Comparison, Callable[[Operand, Operand], bool]]] = complete(
     tuple(Comparison),
     {
         Comparison.EQUALS: _equals,

@@ -16,14 +16,36 @@ from typing import Final
 from gateway.events import Recorded
 from gateway.state.budget import STATE_BYTES_MAX, Budget, Misfit
 from gateway.state.fold import Folded, fold
-from gateway.state.predicates import Where, parts_of
+from gateway.state.predicates import Operand, Where, parts_of
 from gateway.state.templates import View, found_at
 from gateway.state.values import decode_fields, kind, plain, read
-from spec.handlers import Handler, Path
+from spec.handlers import Handler, Path, Template
 from spec.rules import Rule
 
 VALUE_CHARS_MAX: Final = 200
 """Characters of one value in a rule's sentence: it is for people, and the state is there to be read."""
+
+
+COMPARED_BYTES_MAX: Final = 1024 * 1024
+"""Of all values that the rules of one append compare, its events together: four of the longest. Lists of
+numbers take longest, about a second; that is done beside everything else."""
+
+
+class _Test(Where):
+    """A rule's, which counts what it compares. `spent` is the append's."""
+
+    spent: list[int]
+
+    def __init__(self, view: View, spent: list[int]) -> None:
+        super().__init__(view)
+        object.__setattr__(self, "spent", spent)
+
+    def _made(self, template: Template) -> Operand | None:
+        made = super()._made(template)
+        self.spent[0] += self.view.size - self.view.bound
+        if self.spent[0] > COMPARED_BYTES_MAX:
+            raise Misfit(f"The rules of one append compare at most {COMPARED_BYTES_MAX} bytes.")
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +68,7 @@ def judge(
     """The state after the events, which follow on those of `before`, each judged by the rules of its type on
     the state that those before it leave. Total: raises nothing for any events, but TakesLong where `at_once`
     bounds the tests of a fold."""
-    folded = 0
+    folded, spent = 0, [0]
     for n, recorded in enumerate(events):
         rules = rules_of(recorded.event.type)
         if not rules:
@@ -54,7 +76,7 @@ def judge(
         if folded < n:
             before = fold(before, events[folded:n], handler_of, bytes_max=bytes_max, at_once=at_once)
             folded = n
-        violation = _violation(n, recorded, before, rules)
+        violation = _violation(n, recorded, before, rules, spent)
         if violation is not None:
             return violation
     return fold(before, events[folded:], handler_of, bytes_max=bytes_max, at_once=at_once)
@@ -69,11 +91,13 @@ def is_light(before: Folded, events: Sequence[Recorded], rules_of: Callable[[str
     for recorded in events:
         size += len(recorded.event.payload or b"")
         for rule in rules_of(recorded.event.type):
-            expected_us += 10 + size // 500 + parts_of(rule.require) * (10 + size // 10)
+            expected_us += 10 + size // 500 + parts_of(rule.require) * (10 + size // 3)
     return expected_us < _LIGHT_US
 
 
-def _violation(n: int, recorded: Recorded, before: Folded, rules: Sequence[Rule]) -> Violation | None:
+def _violation(
+    n: int, recorded: Recorded, before: Folded, rules: Sequence[Rule], spent: list[int]
+) -> Violation | None:
     if before.too_large_at is not None:
         why = f"With version {before.too_large_at} the state became longer than it may be."
         return Violation(n, 0, f"This rule can't be judged. {why}")
@@ -82,7 +106,7 @@ def _violation(n: int, recorded: Recorded, before: Folded, rules: Sequence[Rule]
     view = View.of(recorded, data, decode_fields(before.data_json), Budget())
     for index, rule in enumerate(rules):
         try:
-            if not Where(view).true(rule.require):
+            if not _Test(view, spent).true(rule.require):
                 return Violation(n, index, _sentence(rule, view))
         except Misfit as misfit:
             return Violation(n, index, f"This rule can't be judged. {misfit}")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.events import Recorded, Stream
 from gateway.state import EMPTY, Folded, fold
-from gateway.state.rules import VALUE_CHARS_MAX, Violation, is_light, judge
+from gateway.state.rules import COMPARED_BYTES_MAX, VALUE_CHARS_MAX, Violation, is_light, judge
 from spec.handlers import Handler
 from spec.model import Spec
 from spec.parse import parse
@@ -82,6 +82,21 @@ def test_a_rule_that_can_not_be_judged_does_not_hold() -> None:
     verdict = judge(before, recorded(("ruled", {})), rules_of, handler_of)
     assert isinstance(verdict, Violation)
     assert verdict.error.startswith("This rule can't be judged. A value of 3000")
+
+
+def test_what_rules_compare_is_bounded_however_many_there_are() -> None:
+    part = {"not_in": ["$.data.n", "@.list"]}
+    rules_of, handler_of = declared([{"require": {"and": [part] * 50}, "error": "No."}])
+    before = fold(EMPTY, recorded(("free", {"list": ["a" * 1_000] * 50})), handler_of)
+    one = ("ruled", {"n": 1})
+    verdict = judge(before, recorded(one), rules_of, handler_of)
+    assert isinstance(verdict, Violation)
+    assert verdict.error.startswith("This rule can't be judged. The rules of one append compare at most")
+    rules_of, handler_of = declared([{"require": part, "error": "No."}], [])
+    assert isinstance(judge(before, recorded(*[one] * 15), rules_of, handler_of), Folded)
+    verdict = judge(before, recorded(*[one] * 30), rules_of, handler_of)
+    assert isinstance(verdict, Violation)
+    assert verdict.event == COMPARED_BYTES_MAX // 50_151
 
 
 def test_rules_of_large_states_are_not_judged_where_everything_else_waits() -> None:
