@@ -7,7 +7,7 @@ fields are columns by their number, values are arguments.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -86,6 +86,22 @@ class Query:
     cursor: Cursor | None = None
     keep: tuple[str, ...] | None = None
     count: bool = False
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """What a build must have columns of to answer it."""
+        return frozenset((*(each.field for each in self.sort), *_fields(self.test)))
+
+
+def _fields(test: Test) -> Iterator[str]:
+    match test:
+        case IsOneOf(field, _) | Within(field, _, _):
+            yield field
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from _fields(part)
+        case NoneOf(part):
+            yield from _fields(part)
 
 
 def encode_cursor(sort: Sequence[Sort], values: Sequence[bytes], key: str) -> str:

@@ -135,3 +135,14 @@ async def test_rows_see_data_brought_to_the_present_revision(shop: Shop) -> None
         return [each["key"] for each in (*listed["items"], *rows["items"])] == [key, customer]
 
     await until(seen)
+
+
+async def test_what_serves_answers_while_another_is_built_beside_it(shop: Shop) -> None:
+    customer, path = new_id(), "/_/projections/customer_totals"
+    await shop.append(new_id(), "was_placed", {"customer_id": customer, "total": 1})
+    await shop.get(path)
+    await deploy(shop, changed(by=["spent", "orders", "metadata.length"]))
+    listed = (await shop.client.get(path, params={"sort": "-spent", "wait": 0})).json()
+    assert [each["key"] for each in listed["items"]] == [customer]
+    listed = await shop.get(path, **{"filter[metadata.length]": 1})
+    assert [each["key"] for each in listed["items"]] == [customer]

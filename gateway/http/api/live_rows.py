@@ -85,7 +85,8 @@ class LiveRows:
     ) -> None:
         """Until one side goes, or the key ends. `only`: the key of the one row that is followed."""
         resumed = _resumed(head)
-        build = await self._reader.serving(named, asked.after if resumed is None else None, asked.wait_s)
+        after = asked.after if resumed is None else None
+        build = await self._reader.serving(named, after, asked.wait_s, asked.query.fields)
         if head_only:
             await stream_head(send, SSE)
             return
@@ -126,7 +127,7 @@ class LiveRows:
                 begun, sent_at = True, loop.time()
             match await self._changes(client, send):
                 case None:
-                    client.build = await self._reader.serving(named, None, _SERVING_S)
+                    client.build = await self._reader.serving(named, None, _SERVING_S, client.query.fields)
                     begun, reset = False, not client.sure
                     continue
                 case True:

@@ -45,17 +45,20 @@ class RowReader:
         self.moves = moves
         self._outbox = outbox
 
-    async def serving(self, named: Named, after: Position | None, wait_s: float) -> Build:
-        """The build that serves, once it serves and covers `after`. Raises Refused (503 `behind`)."""
+    async def serving(
+        self, named: Named, after: Position | None, wait_s: float, fields: frozenset[str] = frozenset()
+    ) -> Build:
+        """The build that serves, once it has these fields and covers `after`. Raises Refused (503
+        `behind`)."""
         try:
             seq = 0 if after is None else await self._seq(named, after)
-            build = await self._covering(named, seq)
+            build = await self._covering(named, seq, fields)
             if build is not None or not wait_s:
                 return build or await self._refuse(named)
             until = asyncio.get_running_loop().time() + wait_s
             with self.moves.watching(named.tenant) as watch:
                 while True:
-                    build = await self._covering(named, seq)
+                    build = await self._covering(named, seq, fields)
                     left_s = until - asyncio.get_running_loop().time()
                     if build is not None or left_s <= 0:
                         return build or await self._refuse(named)
@@ -73,9 +76,9 @@ class RowReader:
             ) from lost
         return after.at(self._outbox.partition(named.tenant)).seq
 
-    async def _covering(self, named: Named, seq: int) -> Build | None:
+    async def _covering(self, named: Named, seq: int, fields: frozenset[str]) -> Build | None:
         build = await self.reading.serving(named.tenant, named.kind, named.name)
-        if build is None or any(field not in build.fields for field in named.by):
+        if build is None or not fields <= {*build.fields}:
             return None
         if build.place.seq >= seq:
             return build
@@ -94,7 +97,7 @@ class RowReader:
     async def page(self, named: Named, asked: Asked) -> tuple[Build, Rows]:
         """Raises Refused."""
         while True:
-            build = await self.serving(named, asked.after, asked.wait_s)
+            build = await self.serving(named, asked.after, asked.wait_s, asked.query.fields)
             try:
                 rows = await self.reading.page(build, asked.query)
             except PostgresTrouble as trouble:
