@@ -78,6 +78,7 @@ SQL: Final = {
         "kept_nearest",
         "kept_sample",
         "kept_tenants",
+        "last_tagged",
         "look_directly",
         "look_up_identities",
         "mark",

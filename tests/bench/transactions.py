@@ -4,9 +4,10 @@
 
 transactions/plain         appends to 1,000 aggregates, as append/streams
 transactions/tagged        the same, each event with two tags
-transactions/1, 2, 10, 100 POST /_/append, each event of a new aggregate; counts events
-transactions/cold          one event with a condition on a tag that no event has, another one each time
-transactions/known         one event with a condition on a tag that events have, behind the last of them
+transactions/one           POST /_/append of one event to a singleton
+transactions/1, 2, 10, 100 the same, each event of a new aggregate; counts events
+transactions/cold          as one, with a condition on a tag that no event has, another one each time
+transactions/known         as one, with a condition on a tag that events have, behind the last of them
 
 Names end in the number of connections.
 """
@@ -44,6 +45,7 @@ def scenarios(options: Options) -> list[Scenario]:
         Scenario(
             f"transactions/tagged/{n}", "append", (201,), partial(_plain, options, n, tagged=True), plain
         ),
+        Scenario(f"transactions/one/{n}", "append", (201,), partial(_one, options, n), plain),
         *several,
         Scenario(f"transactions/cold/{n}", "append", (201,), partial(_cold, options, n), plain),
         Scenario(f"transactions/known/{n}", "append", (201,), partial(_known, options, n), plain),
@@ -63,10 +65,17 @@ async def _several(options: Options, connections: int, count: int, stand: Stand)
         return await post(options, connections, stand, served, [PATH], _body(count), units=count)
 
 
+async def _one(options: Options, connections: int, stand: Stand) -> Measured:
+    async with stand.gateway() as served:
+        return await post(options, connections, stand, served, [PATH], _body(1, key=orders.SINGLETON))
+
+
 async def _cold(options: Options, connections: int, stand: Stand) -> Measured:
     async with stand.gateway() as served:
         _declare(served, stand)
-        return await post(options, connections, stand, served, [PATH], _body(1, f"sku:{SERIAL}"))
+        return await post(
+            options, connections, stand, served, [PATH], _body(1, f"sku:{SERIAL}", key=orders.SINGLETON)
+        )
 
 
 async def _known(options: Options, connections: int, stand: Stand) -> Measured:
@@ -78,12 +87,19 @@ async def _known(options: Options, connections: int, stand: Stand) -> Measured:
         )
         with urllib.request.urlopen(request, timeout=FILL_TIMEOUT_S) as answer:
             after = json.load(answer)["position"]
-        body = _body(1, KNOWN, after, data="{}")
+        body = _body(1, KNOWN, after, data='{"total":1,"currency":"EUR"}', key=orders.SINGLETON)
         return await post(options, connections, stand, served, [PATH], body)
 
 
-def _body(count: int, tag: str | None = None, after: str | None = None, data: str = orders.DATA) -> str:
-    event = f'{{"aggregate_type":"{orders.TYPE}","type":"{orders.EVENT}","data":{data}}}'
+def _body(
+    count: int,
+    tag: str | None = None,
+    after: str | None = None,
+    data: str = orders.DATA,
+    key: str | None = None,
+) -> str:
+    named = "" if key is None else f'"key":"{key}",'
+    event = f'{{"aggregate_type":"{orders.TYPE}",{named}"type":"{orders.EVENT}","data":{data}}}'
     events = ",".join([event] * count)
     condition = ""
     if tag is not None:

@@ -3,22 +3,29 @@
 Owns: how far a condition is judged. What Postgres has up to a seq is judged here; what was sequenced behind
 that seq, the script judges, or asks for another look. A look holds in the epoch in which it was made: there
 the same seq stays the same event.
+
+Mostly one statement for all that wait tells that nothing can match: of each item, some tag has no event
+behind the condition's position. What it leaves open is looked up one by one.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from gateway.events import NotCommitted, UnknownPosition
+from gateway.items import Condition
 from gateway.log.append.pending import Look, Pending
 from gateway.log.epoch.partition import Partition
 from gateway.log.postgres import Postgres, PostgresTrouble
-from gateway.log.read.matches import first_match
+from gateway.log.read.matches import LastTagged, first_match, last_tagged
 
 AT_ONCE: Final = 4
-"""Looks under way for a partition: others of the gateway need connections too."""
+"""Single looks under way for a partition: others of the gateway need connections too."""
+TOGETHER: Final = 250
+"""Conditions that one statement is about."""
 WAITING_MAX: Final = 2_000
 """Appends that wait for their look, or are looked at."""
 _AGAIN_S: Final = 0.05
@@ -32,41 +39,97 @@ class Conditions:
         self._partition = partition
         self._postgres = postgres
         self._judged = judged
+        self._waiting: deque[tuple[Pending, int]] = deque()
+        self._under_way = 0
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._work: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, pending: Pending) -> None:
-        if len(self._tasks) >= WAITING_MAX:
+        if len(self._waiting) + self._under_way >= WAITING_MAX:
             pending.resolve(_FULL)
             return
         pending.look = None
-        task = asyncio.get_running_loop().create_task(self._look(pending, self._partition.rewinds))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._waiting.append((pending, self._partition.rewinds))
+        if self._work is None:
+            self._work = asyncio.get_running_loop().create_task(self._look_together())
+            self._work.add_done_callback(self._rest)
 
-    async def _look(self, pending: Pending, rewinds: int) -> None:
-        while not pending.done:
-            async with self._turns:
-                try:
-                    lost = await self._look_once(pending)
-                except PostgresTrouble:
-                    lost = None
-            if self._partition.rewinds != rewinds:  # it was decided on a history that was given up
-                pending.in_doubt |= pending.sent
-                pending.expire()
-            elif lost:
-                pending.resolve(UnknownPosition())
-            elif lost is not None:
-                self._judged(pending)
-                return
-            await asyncio.sleep(_AGAIN_S)
+    def _rest(self, work: asyncio.Task[None]) -> None:
+        self._work = None
+        if self._waiting and not work.cancelled():
+            self._work = asyncio.get_running_loop().create_task(self._look_together())
+            self._work.add_done_callback(self._rest)
 
-    async def _look_once(self, pending: Pending) -> bool:
-        """Whether there is no such event as the condition begins behind. Raises PostgresTrouble."""
-        condition, tenant = pending.append.condition, pending.append.stream.tenant
+    async def _look_together(self) -> None:
+        """All that wait, a statement after the other; those that come meanwhile are in the next."""
+        while self._waiting:
+            await asyncio.sleep(0)  # whoever comes in the same turn of the loop comes along
+            asked = [self._waiting.popleft() for _ in range(min(len(self._waiting), TOGETHER))]
+            asked = [each for each in asked if not each[0].done]
+            if not asked:
+                continue
+            self._under_way += len(asked)
+            try:
+                conditions = [_condition(pending) for pending, _ in asked]
+                found = await last_tagged(self._postgres, self._partition.number, conditions)
+            except PostgresTrouble:
+                self._waiting.extendleft(reversed(asked))
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            finally:
+                self._under_way -= len(asked)
+            for (pending, rewinds), of in zip(asked, found, strict=True):
+                self._settle(pending, rewinds, of)
+
+    def _settle(self, pending: Pending, rewinds: int, found: LastTagged) -> None:
+        condition = pending.append.condition
         assert condition is not None
-        found = await first_match(
-            self._postgres, self._partition.number, tenant, condition.items, condition.after
-        )
-        pending.look = Look(found.epoch, found.seq, found.matched)
-        return condition.after > 0 and found.mark != condition.mark
+        if self._given_up(pending, rewinds):
+            return
+        if condition.after and found.mark != condition.mark:
+            pending.resolve(UnknownPosition())
+        elif found.none:
+            pending.look = Look(found.epoch, found.seq, 0)
+            self._judged(pending)
+        else:
+            task = asyncio.get_running_loop().create_task(self._look_alone(pending, rewinds))
+            self._tasks.add(task)
+            self._under_way += 1
+            task.add_done_callback(self._looked)
+
+    def _looked(self, task: asyncio.Task[None]) -> None:
+        self._under_way -= 1
+        self._tasks.discard(task)
+
+    async def _look_alone(self, pending: Pending, rewinds: int) -> None:
+        tenant, condition = _condition(pending)
+        number = self._partition.number
+        while not pending.done:
+            try:
+                async with self._turns:
+                    found = await first_match(
+                        self._postgres, number, tenant, condition.items, condition.after
+                    )
+            except PostgresTrouble:
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            if not self._given_up(pending, rewinds):
+                pending.look = Look(found.epoch, found.seq, found.matched)
+                self._judged(pending)
+            return
+
+    def _given_up(self, pending: Pending, rewinds: int) -> bool:
+        """Whether it was decided on a history that was given up meanwhile; then it is answered."""
+        if self._partition.rewinds == rewinds:
+            return False
+        pending.in_doubt |= pending.sent
+        pending.expire()
+        return True
+
+
+def _condition(pending: Pending) -> tuple[bytes, Condition]:
+    """With its tenant."""
+    condition = pending.append.condition
+    assert condition is not None
+    return pending.append.stream.tenant, condition

@@ -13,7 +13,7 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import tag_key
-from gateway.items import Items
+from gateway.items import Condition, Items
 from gateway.log.postgres import Postgres
 
 POSITIONS_A_LOOK: Final = 20_000
@@ -28,6 +28,48 @@ class Matches(msgspec.Struct, frozen=True):
 
     seqs: tuple[int, ...]
     reached: int
+
+
+class LastTagged(msgspec.Struct, frozen=True):
+    """What one look at Postgres tells of a condition: whether certainly no event matches (`none`) up to
+    `seq`, where the partition stood in `epoch`; and the mark of the event at its position, None where there
+    is none."""
+
+    epoch: int
+    seq: int
+    none: bool
+    mark: bytes | None
+
+
+async def last_tagged(
+    postgres: Postgres, p: int, asked: Sequence[tuple[bytes, Condition]]
+) -> list[LastTagged]:
+    """Of each condition, with its tenant, by the last event of each of its tags. Raises PostgresTrouble."""
+    tags = {
+        (tenant, tag): None
+        for tenant, condition in asked
+        for item in condition.items
+        for tag in sorted(item.tags)
+    }
+    parts = [tag.split(":", 1) for _, tag in tags]
+    rows = await postgres.fetch(
+        "last_tagged",
+        p,
+        [UUID(tenant) for tenant, _ in tags],
+        [UUID(tag_key(*each)) for each in tags],
+        [prefix for prefix, _ in parts],
+        [key for _, key in parts],
+        [condition.after for _, condition in asked],
+    )
+    marks = {row["n"]: row for row in rows if row["kind"] == "position"}
+    lasts = {row["n"]: row["last"] or 0 for row in rows if row["kind"] == "tag"}
+    last = {each: lasts[n] for n, each in enumerate(tags, 1)}
+    found = []
+    for n, (tenant, condition) in enumerate(asked, 1):
+        row, after = marks[n], condition.after
+        none = all(any(last[tenant, tag] <= after for tag in item.tags) for item in condition.items)
+        found.append(LastTagged(row["epoch"], row["seq"], none, row["mark"]))
+    return found
 
 
 class FirstMatch(msgspec.Struct, frozen=True):

@@ -173,6 +173,22 @@ SELECT value, tenant, aggregate_type, aggregate_id, name, scope, seq FROM unique
 SELECT id, partitions, partition_rule FROM instance
 
 
+-- name: last_tagged
+-- Of tags, the seq of the last event that has each, NULL: none has; of positions, the mark of the event there; all in
+-- one snapshot, in which the partition stood at (epoch, seq). $1 p, of each tag $2 tenant, $3 key, $4 and $5 the
+-- aggregate that it is the own one of; $6 positions
+SELECT 'tag' AS kind, w.n, l.epoch, l.seq, greatest(
+    (SELECT e.seq FROM event_tag e WHERE e.tag = w.tag ORDER BY e.seq DESC LIMIT 1),
+    (SELECT o.seq FROM outbox o WHERE o.tenant = w.tenant AND o.aggregate_type = w.type AND o.aggregate_id = w.key
+        ORDER BY o.version DESC LIMIT 1)) AS last, NULL::bytea AS mark
+FROM partition_log l
+    CROSS JOIN unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[]) WITH ORDINALITY AS w(tenant, tag, type, key, n)
+WHERE l.p = $1
+UNION ALL
+SELECT 'position', a.n, l.epoch, l.seq, NULL, (SELECT substr(o.digest, 1, 4) FROM outbox o WHERE o.p = $1 AND o.seq = a.seq)
+FROM partition_log l CROSS JOIN unnest($6::bigint[]) WITH ORDINALITY AS a(seq, n) WHERE l.p = $1
+
+
 -- name: look_directly
 -- All that a batch of appends in direct mode is judged on, in one snapshot: where the partition stands, who
 -- claimed these identities and event ids, how long these streams are, and what the chain is made of since a seq.
