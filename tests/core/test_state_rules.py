@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from gateway.events import Recorded, Stream
 from gateway.state import EMPTY, Folded, fold
 from gateway.state.rules import COMPARED_BYTES_MAX, VALUE_CHARS_MAX, Violation, is_light, judge
+from spec.errors import Faults
 from spec.handlers import Handler
 from spec.model import Spec
 from spec.parse import parse
-from spec.rules import Rule
+from spec.rules import RULES_MAX, Rule
 from tests.support.drive import event, new_tenant
 
 STREAM = Stream(new_tenant(), "item", "k")
@@ -82,6 +83,29 @@ def test_a_rule_that_can_not_be_judged_does_not_hold() -> None:
     verdict = judge(before, recorded(("ruled", {})), rules_of, handler_of)
     assert isinstance(verdict, Violation)
     assert verdict.error.startswith("This rule can't be judged. A value of 3000")
+
+
+def test_a_rule_on_a_state_that_is_too_large_does_not_hold() -> None:
+    rules_of, handler_of = declared([{"require": {"not": {"exists": "@.never"}}, "error": "No."}])
+    large = fold(EMPTY, recorded(("free", {"a": "x" * 200})), handler_of, bytes_max=100)
+    verdict = judge(large, recorded(("ruled", {})), rules_of, handler_of, 100)
+    assert isinstance(verdict, Violation)
+    assert (
+        verdict.error == "This rule can't be judged. With version 1 the state became longer than it may be."
+    )
+    assert isinstance(judge(large, recorded(("free", {})), rules_of, handler_of, 100), Folded)
+
+
+def test_an_event_type_has_a_bounded_number_of_rules() -> None:
+    rule = {"require": {"exists": "@.a"}, "error": "No."}
+    rules_of, _ = declared([rule] * RULES_MAX)
+    assert len(rules_of("ruled")) == RULES_MAX
+    events = {"ruled": {"schema": True, "rules": [rule] * (RULES_MAX + 1)}}
+    faults = parse(json.dumps({"aggregate_types": {"item": {"events": events}}, "agent_types": []}).encode())
+    assert isinstance(faults, Faults)
+    assert [(each.code, each.pointer) for each in faults] == [
+        ("invalid_value", "/aggregate_types/item/events/ruled/rules")
+    ]
 
 
 def test_what_rules_compare_is_bounded_however_many_there_are() -> None:
