@@ -42,6 +42,8 @@ def adopt(
     elif done["ok"]:
         say(f"adopted: {done['why']}")
         say(f"instance {done['instance']}" + (" as before" if replacement else ", before: " + done["before"]))
+        if done["connections"]:
+            say("gateways are running: restart them, so that they use that id in Redis", err=True)
     else:
         refuse(done["error"])
     if not done["ok"]:
@@ -66,14 +68,11 @@ async def _adopted(pool: asyncpg.Pool, *, replacement: bool, clone: bool) -> dic
             "If it is a copy of that one's disk, --clone makes it an instance of its own"
         )
     new_id = None if replacement else UUID(uuid4().bytes)
-    if new_id is not None and (others := await home.others_connected(pool)):
-        return _refused(
-            f"{others} connections of gateways, relays or commands are open, and a gateway reads the id of "
-            "its instance when it starts: stop them first"
-        )
     await home.adopt(pool, found, operator(), new_id)
     after = before if new_id is None else str(new_id)
-    return {"ok": True, "why": why or "a copy of its disk", "before": before, "instance": after}
+    others = 0 if new_id is None else await home.others_connected(pool)
+    why = why or "a copy of its disk"
+    return {"ok": True, "why": why, "before": before, "instance": after, "connections": others}
 
 
 def _refused(error: str) -> dict[str, Any]:
