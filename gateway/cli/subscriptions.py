@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from uuid import UUID
 
 import typer
 
@@ -10,6 +11,9 @@ from gateway.cli.database import PostgresOption
 from gateway.cli.input import read_input
 from gateway.cli.outgoing import EventOption, NameArgument, TenantOption, event_id, on_subscriptions, there
 from gateway.cli.output import JsonOption, cell, confirm, print_json, print_table, refuse
+
+if TYPE_CHECKING:
+    from gateway.relay.subscriptions import Subscriptions
 
 app = typer.Typer(
     help="Subscriptions: which events go out, and where to.",
@@ -67,7 +71,11 @@ def put(
     if not is_subscription_name(name):
         raise typer.BadParameter(f"{name!r} is no name of a subscription: {NAME_GRAMMAR}")
     document = _read(file)
-    match on_subscriptions(postgres, tenant, lambda all_, owner: all_.put(owner, name, document)):
+
+    async def work(all_: Subscriptions, owner: UUID) -> Any:
+        return await all_.undeclared(owner, document) or await all_.put(owner, name, document)
+
+    match on_subscriptions(postgres, tenant, work):
         case Put(created):
             confirm(f"{name} is {'made' if created else 'changed'}", as_json, name=name, created=created)
         case Declared():

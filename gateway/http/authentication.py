@@ -189,7 +189,7 @@ def require_narrow(principal: Principal, route: Route) -> None:
 def narrowed(principal: Principal) -> Refusal:
     """What the key is narrowed to does not have what is asked for."""
     names = ", ".join(principal.only.names) if principal.only else ""
-    return Refusal("forbidden", f"This key is narrowed to {names}, which this is not part of.")
+    return Refusal("forbidden", f"This key is narrowed to {names}; the request reaches beyond that.")
 
 
 def bearer_of(head: Head) -> str | None:

@@ -16,6 +16,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from gateway.catalog import specs
 from gateway.catalog.secrets import SecretsOf
 from gateway.relay.database import Subscribed, connection, fetch, name_of, statement, subscribed
 from gateway.relay.documents import kept, start_of, with_secrets_of, without_nulls, without_secrets
@@ -25,7 +26,14 @@ from gateway.relay.standing import Standing, standings_of
 from spec.errors import Fault, Faults, Report, below
 from spec.model import Spec
 from spec.parse import parse
-from spec.subscriptions import Kind, PermissiveEnviron, Subscription, kind_of, read_subscription
+from spec.subscriptions import (
+    Kind,
+    PermissiveEnviron,
+    Subscription,
+    check_declared,
+    kind_of,
+    read_subscription,
+)
 from spec.webhooks.sources import RedactedEnviron
 
 logger = logging.getLogger("sluice.relay")
@@ -121,6 +129,18 @@ class Subscriptions:
                 return done
         except LostPlace as lost:
             return NoPosition(str(lost))
+
+    async def undeclared(self, tenant: UUID, document: dict[str, Any]) -> Faults | None:
+        """The names of a document's filter that the tenant's spec does not declare. What else is wrong in it,
+        `put` tells."""
+        async with connection(self._pool) as conn:
+            stored = await specs.stored(conn, tenant)
+        spec = None if stored is None else await asyncio.to_thread(parse, stored.document, _UNSEEN)
+        read, report = read_subscription(without_nulls(document), "", _UNSEEN, Report()), Report()
+        if isinstance(spec, Spec) and read is not None:
+            types = {name: each.events for name, each in spec.aggregate_types.items()}
+            check_declared(read.filter, "/filter", types, spec.tag_prefixes, report)
+        return report.faults() if len(report) else None
 
     async def shown(self, tenant: UUID, name: str) -> dict[str, Any] | None:
         """Document and standing, as they may be shown; None where there is none."""

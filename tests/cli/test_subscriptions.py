@@ -51,6 +51,21 @@ def test_one_is_put_listed_shown_and_ended_without_its_secret(sluice: Sluice, bi
     assert "no subscription 'billing'" in gone.err
 
 
+def test_names_that_the_spec_does_not_declare_are_refused(sluice: Sluice, billing: Path) -> None:
+    spec = {"aggregate_types": {"order": {"events": {"was_placed": {"schema": {}}}}}, "agent_types": ["user"]}
+    assert sluice("spec", "deploy", "-", stdin=json.dumps(spec).encode()).code == 0
+    document = {**DOCUMENT, "filter": {"types": ["order", "oder"], "event_types": ["was_sent"]}}
+    told = sluice("subscriptions", "put", "billing", "-", stdin=json.dumps(document).encode())
+    assert told.code == 1
+    assert [line.split("  ")[:2] for line in told.err.splitlines()] == [
+        ["/filter/event_types/0", "undeclared"],
+        ["/filter/types/1", "undeclared"],
+    ]
+    document["filter"]["include_undeclared"] = True
+    told = sluice("subscriptions", "put", "billing", "-", stdin=json.dumps(document).encode())
+    assert told.out == "billing is changed\n"
+
+
 def test_a_document_that_can_not_be_used_is_refused_with_every_fault(
     sluice: Sluice, billing: Path, tmp_path: Path
 ) -> None:
