@@ -77,7 +77,7 @@ EMPTY = Folded(0, None, None, (), 0, b"{}")
 _LIGHT_US: Final = 4_000
 """Folds that are expected to take longer don't run where everything else waits for them."""
 
-AT_ONCE_LOOKS: Final = 2_000
+AT_ONCE_LOOKS: Final = 1_000
 """Tests that a fold makes where everything else waits for it: under 10 ms. It ends by TakesLong then, however
 little was expected of its handler."""
 

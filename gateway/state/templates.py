@@ -29,9 +29,10 @@ from spec.handlers import (
     Template,
 )
 
-COPIED_BYTES: Final = 1 << 13
+COPIED_BYTES: Final = 1 << 12
 """What reads or copies so much counts as if it tested an item."""
 _PARTS: Final = 8  # what evaluates so many templates does too
+_MANY_PARTS: Final = 512
 
 
 @dataclass(slots=True)
@@ -69,6 +70,12 @@ class View:
             self.budget.look(size // COPIED_BYTES + self.parts // _PARTS)
         return size
 
+    def takes(self, parts: int) -> None:
+        """So many templates are evaluated now. Raises TakesLong, before many are."""
+        self.parts += parts
+        if parts >= _MANY_PARTS:
+            self.budget.work(parts // _PARTS)
+
     def within(self, roots: Mapping[str, Node | None]) -> View:
         """The same view with other roots; None takes one away."""
         made = {**self.roots, **roots}
@@ -90,7 +97,7 @@ def value_of(template: Template, view: View) -> Node | None:
             return _object(fields, view)
         case ListTemplate(items):
             view.size += len(items) + 2
-            view.parts += len(items)
+            view.takes(len(items))
             made = (value_of(item, view) for item in items)
             return [item for item in made if item is not None]
         case MergeTemplate(parts):
@@ -103,13 +110,14 @@ _NULL: Final = Raw(b"null")
 
 
 def name_size(name: str) -> int:
-    """Bytes that a field adds to its value, at most: a character may be escaped into six."""
-    return (1 if name.isalnum() and name.isascii() else 6) * len(name) + 4
+    """Bytes that a field adds to its value, at most, or to an object that is made on the way to it: quotes,
+    colon, comma and braces; a character may be escaped into six."""
+    return (1 if name.isalnum() and name.isascii() else 6) * len(name) + 6
 
 
 def _object(fields: tuple[tuple[str, Template], ...], view: View) -> Fields:
     view.size += 2
-    view.parts += len(fields)
+    view.takes(len(fields))
     made: Fields = {}
     for name, template in fields:
         part = value_of(template, view)
@@ -121,7 +129,7 @@ def _object(fields: tuple[tuple[str, Template], ...], view: View) -> Fields:
 
 def _merged(parts: tuple[Template, ...], view: View) -> Fields:
     view.size += 2
-    view.parts += len(parts)
+    view.takes(len(parts))
     merged: Fields = {}
     for template in parts:
         part = value_of(template, view)

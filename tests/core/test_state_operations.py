@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.state import EMPTY, Folded
+from gateway.state import EMPTY, Folded, fold
 from gateway.state.budget import LOOKS_MAX, STATE_BYTES_MAX
 from gateway.state.draft import FIELDS_MAX, ITEMS_MAX, STATE_DEPTH_MAX
 from gateway.state.predicates import COMPARED_BYTES_MAX
@@ -38,7 +38,7 @@ from spec.handlers import (
     Template,
     Upsert,
 )
-from tests.core.state_samples import NUMBERS, folded
+from tests.core.state_samples import NUMBERS, folded, recorded
 
 DATA = Path(Root.DATA)
 STATE = Path(Root.STATE)
@@ -386,6 +386,17 @@ def test_a_full_state_takes_what_still_fits_and_what_makes_room_for_itself() -> 
     assert after((Merge((), DATA), Remove(("a",))), payload, almost) == payload
     assert after(Set(("a",), DATA), payload, almost) == b'{"a":%b}' % payload
     assert folded(b'{"b":1}', b'{"b":2}', by=DEFAULT_HANDLER, on=full(13)).errors_total == 0
+
+
+@pytest.mark.parametrize("target", [("a",), ("o", "a"), ("o", "p", "q", "a"), ("long" * 5, "é\n")])
+def test_a_state_is_too_large_by_a_single_byte(target: tuple[str, ...]) -> None:
+    for make in (Set, Merge, Append, AppendUnique, Increment):
+        value = DATA if make is not Increment else ONE
+        one = [recorded(1, b"{}")]
+        whole = fold(EMPTY, one, lambda _: (make(target, value),))  # noqa: B023
+        for bytes_max, at in ((len(whole.data_json), None), (len(whole.data_json) - 1, 1)):
+            result = fold(EMPTY, one, lambda _: (make(target, value),), bytes_max=bytes_max)  # noqa: B023
+            assert result.too_large_at == at, (make, bytes_max)
 
 
 def test_what_comes_after_a_state_that_was_too_large_changes_nothing() -> None:

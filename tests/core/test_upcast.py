@@ -84,8 +84,8 @@ def test_bringing_many_events_to_the_present_is_not_done_at_once() -> None:
     of = declared(STEPS)
     events = [stored(b'{"total":1}', 1)] * 1000
     present: Any = lambda each, *more: upcast(each, of, *more)  # noqa: E731
-    few = fold(EMPTY, events[:20], lambda _: of.handler, at_once=AT_ONCE_LOOKS, present=present)
-    assert few.length == 20
+    few = fold(EMPTY, events[:10], lambda _: of.handler, at_once=AT_ONCE_LOOKS, present=present)
+    assert few.length == 10
     with pytest.raises(TakesLong):
         fold(EMPTY, events, lambda _: of.handler, at_once=AT_ONCE_LOOKS, present=present)
 

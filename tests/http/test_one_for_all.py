@@ -18,7 +18,7 @@ from gateway.http.openapi import endpoint
 from gateway.http.openapi.document import document
 from tests.http.lag import ROUNDS, holds_nobody_up
 from tests.support.accounts import ANYTHING, SPEC, open_account
-from tests.support.calls import JSON, NDJSON, envelope, lines, new_client, new_id, refused, told_in
+from tests.support.calls import JSON, NDJSON, batch, envelope, lines, new_client, new_id, refused, told_in
 from tests.support.serving import Served, serving
 
 CONSTANTS = [{"const": f"v{n}"} for n in range(1000)]
@@ -28,6 +28,7 @@ def items_of(schema: dict[str, Any]) -> dict[str, Any]:
     return {"properties": {"a": {"items": schema}}}
 
 
+BUMP = {"increment": {"target": "n", "by": "$by"}}
 HEAVY: dict[str, Any] = {
     "aggregate_types": {
         "order": {
@@ -50,6 +51,13 @@ HEAVY: dict[str, Any] = {
                 "was_cleaned": {
                     "schema": ANYTHING,
                     "handler": {"remove": {"target": "a", "where": {"gt": ["@.n", "$.data.n"]}}},
+                },
+                "had_bumped": {
+                    "schema": ANYTHING,
+                    "handler": {
+                        "let": {"by": "$.data.n"},
+                        "do": {"map": {"target": "a", "do": {"map": {"target": "a", "do": BUMP}}}},
+                    },
                 },
                 "had_removed": {
                     "schema": ANYTHING,
@@ -230,6 +238,20 @@ async def test_a_fold_that_takes_long(heavy: httpx.AsyncClient, event_type: str,
     for response in answers:
         assert response.status_code == 200
         assert len(response.json()["data"]["a"]) == 12_000
+
+
+async def test_a_fold_that_changes_items_of_items(heavy: httpx.AsyncClient) -> None:
+    items = [{"a": [{"n": 1}] * 3} for _ in range(3_000)]
+    keys = [new_id() for _ in range(ROUNDS)]
+    for key in keys:
+        sent = batch(("was_set", {"a": items}), ("had_bumped", {"n": 2}))
+        assert (await heavy.post(f"/list/{key}", json=sent)).status_code == 201
+
+    async def get() -> None:
+        response = await heavy.get(f"/list/{keys.pop()}")
+        assert response.json()["data"]["a"][-1] == {"a": [{"n": 3}] * 3}
+
+    await holds_nobody_up(get)
 
 
 async def test_items_are_looked_up_and_not_compared_again_for_each_event(heavy: httpx.AsyncClient) -> None:
