@@ -182,7 +182,7 @@ bytes_stored = st.one_of(
 )
 
 
-@settings(calm, max_examples=150)
+@settings(calm, max_examples=70)
 @given(st.lists(bytes_stored, max_size=4), bytes_stored, handlings)
 def test_folds_whatever_bytes_are_stored(
     stored: list[bytes], extra: bytes, handling: dict[str, h.Handler]
