@@ -31,7 +31,7 @@ async def test_audit_prints_each_invariant_with_its_figure(sluice: Sluice, log: 
     assert (ran.code, ran.err) == (0, "")
     assert "ok  every row is what its digest says" in ran.out
     assert "42 rows" in ran.out
-    assert len(ran.out.splitlines()) == 13
+    assert len(ran.out.splitlines()) == 14
     figures = {each["name"]: each for each in sluice("audit", "--deep", "--json").json["invariants"]}
     assert (figures["rows"]["checked"], figures["rows"]["unit"]) == (42, "rows")
     assert figures["streams"]["checked"] >= 6
