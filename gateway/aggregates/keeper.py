@@ -137,10 +137,9 @@ class Keeper:
         serving, known = self._serving(), self._known
         if serving is known:
             return
-        kept = {UUID(bytes=tenant) for tenant in await self._kept.tenants()}
-        for tenant, deployed in serving.items():
-            if tenant in kept and known.get(tenant) is not deployed:
-                self._looks[tenant] = [now, now + SECOND_LOOK_S] if known else [now]
+        changed = [tenant for tenant, deployed in serving.items() if known.get(tenant) is not deployed]
+        for tenant in await self._kept.kept_of(changed):
+            self._looks[tenant] = [now, now + SECOND_LOOK_S] if known else [now]
         self._known = serving
 
     async def _remake_all(self, tenant: UUID) -> None:

@@ -6,6 +6,7 @@ there, in a history of which nothing was given up since. A cache: what is lost i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from hashlib import sha256
 from typing import Final
@@ -122,9 +123,10 @@ class KeptStates:
         rows = await self._postgres.fetch("kept_claim", UUID(bytes=tenant), types, handlers, seconds)
         return Stream(tenant, rows[0]["aggregate_type"], rows[0]["aggregate_id"]) if rows else None
 
-    async def tenants(self) -> list[bytes]:
-        """Raises PostgresTrouble."""
-        return [row["tenant"].bytes for row in await self._postgres.fetch("kept_tenants")]
+    async def kept_of(self, tenants: Sequence[UUID]) -> list[UUID]:
+        """Those of whose streams states are kept. Raises PostgresTrouble."""
+        rows = await self._postgres.fetch("kept_tenants", list(tenants))
+        return [UUID(bytes=row["tenant"].bytes) for row in rows]
 
 
 def decoded(packed: bytes) -> Folded | None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import asyncpg
 import httpx
 import pytest
 
+from gateway.catalog.migrate import migrate
+from gateway.config import Config
 from tests.http.webhooks import SOURCES, open_hooks
 from tests.support.accounts import SPEC, open_account
 from tests.support.calls import (
@@ -26,7 +29,8 @@ from tests.support.calls import (
     new_id,
     refused,
 )
-from tests.support.serving import Served
+from tests.support.servers import Servers
+from tests.support.serving import Served, serving
 
 CONFLICT = ("length", "missed", "missed_next")
 NEEDS = {"gte": ["@.available", "$.data.quantity"]}
@@ -204,6 +208,30 @@ async def test_a_refusal_sees_what_another_gateway_acknowledged(
             )
             await appended(other, "item", key, "was_stocked", {"quantity": 1})
             assert (await append(shop, "item", key, "was_reserved", {"quantity": 1})).status_code == 201
+
+
+async def test_what_can_not_be_judged_in_time_is_not_committed(
+    start_servers: Callable[..., Awaitable[Servers]],
+) -> None:
+    servers = await start_servers()
+    await migrate(servers.postgres_url, 2)
+    async with asyncpg.create_pool(servers.postgres_url, min_size=1, max_size=1) as pool:
+        spec = {**SPEC, "aggregate_types": {**SPEC["aggregate_types"], "item": RULED}}
+        account = await open_account(pool, spec)
+    config = Config(redis_url=servers.redis_url, postgres_url=servers.postgres_url, append_deadline_s=1.0)
+    async with serving(config) as served, new_client(served.url, account.admin) as client:
+        key = await stocked(client, 5)
+        servers.postgres.pause()
+        try:
+            begun = time.monotonic()
+            told = await asyncio.gather(
+                *(append(client, "item", each, "was_reserved", {"quantity": 1}) for each in (key, new_id()))
+            )
+            assert time.monotonic() - begun < 20
+        finally:
+            servers.postgres.resume()
+        assert {each.status_code for each in told} <= {503, 504}
+        assert (await append(client, "item", key, "was_reserved", {"quantity": 1})).status_code == 201
 
 
 async def test_rules_count_from_their_deployment(shop: httpx.AsyncClient) -> None:

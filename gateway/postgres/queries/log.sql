@@ -709,5 +709,6 @@ ORDER BY md5(k.aggregate_id || k.version || $2::text) LIMIT $1
 
 
 -- name: kept_tenants
--- The tenants of whose streams states are kept.
-SELECT DISTINCT tenant FROM kept_state
+-- Those of some tenants of whose streams states are kept. $1 tenants
+SELECT w.tenant FROM unnest($1::uuid[]) AS w(tenant)
+WHERE EXISTS (SELECT FROM kept_state k WHERE k.tenant = w.tenant)
