@@ -58,6 +58,7 @@ from gateway.http.api.projections import Projections
 from gateway.http.api.reads import Reads
 from gateway.http.api.router import AggregateRouter
 from gateway.http.api.rows import RowReader
+from gateway.http.api.sagas import Sagas
 from gateway.http.api.schedules import Schedules
 from gateway.http.api.several import SeveralAppends
 from gateway.http.api.source_keys import SourceKeys
@@ -223,6 +224,7 @@ async def gateway(
                         config=config,
                         log=log,
                         ruled=ruled,
+                        reactor=reactor,
                         records=records,
                         folder=folder,
                         outbox=outbox,
@@ -359,6 +361,7 @@ def _edge(
     *,
     config: Config,
     log: Log,
+    reactor: Reactor,
     ruled: Ruled,
     records: Records,
     folder: Folder,
@@ -417,6 +420,7 @@ def _edge(
         webhooks,
         Deliveries(pool, aside, config),
         Schedules(pool, catalog, partial(head_of, outbox, pool), aside, config),
+        Sagas(pool, reactor.coordinator),
         aliases,
         SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, catalog, aside, config, stopping),
         Projections(rows, live_rows, going_out.declarations, catalog),

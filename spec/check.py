@@ -73,6 +73,8 @@ def _check_spec(value: object, pointer: str, environ: Mapping[str, str], report:
         for key, check_part in PARTS.items()
         if key in spec
     }
+    if "modules" in parts:  # an older place of sagas
+        parts["sagas"] = MappingProxyType({**parts.pop("modules"), **parts.get("sagas", {})})
     whole = replace(declared, **{key: part for key, part in parts.items() if part is not None})
     check_prefixes(whole, pointer, report)
     return whole

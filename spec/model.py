@@ -16,6 +16,8 @@ from spec.names import HashIds, PublicIds
 from spec.projections import NONE as NO_PROJECTIONS
 from spec.projections import Projection
 from spec.rules import Rule
+from spec.sagas import NONE as NO_SAGAS
+from spec.sagas import Saga
 from spec.subschemas import Schema
 from spec.subscriptions import NONE, Subscription
 from spec.tags import TagRule
@@ -122,6 +124,7 @@ class Spec:
     singleton_list: tuple[str, ...] = ()
     subscriptions: Mapping[str, Subscription] = field(default_factory=lambda: NONE)
     projections: Mapping[str, Projection] = field(default_factory=lambda: NO_PROJECTIONS)
+    sagas: Mapping[str, Saga] = field(default_factory=lambda: NO_SAGAS)
     webhooks: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}))
     public_ids: PublicIds | None = None
     hash_ids: HashIds | None = None

@@ -9,6 +9,7 @@ from spec.errors import Report, below
 from spec.model import Spec
 from spec.names_check import check_hash_ids, check_public_ids
 from spec.projections import check_projections
+from spec.sagas import check_modules, check_sagas
 from spec.subscriptions import check_declared, check_subscriptions
 from spec.webhooks.check import check_webhooks
 
@@ -31,8 +32,10 @@ def _check_subscriptions(
 PARTS: Mapping[str, CheckPart] = MappingProxyType(
     {
         "hash_ids": check_hash_ids,
+        "modules": check_modules,
         "projections": check_projections,
         "public_ids": check_public_ids,
+        "sagas": check_sagas,
         "subscriptions": _check_subscriptions,
         "webhooks": check_webhooks,
     }

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from uuid import UUID
 
 from gateway.aggregates.implied import NotAdmitted, admitted
 from gateway.catalog.model import Deployed
-from gateway.events import ANY_LENGTH, Append, Event, event_identity, make_append, make_retry, revised
+from gateway.events import (
+    ANY_LENGTH,
+    Append,
+    Claim,
+    Event,
+    Spread,
+    Stream,
+    derived_id,
+    event_identity,
+    make_append,
+    make_retry,
+    revised,
+)
 from gateway.items import Condition, Item
 from gateway.reactions.timers import Emission, Watched
 
@@ -89,3 +102,75 @@ def unless(watched: Sequence[Watched], after: int, mark: bytes) -> Condition | N
 def _item(watched: Watched) -> Item:
     own = f"{watched.aggregate_type}:{watched.key}"
     return Item(frozenset({(watched.aggregate_type, watched.event_type)}), frozenset({own}))
+
+
+def append_of_saga(
+    deployed: Deployed,
+    stream: Stream,
+    length: int,
+    emissions: Sequence[Emission],
+    said: tuple[str, Callable[[Sequence[Stream], Sequence[str]], bytes]],
+    *,
+    actor: tuple[str, str],
+    correlation_id: bytes,
+    causation_id: bytes,
+    now_ms: int,
+    event_bytes_max: int,
+) -> Append | str:
+    """What a saga emits, and behind it the event of its own stream, all or none: the stream has `length`
+    events before. `said` is that event's type, and makes its data. Or why there can be none."""
+    cause = saga_cause(stream, length)
+    rows: list[tuple[Stream, Event, tuple[str, ...]]] = []
+    claims: list[Claim] = []
+    paths: list[str] = []
+
+    def event(number: int, event_type: str, data: bytes, revision: int = 1) -> Event:
+        made = Event(
+            derived_id(cause, number), event_type, *actor, None, None, correlation_id, causation_id,
+            deployed.revision, now_ms, None, data,
+        )  # fmt: skip
+        return revised(made, revision)
+
+    for n, emission in enumerate(emissions):
+        declared = deployed.spec.aggregate_types.get(emission.aggregate_type)
+        event_type = None if declared is None else declared.events.get(emission.event_type)
+        if declared is None or event_type is None:
+            return f"{emission.aggregate_type}.{emission.event_type} is no longer declared."
+        data, event_id = bytes(emission.data), derived_id(cause, n)
+        try:
+            found = admitted(
+                deployed, stream.tenant, declared, event_type, emission.id, data, event_id, event_bytes_max
+            )
+            of_event = found.claims(n)
+        except NotAdmitted as fault:
+            return f"{emission.aggregate_type}.{emission.event_type} {fault.path}: {fault.error}"
+        claims += of_event[0]
+        paths += of_event[1]
+        rows.append((found.stream, event(n, event_type.name, data, event_type.revision), found.tags))
+    streams = [each for each, _, _ in rows]
+    body = said[1](streams, [str(UUID(bytes=each.id)) for _, each, _ in rows])
+    rows.append((stream, event(len(rows), said[0], body), ()))
+    numbers: dict[Stream, int] = {}
+    for each, _, _ in rows:
+        numbers.setdefault(each, len(numbers))
+    expected = [length if each == stream else ANY_LENGTH for each in numbers]
+    tags = tuple([each for _, _, each in rows])
+    spread = (
+        Spread(tuple(numbers), tuple([numbers[each] for each, _, _ in rows])) if len(numbers) > 1 else None
+    )
+    return make_append(
+        rows[0][0],
+        tuple([each for _, each, _ in rows]),
+        expected[0],
+        make_retry(stream.tenant, None, (), b""),
+        tags if any(tags) else (),
+        spread,
+        tuple(expected[1:]),
+        tuple(claims),
+        tuple(paths),
+    )
+
+
+def saga_cause(stream: Stream, length: int) -> bytes:
+    """What the ids of a saga's events are made of: of its stream behind so many events."""
+    return derived_id(UUID(stream.key).bytes, length)

@@ -44,6 +44,7 @@ from gateway.follow.declarations import read_spec
 from gateway.follow.events import Events
 from gateway.follow.model import Event
 from gateway.log.postgres import PostgresTrouble
+from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.database import connection, fetch, statement
 from gateway.reactions.outputs import SCHEDULER, append_of, unless
 from gateway.reactions.timers import Emission, Faulty, Timer, Watched, timers_of
@@ -53,6 +54,7 @@ from gateway.relay.relay import Listen
 from gateway.telemetry.metrics import Reading
 from spec.errors import Faults
 from spec.model import EventType
+from spec.sagas import SAGA_TYPE
 
 logger = logging.getLogger("sluice.reactions")
 
@@ -97,6 +99,7 @@ class Reactor:
         self._folder = folder
         self._submit = submit
         self._event_bytes_max = event_bytes_max
+        self.coordinator = Coordinator(pool, submit, self._spec_by, event_bytes_max)
         self._listen = listen
         self._woken = asyncio.Event()
         self._declared: object = None
@@ -127,6 +130,7 @@ class Reactor:
     def readings(self) -> Iterator[Reading]:
         for state in ("pending", "parked"):
             yield Reading("sluice_schedules", self._counts.get(state, 0), (state,))
+        yield Reading("sluice_sagas_stuck", self._counts.get("stuck", 0))
 
     async def _again(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
         with self._listen(self._woken.set):
@@ -153,7 +157,7 @@ class Reactor:
         self._woken.clear()
         serving = self._catalog.serving
         if serving is not self._declared:
-            tenants = [tenant for tenant, each in serving.items() if each.spec.schedules]
+            tenants = [tenant for tenant, each in serving.items() if each.spec.schedules or each.spec.sagas]
             if tenants:
                 places = [self._outbox.partition(tenant.bytes) for tenant in tenants]
                 await fetch(self._pool, "declare_reacting", tenants, places)
@@ -165,7 +169,7 @@ class Reactor:
         """Up to the newest event, a page at a time, as long as the lease holds."""
         until = time.monotonic() + LEASE_S / 2
         deployed = self._catalog.deployed(UUID(bytes=tenant))
-        types = () if deployed is None else tuple(deployed.spec.aggregate_types)
+        types = () if deployed is None else (*deployed.spec.aggregate_types, SAGA_TYPE)
         while time.monotonic() < until:
             try:
                 page = await self._events.page(tenant, p, after, types)
@@ -175,13 +179,17 @@ class Reactor:
                     return
                 continue
             if page.reached.seq <= after.seq:
-                return
+                break
             timers = await self._timers(tenant, page.events)
-            if not await self._move(tenant, after, page.reached, timers):
+            rows = await self.coordinator.look(tenant, page.events)
+            if not await self._move(tenant, after, page.reached, timers, rows):
                 return
             after = page.reached
             if page.caught_up:
-                return
+                break
+        else:
+            return
+        await self.coordinator.late(tenant)
 
     async def _timers(self, tenant: bytes, events: Sequence[Event]) -> list[Timer]:
         """What these events set, each by the spec that it was appended under."""
@@ -219,6 +227,10 @@ class Reactor:
         declared = deployed.spec.aggregate_types.get(recorded.stream.aggregate_type)
         return None if declared is None else declared.events.get(recorded.event.type)
 
+    async def _spec_by(self, tenant: bytes, revision: int) -> Deployed | None:
+        """Of a revision; 0 is the one that serves."""
+        return await self._spec(tenant, revision) if revision else self._catalog.deployed(UUID(bytes=tenant))
+
     async def _spec(self, tenant: bytes, revision: int) -> Deployed | None:
         key = (tenant, revision)
         if key not in self._specs:
@@ -232,8 +244,15 @@ class Reactor:
                 self._specs.popitem(last=False)
         return self._specs[key]
 
-    async def _move(self, tenant: bytes, before: Place, after: Place, timers: Sequence[Timer]) -> bool:
-        """Timers and place in one transaction; False where another process has moved it."""
+    async def _move(
+        self,
+        tenant: bytes,
+        before: Place,
+        after: Place,
+        timers: Sequence[Timer],
+        sagas: Sequence[tuple[object, ...]] = (),
+    ) -> bool:
+        """Timers, sagas and place in one transaction; False where another process has moved it."""
         async with connection(self._pool) as conn, conn.transaction():
             moved = await conn.fetchval(
                 statement("move_reacting"), PgUUID(tenant), self.owner, before.seq, after.seq, after.mark
@@ -242,6 +261,8 @@ class Reactor:
                 return False
             if timers:
                 await conn.execute(statement("add_schedules"), *_columns(tenant, timers))
+            if sagas:
+                await conn.executemany(statement("put_saga"), sagas)
         return True
 
     # ---- firing ----

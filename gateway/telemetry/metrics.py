@@ -433,6 +433,13 @@ _ROWS: Final = (
         "Any that is parked: GET /_/schedules?state=parked says why.",
     ),
     MetricRow(
+        "sluice_sagas_stuck",
+        "gauge",
+        (),
+        "Sagas that could not be compensated. Of the whole instance.",
+        "Any: GET /_/sagas?state=stuck says why.",
+    ),
+    MetricRow(
         "sluice_loop_lag_seconds",
         "histogram",
         (),

@@ -22,6 +22,7 @@ from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.read.reader import PAGE_BYTES, VERSION_MAX, Range
 from spec.identifiers import GLOBAL, canonicalize, is_name
+from spec.sagas import SAGA_TYPE
 
 PAGE_EVENTS_DEFAULT = 100
 PAGE_EVENTS_MAX = 1000
@@ -71,7 +72,10 @@ class Reads:
     ) -> Subject:
         """Raises Refused: unknown type, bad identifier."""
         deployed = self._catalog.deployed(principal.tenant.id)
-        if deployed is None or aggregate_type not in deployed.spec.aggregate_types:
+        known = deployed is not None and (
+            aggregate_type in deployed.spec.aggregate_types or aggregate_type == SAGA_TYPE
+        )
+        if deployed is None or not known:
             raise Refused(undeclared_type(None if deployed is None else deployed.spec, aggregate_type))
         singletons = deployed.spec.singletons
         canonical = None if key is None else canonicalize(key, singletons)

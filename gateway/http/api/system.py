@@ -24,6 +24,7 @@ from gateway.http.api.keys import Keys
 from gateway.http.api.projections import Projections
 from gateway.http.api.reads import unavailable
 from gateway.http.api.receipts import Receipts
+from gateway.http.api.sagas import Sagas
 from gateway.http.api.schedules import Schedules
 from gateway.http.api.several import SeveralAppends
 from gateway.http.api.sources import Sources
@@ -72,6 +73,7 @@ class System:
         webhooks: Webhooks,
         deliveries: Deliveries,
         schedules: Schedules,
+        sagas: Sagas,
         aliases: Aliases,
         subscriptions: SubscriptionPaths,
         projections: Projections,
@@ -113,6 +115,10 @@ class System:
             ("POST", "/_/schedules/{id}/cancel"): schedules.cancel,
             ("POST", "/_/schedules/{id}/run"): schedules.run,
             ("POST", "/_/schedules/{id}/move"): schedules.move,
+            ("GET", "/_/sagas"): sagas.every,
+            ("GET", "/_/sagas/{id}"): sagas.get,
+            ("POST", "/_/sagas/{id}/retry"): sagas.retry,
+            ("POST", "/_/sagas/{id}/abandon"): sagas.abandon,
             ("GET", "/_/deliveries"): deliveries.every,
             ("POST", "/_/deliveries/discard"): deliveries.discard,
             ("GET", "/_/sources"): sources.of_key,

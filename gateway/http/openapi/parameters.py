@@ -12,6 +12,7 @@ from gateway.http.api.deliveries import VERDICTS
 from gateway.http.api.feed import FROM_BEGINNING, FROM_NOW, WAIT_S_MAX
 from gateway.http.api.ids import IDS_MAX
 from gateway.http.api.reads import MIN_LENGTH_WAIT_S, PAGE_EVENTS_DEFAULT, PAGE_EVENTS_MAX
+from gateway.http.api.sagas import STATES as SAGA_STATES
 from gateway.http.api.schedules import STATES as SCHEDULE_STATES
 from gateway.http.api.subscriptions import LISTED_DEFAULT, LISTED_MAX
 from gateway.http.openapi.schemas import ANY_UUID, Schema, ref
@@ -72,6 +73,8 @@ def parameters() -> dict[str, Schema]:
             "name", {"type": "string", "pattern": f"^{SUBSCRIPTION_NAME}$"}, "Which subscription.", "billing"
         ),
         "state": _in_query("state", {"enum": ["retrying", "claimed", "parked"]}, "Those alone."),
+        "saga-id": _in_path("id", ANY_UUID, "Which saga.", EXAMPLE_EVENT_ID),
+        "saga-state": _in_query("state", {"enum": list(SAGA_STATES)}, "Those alone."),
         "schedule-id": _in_path("id", ANY_UUID, "Which timer.", EXAMPLE_EVENT_ID),
         "schedule-state": _in_query("state", {"enum": list(SCHEDULE_STATES)}, "Those alone."),
         "trigger-type": _in_query("type", _TEXT, "Those that events of this aggregate type set."),

@@ -158,6 +158,12 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("invalid_field", "`due_at` is a time in RFC 3339.", "due_at"),
         Refusal("schedule_ended", "This can't be done any more: it is fired."),
     ),
+    "saga": (
+        *_SYSTEM,
+        Refusal("invalid_field", "An id is a UUID.", "id"),
+        Refusal("not_found", "There is no such saga."),
+        Refusal("saga_not_stuck", "This can't be done: the saga is completed, not stuck."),
+    ),
     "create_schedule": (
         *_SYSTEM,
         *_BODY,

@@ -19,6 +19,7 @@ from gateway.http.openapi.operations import (
 )
 from gateway.http.openapi.outgoing import TAG, subscription_paths
 from gateway.http.openapi.parameters import EXAMPLE_ID, header_refs
+from gateway.http.openapi.sagas import saga_paths
 from gateway.http.openapi.schedules import schedule_paths
 from gateway.http.openapi.schemas import (
     LENGTH,
@@ -67,6 +68,7 @@ def system_paths(config: Config) -> dict[str, Schema]:
         **delivery_paths(),
         **key_paths(),
         **schedule_paths(),
+        **saga_paths(),
         **subscription_paths(),
         "/_/openapi.json": {"get": _this()},
         "/_/health/live": {"get": _live()},

@@ -125,8 +125,9 @@ UPDATE followed SET revision = $2 WHERE tenant = $1
 
 -- name: page
 -- A tenant's committed events in a stretch of a partition, in the order of their commits, as one snapshot has them.
--- $1 p, $2 after this seq, $3 how many positions to look at, $4 tenant, $5 aggregate types whose data are wanted, $6 most
--- events, $7 bytes after which no further event is begun
+-- $1 p, $2 after this seq, $3 how many positions to look at, $4 tenant, $5 aggregate types whose data are wanted (the
+-- system's own, which begin with an underscore, come only where they are named), $6 most events, $7 bytes after which
+-- no further event is begun
 -- Returns as `outbox_page` does (log.sql).
 SELECT bounds.*, e.*
 FROM (
@@ -146,7 +147,7 @@ FROM (
                 CASE WHEN aggregate_type = ANY($5::text[]) THEN payload END AS payload
             FROM outbox
             WHERE p = $1 AND seq > $2 AND seq <= $2::bigint + $3::bigint AND tenant = $4
-                AND left(aggregate_type, 1) <> '_'
+                AND (left(aggregate_type, 1) <> '_' OR aggregate_type = ANY($5::text[]))
             ORDER BY seq LIMIT $6
         ) found
     ) sized WHERE size_so_far - coalesce(octet_length(payload), 0) < $7

@@ -23,7 +23,8 @@ ON CONFLICT (id) DO NOTHING
 
 
 -- name: count_schedules
-SELECT count(*) FILTER (WHERE state = 'pending') AS pending, count(*) FILTER (WHERE state = 'parked') AS parked
+SELECT count(*) FILTER (WHERE state = 'pending') AS pending, count(*) FILTER (WHERE state = 'parked') AS parked,
+    (SELECT count(*) FROM saga WHERE state = 'stuck') AS stuck
 FROM schedule WHERE state IN ('pending', 'parked')
 
 
@@ -98,3 +99,35 @@ UPDATE schedule SET lease_until = now() + $2::float8 * interval '1 second' WHERE
 -- name: spec_of
 -- $1 tenant, $2 revision
 SELECT s.document, t.salt FROM spec_revision s JOIN tenant t ON t.id = s.tenant WHERE s.tenant = $1 AND s.revision = $2
+
+
+-- name: due_sagas
+-- Those of a tenant whose step has waited too long. $1 tenant, $2 how many at most
+SELECT id, data, length FROM saga WHERE tenant = $1 AND due_at <= now() ORDER BY due_at LIMIT $2
+
+
+-- name: get_saga
+-- $1 tenant, $2 id
+SELECT * FROM saga WHERE tenant = $1 AND id = $2
+
+
+-- name: list_sagas
+-- The newest first. $1 tenant, $2 state or null, $3 how many
+SELECT * FROM saga WHERE tenant = $1 AND ($2::text IS NULL OR state = $2) ORDER BY changed_at DESC, id LIMIT $3
+
+
+-- name: put_saga
+-- As its newest event says, unless a newer one was seen. $1 id, $2 tenant, $3 name, $4 state, $5 length, $6 seq, $7 data,
+-- $8 to $10 what it waits for, $11 correlation id, $12 seconds that it waits, or null
+INSERT INTO saga AS s (id, tenant, name, state, length, seq, data, waits_type, waits_key, waits_events, correlation_id, due_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, now() + $12::float8 * interval '1 second')
+ON CONFLICT (id) DO UPDATE SET state = $4, length = $5, seq = $6, data = $7, waits_type = $8, waits_key = $9, waits_events = $10,
+    due_at = now() + $12::float8 * interval '1 second', changed_at = now()
+WHERE s.length < $5
+
+
+-- name: waiting_sagas
+-- Those that may wait for one of some events. $1 tenant, $2 and $3 the events' aggregates, $4 their correlation ids
+SELECT id, data, length, waits_type, waits_key, waits_events, correlation_id FROM saga
+WHERE tenant = $1 AND waits_type IS NOT NULL AND (
+    (waits_type, waits_key) IN (SELECT * FROM unnest($2::text[], $3::text[])) OR correlation_id = ANY ($4::uuid[]))

@@ -1,0 +1,96 @@
+"""/_/sagas: how sagas stand, and what a person does about those that are stuck."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.catalog.model import Principal
+from gateway.errors import Refusal
+from gateway.http.parameters import Parameters, uuid_of
+from gateway.http.render import encode, raw
+from gateway.http.request import Refused
+from gateway.http.response import json_response
+from gateway.log.postgres import PostgresTrouble
+from gateway.reactions.coordinator import Coordinator
+from gateway.reactions.database import fetch
+
+STATES: Final = ("running", "completed", "compensated", "stuck", "abandoned")
+LISTED_DEFAULT, LISTED_MAX = 50, 1_000
+_UNAVAILABLE: Final = Refusal(
+    "unavailable", "Postgres does not answer, and sagas are kept there. Try again shortly."
+)
+
+
+class Sagas:
+    def __init__(self, pool: asyncpg.Pool, coordinator: Coordinator) -> None:
+        self._pool = pool
+        self._coordinator = coordinator
+
+    async def every(self, request: Request) -> Response:
+        """Those that changed last first."""
+        query = Parameters(request.scope["query_string"])
+        state = query.choice("state", STATES, "") or None
+        limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
+        rows = await self._fetched("list_sagas", _tenant(request), state, limit)
+        return _done({"sagas": [_shown(row) for row in rows]})
+
+    async def get(self, request: Request) -> Response:
+        return _done({"saga": _shown(await self._one(request))})
+
+    async def retry(self, request: Request) -> Response:
+        """Compensates a stuck one once more."""
+        return await self._acted(request, self._coordinator.retry)
+
+    async def abandon(self, request: Request) -> Response:
+        """A stuck one ends as it is."""
+        return await self._acted(request, self._coordinator.abandon)
+
+    async def _acted(self, request: Request, act: Any) -> Response:
+        row = await self._one(request)
+        try:
+            done = await act(_tenant(request).bytes, row["id"].bytes)
+        except PostgresTrouble as trouble:
+            raise Refused(_UNAVAILABLE) from trouble
+        if not done:
+            why = f"This can't be done: the saga is {row['state']}, not stuck."
+            raise Refused(Refusal("saga_not_stuck", why))
+        return _done({"saga": _shown(row)})
+
+    async def _one(self, request: Request) -> Any:
+        found = uuid_of(request.path_params["id"] or "", "id")
+        rows = await self._fetched("get_saga", _tenant(request), found)
+        if not rows:
+            raise Refused(Refusal("not_found", "There is no such saga."))
+        return rows[0]
+
+    async def _fetched(self, name: str, *args: object) -> list[Any]:
+        try:
+            return await fetch(self._pool, name, *args)
+        except PostgresTrouble as trouble:
+            raise Refused(_UNAVAILABLE) from trouble
+
+
+def _shown(row: Any) -> dict[str, Any]:
+    return {
+        "id": str(row["id"]),
+        "name": row["name"],
+        "state": row["state"],
+        "length": row["length"],
+        "data": raw(bytes(row["data"])),
+        "started_at": row["started_at"].isoformat(),
+        "changed_at": row["changed_at"].isoformat(),
+    }
+
+
+def _tenant(request: Request) -> UUID:
+    principal: Principal = request.scope["sluice.principal"]
+    return principal.tenant.id
+
+
+def _done(body: dict[str, Any]) -> Response:
+    return json_response(200, encode({"ok": True, **body}))

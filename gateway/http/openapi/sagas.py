@@ -1,0 +1,54 @@
+"""The paths of sagas. Pure."""
+
+from __future__ import annotations
+
+from gateway.http.api.sagas import STATES
+from gateway.http.openapi.operations import answer, operation
+from gateway.http.openapi.outgoing import TAG
+from gateway.http.openapi.schemas import ANY_UUID, OK, Schema, list_of, object_of
+
+_TEXT: Schema = {"type": "string"}
+_SAGA = object_of(
+    {
+        "id": ANY_UUID,
+        "name": _TEXT,
+        "state": {"enum": list(STATES)},
+        "length": {"type": "integer"},
+        "data": {"type": "object"},
+        "started_at": _TEXT,
+        "changed_at": _TEXT,
+    }
+)
+_ONE = object_of({"ok": OK, "saga": _SAGA})
+
+
+def saga_paths() -> dict[str, Schema]:
+    """By path."""
+    return {
+        "/_/sagas": {"get": _every()},
+        "/_/sagas/{id}": {"get": _act("get", "A saga")},
+        "/_/sagas/{id}/retry": {"post": _act("retry", "A stuck saga is compensated once more")},
+        "/_/sagas/{id}/abandon": {"post": _act("abandon", "A stuck saga ends as it is")},
+    }
+
+
+def _every() -> Schema:
+    return operation(
+        "sagas",
+        "Sagas, those that changed last first (scope admin)",
+        tag=TAG,
+        parameters=("saga-state", "listed-limit"),
+        done={"200": answer("Some.", object_of({"ok": OK, "sagas": list_of(_SAGA)}))},
+        refused="ids",
+    )
+
+
+def _act(name: str, summary: str) -> Schema:
+    return operation(
+        f"{name}Saga",
+        f"{summary} (scope admin)",
+        tag=TAG,
+        parameters=("saga-id",),
+        done={"200": answer("The saga.", _ONE)},
+        refused="saga",
+    )

@@ -1,0 +1,292 @@
+"""Sagas as a tenant's events come: which begin, which go on, which have waited too long.
+
+Owns: what happens, for each committed event in order, to the sagas that it concerns. Each turn of a saga is
+one append, with what it emits, for the length that its stream had: of two processes that take the same turn,
+one does. The table `saga` says how sagas stand as of the reactor's place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+import msgspec
+from asyncpg.pgproto.pgproto import UUID as PgUUID
+
+from gateway.catalog.model import Deployed
+from gateway.events import (
+    Append,
+    Appended,
+    Conflict,
+    ImplicationRefused,
+    NotCommitted,
+    NotUnique,
+    Outcome,
+    OutcomeUnknown,
+    RuleViolated,
+    Stream,
+)
+from gateway.follow.model import Event
+from gateway.reactions import sagas
+from gateway.reactions.database import fetch
+from gateway.reactions.outputs import append_of_saga
+from gateway.reactions.sagas import State, Turn, decode_state
+from spec.sagas import SAGA_TYPE, Saga
+
+logger = logging.getLogger("sluice.reactions")
+
+DUE_AT_ONCE: Final = 100
+AGAIN_S: Final = 0.2
+_encode: Final = msgspec.json.Encoder().encode
+
+Submit = Callable[[Append], Awaitable[Outcome]]
+SpecOf = Callable[[bytes, int], Awaitable[Deployed | None]]
+
+
+@dataclass(slots=True)
+class Stands:
+    """A saga as its newest event says."""
+
+    id: bytes
+    state: State
+    length: int
+    seq: int = 0
+    waits: tuple[str, str | None, frozenset[str]] | None = None
+    """Aggregate type, key (None: by correlation only), event types."""
+    timeout_s: float | None = None
+
+
+class Coordinator:
+    """`spec_of` is the spec of a tenant at a revision."""
+
+    def __init__(self, pool: asyncpg.Pool, submit: Submit, spec_of: SpecOf, event_bytes_max: int) -> None:
+        self._pool = pool
+        self._submit = submit
+        self._spec_of = spec_of
+        self._event_bytes_max = event_bytes_max
+
+    async def look(self, tenant: bytes, events: Sequence[Event]) -> list[tuple[object, ...]]:
+        """Takes the turns that these events bring; the rows of the sagas whose events are among them, to be
+        written with the place behind the events. Raises PostgresTrouble."""
+        standing = await self._concerned(tenant, events)
+        changed: dict[bytes, Stands] = {}
+        for event in events:
+            stream = event.recorded.stream
+            if stream.aggregate_type == SAGA_TYPE:
+                found = await self._stands(tenant, event)
+                if found is not None:
+                    standing[found.id] = changed[found.id] = found
+                    await self._go_on_at_once(tenant, found, event)
+                continue
+            await self._begin(tenant, event)
+            for each in list(standing.values()):
+                if each.waits is not None and _is_awaited(each, event):
+                    await self._came(tenant, each, event)
+                    each.waits = None  # its next event says what it waits for then
+        return [_row(tenant, each) for each in changed.values()]
+
+    async def late(self, tenant: bytes) -> None:
+        """Fails steps that have waited too long, of a tenant whose events were all looked at."""
+        for row in await fetch(self._pool, "due_sagas", PgUUID(tenant), DUE_AT_ONCE):
+            state = decode_state(row["data"])
+            saga = await self._saga(tenant, state)
+            if saga is not None:
+                why = f"Step {saga.steps[state.step].name} timed out."
+                stands = Stands(row["id"].bytes, state, row["length"])
+                await self._take(tenant, saga, stands, sagas.failed(saga, state, why), _cause(state))
+
+    async def retry(self, tenant: bytes, saga_id: bytes) -> bool:
+        """Compensates a stuck saga once more; False where it is not stuck. Raises PostgresTrouble."""
+        stands = await self._stuck(tenant, saga_id)
+        saga = None if stands is None else await self._saga(tenant, stands.state)
+        if stands is None or saga is None:
+            return False
+        turn = sagas.failed(saga, stands.state, stands.state.reason or "")
+        await self._take(tenant, saga, stands, turn, _cause(stands.state))
+        return True
+
+    async def abandon(self, tenant: bytes, saga_id: bytes) -> bool:
+        """Likewise: nothing of it is compensated any more."""
+        stands = await self._stuck(tenant, saga_id)
+        saga = None if stands is None else await self._saga(tenant, stands.state)
+        if stands is None or saga is None:
+            return False
+        after = msgspec.structs.replace(stands.state, state="abandoned")
+        await self._take(tenant, saga, stands, Turn("_was_abandoned", after), _cause(stands.state))
+        return True
+
+    async def _stuck(self, tenant: bytes, saga_id: bytes) -> Stands | None:
+        rows = await fetch(self._pool, "get_saga", PgUUID(tenant), PgUUID(saga_id))
+        if not rows or rows[0]["state"] != "stuck":
+            return None
+        return Stands(saga_id, decode_state(rows[0]["data"]), rows[0]["length"])
+
+    # ---- events ----
+
+    async def _concerned(self, tenant: bytes, events: Sequence[Event]) -> dict[bytes, Stands]:
+        """Those that may wait for one of these events."""
+        others = [each.recorded for each in events if each.recorded.stream.aggregate_type != SAGA_TYPE]
+        if not others:
+            return {}
+        rows = await fetch(
+            self._pool, "waiting_sagas", PgUUID(tenant),
+            [each.stream.aggregate_type for each in others], [each.stream.key for each in others],
+            [PgUUID(each) for each in {each.event.correlation_id for each in others}],
+        )  # fmt: skip
+        return {
+            row["id"].bytes: Stands(
+                row["id"].bytes,
+                decode_state(row["data"]),
+                row["length"],
+                waits=(row["waits_type"], row["waits_key"], frozenset(row["waits_events"])),
+            )
+            for row in rows
+        }
+
+    async def _stands(self, tenant: bytes, event: Event) -> Stands | None:
+        """What an event of a saga's stream says."""
+        recorded = event.recorded
+        state = decode_state(recorded.event.payload or b"{}")
+        stands = Stands(UUID(recorded.stream.key).bytes, state, recorded.version, event.place.seq)
+        saga = await self._saga(tenant, state)
+        if saga is None or state.state != "running" or state.step < 0:
+            return stands
+        step, emitted = saga.steps[state.step], state.steps[saga.steps[state.step].name]
+        if step.awaited is not None and emitted.awaited is None:
+            of = step.awaited.aggregate_type
+            key = emitted.key if emitted.aggregate_type == of else None
+            stands.waits = (of, key, frozenset(step.awaited.event_types))
+            stands.timeout_s = None if step.timeout_ms is None else step.timeout_ms / 1000
+        return stands
+
+    async def _go_on_at_once(self, tenant: bytes, stands: Stands, event: Event) -> None:
+        """Where nothing has to come first."""
+        saga = await self._saga(tenant, stands.state)
+        if saga is not None and stands.state.state == "running" and stands.waits is None:
+            failing = _failing(saga, stands.state)
+            turn = sagas.next_turn(saga, stands.state)
+            if failing is not None:
+                turn = sagas.failed(saga, stands.state, failing)
+            await self._take(tenant, saga, stands, turn, event.recorded.event.id)
+
+    async def _begin(self, tenant: bytes, event: Event) -> None:
+        """The sagas that this event triggers, by the spec that it was appended under."""
+        recorded = event.recorded
+        deployed = await self._spec_of(tenant, recorded.event.spec_rev)
+        if deployed is None or not deployed.spec.sagas:
+            return
+        trigger = (recorded.stream.aggregate_type, recorded.event.type)
+        for saga in deployed.spec.sagas.values():
+            if saga.trigger == trigger:
+                cause = recorded.event.id
+                correlation = str(UUID(bytes=recorded.event.correlation_id))
+                state = sagas.begun(
+                    saga, recorded.event.spec_rev, recorded, str(UUID(bytes=cause)), correlation
+                )
+                stands = Stands(sagas.saga_id(saga.name, cause), state, 0)
+                await self._take(tenant, saga, stands, Turn("_was_started", state), cause)
+
+    async def _came(self, tenant: bytes, stands: Stands, event: Event) -> None:
+        """What a step waits for. That it came is an event of its own: the next turn follows from that."""
+        saga = await self._saga(tenant, stands.state)
+        if saga is None:
+            return
+        said = sagas.said_of(event.recorded, str(UUID(bytes=event.recorded.event.id)))
+        after = sagas.awaited(saga, stands.state, said)
+        await self._take(tenant, saga, stands, Turn("_step_was_awaited", after), event.recorded.event.id)
+
+    # ---- turns ----
+
+    async def _saga(self, tenant: bytes, state: State) -> Saga | None:
+        """As it was declared when it began."""
+        deployed = await self._spec_of(tenant, state.spec_rev)
+        return None if deployed is None else deployed.spec.sagas.get(state.saga)
+
+    async def _take(self, tenant: bytes, saga: Saga, stands: Stands, turn: Turn, cause: bytes) -> None:
+        """Appends a turn. One that is refused makes the saga fail; one that compensates, makes it stuck."""
+        refused = await self._append(tenant, stands, turn, cause)
+        if refused is None:
+            return
+        if turn.said == "_was_compensated":
+            turn = sagas.stuck(stands.state, f"It can't be compensated: {refused}")
+        else:
+            turn = sagas.failed(saga, stands.state, f"{turn.step} was refused: {refused}")
+        again = await self._append(tenant, stands, turn, cause)
+        if again is not None:
+            why = f"It can't be compensated: {again}"
+            await self._append(tenant, stands, sagas.stuck(stands.state, why), cause)
+
+    async def _append(self, tenant: bytes, stands: Stands, turn: Turn, cause: bytes) -> str | None:
+        """Why it is refused; None where it was appended, or where the saga went on without it."""
+        deployed = await self._spec_of(tenant, 0)
+        assert deployed is not None
+        stream = sagas.stream_of(tenant, str(UUID(bytes=stands.id)))
+
+        def data(streams: Sequence[Stream], ids: Sequence[str]) -> bytes:
+            return _encode(sagas.with_emitted(turn, streams, ids))
+
+        while True:
+            append = append_of_saga(
+                deployed,
+                stream,
+                stands.length,
+                turn.emissions,
+                (turn.said, data),
+                actor=turn.actor,
+                correlation_id=UUID(stands.state.correlation_id).bytes,
+                causation_id=cause,
+                now_ms=time.time_ns() // 1_000_000,
+                event_bytes_max=self._event_bytes_max,
+            )
+            if isinstance(append, str):
+                return append
+            match await self._submit(append):
+                case Appended() | Conflict():
+                    return None
+                case NotCommitted() | OutcomeUnknown():
+                    await asyncio.sleep(AGAIN_S)
+                case RuleViolated(error=error) | ImplicationRefused(error=error):
+                    return error
+                case NotUnique(path=path):
+                    return f"{path} is another aggregate's."
+                case outcome:
+                    return f"it was answered {type(outcome).__name__}"
+
+
+def _failing(saga: Saga, state: State) -> str | None:
+    """Why the newest step has failed by what came, if it has."""
+    if state.step < 0:
+        return None
+    step = saga.steps[state.step]
+    came = state.steps[step.name].awaited
+    return f"Step {step.name}: {came.type} came." if came is not None and came.type in step.fail_on else None
+
+
+def _is_awaited(stands: Stands, event: Event) -> bool:
+    assert stands.waits is not None
+    of, key, types = stands.waits
+    recorded = event.recorded
+    if recorded.stream.aggregate_type != of or recorded.event.type not in types:
+        return False
+    return (
+        recorded.stream.key == key
+        or str(UUID(bytes=recorded.event.correlation_id)) == stands.state.correlation_id
+    )
+
+
+def _cause(state: State) -> bytes:
+    return UUID(state.trigger.id).bytes
+
+
+def _row(tenant: bytes, stands: Stands) -> tuple[object, ...]:
+    of, key, types = stands.waits or (None, None, frozenset[str]())
+    return (
+        PgUUID(stands.id), PgUUID(tenant), stands.state.saga, stands.state.state, stands.length, stands.seq,
+        _encode(stands.state), of, key, sorted(types), UUID(stands.state.correlation_id), stands.timeout_s,
+    )  # fmt: skip

@@ -1,0 +1,180 @@
+"""Sagas: steps over several aggregates, each of which waits for what the one before brought about.
+
+`"sagas": {name: {"trigger": {…}, "steps": [{"name", "emit", "await", "fail_on", "compensate", …}]}}`, also
+under `modules`. `$` is the trigger, `$prev` the last event that was awaited, `$steps.reserve` that step's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from spec.errors import Report, below, proposal, shown
+from spec.handlers import Predicate
+from spec.identifiers import NAME_GRAMMAR, is_name
+from spec.implications import DELAY_MS_MAX, Emit, check_emit, check_names, read_emit
+from spec.predicates import read_predicate
+from spec.templates import Scope
+
+if TYPE_CHECKING:
+    from spec.model import Spec
+
+SAGAS_MAX = 100
+STEPS_MAX = 50
+"""Of one saga: its state, with the event of each step, is in each event of its stream."""
+TIMEOUT_MS_MIN = 100
+
+SAGA_TYPE = "_saga"
+"""The aggregate type of its stream."""
+
+NONE: Mapping[str, Saga] = MappingProxyType({})
+
+_SAGA_KEYS = frozenset({"trigger", "steps"})
+_TRIGGER_KEYS = frozenset({"aggregate_type", "event_type"})
+_STEP_KEYS = frozenset({"name", "condition", "emit", "await", "fail_on", "compensate", "timeout_ms"})
+_AWAIT_KEYS = frozenset({"aggregate_type", "event_types"})
+NAMES = frozenset({"$prev", "$steps"})
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Events of one aggregate type, of the emitted event's aggregate or with its correlation."""
+
+    aggregate_type: str
+    event_types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    name: str
+    condition: Predicate | None
+    emit: Emit
+    awaited: Await | None
+    fail_on: frozenset[str]
+    compensate: Emit | None
+    timeout_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Saga:
+    name: str
+    trigger: tuple[str, str]
+    steps: tuple[Step, ...]
+
+
+def check_sagas(
+    value: object, pointer: str, _environ: Mapping[str, str], spec: Spec, report: Report
+) -> Mapping[str, Saga]:
+    if not isinstance(value, dict):
+        report.add("wrong_type", pointer, "`sagas` is an object: a saga by its name.")
+        return NONE
+    if len(value) > SAGAS_MAX:
+        report.add("invalid_value", pointer, f"A spec has at most {SAGAS_MAX} sagas.")
+        return NONE
+    read = (
+        (name, _read_saga(name, each, below(pointer, name), spec, report)) for name, each in value.items()
+    )
+    return MappingProxyType({name: saga for name, saga in read if saga is not None})
+
+
+def check_modules(
+    value: object, pointer: str, environ: Mapping[str, str], spec: Spec, report: Report
+) -> Mapping[str, Saga]:
+    """`{"sagas": {…}}`, as the service behind the identifiers document has it."""
+    modules = _object(value, pointer, frozenset({"sagas"}), frozenset(), report)
+    if "sagas" not in modules:
+        return NONE
+    return check_sagas(modules["sagas"], below(pointer, "sagas"), environ, spec, report)
+
+
+def _read_saga(name: str, value: object, pointer: str, spec: Spec, report: Report) -> Saga | None:
+    if not is_name(name):
+        report.add("invalid_name", pointer, f"{shown(name)} is no name here; names are `{NAME_GRAMMAR}`.")
+    declared = _object(value, pointer, _SAGA_KEYS, _SAGA_KEYS, report)
+    place = below(pointer, "trigger")
+    trigger = _object(declared.get("trigger", {}), place, _TRIGGER_KEYS, _TRIGGER_KEYS, report)
+    of, event_type = str(trigger.get("aggregate_type", "")), str(trigger.get("event_type", ""))
+    if trigger.keys() >= _TRIGGER_KEYS:
+        check_names(of, event_type, place, spec.aggregate_types, report)
+    found = spec.aggregate_types.get(of)
+    found_type = None if found is None else found.events.get(event_type)
+    scope = Scope(True if found_type is None else found_type.schema, at=None, names=NAMES)
+    listed, place = declared.get("steps", []), below(pointer, "steps")
+    if not isinstance(listed, list) or not 1 <= len(listed) <= STEPS_MAX:
+        report.add("invalid_value", place, f"`steps` is a list of 1 to {STEPS_MAX} steps.")
+        return None
+    steps = [_read_step(each, below(place, n), scope, spec, report) for n, each in enumerate(listed)]
+    names = [each.name for each in steps if each is not None]
+    for n, each in enumerate(names):
+        if each in names[:n]:
+            report.add("invalid_name", below(place, n, "name"), f"Two steps are named {shown(each)}.")
+    if any(each is None for each in steps):
+        return None
+    return Saga(name, (of, event_type), tuple([each for each in steps if each is not None]))
+
+
+def _read_step(value: object, pointer: str, scope: Scope, spec: Spec, report: Report) -> Step | None:
+    declared = _object(value, pointer, _STEP_KEYS, frozenset({"name", "emit"}), report)
+    name = declared.get("name")
+    if not isinstance(name, str) or not is_name(name):
+        if "name" in declared:
+            report.add("invalid_name", below(pointer, "name"), f"A step's name is `{NAME_GRAMMAR}`.")
+        return None
+    condition = None
+    if "condition" in declared:
+        condition = read_predicate(declared["condition"], below(pointer, "condition"), scope, report)
+    emit = read_emit(declared.get("emit"), below(pointer, "emit"), scope, report)
+    compensate = None
+    if "compensate" in declared:
+        compensate = read_emit(declared["compensate"], below(pointer, "compensate"), scope, report)
+    for each in (emit, compensate):
+        if each is not None:
+            check_emit(each, spec.aggregate_types, report)
+    awaited = None
+    if "await" in declared:
+        awaited = _read_await(declared["await"], below(pointer, "await"), spec, report)
+    fail_on = declared.get("fail_on", [])
+    if not isinstance(fail_on, list) or not all(
+        awaited is not None and each in awaited.event_types for each in fail_on
+    ):
+        report.add("invalid_value", below(pointer, "fail_on"), "`fail_on` lists events that are awaited.")
+        fail_on = []
+    timeout_ms = declared.get("timeout_ms")
+    if timeout_ms is not None and not (
+        isinstance(timeout_ms, int) and not isinstance(timeout_ms, bool)
+        and TIMEOUT_MS_MIN <= timeout_ms <= DELAY_MS_MAX
+    ):  # fmt: skip
+        why = f"`timeout_ms` is a whole number from {TIMEOUT_MS_MIN} to {DELAY_MS_MAX}."
+        report.add("invalid_value", below(pointer, "timeout_ms"), why)
+        timeout_ms = None
+    if emit is None:
+        return None
+    return Step(name, condition, emit, awaited, frozenset(fail_on), compensate, timeout_ms)
+
+
+def _read_await(value: object, pointer: str, spec: Spec, report: Report) -> Await | None:
+    declared = _object(value, pointer, _AWAIT_KEYS, _AWAIT_KEYS, report)
+    of, listed = declared.get("aggregate_type"), declared.get("event_types")
+    if not isinstance(of, str) or not isinstance(listed, list) or not listed:
+        if declared.keys() >= _AWAIT_KEYS:
+            report.add("wrong_type", pointer, "`event_types` is a list of names, of one aggregate type.")
+        return None
+    for each in listed:
+        check_names(of, str(each), pointer, spec.aggregate_types, report)
+    return Await(of, tuple(map(str, listed)))
+
+
+def _object(
+    value: object, pointer: str, known: frozenset[str], needed: frozenset[str], report: Report
+) -> dict[str, object]:
+    if not isinstance(value, dict):
+        report.add("wrong_type", pointer, f"This is an object of {', '.join(sorted(known))}.")
+        return {}
+    for key in sorted(needed - value.keys()):
+        report.add("missing_key", pointer, f"This needs `{key}`.")
+    for key in value.keys() - known:
+        why = f"There is no {shown(key)} here. {proposal(key, known)}"
+        report.add("unknown_key", below(pointer, key), why)
+    return value

@@ -1,0 +1,212 @@
+"""Sagas: steps over several aggregates, each once; what fails is compensated, last first."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+
+from tests.support.accounts import Account, open_account
+from tests.support.calls import append, appended, new_client, new_id, refused
+from tests.support.serving import Served
+
+DEADLINE_S = 30.0
+CHECKOUT: dict[str, Any] = {
+    "trigger": {"aggregate_type": "cart", "event_type": "checkout_started"},
+    "steps": [
+        {
+            "name": "reserve",
+            "emit": {
+                "aggregate_type": "inventory",
+                "id": "$.data.sku",
+                "event_type": "reservation_asked",
+                "data": {"cart": "$.key"},
+            },
+            "await": {"aggregate_type": "inventory", "event_types": ["was_reserved", "reservation_failed"]},
+            "fail_on": ["reservation_failed"],
+            "compensate": {"aggregate_type": "inventory", "id": "$.data.sku", "event_type": "was_released"},
+            "timeout_ms": 1500,
+        },
+        {
+            "name": "charge",
+            "condition": {"equals": ["$prev.type", "was_reserved"]},
+            "emit": {
+                "aggregate_type": "payment",
+                "id": "$.key",
+                "event_type": "charge_asked",
+                "data": {"price": "$steps.reserve.data.price"},
+            },
+            "compensate": {"aggregate_type": "payment", "id": "$.key", "event_type": "was_refunded"},
+        },
+        {
+            "name": "ship",
+            "emit": {"aggregate_type": "cart", "id": "$.key", "event_type": "was_shipped"},
+        },
+    ],
+}
+SHOP: dict[str, Any] = {
+    "aggregate_types": {
+        "cart": {
+            "events": {
+                "checkout_started": {"schema": {}},
+                "was_locked": {"schema": {}},
+                "was_shipped": {
+                    "schema": {},
+                    "rules": [{"require": {"not": {"exists": "@.locked"}}, "error": "It is locked."}],
+                },
+            }
+        },
+        "inventory": {
+            "events": {
+                "reservation_asked": {"schema": {}},
+                "was_reserved": {"schema": {}},
+                "reservation_failed": {"schema": {}},
+                "was_released": {
+                    "schema": {},
+                    "rules": [{"require": {"not": {"exists": "@.jammed"}}, "error": "It is jammed."}],
+                },
+                "was_jammed": {"schema": {}},
+                "was_freed": {"schema": {}, "handler": {"remove": {"target": "jammed"}}},
+            }
+        },
+        "payment": {"events": {"charge_asked": {"schema": {}}, "was_refunded": {"schema": {}}}},
+    },
+    "agent_types": ["user"],
+    "sagas": {"checkout": CHECKOUT},
+}
+
+
+@pytest.fixture
+async def shop(gateway: Served, outbox: asyncpg.Pool) -> Account:
+    return await open_account(outbox, SHOP)
+
+
+@pytest.fixture
+async def client(gateway: Served, shop: Account) -> Any:
+    async with new_client(gateway.url, shop.admin) as client:
+        yield client
+
+
+async def types(client: httpx.AsyncClient, of: str, key: str) -> list[str]:
+    answer = await client.get(f"/{of}/{key}/events")
+    return [each["type"] for each in answer.json().get("events", ())]
+
+
+async def until(client: httpx.AsyncClient, of: str, key: str, event_type: str) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while event_type not in await types(client, of, key):
+            await asyncio.sleep(0.02)
+
+
+async def only(client: httpx.AsyncClient, state: str) -> dict[str, Any]:
+    """The tenant's saga, once it is in this state."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            found = (await client.get("/_/sagas", params={"state": state})).json()["sagas"]
+            if found:
+                assert len(found) == 1
+                saga: dict[str, Any] = found[0]
+                return saga
+            await asyncio.sleep(0.02)
+
+
+async def test_steps_follow_each_other_and_the_history_is_the_state(client: httpx.AsyncClient) -> None:
+    cart, sku = new_id(), new_id()
+    started = await appended(client, "cart", cart, "checkout_started", {"sku": sku})
+    await until(client, "inventory", sku, "reservation_asked")
+    await appended(client, "inventory", sku, "was_reserved", {"price": 12})
+    saga = await only(client, "completed")
+    assert await types(client, "cart", cart) == ["checkout_started", "was_shipped"]
+    events = (await client.get(f"/payment/{cart}/events")).json()["events"]
+    assert [(each["type"], each["data"]) for each in events] == [("charge_asked", {"price": 12})]
+    assert events[0]["metadata"]["actor"] == {"type": "system_saga", "id": "saga_coordinator"}
+    trigger = (await client.get(f"/cart/{cart}/events/1")).json()["event"]
+    assert events[0]["metadata"]["correlation_id"] == trigger["metadata"]["correlation_id"]
+    assert await types(client, "_saga", saga["id"]) == [
+        "_was_started", "_step_was_emitted", "_step_was_awaited", "_step_was_emitted", "_step_was_emitted",
+        "_was_completed",
+    ]  # fmt: skip
+    state = (await client.get(f"/_saga/{saga['id']}")).json()
+    assert (state["data"]["state"], state["data"]["trigger"]["id"]) == ("completed", started["event_id"])
+    shown = (await client.get("/_/feed?limit=100")).json()["events"]
+    assert not [each for each in shown if each["aggregate_type"] == "_saga"]
+    asked = (await client.get("/_/feed?limit=100&types=_saga")).json()["events"]
+    assert len(asked) == 6
+
+
+async def test_a_step_that_fails_is_compensated_too_last_first(client: httpx.AsyncClient) -> None:
+    cart, sku = new_id(), new_id()
+    await appended(client, "cart", cart, "checkout_started", {"sku": sku})
+    await until(client, "inventory", sku, "reservation_asked")
+    await appended(client, "inventory", sku, "reservation_failed")
+    saga = await only(client, "compensated")
+    assert await types(client, "inventory", sku) == [
+        "reservation_asked",
+        "reservation_failed",
+        "was_released",
+    ]
+    released = (await client.get(f"/inventory/{sku}/events/3")).json()["event"]
+    assert released["metadata"]["actor"] == {"type": "system_saga", "id": "saga_compensator"}
+    assert "reservation_failed" in saga["data"]["reason"]
+
+
+async def test_a_step_that_waits_too_long_fails(client: httpx.AsyncClient) -> None:
+    cart, sku = new_id(), new_id()
+    await appended(client, "cart", cart, "checkout_started", {"sku": sku})
+    saga = await only(client, "compensated")
+    assert "timed out" in saga["data"]["reason"]
+    assert await types(client, "inventory", sku) == ["reservation_asked", "was_released"]
+
+
+async def test_an_emit_that_is_refused_compensates_what_was_emitted(client: httpx.AsyncClient) -> None:
+    cart, sku = new_id(), new_id()
+    await appended(client, "cart", cart, "was_locked", {"locked": True})
+    await appended(client, "cart", cart, "checkout_started", {"sku": sku})
+    await until(client, "inventory", sku, "reservation_asked")
+    await appended(client, "inventory", sku, "was_reserved", {"price": 1})
+    saga = await only(client, "compensated")
+    assert "It is locked." in saga["data"]["reason"]
+    assert await types(client, "payment", cart) == ["charge_asked", "was_refunded"]
+    assert (await types(client, "inventory", sku))[-1] == "was_released"
+    feed = (await client.get("/_/feed?limit=100")).json()["events"]
+    assert [each["type"] for each in feed[-2:]] == ["was_refunded", "was_released"]
+
+
+async def test_one_that_can_t_be_compensated_is_stuck_until_a_person_acts(client: httpx.AsyncClient) -> None:
+    cart, sku = new_id(), new_id()
+    await appended(client, "inventory", sku, "was_jammed", {"jammed": True})
+    await appended(client, "cart", cart, "checkout_started", {"sku": sku})
+    await until(client, "inventory", sku, "reservation_asked")
+    await appended(client, "inventory", sku, "reservation_failed")
+    saga = await only(client, "stuck")
+    assert "It is jammed." in saga["data"]["reason"]
+    await appended(client, "inventory", sku, "was_freed")
+    assert (await client.post(f"/_/sagas/{saga['id']}/retry", json={})).status_code == 200
+    await only(client, "compensated")
+    answer = await client.post(f"/_/sagas/{saga['id']}/abandon", json={})
+    refused(answer, 409, "saga_not_stuck")
+
+
+async def test_no_client_writes_to_a_saga(client: httpx.AsyncClient) -> None:
+    answer = await append(client, "_saga", new_id(), "_was_completed", {})
+    assert answer.status_code in (404, 422)
+
+
+async def test_two_gateways_take_each_turn_once(
+    client: httpx.AsyncClient, second_gateway: Served, shop: Account
+) -> None:
+    carts = [(new_id(), new_id()) for _ in range(10)]
+    async with new_client(second_gateway.url, shop.admin) as other:
+        for cart, sku in carts:
+            await appended(other, "cart", cart, "checkout_started", {"sku": sku})
+        for _, sku in carts:
+            await until(client, "inventory", sku, "reservation_asked")
+            await appended(other, "inventory", sku, "was_reserved", {"price": 1})
+        for cart, sku in carts:
+            await until(client, "cart", cart, "was_shipped")
+            assert await types(client, "cart", cart) == ["checkout_started", "was_shipped"]
+            assert await types(client, "payment", cart) == ["charge_asked"]
+            assert await types(client, "inventory", sku) == ["reservation_asked", "was_reserved"]
