@@ -93,15 +93,17 @@ def _read_saga(name: str, value: object, pointer: str, spec: Spec, report: Repor
     if not is_name(name):
         report.add("invalid_name", pointer, f"{shown(name)} is no name here; names are `{NAME_GRAMMAR}`.")
     declared = _object(value, pointer, _SAGA_KEYS, _SAGA_KEYS, report)
+    if not declared.keys() >= _SAGA_KEYS:
+        return None
     place = below(pointer, "trigger")
-    trigger = _object(declared.get("trigger", {}), place, _TRIGGER_KEYS, _TRIGGER_KEYS, report)
+    trigger = _object(declared["trigger"], place, _TRIGGER_KEYS, _TRIGGER_KEYS, report)
     of, event_type = str(trigger.get("aggregate_type", "")), str(trigger.get("event_type", ""))
     if trigger.keys() >= _TRIGGER_KEYS:
         check_names(of, event_type, place, spec.aggregate_types, report)
     found = spec.aggregate_types.get(of)
     found_type = None if found is None else found.events.get(event_type)
     scope = Scope(True if found_type is None else found_type.schema, at=None, names=NAMES)
-    listed, place = declared.get("steps", []), below(pointer, "steps")
+    listed, place = declared["steps"], below(pointer, "steps")
     if not isinstance(listed, list) or not 1 <= len(listed) <= STEPS_MAX:
         report.add("invalid_value", place, f"`steps` is a list of 1 to {STEPS_MAX} steps.")
         return None
@@ -162,7 +164,7 @@ def _read_await(value: object, pointer: str, spec: Spec, report: Report) -> Awai
             report.add("wrong_type", pointer, "`event_types` is a list of names, of one aggregate type.")
         return None
     for each in listed:
-        check_names(of, str(each), pointer, spec.aggregate_types, report)
+        check_awaited(of, str(each), pointer, spec, report)
     return Await(of, tuple(map(str, listed)))
 
 
@@ -178,3 +180,14 @@ def _object(
         why = f"There is no {shown(key)} here. {proposal(key, known)}"
         report.add("unknown_key", below(pointer, key), why)
     return value
+
+
+def check_awaited(of: str, event_type: str, pointer: str, spec: Spec, report: Report) -> None:
+    found = spec.aggregate_types.get(of)
+    if found is None:
+        why = f"No aggregate type {shown(of)} is declared. {proposal(of, spec.aggregate_types)}"
+        report.add("undeclared", below(pointer, "aggregate_type"), why)
+    elif event_type not in found.events:
+        near = proposal(event_type, found.events)
+        why = f"`{of}` declares no event {shown(event_type)}. {near}"
+        report.add("undeclared", below(pointer, "event_types"), why)
