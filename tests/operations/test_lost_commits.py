@@ -16,7 +16,7 @@ import pytest
 
 from gateway.catalog.migrate import migrate
 from gateway.config import Config
-from gateway.events import Append, Appended, NotCommitted, OutcomeUnknown, Stream
+from gateway.events import Append, Appended, NotCommitted, NotUnique, OutcomeUnknown, Stream
 from gateway.log.log import Log
 from gateway.log.read.reader import Range
 from gateway.operations.alone import alone
@@ -128,6 +128,35 @@ async def written(log: Log, restorable: Restorable, stream: Stream | None = None
 
 
 # -- repair
+
+
+async def test_repair_restores_tags_and_who_holds_which_value(
+    open_log: OpenLog, restorable: Restorable, home: drive.Place
+) -> None:
+    log = await open_log()
+    await opened(log)
+    tenant = drive.new_tenant()
+    ada, bob = new_stream(tenant), new_stream(tenant)
+    await appended(log, drive.claiming(ada, "a"), drive.claiming(bob, "b"))
+    await restorable.back_up()
+    swapped = [drive.claiming(ada, None), drive.claiming(bob, "a"), drive.claiming(ada, "b")]
+    for each in (*swapped, drive.tagged(ada, ("a:1", "b:1")), drive.tagged(bob, ("a:1",))):
+        await appended(log, each)
+    partition = lane(log, ada).partition
+    await until(lambda: partition.watermark == partition.committed_seq == 7)
+    tables = ("unique_claim", "event_tag")
+    before = [sorted(map(tuple, await home.fetch(f"SELECT * FROM {name}"))) for name in tables]
+    await restorable.restore()
+    await halted(log, ada)
+    assert await home.fetch("SELECT FROM event_tag") == []
+    async with at(home) as place:
+        (plan,) = await plans(place)
+        await repair(place, plan)
+    after = [sorted(map(tuple, await home.fetch(f"SELECT * FROM {name}"))) for name in tables]
+    assert after == before
+    await until(lambda: partition.halted is None)
+    assert isinstance(await log.append(drive.claiming(new_stream(tenant), "a")), NotUnique)
+    await check_invariants(home)
 
 
 async def test_repair_restores_every_acknowledged_event_and_gateways_go_on(

@@ -160,6 +160,12 @@ def claiming(stream: Stream, text: str | None) -> Append:
     return make_append(stream, events, ANY_LENGTH, retry, claims=(claim,), claim_paths=("data",))
 
 
+def tagged(stream: Stream, tags: tuple[str, ...]) -> Append:
+    """One event that has these declared tags."""
+    retry = make_retry(stream.tenant, None, (), b"")
+    return make_append(stream, (event(None, b"{}"),), ANY_LENGTH, retry, (tags,))
+
+
 def append_to_all(
     order: Sequence[Stream],
     expected: Mapping[Stream, int] | None = None,
