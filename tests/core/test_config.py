@@ -343,3 +343,12 @@ def test_any_environment_gives_settings_or_sentences(environ: dict[str, str]) ->
         assert all(sentence.startswith("SLUICE_") and sentence[-1] in ".?" for sentence in refused.faults)
     else:
         assert made.redis_url
+
+
+def test_origins_are_as_browsers_send_them_or_a_star() -> None:
+    made = config(SLUICE_CORS_ORIGINS="https://shop.example, http://localhost:5173")
+    assert made.cors_origins == {"https://shop.example", "http://localhost:5173"}
+    assert config(SLUICE_CORS_ORIGINS="*").cors_origins == {"*"}
+    for text in ("https://shop.example/", "shop.example", "https://Shop.example", "*,https://a.b", "null"):
+        (fault,) = faults({**REQUIRED, "SLUICE_CORS_ORIGINS": text})
+        assert fault.startswith("SLUICE_CORS_ORIGINS must be origins such as https://shop.example")
