@@ -37,10 +37,12 @@ async def _run(seconds: float, writers: int, seed: int) -> int:
         with contextlib.closing(servers):
             await servers.start()
             campaign = Campaign(servers, folder, seed)
-            rows = await campaign.run(seconds, writers)
-    harms = History(rows, campaign.told).check()
+            rows = await campaign.run(seconds, writers, reread=True)
+    harms = History(rows, campaign.told, campaign.states).check()
     statuses = Counter(each.status for each in campaign.told)
-    print(f"{len(rows)} events; answers {dict(statuses)}; kills {campaign.kills}; {len(harms)} violations")
+    print(
+        f"{len(rows)} events; answers {dict(statuses)}; kills {campaign.kills}; states {campaign.states}; {len(harms)} violations"
+    )
     for harm in harms[:20]:
         print(harm)
     return 1 if harms else 0

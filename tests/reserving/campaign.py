@@ -58,9 +58,10 @@ class Campaign:
     gateways: list[Child | None] = field(default_factory=lambda: [None, None])
     told: list[Told] = field(default_factory=list)
     kills: dict[str, int] = field(default_factory=lambda: {"gateway": 0, "redis": 0})
+    states: list[tuple[int, int]] = field(default_factory=list)
     _stop: bool = False
 
-    async def run(self, seconds: float, writers: int) -> list[Row]:
+    async def run(self, seconds: float, writers: int, *, reread: bool = False) -> list[Row]:
         """What is stored in the end."""
         await migrate(self.servers.postgres_url, 4)
         async with asyncpg.create_pool(self.servers.postgres_url, min_size=1, max_size=1) as pool:
@@ -75,7 +76,21 @@ class Campaign:
             self._stop = True
             async with asyncio.timeout(SETTLE_S):
                 await asyncio.gather(*working)
+            if reread:
+                await self._reread(client, places[0])
         return await self._stored()
+
+    async def _reread(self, client: httpx.AsyncClient, place: AsyncExitStack) -> None:
+        """The state by a gateway that knows nothing, which begins at what was kept, and from the first event."""
+        await place.aclose()
+        await self._start(0, place)
+        gateway = self.gateways[0]
+        assert gateway is not None
+        headers = {"Authorization": f"Bearer {self.key}"}
+        for query in ("", "?synchronous=true"):
+            url = f"{gateway.served.url}/item/{ITEM}{query}"
+            state = (await client.get(url, headers=headers)).json()
+            self.states.append((state["metadata"]["length"], state["data"]["available"]))
 
     async def _start(self, n: int, place: AsyncExitStack) -> None:
         folder = self.folder / f"gateway-{n}"

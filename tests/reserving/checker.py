@@ -36,6 +36,8 @@ class Told:
 class History:
     rows: Sequence[Row]
     told: Sequence[Told]
+    states: Sequence[tuple[int, int]] = ()
+    """Lengths, and how many were left there by what a gateway showed."""
     harms: list[str] = field(default_factory=list)
 
     def check(self) -> list[str]:
@@ -48,6 +50,9 @@ class History:
             if available < 0:
                 self.harms.append(f"{available} are left after version {n}")
             after.append(available)
+        for length, left in self.states:
+            if length >= len(after) or after[length] != left:
+                self.harms.append(f"a gateway shows {left} at {length}")
         stored: dict[str, Row] = {}
         for row in self.rows:
             if row.id in stored:
