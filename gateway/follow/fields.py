@@ -7,18 +7,20 @@ from typing import Final
 
 from gateway.follow import sort_values
 from gateway.follow.model import Row
-from gateway.state.values import decode_fields
+from gateway.state.values import Fields, decode_fields
 from spec.lists import BY_MAX, METADATA
 
 METADATA_ROOT: Final = "metadata."
 
 
-def fields_of(row: Row, by: Sequence[str]) -> tuple[bytes | None, ...]:
-    """A value for each field of `by`, then None up to as many as a row has columns for."""
+def fields_of(row: Row, by: Sequence[str], state: Fields | None = None) -> tuple[bytes | None, ...]:
+    """A value for each field of `by`, then None up to as many as a row has columns for. `state`: its data,
+    where they are at hand."""
     unused = (None,) * (BY_MAX - len(by))
     if row.data is None:
         return (None,) * BY_MAX
-    state = decode_fields(row.data) if any(not is_metadata(each) for each in by) else {}
+    if state is None:
+        state = decode_fields(row.data) if any(not is_metadata(each) for each in by) else {}
     found: list[bytes | None] = []
     for each in by:
         if is_metadata(each):

@@ -27,7 +27,7 @@ from gateway.state.draft import Draft
 from gateway.state.operations import apply
 from gateway.state.templates import View, found_at
 from gateway.state.upcast import presenting
-from gateway.state.values import Node, decode_fields, encode, items_of, kind, plain, read
+from gateway.state.values import Fields, Node, decode_fields, encode, items_of, kind, plain, read
 from spec.handlers import Root
 from spec.identifiers import canonicalize
 from spec.model import Spec
@@ -160,7 +160,8 @@ class ProjectionOutput:
             if row.data is None and stands is None:
                 continue  # deleted before anybody saw it
             assert draft.place is not None
-            puts.append(Put(key, draft.place, row, fields_of(row, self._projection.by)))
+            fields = fields_of(row, self._projection.by, draft.state)
+            puts.append(Put(key, draft.place, row, fields))
         return puts, more
 
 
@@ -213,6 +214,10 @@ class _Draft:
             why = f"The row would be longer than {STATE_BYTES_MAX} bytes: it begins again as {{}}."
             misfits.append(misfit_of(recorded, None, why))
             self._draft = Draft({}, len(_EMPTY), STATE_BYTES_MAX)
+
+    @property
+    def state(self) -> Fields | None:
+        return None if self._draft is None else self._draft.fields
 
     def row(self) -> Row:
         data = None if self._draft is None else encode(self._draft.fields)

@@ -24,6 +24,7 @@ from gateway.follow.model import MISFITS_SHOWN, Build, Changes, Misfit, build_of
 from gateway.follow.output import Output
 from gateway.follow.row_cache import RowCache
 from gateway.relay.position import Place
+from spec.lists import BY_MAX
 
 logger = logging.getLogger("sluice.follow")
 
@@ -302,11 +303,13 @@ async def _put(conn: Any, build: Build, change: Changes) -> None:
     if not puts:
         return
     rows = [each.row for each in puts]
-    columns = zip(*[each.fields for each in puts], strict=True)
+    used = len(build.fields)
+    columns = [*zip(*[each.fields[:used] for each in puts], strict=True)]
+    unused = [None] * (BY_MAX - used)  # an array without items: unnest fills it up
     await conn.execute(
         statement("put"), build.id, [each.key for each in puts], [each.place.seq for each in puts],
         [each.place.mark for each in puts], [row.length for row in rows], [row.created_at_ms for row in rows],
-        [row.updated_at_ms for row in rows], [row.data for row in rows], *map(list, columns),
+        [row.updated_at_ms for row in rows], [row.data for row in rows], *map(list, columns), *unused,
         UUID(build.tenant),
     )  # fmt: skip
 
