@@ -40,9 +40,8 @@ async def _run(seconds: float, writers: int, seed: int) -> int:
             rows = await campaign.run(seconds, writers, reread=True)
     harms = History(rows, campaign.told, campaign.states).check()
     statuses = Counter(each.status for each in campaign.told)
-    print(
-        f"{len(rows)} events; answers {dict(statuses)}; kills {campaign.kills}; states {campaign.states}; {len(harms)} violations"
-    )
+    print(f"{len(rows)} events; answers {dict(statuses)}; kills {campaign.kills}")
+    print(f"states {campaign.states}; {len(harms)} violations")
     for harm in harms[:20]:
         print(harm)
     return 1 if harms else 0

@@ -81,7 +81,7 @@ class Campaign:
         return await self._stored()
 
     async def _reread(self, client: httpx.AsyncClient, place: AsyncExitStack) -> None:
-        """The state by a gateway that knows nothing, which begins at what was kept, and from the first event."""
+        """The state by a gateway that was just started: begun at what was kept, and from the first event."""
         await place.aclose()
         await self._start(0, place)
         gateway = self.gateways[0]

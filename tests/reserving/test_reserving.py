@@ -51,3 +51,5 @@ TOLD = (
 def test_the_checker_finds_what_is_wrong(rows: tuple[Row, ...], told: tuple[Told, ...]) -> None:
     assert History(ROWS, TOLD).check() == []
     assert History(rows, told).check() != []
+    assert History(ROWS, TOLD, [(1, 2), (2, 0)]).check() == []
+    assert History(ROWS, TOLD, [(2, 1)]).check() != []
