@@ -101,6 +101,9 @@ MENU: Final = (
     ("projections", "Projections"),
     ("webhooks", "Webhooks in"),
     ("out", "Out"),
+    ("schedules", "Timers"),
+    ("sagas", "Sagas"),
+    ("keys", "Keys"),
 )
 
 View = Callable[[Visit], Awaitable[Page | Goto]]
@@ -168,7 +171,7 @@ class Site:
 
     async def _sign_in(self, path: str, scope: Scope, head: Head, receive: Receive, send: Send) -> None:
         if path == "/enter":
-            ticket = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("ticket", "")
+            ticket = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("once", "")
             found = await self._sessions.end(ticket)
             key = None if found is None else found.key
         elif scope["method"] != "POST":

@@ -51,6 +51,13 @@ def views() -> dict[tuple[str, str], View]:
         ("GET", "/projections/{name}"): projection,
         ("GET", "/webhooks"): webhooks,
         ("POST", "/webhooks/discard"): discard,
+        ("GET", "/schedules"): schedules,
+        ("POST", "/schedules/{id}/{act}"): act_on_schedule,
+        ("GET", "/sagas"): sagas,
+        ("POST", "/sagas/{id}/{act}"): act_on_saga,
+        ("GET", "/keys"): keys,
+        ("POST", "/keys"): make_key,
+        ("POST", "/keys/{handle}/revoke"): revoke_key,
         ("GET", "/out"): out,
         ("GET", "/out/{name}"): subscription,
         ("POST", "/out/{name}/{act}"): act_on_subscription,
@@ -108,6 +115,10 @@ async def _waiting(visit: Visit) -> Any:
     for each in await _part(visit, "/_/projections", "projections") or ():
         if each.get("does_not_fit"):
             yield f"Projection {each['name']} has events that do not fit.", f"/projections/{each['name']}"
+    for _ in await _part(visit, "/_/schedules", "schedules", {"state": "parked", "limit": 1}) or ():
+        yield "Timers are parked.", "/schedules?state=parked"
+    for _ in await _part(visit, "/_/sagas", "sagas", {"state": "stuck", "limit": 1}) or ():
+        yield "Sagas are stuck.", "/sagas?state=stuck"
     halted = dict(visit.rates.gauge("sluice_partitions")).get((("state", "halted"),), 0)
     if halted:
         yield f"{int(halted)} partitions are halted: Postgres lost commits.", "/overview"
@@ -458,6 +469,96 @@ async def discard(visit: Visit) -> Page | Goto:
         return await _webhooks(visit, None, delivery)
     answer = await visit.api.ask("POST", "/_/deliveries/discard", body={"ids": [delivery]})
     return Goto("/webhooks?verdict=quarantined") if answer.done else await _webhooks(visit, answer)
+
+
+# ---- timers and sagas ----
+
+
+async def schedules(visit: Visit) -> Page:
+    return await _reactions(visit, "schedules", None)
+
+
+async def sagas(visit: Visit) -> Page:
+    return await _reactions(visit, "sagas", None)
+
+
+async def _reactions(
+    visit: Visit, which: str, said: Answer | None, asked: tuple[str, str] | None = None
+) -> Page:
+    wanted = {each: visit.query[each] for each in ("state", "cursor") if visit.query.get(each)}
+    answer = await visit.api.get(f"/_/{which}", {**wanted, "limit": PAGE})
+    failed = said if said is not None and not said.done else None if answer.done else answer
+    return Page(
+        f"{which}.html",
+        {
+            "listed": answer.body[which] if answer.done else [],
+            "next": answer.body.get("next") if answer.done else None,
+            "wanted": wanted,
+            "asked": asked,
+            "error": None if failed is None else _words(failed),
+            "shown": shown,
+        },
+        200 if failed is None else failed.status,
+    )
+
+
+async def act_on_schedule(visit: Visit) -> Page | Goto:
+    return await _act_on_reaction(visit, "schedules", frozenset({"run", "cancel", "move"}), {"cancel"})
+
+
+async def act_on_saga(visit: Visit) -> Page | Goto:
+    return await _act_on_reaction(visit, "sagas", frozenset({"retry", "abandon"}), {"abandon"})
+
+
+async def _act_on_reaction(visit: Visit, which: str, acts: frozenset[str], for_good: set[str]) -> Page | Goto:
+    act, identifier = visit.name("act"), visit.name("id")
+    if act not in acts:
+        return Page("problem.html", {"error": "There is no such act."}, 404)
+    if act in for_good and visit.form.get("sure") != "yes":
+        return await _reactions(visit, which, None, (identifier, act))
+    body = {"due_at": visit.form.get("due_at", "")} if act == "move" else {}
+    answer = await visit.api.ask("POST", path_of("_", which, identifier, act), body=body)
+    return Goto(f"/{which}") if answer.done else await _reactions(visit, which, answer)
+
+
+# ---- keys ----
+
+
+async def keys(visit: Visit) -> Page:
+    return await _keys(visit, None)
+
+
+async def _keys(visit: Visit, said: Answer | None, asked: str | None = None) -> Page:
+    answer = await visit.api.get("/_/keys")
+    failed = said if said is not None and not said.done else None if answer.done else answer
+    return Page(
+        "keys.html",
+        {
+            "keys": answer.body["keys"] if answer.done else [],
+            "made": said.body.get("key") if said is not None and said.done else None,
+            "asked": asked,
+            "error": None if failed is None else _words(failed),
+        },
+        200 if failed is None else failed.status,
+    )
+
+
+async def make_key(visit: Visit) -> Page:
+    """The one page that shows a key, once."""
+    body: dict[str, object] = {"scope": visit.form.get("scope", "read"), "name": visit.form.get("name", "")}
+    if expires := visit.form.get("expires_in", "").strip():
+        body["expires_in"] = expires
+    if only := visit.form.get("only", "").split():
+        body["only"] = only
+    return await _keys(visit, await visit.api.ask("POST", "/_/keys", body=body))
+
+
+async def revoke_key(visit: Visit) -> Page | Goto:
+    handle = visit.name("handle")
+    if visit.form.get("sure") != "yes":
+        return await _keys(visit, None, handle)
+    answer = await visit.api.ask("DELETE", path_of("_", "keys", handle))
+    return Goto("/keys") if answer.done else await _keys(visit, answer)
 
 
 # ---- what goes out ----

@@ -275,7 +275,7 @@ class Supervisor:
         if status != CREATED:
             return []
         if sys.stdout.isatty():
-            place += f"/enter?ticket={json.loads(body)['ticket']}"
+            place += f"/enter?once={json.loads(body)['ticket']}"
         return [f"console {place}"]
 
     @property
