@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import copy
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
+from gateway.follow.declarations import Declarations
+from gateway.log.postgres import Postgres
+from gateway.relay.outbox import Outbox
 from tests.follow.conftest import SPEC, Shop
+from tests.support.accounts import Account
 from tests.support.calls import new_id, refused, until
 
 
@@ -146,3 +151,42 @@ async def test_what_serves_answers_while_another_is_built_beside_it(shop: Shop) 
     assert [each["key"] for each in listed["items"]] == [customer]
     listed = await shop.get(path, **{"filter[metadata.length]": 1})
     assert [each["key"] for each in listed["items"]] == [customer]
+
+
+async def test_where_postgres_lost_commits_everything_is_built_again(
+    shop: Shop, pool: asyncpg.Pool, tenant: Account
+) -> None:
+    customer, path = new_id(), "/_/projections/customer_totals"
+    await shop.append(new_id(), "was_placed", {"customer_id": customer, "total": 1})
+    await shop.get(path)
+    spoilt = "UPDATE follower SET mark = '\\x01020304', moves = moves + 1 WHERE tenant = $1::text::uuid"
+    await pool.execute(spoilt, tenant.id)
+    await shop.append(new_id(), "was_placed", {"customer_id": customer, "total": 2})
+
+    async def whole() -> bool:
+        response = await shop.client.get(f"{path}/{customer}", params={"wait": 0})
+        return response.status_code == 200 and response.json()["data"] == {"orders": 2, "spent": 3}
+
+    await until(whole)
+
+
+async def test_one_that_is_paused_serves_what_it_has(shop: Shop, pool: asyncpg.Pool, tenant: Account) -> None:
+    customer, path = new_id(), "/_/projections/customer_totals"
+    await shop.append(new_id(), "was_placed", {"customer_id": customer, "total": 1})
+    await shop.get(path)
+    outbox = Outbox(Postgres(pool), 16, settled)
+    declarations = Declarations(pool, outbox)
+    assert await declarations.set_paused(UUID(tenant.id), "projection", "customer_totals", True)
+    await shop.append(new_id(), "was_placed", {"customer_id": customer, "total": 2})
+    after = await shop.position()
+    response = await shop.client.get(path, params={"after": after, "wait": 1})
+    told = refused(response, 503, "behind", None, ("position",))
+    stands = (await shop.client.get(path)).json()
+    assert (stands["state"], stands["behind"], stands["position"]) == ("paused", 1, told["position"])
+    assert stands["items"][0]["data"] == {"orders": 1, "spent": 1}
+    assert await declarations.set_paused(UUID(tenant.id), "projection", "customer_totals", False)
+    assert (await shop.get(path))["items"][0]["data"] == {"orders": 2, "spent": 3}
+
+
+async def settled(_p: int, _epoch: int, _seq: int, _event_id: bytes) -> None:
+    """At once: there is no standby."""
