@@ -27,7 +27,7 @@ def backfill(
     if as_json:
         print_json({"events": events, "tags": given})
     else:
-        say(f"{given:,} tags given to {events:,} events that were read")
+        say(f"{events:,} events read, {given:,} tags given")
 
 
 async def _backfill(url: str, name: str) -> tuple[int, int]:
