@@ -63,6 +63,9 @@ GRANT SELECT ON source_map TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE (verdict, reason, error, event_id, body, body_bytes), DELETE
     ON webhook_delivery TO sluice_gateway;
 
+-- Keys of projects are claimed; the claim of a project that was never written is given up.
+GRANT SELECT, INSERT, DELETE ON project_key TO sluice_gateway;
+
 -- Names are given and retired; none is deleted, and none is changed but for being retired.
 GRANT SELECT, INSERT, UPDATE (retired) ON alias TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE (greatest) ON alias_counter TO sluice_gateway;

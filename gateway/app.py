@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import asyncpg
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from gateway import __version__
@@ -27,18 +28,20 @@ from gateway.aggregates.records import Records
 from gateway.aggregates.ruled import Ruled
 from gateway.aliases.assigner import Assigner
 from gateway.aliases.children import Children
+from gateway.aliases.projects import ProjectKeys
 from gateway.aliases.resolver import Resolver
 from gateway.aliases.store import Store
 from gateway.aliases.writer import Writer
 from gateway.aside import SWITCH_S, Aside
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.model import CatalogUnavailable
+from gateway.catalog.model import CatalogUnavailable, Deployed
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
 from gateway.console.rates import Rates
 from gateway.console.sessions import Sessions
 from gateway.console.site import ConsoleHere, Site
 from gateway.console.views import views
+from gateway.events import Stream
 from gateway.http.addresses import Addresses
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import Appends
@@ -53,6 +56,7 @@ from gateway.http.api.keys import Keys
 from gateway.http.api.lists import Lists
 from gateway.http.api.live_bounds import LiveBounds
 from gateway.http.api.live_rows import LiveRows
+from gateway.http.api.named_answers import NamedAnswers
 from gateway.http.api.parents import Parents
 from gateway.http.api.projections import Projections
 from gateway.http.api.reads import Reads
@@ -168,7 +172,13 @@ async def gateway(
                 catalog = Catalog(catalog_pool, Secrets(os.environ).of, key_pool=key_pool)
                 store = Store(pool)
                 writer = Writer(log, store)
-                assigner = Assigner(log, catalog, store, writer)
+                states_of_names = Folder(log, aside, config.state_bytes_max)
+
+                async def state_of(stream: Stream, deployed: Deployed) -> object:
+                    return msgspec.json.decode((await states_of_names.committed(stream, deployed)).data_json)
+
+                projects = ProjectKeys(log, pool, state_of)
+                assigner = Assigner(log, catalog, store, writer, projects)
                 async with (
                     _running(config, log, catalog, catalog_pool, assigner, metrics) as operators,
                     recording(
@@ -195,7 +205,8 @@ async def gateway(
                         config.append_deadline_s,
                         config.event_bytes_max,
                     )
-                    records = Records(log, ruled, catalog.deployed, aside, config.append_deadline_s)
+                    deadline_s = config.append_deadline_s
+                    records = Records(log, ruled, catalog.deployed, aside, deadline_s, projects.refused)
                     reactor = Reactor(
                         outbox_pool,
                         outbox,
@@ -235,6 +246,7 @@ async def gateway(
                         key_pool=key_pool,
                         console=rates,
                         reads=reads,
+                        store=store,
                         aliases=aliases,
                         children=Children(log, writer),
                         stopping=stopping,
@@ -373,6 +385,7 @@ def _edge(
     key_pool: asyncpg.Pool,
     console: Rates | None,
     reads: Reads,
+    store: Store,
     aliases: Aliases,
     children: Children,
     stopping: asyncio.Event,
@@ -399,7 +412,7 @@ def _edge(
     webhooks = Webhooks(intake, catalog, addresses, bodies, config, metrics)
     outcomes, states = Outcomes(log, outbox), States(log, folder, config)
     keys, source_keys = KeyWatch(catalog), SourceKeys(pool)
-    parents = Parents(aliases, children, outcomes)
+    parents, named = Parents(aliases, children, outcomes), NamedAnswers(store)
     log.on_watch(keys.look)
     bounds = LiveBounds(config, limited)
     rows = RowReader(going_out.rows, going_out.moves, outbox)
@@ -409,7 +422,7 @@ def _edge(
         operators.health,
         SeveralAppends(log, ruled, catalog, outcomes, aliases, aside, config),
         Bulk(log, records, catalog, keys, outcomes, aliases, aside, source_keys, config),
-        Feed(outbox, live, catalog, reads.upcasts, keys, bounds, aside, config),
+        Feed(outbox, live, catalog, reads.upcasts, named, keys, bounds, aside, config),
         Specs(catalog, admin_pool, going_out.subscriptions, aside, config),
         OpenApi(catalog, aside, config),
         Ids(catalog, aside, config),
@@ -422,6 +435,7 @@ def _edge(
         Schedules(pool, catalog, partial(head_of, outbox, pool), aside, config),
         Sagas(pool, reactor.coordinator),
         aliases,
+        named,
         SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, catalog, aside, config, stopping),
         Projections(rows, live_rows, going_out.declarations, catalog),
         log,
@@ -436,10 +450,11 @@ def _edge(
         Appends(log, records, catalog, outcomes, aliases, parents, source_keys, aside, config),
         reads,
         states,
-        Lists(rows, live_rows, catalog, aside, config),
+        Lists(rows, live_rows, catalog, named, aside, config),
         Contents(catalog, pool),
         Follow(log, reads.upcasts, keys, bounds, stopping),
         aliases,
+        named,
         MetricsHere(below, operators.page, operators.metrics),
     )
     fast_path = None
@@ -447,7 +462,7 @@ def _edge(
     if tracing is None:
         fast_path = FastRequests(
             FastAppends(log, ruled, catalog, callers, outcomes, webhooks, config, metrics),
-            FastReads(log, callers, reads, states, aliases, unread, metrics),
+            FastReads(log, callers, reads, states, aliases, named, unread, metrics),
             cors=config.cors_origins is not None,
         )
     else:  # a span needs the whole of a request

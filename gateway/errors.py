@@ -74,6 +74,7 @@ REFUSALS: dict[str, Rule] = {
     "declared_by_spec": Rule(409, False, Known.NOT_AN_APPEND),
     "schedule_ended": Rule(409, False, Known.NOT_AN_APPEND),
     "saga_not_stuck": Rule(409, False, Known.NOT_AN_APPEND),
+    "key_taken": Rule(409, False, Known.NOTHING),
     "source_taken": Rule(409, False, Known.NOTHING),
     "tenant_conflict": Rule(409, False, Known.NOT_AN_APPEND),
     "state_too_large": Rule(422, False, Known.NOT_AN_APPEND),

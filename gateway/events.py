@@ -16,6 +16,7 @@ from typing import ClassVar, Final, Literal
 
 import msgspec
 
+from gateway.errors import Refusal
 from gateway.items import Condition
 
 # What `Append.expected` says when it is not an exact length.
@@ -538,10 +539,10 @@ class Unchanged:
 
 
 @dataclass(frozen=True, slots=True)
-class ContentDiffers:
-    """The aggregate's key is its content, and this is another one; nothing was written."""
+class Declined:
+    """What its type declares of its aggregates does not allow it; nothing was written."""
 
-    error: str
+    refusal: Refusal
 
 
 Outcome = (
@@ -557,7 +558,7 @@ Outcome = (
     | OutcomeUnknown
     | Quarantined
     | Unchanged
-    | ContentDiffers
+    | Declined
 )
 
 

@@ -14,17 +14,15 @@ from spec.tags import TagRule
 @dataclass(frozen=True, slots=True)
 class Removal:
     """`names` are the aggregate type's; or the aggregate type's and the event type's; or the singleton's; or
-    the new key of public ids, beside which no other may have been given; or the key or prefix that names of
-    the other kind may have already; or the type or singleton that events may name as actor or target.
-    `pointer` is RFC 6901 into the old spec, bare, or where that has no such place, into the new one."""
+    the new key of public ids, beside which no other may have been given; or the type or singleton that events
+    may name as actor or target. `pointer` is RFC 6901 into the old spec, bare, or where that has no such
+    place, into the new one."""
 
     kind: Literal[
         "aggregate_type",
         "event_type",
         "singleton",
         "public_key",
-        "key_of_hash_ids",
-        "prefix_of_public_ids",
         "agent_type",
         "target_type",
         "named_singleton",
@@ -150,17 +148,13 @@ def reread(old: Spec, new: Spec) -> tuple[Reread, ...]:
 
 
 def takings(old: Spec, new: Spec) -> tuple[Removal, ...]:
-    """The prefixes that `new` begins to give to one kind of names: all kinds share one registry, and names
-    are never taken back, so one that the other kind had is not free; and public ids have one key for ever."""
-    found: list[Removal] = []
-    if new.public_ids and (old.public_ids is None or old.public_ids.key != new.public_ids.key):
-        place = below("", "public_ids", "key")
-        found.append(Removal("public_key", (new.public_ids.key,), place))
-        found.append(Removal("key_of_hash_ids", (new.public_ids.key.lower(),), place))
-    if new.hash_ids and (old.hash_ids is None or old.hash_ids.prefix != new.hash_ids.prefix):
-        names = (new.hash_ids.prefix.upper(),)
-        found.append(Removal("prefix_of_public_ids", names, below("", "hash_ids", "prefix")))
-    return tuple(found)
+    """The key that `new` begins to give to public ids: they have one for ever. Numbers and hashes may share a
+    prefix, since no name is both."""
+    if not new.public_ids or not new.public_ids.has_key:
+        return ()
+    if old.public_ids is not None and old.public_ids.key == new.public_ids.key:
+        return ()
+    return (Removal("public_key", (new.public_ids.key,), below("", "public_ids", "key")),)
 
 
 def reclaimed(old: Spec, new: Spec) -> frozenset[str]:

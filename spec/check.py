@@ -18,7 +18,6 @@ from spec.identity import read_identity
 from spec.implications import Implication, check_emits, read_implications
 from spec.lists import check_list
 from spec.model import DEFAULT_HANDLER, AggregateType, EventType, Mint, Spec
-from spec.names_check import check_prefixes
 from spec.operations import read_handler
 from spec.parts import PARTS
 from spec.revisions import read_revision
@@ -34,7 +33,7 @@ _SPEC_REQUIRED = ("agent_types", "aggregate_types")
 _EDITORS = "$schema"
 """By this key an editor finds schema.json; it means nothing else."""
 _SPEC_KEYS = frozenset({*_SPEC_REQUIRED, "singletons", "target_types", _EDITORS, *PARTS})
-_AGGREGATE_KEYS = frozenset({"events", "idempotent_create", "identity", "list", "mint"})
+_AGGREGATE_KEYS = frozenset({"aliases", "events", "idempotent_create", "identity", "list", "mint"})
 _EVENT_KEYS = frozenset(
     {"claims", "handler", "implications", "releases", "revision", "rules", "schema", "tags", "upcast"}
 )
@@ -75,9 +74,7 @@ def _check_spec(value: object, pointer: str, environ: Mapping[str, str], report:
     }
     if "modules" in parts:  # an older place of sagas
         parts["sagas"] = MappingProxyType({**parts.pop("modules"), **parts.get("sagas", {})})
-    whole = replace(declared, **{key: part for key, part in parts.items() if part is not None})
-    check_prefixes(whole, pointer, report)
-    return whole
+    return replace(declared, **{key: part for key, part in parts.items() if part is not None})
 
 
 def _check_aggregate_type(name: str, value: object, pointer: str, report: Report) -> AggregateType:
@@ -100,7 +97,8 @@ def _check_aggregate_type(name: str, value: object, pointer: str, report: Report
     known_again = _flag(declared, "idempotent_create", pointer, report)
     listed = check_list(declared["list"], below(pointer, "list"), report) if "list" in declared else None
     kind: Mint = "content" if mint == "content" else "humane" if mint == "humane" else "uuid"
-    return AggregateType(name, kind, events, known_again, listed, identity)
+    told = _flag(declared, "aliases", pointer, report)
+    return AggregateType(name, kind, events, known_again, listed, identity, told)
 
 
 def _flag(declared: dict[str, object], key: str, pointer: str, report: Report) -> bool:

@@ -42,7 +42,6 @@ CODES: Mapping[str, str] = MappingProxyType(
         "reserved_name": "a name that the system keeps for itself",
         "duplicate_name": "a name declared twice",
         "ambiguous_name": "a singleton that is, or normalizes to, an identifier of another kind",
-        "duplicate_prefix": "a prefix that two kinds of names would share",
         # Schemas
         "invalid_schema": "not JSON Schema 2020-12",
         "invalid_pattern": "a regular expression that can't be matched in linear time",

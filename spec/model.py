@@ -89,6 +89,7 @@ class AggregateType:
     idempotent_create: bool = False
     listed: Listed | None = None
     identity: IdentityRule | None = None
+    tells_aliases: bool = False
     weight: int = field(init=False, compare=False)
     """Of the heaviest schema among its events."""
     ruled: bool = field(init=False, compare=False)

@@ -5,36 +5,132 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from spec.errors import Report, below, proposal, shown
+from spec.handlers import EACH, Path, Root
 from spec.model import Spec
-from spec.names import HASH_PREFIX_GRAMMAR, PUBLIC_KEY_GRAMMAR, HashIds, PublicIds
+from spec.names import (
+    HASH_CHARS_MAX,
+    HASH_CHARS_MIN,
+    HASH_PREFIX_GRAMMAR,
+    PUBLIC_KEY_GRAMMAR,
+    HashedOf,
+    HashIds,
+    Projects,
+    PublicIds,
+)
+from spec.templates import Scope, read_path
 
 
 def check_public_ids(
     value: object, pointer: str, _environ: Mapping[str, str], spec: Spec, report: Report
 ) -> PublicIds | None:
-    """`public_ids`: {"key": "VNO", "types": ["character"]}; an empty object declares none. None where nothing
-    is declared, or what is has a fault."""
-    read = _read(value, pointer, _PUBLIC, spec, report)
-    return None if read is None else PublicIds(*read)
+    """`public_ids`: {"key": "VNO", "types": ["character"]}, or `projects` with `member`, or both; an empty
+    object declares none. None where nothing is declared, or what is has a fault."""
+    if not isinstance(value, dict) or not _PROJECTS & value.keys():
+        read = _read(value, pointer, _PUBLIC, spec, report)
+        return None if read is None else PublicIds(*read)
+    before = len(report)
+    projects = _projects(value, pointer, spec, report)
+    rest = {key: each for key, each in value.items() if key not in _PROJECTS}
+    one = _read(rest, pointer, _PUBLIC, spec, report) if rest else None
+    if projects is None or len(report) > before:
+        return None
+    twice = set(projects.types) & set(() if one is None else one[1])
+    for name in sorted(twice):
+        why = f"{shown(name)} is in `types` too; an aggregate has one public id."
+        report.add("duplicate_name", below(pointer, "member", name), why)
+    return PublicIds(*(one or ("", ())), projects)
+
+
+def _projects(value: dict[str, object], pointer: str, spec: Spec, report: Report) -> Projects | None:
+    before = len(report)
+    declared = _object(value.get("projects"), below(pointer, "projects"), _PROJECT, report)
+    place = below(pointer, "projects")
+    for key in ("type", "key"):
+        if key not in declared:
+            report.add("missing_key", place, f"`projects` needs `{key}`: {_PROJECT_EXAMPLE}.")
+    (name, *_) = _types([declared.get("type")], place, spec.aggregate_types, report) or ("",)
+    path = _path(declared.get("key", "$.data"), below(place, "key"), report)
+    unique = declared.get("unique", "tenant")
+    if unique not in ("tenant", "instance"):
+        report.add("invalid_value", below(place, "unique"), '`unique` is "tenant" or "instance".')
+    members = value.get("member")
+    if not isinstance(members, dict) or not members:
+        why = '`member` says where each type names its project: {"character": "$.data.project_id"}.'
+        report.add("missing_key" if members is None else "wrong_type", below(pointer, "member"), why)
+        return None
+    for each in members:
+        if each not in spec.aggregate_types:
+            why = f"The spec declares no aggregate type {shown(each)}; declare it, or remove this."
+            report.add("undeclared", below(pointer, "member", each), why)
+    read = [
+        (each, _path(path, below(pointer, "member", each), report, True)) for each, path in members.items()
+    ]
+    if len(report) > before:
+        return None
+    return Projects(name, path, tuple(read), unique == "instance")
 
 
 def check_hash_ids(
     value: object, pointer: str, _environ: Mapping[str, str], spec: Spec, report: Report
 ) -> HashIds | None:
-    """`hash_ids`: {"prefix": "bd", "types": ["issue"]}, likewise."""
-    read = _read(value, pointer, _HASH, spec, report)
-    return None if read is None else HashIds(*read)
+    """`hash_ids`: {"prefix": "bd", "types": ["issue"]}, likewise; with `length` and `of`."""
+    if not isinstance(value, dict):
+        _read(value, pointer, _HASH, spec, report)
+        return None
+    before = len(report)
+    length, of = value.get("length", HASH_CHARS_MIN), value.get("of", "key")
+    if (
+        isinstance(length, bool)
+        or not isinstance(length, int)
+        or not HASH_CHARS_MIN <= length <= HASH_CHARS_MAX
+    ):
+        why = f"`length` is a whole number from {HASH_CHARS_MIN} to {HASH_CHARS_MAX}."
+        report.add("invalid_value", below(pointer, "length"), why)
+    hashed = None if of == "key" else _hashed_of(of, below(pointer, "of"), report)
+    rest = {key: each for key, each in value.items() if key not in ("length", "of")}
+    read = _read(rest, pointer, _HASH, spec, report)
+    if read is None or len(report) > before:
+        return None
+    assert isinstance(length, int)
+    return HashIds(*read, length, hashed)
 
 
-def check_prefixes(spec: Spec, pointer: str, report: Report) -> None:
-    """One registry of prefixes for all kinds, in which upper and lower case are the same, as they are in what
-    people type."""
-    public_ids, hash_ids = spec.public_ids, spec.hash_ids
-    if public_ids is not None and hash_ids is not None and public_ids.key == hash_ids.prefix.upper():
-        why = f"{shown(hash_ids.prefix)} is the key of `public_ids` already; take another prefix."
-        report.add("duplicate_prefix", below(pointer, _HASH.part, _HASH.member), why)
+def _hashed_of(value: object, pointer: str, report: Report) -> HashedOf | None:
+    declared = _object(value, pointer, _OF, report)
+    for key in sorted(_OF - declared.keys()) if isinstance(value, dict) else ():
+        report.add("missing_key", pointer, f'`of` needs `{key}`, or is "key".')
+    paths = {key: _path(each, below(pointer, key), report) for key, each in declared.items()}
+    return HashedOf(**paths) if paths.keys() == _OF else None
+
+
+_PROJECTS: Final = frozenset({"projects", "member"})
+_PROJECT: Final = frozenset({"type", "key", "unique"})
+_OF: Final = frozenset({"title", "description", "created"})
+_PROJECT_EXAMPLE: Final = '{"type": "project", "key": "$.data.key"}'
+
+
+def _path(value: object, pointer: str, report: Report, aggregate: bool = False) -> Path:
+    path = read_path(value, pointer, Scope(True, None, aggregate=aggregate), report)
+    if path.root not in (Root.DATA, Root.AGGREGATE) or EACH in path.fields:
+        why = "This is a value of the creating event: `$.data.field`" + (
+            " or `^.field`." if aggregate else "."
+        )
+        report.add("invalid_path", pointer, why)
+    return path
+
+
+def _object(value: object, pointer: str, known: frozenset[str], report: Report) -> dict[str, object]:
+    if not isinstance(value, dict):
+        report.add("wrong_type", pointer, f"This must be an object with {', '.join(sorted(known))}.")
+        return {}
+    for key in value:
+        if key not in known:
+            why = f"{shown(key)} means nothing here. {proposal(key, known)}"
+            report.add("unknown_key", below(pointer, key), why)
+    return {key: each for key, each in value.items() if key in known}
 
 
 @dataclass(frozen=True, slots=True)

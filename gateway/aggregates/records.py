@@ -9,7 +9,7 @@ again, until its deadline. Must not know how an append is judged otherwise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -20,12 +20,13 @@ import msgspec
 from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import Deployed
+from gateway.errors import Refusal
 from gateway.events import (
     ANY_LENGTH,
     AT_LEAST_ONE,
     Append,
     Conflict,
-    ContentDiffers,
+    Declined,
     NotCommitted,
     Outcome,
     Stream,
@@ -40,7 +41,7 @@ from gateway.log.read.reader import VERSION_MAX, Range
 from gateway.names.content import Grade
 from gateway.names.records import Record, key_of_content, record_of
 from gateway.stored_extra import RecordSaid, SourceRef, split, with_record
-from spec.model import AggregateType
+from spec.model import AggregateType, Spec
 
 RECORDS_BACK_MAX: Final = 1_000
 """Newest events of a stream among which the record before is looked for."""
@@ -49,6 +50,10 @@ _AT_ONCE_BYTES: Final = 16 * 1024
 """Larger data are hashed beside the event loop."""
 
 DeployedOf = Callable[[UUID], Deployed | None]
+
+
+Create = Callable[[Spec, Append], Awaitable[Refusal | None]]
+"""Raises PostgresTrouble."""
 
 
 class _Last(msgspec.Struct, frozen=True, gc=False):
@@ -62,8 +67,16 @@ class Records:
     """Appends as `Ruled` does, and by it all that are no records."""
 
     def __init__(
-        self, log: Log, ruled: Ruled, deployed_of: DeployedOf, aside: Aside, deadline_s: float
+        self,
+        log: Log,
+        ruled: Ruled,
+        deployed_of: DeployedOf,
+        aside: Aside,
+        deadline_s: float,
+        create: Create | None = None,
     ) -> None:
+        """`create` is asked whether an append may create its project."""
+        self._create = create
         self._log = log
         self._ruled = ruled
         self._deployed_of = deployed_of
@@ -97,7 +110,9 @@ class Records:
         declared = (
             None if deployed is None else deployed.spec.aggregate_types.get(append.stream.aggregate_type)
         )
-        return None if declared is None or declared.identity is None else declared
+        if deployed is None or declared is None:
+            return None
+        return declared if declared.identity is not None or creates_project(deployed.spec, append) else None
 
     def _begun(self, append: Append, declared: AggregateType) -> asyncio.Task[Outcome]:
         task = self._loop.create_task(self._append(append, declared))
@@ -107,6 +122,10 @@ class Records:
 
     async def _append(self, append: Append, declared: AggregateType) -> Outcome:
         try:
+            if (refusal := await self._refused(append)) is not None:
+                return Declined(refusal)
+            if declared.identity is None:
+                return await self._ruled.append(append)
             read = partial(_records, append, declared)
             light = append.size_bytes <= _AT_ONCE_BYTES
             records = read() if light else await self._aside.run(append.stream.tenant, read)
@@ -125,6 +144,13 @@ class Records:
             return NotCommitted(busy.why.rstrip("."))
         except PostgresTrouble:
             return NotCommitted("Postgres does not answer, and the record before is needed")
+
+    async def _refused(self, append: Append) -> Refusal | None:
+        """Raises PostgresTrouble."""
+        deployed = self._deployed_of(UUID(bytes=append.stream.tenant))
+        if self._create is None or deployed is None or not creates_project(deployed.spec, append):
+            return None
+        return await self._create(deployed.spec, append)
 
     async def _try(
         self,
@@ -171,13 +197,19 @@ class Records:
         stated = {each.content for each in records if each is not None}
         if last is None:
             if not stated:
-                return ContentDiffers("The first event of such an aggregate says its content.")
+                return Declined(
+                    Refusal("content_differs", "The first event of such an aggregate says its content.")
+                )
             key = key_of_content(UUID(bytes=append.stream.tenant), next(iter(stated)))
             if len(stated) > 1 or key != append.stream.key:
-                return ContentDiffers("The key is not that of this content: POST /{type} makes it.")
+                return Declined(
+                    Refusal("content_differs", "The key is not that of this content: POST /{type} makes it.")
+                )
             return None
         if stated - {last.record.content}:
-            return ContentDiffers("The aggregate holds other content, which never changes.")
+            return Declined(
+                Refusal("content_differs", "The aggregate holds other content, which never changes.")
+            )
         if stated and None not in records:
             return await self._unchanged(append, last)
         return None
@@ -207,6 +239,12 @@ class Records:
             if not page.events or page.events[-1].version == 1 or looked >= RECORDS_BACK_MAX:
                 return length, None
             end = page.events[-1].version - 1
+
+
+def creates_project(spec: Spec, append: Append) -> bool:
+    """Whether it may be the first of a project."""
+    projects = None if spec.public_ids is None else spec.public_ids.projects
+    return projects is not None and append.stream.aggregate_type == projects.type and append.expected <= 0
 
 
 def _records(append: Append, declared: AggregateType) -> list[Record | None]:

@@ -11,10 +11,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 from uuid import UUID
 
-from gateway.aliases.kinds import Namer, namers_of
+from gateway.aliases.kinds import Namer, ProjectNamer, is_root, namers_of
+from gateway.aliases.projects import ProjectKeys
 from gateway.aliases.store import Found, Snapshot, Store
 from gateway.aliases.writer import NotWritten, Writer
 from gateway.catalog.catalog import Catalog
@@ -23,7 +25,7 @@ from gateway.events import Stream
 from gateway.log.epoch.partition import partition_of
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
-from gateway.names.changes import Change, Give
+from gateway.names.changes import Change, Give, Given
 
 logger = logging.getLogger("sluice.registry")
 
@@ -54,7 +56,15 @@ class _Lookout:
 
 
 class Assigner:
-    def __init__(self, log: Log, catalog: Catalog, store: Store, writer: Writer) -> None:
+    def __init__(
+        self,
+        log: Log,
+        catalog: Catalog,
+        store: Store,
+        writer: Writer,
+        projects: ProjectKeys | None = None,
+    ) -> None:
+        self._projects = projects
         self._log = log
         self._catalog = catalog
         self._store = store
@@ -166,7 +176,8 @@ class Assigner:
         if deployed is None or not namers:
             return False
         epoch = self._log.epoch(tenant.bytes)
-        round_ = _Round(tenant.bytes, partition_of(tenant.bytes, self._log.instance.partitions), deployed)
+        p = partition_of(tenant.bytes, self._log.instance.partitions)
+        round_ = _Round(tenant.bytes, p, deployed, self._projects)
         await self._writer.write(tenant.bytes, round_.plan, spec_rev=deployed.revision)
         if round_.moved:
             await self._store.note_scan(tenant.bytes, round_.reached, round_.declared, deployed.revision)
@@ -178,11 +189,13 @@ class Assigner:
 class _Round:
     """One look at a tenant's new aggregates."""
 
-    def __init__(self, tenant: bytes, p: int, deployed: Deployed) -> None:
+    def __init__(self, tenant: bytes, p: int, deployed: Deployed, projects: ProjectKeys | None) -> None:
         self._tenant = tenant
         self._p = p
         self._revision = deployed.revision
-        self._namers = namers_of(deployed.spec)
+        self._namers = namers_of(
+            deployed.spec, *(() if projects is None else (partial(projects.keys_of, deployed=deployed),))
+        )
         self.declared = _declared(self._namers)
         self.reached = 0
         self.complete = False
@@ -212,7 +225,11 @@ class _Round:
                 if aggregate_type in types and wants(kinds)
             ]
             names = await namer.name(at, nameless)
-            if len(names) < len(nameless):
+            if (
+                len(names) < len(nameless)
+                and not isinstance(namer, ProjectNamer)
+                and _exhausted(nameless, names)
+            ):
                 told = {
                     "tenant": str(UUID(bytes=self._tenant)),
                     "reason": f"{namer.declared} has no more names",
@@ -220,6 +237,12 @@ class _Round:
                 logger.error("names_exhausted", extra=told)
             changes.append(Give(tuple(names)))
         return changes
+
+
+def _exhausted(nameless: Sequence[tuple[str, str]], names: Sequence[Given]) -> bool:
+    """Whether an aggregate that is to have a name got none."""
+    named = {(each.aggregate_type, each.key) for each in names}
+    return any(is_root(key) and (name, key) not in named for name, key in nameless)
 
 
 def _declared(namers: Sequence[Namer]) -> str:

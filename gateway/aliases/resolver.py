@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.aliases.store import Found, Store
 from gateway.log.log import Log
-from gateway.names.aliases import Alias, Kind
+from gateway.names.aliases import Alias, Kind, numbered_hash
 from gateway.names.hash_ids import CANDIDATES_MAX
 
 KEPT_MAX: Final = 50_000
@@ -31,6 +31,8 @@ async def look_up(
 ) -> list[Found]:
     """What the tables say that it names: several where it is ambiguous. Raises PostgresTrouble."""
     found = await store.exact(tenant, alias, aggregate_type)
+    if not found and (hashed := numbered_hash(alias)) is not None:
+        found = await store.exact(tenant, hashed, aggregate_type)
     if not found and not exact and alias.kind is Kind.HASH:
         return await store.abbreviated(tenant, alias, aggregate_type, CANDIDATES_MAX)
     return found

@@ -17,6 +17,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
+import msgspec
 
 from gateway.events import Stream
 from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
@@ -97,6 +98,20 @@ class Snapshot:
         )
         return rows
 
+    async def first_data(self, aggregates: Sequence[tuple[str, str]]) -> dict[tuple[str, str], object]:
+        """The data of the creating events of aggregates (type, key)."""
+        columns = [aggregate_type for aggregate_type, _ in aggregates], [key for _, key in aggregates]
+        rows = await self._connection.fetch(statement("first_data"), self._uuid, *columns)
+        return {
+            (row["aggregate_type"], row["aggregate_id"]): msgspec.json.decode(row["payload"] or b"null")
+            for row in rows
+        }
+
+    async def project_keys(self, projects: Sequence[str]) -> dict[str, str]:
+        """The keys of those projects that have claimed one."""
+        rows = await self._connection.fetch(statement("project_keys"), self._uuid, projects)
+        return {row["aggregate_id"]: row["key"] for row in rows}
+
     async def public_ids_of(self, aggregates: Sequence[tuple[str, str]]) -> dict[tuple[str, str, str], str]:
         """The numbers that these aggregates (type, key) have, by type, key and key of the public ids."""
         columns = [aggregate_type for aggregate_type, _ in aggregates], [key for _, key in aggregates]
@@ -159,6 +174,28 @@ class Store:
         async with self._connection() as conn:
             rows = await conn.fetch(statement("aliases_of"), UUID(bytes=stream.tenant), *names)
         return [Found(_alias(row), *names, row["retired"]) for row in rows]
+
+    async def aliases_of_each(
+        self, tenant: bytes, aggregates: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Of many aggregates (type, key), those that are shown, oldest first; of one without any, nothing."""
+        columns = [aggregate_type for aggregate_type, _ in aggregates], [key for _, key in aggregates]
+        async with self._connection() as conn:
+            rows = await conn.fetch(statement("aliases_of_each"), UUID(bytes=tenant), *columns)
+        found: dict[tuple[str, str], tuple[str, ...]] = {}
+        for row in rows:
+            each = row["aggregate_type"], row["aggregate_id"]
+            found[each] = (*found.get(each, ()), _alias(row).text)
+        return found
+
+    async def children_of(self, tenant: bytes, parent: Alias, after: int, most: int) -> list[Found]:
+        """The children of the aggregate that has this hash id, by their numbers, behind number `after`."""
+        async with self._connection() as conn:
+            rows = await conn.fetch(
+                statement("children_of"),
+                UUID(bytes=tenant), parent.prefix, parent.body, f"{parent.path}.", after, most,
+            )  # fmt: skip
+        return [_found(row) for row in rows]
 
     async def hash_id_of_key(self, tenant: bytes, key: str, types: Iterable[str]) -> Found | None:
         """The oldest one that the key has as an aggregate of one of these types."""

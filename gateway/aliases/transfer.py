@@ -17,8 +17,7 @@ from gateway.admit.strict_json import Malformed as NotJson
 from gateway.admit.strict_json import decode
 from gateway.aliases.kinds import kinds_of_prefixes
 from gateway.aliases.store import Found, Snapshot
-from gateway.names import hash_ids
-from gateway.names.aliases import SIGIL, Alias, Kind, Malformed, parse_alias
+from gateway.names.aliases import SIGIL, Alias, Kind, Malformed, numbered_hash, parse_alias
 from gateway.names.changes import Change, Give, Given, Named, Retire, named
 from spec.errors import proposal, shown
 from spec.identifiers import canonicalize
@@ -96,7 +95,7 @@ def read(lines: Iterable[bytes], spec: Spec, tell: Tell = lambda _: None) -> tup
     return tuple(wanted)
 
 
-def _read_line(number: int, line: bytes, spec: Spec, kinds: Mapping[str, Kind]) -> Wanted | Fault:
+def _read_line(number: int, line: bytes, spec: Spec, kinds: Mapping[str, frozenset[Kind]]) -> Wanted | Fault:
     value = decode(line)
     if isinstance(value, NotJson):
         return Fault(number, value.reason.replace("The body", "The line", 1))
@@ -124,19 +123,18 @@ def _read_line(number: int, line: bytes, spec: Spec, kinds: Mapping[str, Kind]) 
     return Wanted(number, name, retired)
 
 
-def _whole(text: str, kinds: Mapping[str, Kind]) -> Alias | str:
+def _whole(text: str, kinds: Mapping[str, frozenset[Kind]]) -> Alias | str:
     """An alias with nothing left out and a prefix of its kind, or why it is none."""
     alias = parse_alias(text)
     if isinstance(alias, Malformed):
         return alias.reason
     if alias.prefix is None:
         return f"{shown(text)} has no prefix."
-    if kinds.get(alias.prefix.lower(), alias.kind) is not alias.kind:
+    declared = kinds.get(alias.prefix.lower(), frozenset())
+    if declared == {Kind.HASH} and (hashed := numbered_hash(alias)) is not None:
+        return hashed  # digits alone, under a prefix that numbers nothing
+    if declared and alias.kind not in declared:
         return f"The spec's prefix {alias.prefix} is that of another kind of names."
-    if alias.kind is Kind.HASH and not hash_ids.is_name(hash_ids.HashName(None, alias.body)):
-        return (
-            f"{shown(text)} is an abbreviation; a hash id has {hash_ids.BODY_CHARS_MIN} characters or more."
-        )
     return alias
 
 

@@ -346,10 +346,6 @@ def _conflict(removal: Removal, given: str | None) -> Conflict:
                 f"Aggregates have public ids with the key {given}, which {name} can't take the place of. "
                 "Without `public_ids` no more are given."
             )
-        case "key_of_hash_ids", (name,):
-            error = f"Aggregates have hash ids with the prefix {name}; take another key."
-        case "prefix_of_public_ids", (name,):
-            error = f"Aggregates have public ids with the key {name}; take another prefix."
         case _, (name, *_):
             error = f"Singleton {name} has a stream."
     return Conflict(removal.pointer, error)

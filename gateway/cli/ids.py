@@ -32,11 +32,13 @@ _SPACES = (
     ("hash id, 6 characters", 32.0**6),
     ("hash id, 8 characters", 32.0**8),
     ("6 hex digits", 16.0**6),
+    ("7 hex digits", 16.0**7),
+    ("8 hex digits", 16.0**8),
     ("8 of base62", 62.0**8),
     ("humane code", 32.0**9),
     ("UUIDv4", 2.0**122),
 )
-_COUNTS = (1_000, 10_000, 100_000, 1_000_000)
+_COUNTS = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 
 @app.command()

@@ -16,7 +16,7 @@ from gateway.events import (
     Appended,
     ConditionFailed,
     Conflict,
-    ContentDiffers,
+    Declined,
     ImplicationRefused,
     Mismatch,
     NotCommitted,
@@ -189,7 +189,7 @@ Known = (
     | OutcomeUnknown
     | Quarantined
     | Unchanged
-    | ContentDiffers
+    | Declined
 )
 """Outcomes that are told without anything else having to be read."""
 
@@ -200,8 +200,8 @@ def known(outcome: Known, *, batch: bool) -> Answer:
             return appended(outcome, batch=batch)
         case Unchanged(done):
             return unchanged(done, batch=batch)
-        case ContentDiffers(error):
-            return refused(Refusal("content_differs", error))
+        case Declined(refusal):
+            return refused(refusal)
         case UnknownPosition():
             return refused(_UNKNOWN_POSITION)
         case RuleViolated(event, rule, error, length):

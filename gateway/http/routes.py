@@ -32,14 +32,15 @@ class Route(NamedTuple):
     """Whether it follows live as server-sent events, which a ticket opens, too."""
 
 
+_NAMED: Final = ("aliases", "keys")
 _LIST: Final = ("filter[field]", "sort", "limit", "cursor", "fields", "count", "after", "wait")
 _FRESH: Final = ("min_length", "consistency")
 
-_OF_STATE: Final = ("at", "at_length", "synchronous", "explain", *_FRESH)
-_OF_EVENTS: Final = ("from", "limit", "order", "upcast", *_FRESH)
+_OF_STATE: Final = ("at", "at_length", "synchronous", "explain", *_FRESH, *_NAMED)
+_OF_EVENTS: Final = ("from", "limit", "order", "upcast", *_FRESH, *_NAMED)
 
 AGGREGATE_ROUTES: Final = (
-    Route("GET", "/{type}", READ, True, (*_LIST, "content", "context"), narrow=True, streams=True),
+    Route("GET", "/{type}", READ, True, (*_LIST, *_NAMED, "content", "context"), narrow=True, streams=True),
     Route("QUERY", "/{type}", READ, by_spec=True, narrow=True),
     Route("POST", "/{type}", WRITE, by_spec=True, narrow=True),
     Route("POST", "/{type}/_query", READ, by_spec=True, narrow=True),
@@ -47,12 +48,14 @@ AGGREGATE_ROUTES: Final = (
     Route("POST", "/{type}/{id}", WRITE, by_spec=True, narrow=True),
     Route("GET", "/{type}/{id}/length", READ, True, _FRESH, narrow=True),
     Route("GET", "/{type}/{id}/aliases", READ, by_spec=True, narrow=True),
+    Route("GET", "/{type}/{id}/children", READ, True, ("after", "limit")),
     Route("GET", "/{type}/{id}/events", READ, True, _OF_EVENTS, narrow=True, streams=True),
-    Route("GET", "/{type}/{id}/events/{version}", READ, True, ("upcast", *_FRESH), narrow=True),
+    Route("GET", "/{type}/{id}/events/{version}", READ, True, ("upcast", *_FRESH, *_NAMED), narrow=True),
     Route("POST", "/{type}/{id}/{event_type}", WRITE, by_spec=True, narrow=True),
 )
 
 _OF_FEED: Final = (
+    *_NAMED,
     "after", "from_time", "order", "types", "event_types", "correlation_id", "actor", "tags",
     "include_undeclared", "limit", "wait", "upcast",
 )  # fmt: skip
@@ -67,7 +70,7 @@ SYSTEM_ROUTES: Final = (
     Route("POST", "/_/feed/query", READ, query=_OF_FEED, narrow=True),
     Route("GET", "/_/capabilities", READ, narrow=True),
     Route("GET", "/_/resolve/{alias}", READ, by_spec=True),
-    Route("GET", "/_/events/{event_id}", READ, query=("upcast",), narrow=True),
+    Route("GET", "/_/events/{event_id}", READ, query=("upcast", *_NAMED), narrow=True),
     Route("GET", "/_/receipts", READ, query=("idempotency_key", "event_id")),
     Route("GET", "/_/ids/humane", READ, query=("count",), narrow=True),
     Route("POST", "/_/ids/check", READ, by_spec=True, narrow=True),

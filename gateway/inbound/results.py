@@ -11,7 +11,7 @@ from gateway.events import (
     Appended,
     ConditionFailed,
     Conflict,
-    ContentDiffers,
+    Declined,
     FeedPlace,
     ImplicationRefused,
     Mismatch,
@@ -97,8 +97,8 @@ def judged(outcome: Outcome) -> Appended | Quarantine | Deferred:
             return Quarantine("rule_violated", error)
         case Unchanged(done):
             return msgspec.structs.replace(done, replayed=True)
-        case ContentDiffers(error):
-            return Quarantine("content_differs", error)
+        case Declined(refusal):
+            return Quarantine(refusal.code, refusal.error)
         case ConditionFailed() | UnknownPosition():  # a delivery has no condition
             return FAILED
         case ImplicationRefused(code="rule_violated", error=error, path=path):

@@ -85,10 +85,20 @@ def alias_in(text: str, spec: Spec, aggregate_type: str) -> Alias | Malformed | 
     if isinstance(alias, Malformed) or alias.prefix is None:
         return None
     public, hashed = spec.public_ids, spec.hash_ids
+    if public is not None and public.projects is not None and aggregate_type in public.projects.types:
+        return alias  # of which project is for the look-up to find
     prefixes = [public.key] if public is not None and aggregate_type in public.types else []
     if hashed is not None and aggregate_type in hashed.types:
         prefixes.append(hashed.prefix)
     return alias if alias.prefix in prefixes else None
+
+
+def numbered_hash(alias: Alias) -> Alias | None:
+    """The hash id that is spelled like a public id: one of digits alone, brought along from elsewhere. None
+    where that is no body."""
+    if alias.kind is not Kind.PUBLIC or alias.prefix is None or not hash_ids.may_be_body(alias.body):
+        return None
+    return Alias(Kind.HASH, alias.prefix.lower(), alias.body)
 
 
 def of_hash(name: HashName) -> Alias:

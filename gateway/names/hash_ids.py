@@ -85,9 +85,34 @@ def bodies_of_text(title: str, description: str, created: datetime, workspace: s
     An instant counts, not the zone that it is told in. Raises ValueError where `created` has no zone."""
     if created.utcoffset() is None:
         raise ValueError("a creation time without a zone is no instant")
-    nanoseconds = (created - _EPOCH) // timedelta(microseconds=1) * 1000
-    preimage = encode("sluice/hash-id-text/1", title, description, str(nanoseconds), workspace)
+    return bodies_of_instant(
+        title, description, (created - _EPOCH) // timedelta(microseconds=1) * 1000, workspace
+    )
+
+
+def bodies_of_instant(title: str, description: str, created_ns: int, workspace: str) -> tuple[str, ...]:
+    """The same; `created_ns` are nanoseconds since 1970."""
+    preimage = encode("sluice/hash-id-text/1", title, description, str(created_ns), workspace)
     return lengths_of(sha256(preimage).digest())
+
+
+_INSTANT = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
+    r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
+def nanoseconds(text: str) -> int | None:
+    """Since 1970, of an RFC 3339 time with up to nine digits of a second; None for what is none."""
+    found = _INSTANT.fullmatch(text)
+    if found is None:
+        return None
+    zone = "+00:00" if found[4] in "Zz" else found[4]
+    try:
+        whole = datetime.fromisoformat(f"{found[1]}T{found[2]}{zone}")
+    except ValueError:
+        return None
+    return (whole - _EPOCH) // timedelta(seconds=1) * 10**9 + int((found[3] or "0").ljust(9, "0"))
 
 
 def lengths_of(digest: bytes) -> tuple[str, ...]:
@@ -120,6 +145,11 @@ def parse(text: str) -> HashName | None:
 def is_name(typed: HashName) -> bool:
     """Whether it may be a whole name, but for the prefix."""
     return len(typed.body) >= BODY_CHARS_MIN and not typed.body.isdigit()
+
+
+def may_be_body(text: str) -> bool:
+    """Whether a name that was given elsewhere may have this body: shorter than ours, and of digits alone."""
+    return ABBREVIATION_CHARS_MIN <= len(text) <= BODY_CHARS_MAX and all(each in _ALPHABET for each in text)
 
 
 def is_abbreviation(typed: HashName) -> bool:

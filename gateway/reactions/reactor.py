@@ -30,7 +30,7 @@ from gateway.events import (
     Append,
     Appended,
     ConditionFailed,
-    ContentDiffers,
+    Declined,
     ImplicationRefused,
     NotCommitted,
     NotUnique,
@@ -305,7 +305,9 @@ class Reactor:
                 await self._end(row, "cancelled", "what cancels it was committed first")
             case NotCommitted() | OutcomeUnknown():
                 await fetch(self._pool, "put_off_schedule", row["id"], AGAIN_S)
-            case RuleViolated(error=error) | ImplicationRefused(error=error) | ContentDiffers(error=error):
+            case Declined(refusal):
+                await self._end(row, "parked", refusal.error)
+            case RuleViolated(error=error) | ImplicationRefused(error=error):
                 await self._end(row, "parked", error)
             case NotUnique(path=path, aggregate_type=of, key=key):
                 await self._end(row, "parked", f"{path}: {of} {key} has this value.")

@@ -21,7 +21,7 @@ from gateway.events import (
     Appended,
     ConditionFailed,
     Conflict,
-    ContentDiffers,
+    Declined,
     ImplicationRefused,
     Mismatch,
     NotCommitted,
@@ -60,7 +60,7 @@ _ROWS: Final = (
         "counter",
         ("outcome",),
         "Appends by outcome: committed, replayed, conflict, condition_failed, unknown_position, "
-        "rule_violated, not_unique, mismatch, not_committed, unknown, unchanged, content_differs, "
+        "rule_violated, not_unique, mismatch, not_committed, unknown, unchanged, declined, "
         "quarantined. An append that rules judge again "
         "since others were faster counts a conflict each time.",
         "The rate of not_committed and unknown: 0 while Redis and Postgres are healthy. Any quarantined.",
@@ -544,7 +544,7 @@ _OUTCOMES: Final[Mapping[type[Outcome], str]] = complete(
         OutcomeUnknown: "unknown",
         Quarantined: "quarantined",
         Unchanged: "unchanged",
-        ContentDiffers: "content_differs",
+        Declined: "declined",
     },
 )
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))

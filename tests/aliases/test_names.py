@@ -216,7 +216,7 @@ async def test_an_import_that_can_not_be_whole_changes_nothing(
         (b'["VNO-1"]', "A line is"),
         (line("VNO-0", KEYS[0]), "starts from 1"),
         (line("k86gaq", KEYS[0]), "no prefix"),
-        (line("bd-k86g", KEYS[0]), "abbreviation"),
+        (line("bd-k86", KEYS[0]), "at least 4"),
         (line("vno-k86gaq", KEYS[0]), "another kind"),
         (line("VNO-1", KEYS[0], "nothing"), "no aggregate type"),
         (line("VNO-1", "order-1"), "no identifier"),

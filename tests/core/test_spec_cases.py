@@ -36,7 +36,6 @@ STRUCTURAL = {
 
 SEMANTIC = {
     "circular_ref",
-    "duplicate_prefix",
     "impossible_path",
     "invalid_pattern",
     "invalid_secret",

@@ -70,15 +70,11 @@ def hashed(prefix: str | None) -> Spec:
     return spec
 
 
-def test_a_new_key_or_prefix_may_be_the_other_kinds_in_its_spelling() -> None:
-    key = Removal("key_of_hash_ids", ("vno",), "/public_ids/key")
-    prefix = Removal("prefix_of_public_ids", ("BD",), "/hash_ids/prefix")
+def test_the_key_of_public_ids_is_taken_for_ever() -> None:
     first = Removal("public_key", ("VNO",), "/public_ids/key")
     for old in (None, "ABC"):
-        assert takings(numbered(old), numbered("VNO")) == (first, key)
-    assert takings(hashed(None), hashed("bd")) == takings(hashed("ab"), hashed("bd")) == (prefix,)
+        assert takings(numbered(old), numbered("VNO")) == (first,)
     assert takings(numbered("VNO"), numbered("VNO")) == takings(numbered("VNO"), numbered(None)) == ()
-    assert takings(hashed("bd"), hashed("bd")) == takings(hashed("bd"), hashed(None)) == ()
 
 
 def test_what_events_may_no_longer_name_is_listed() -> None:

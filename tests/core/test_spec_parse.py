@@ -320,7 +320,7 @@ def test_an_unknown_key_like_no_other_comes_with_all_known_ones() -> None:
     assert isinstance(found, Faults)
     assert (
         found[0].error
-        == '"qqq" means nothing here. Known here: events, idempotent_create, identity, list, mint.'
+        == '"qqq" means nothing here. Known here: aliases, events, idempotent_create, identity, list, mint.'
     )
 
 

@@ -132,7 +132,7 @@ async def test_what_is_stored_stays_readable_by_its_alias(client: httpx.AsyncCli
     noted = await append(client, "ticket", "@VNO-1", "was_opened", headers=headers)
     assert noted.status_code == 201
     kiosk = await appended(client, "order", "kiosk", "was_placed", headers=WAIT)
-    assert kiosk["aliases"] == ["VNO-2"]
+    assert kiosk["aliases"] == [], "a singleton has its name"
     del spec["aggregate_types"]["ticket"]
     spec["public_ids"]["types"] = ["order"]
     spec["singletons"].remove("kiosk")
@@ -142,7 +142,6 @@ async def test_what_is_stored_stays_readable_by_its_alias(client: httpx.AsyncCli
         by_alias = await client.get(f"/ticket/@VNO-1{part}")
         assert (by_alias.status_code, by_alias.headers["content-location"]) == (200, f"/ticket/{key}"), part
         assert by_alias.json().items() >= by_key.json().items(), part
-    assert (await client.get("/order/@VNO-2")).json()["key"] == "kiosk"
     again = await append(client, "ticket", "@VNO-1", "was_opened", headers=headers)
     assert (again.status_code, again.json()) == (201, noted.json())
     refused(await append(client, "ticket", "@VNO-1", "was_opened"), 404, "unknown_aggregate_type", "type")
@@ -216,7 +215,7 @@ async def test_resolve_names_the_aggregate(client: httpx.AsyncClient, reader: ht
     told = await reader.get("/_/resolve/@vNo-2")
     assert told.status_code == 200
     assert told.json() == {"ok": True, "aggregate_type": "ticket", "key": ticket, "alias": "VNO-2"}
-    assert (await client.get("/_/resolve/%40VNO-1?x=1")).json()["key"] == order
+    assert (await client.get("/_/resolve/%40VNO-1")).json()["key"] == order
 
 
 async def test_a_retired_alias_resolves_and_is_shown_as_such(
@@ -314,26 +313,20 @@ async def test_a_key_of_public_ids_is_not_changed_in_two_deployments_either(
     assert (await client.get("/order/@VNO-1")).status_code == 200
 
 
-async def test_a_prefix_that_names_of_one_kind_have_is_never_the_other_kinds(
+async def test_the_key_of_public_ids_never_changes_but_hashes_may_share_it(
     client: httpx.AsyncClient,
 ) -> None:
     await create(client)
     assert (await client.put("/_/spec", json={**PUBLIC, "public_ids": {}})).status_code == 200
     hashed = {**SPEC, "hash_ids": {"prefix": "vno", "types": ["ticket"]}}
-    told = refused(
-        await client.put("/_/spec", json=hashed), 409, "spec_conflict", more=["revision", "conflicts"]
-    )
-    assert [each["pointer"] for each in told["conflicts"]] == ["/hash_ids/prefix"]
-    hashed["hash_ids"]["prefix"] = "bd"
     assert (await client.put("/_/spec", json=hashed)).status_code == 200
     ticket = await appended(client, "ticket", new_id(), "was_opened", headers=WAIT)
-    assert ticket["aliases"][0].startswith("bd-")
+    assert ticket["aliases"][0].startswith("vno-")
     numbered = {**SPEC, "public_ids": {"key": "BD", "types": ["order"]}}
     told = refused(
         await client.put("/_/spec", json=numbered), 409, "spec_conflict", more=["revision", "conflicts"]
     )
     assert {each["pointer"] for each in told["conflicts"]} == {"/public_ids/key"}
-    assert any("hash ids with the prefix bd" in each["error"] for each in told["conflicts"])
     assert (await client.put("/_/spec", json=PUBLIC)).status_code == 200
 
 

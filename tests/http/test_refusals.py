@@ -58,6 +58,7 @@ STATUSES = {
     "declared_by_spec": 409,
     "schedule_ended": 409,
     "saga_not_stuck": 409,
+    "key_taken": 409,
     "source_taken": 409,
     "tenant_conflict": 409,
     "state_too_large": 422,

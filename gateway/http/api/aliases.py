@@ -22,15 +22,20 @@ from gateway.events import Stream
 from gateway.http import response
 from gateway.http.api.reads import Reads, Subject, never_written, unavailable
 from gateway.http.asgi_extension import WHOLE
+from gateway.http.parameters import Parameters
 from gateway.http.render import encode
 from gateway.http.request import Message, Refused, Send
 from gateway.http.response import ReadAnswer
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.names.aliases import SIGIL, Alias, Kind, Malformed, parse_alias
+from gateway.names.hash_ids import CHILD_NUMBER_MAX
 from spec.errors import shown
 from spec.identifiers import GLOBAL
 from spec.model import Spec
+
+CHILDREN_DEFAULT = 100
+CHILDREN_MAX = 1_000
 
 NAMES_WAIT_S = 5
 """That `Prefer: wait` holds back a 201; names take about a hundredth of it."""
@@ -140,6 +145,33 @@ class Aliases:
             told["retired"] = retired
         return ReadAnswer(encode(told))
 
+    async def children(self, subject: Subject, query: Parameters) -> ReadAnswer:
+        """GET /{type}/{id}/children: by their numbers, under the aggregate's oldest hash id."""
+        limit = query.integer("limit", CHILDREN_DEFAULT, 1, CHILDREN_MAX)
+        after = _number_in(query)
+        stream = subject.stream
+        try:
+            names = await self._store.aliases_of(stream)
+            if not names and not subject.singleton and await self._log.length(stream) == 0:
+                raise Refused(never_written(subject))
+            own = next((each.alias for each in names if each.alias.kind is Kind.HASH), None)
+            found = []
+            if own is not None:
+                found = await self._store.children_of(stream.tenant, own, after, limit + 1)
+        except PostgresTrouble as trouble:
+            raise Refused(unavailable()) from trouble
+        told: dict[str, object] = {
+            "ok": True,
+            "key": stream.key,
+            "alias": None if own is None else own.text,
+            "children": [
+                {"alias": each.alias.text, "aggregate_type": each.aggregate_type, "key": each.key}
+                for each in found[:limit]
+            ],
+            "next": int(found[limit - 1].alias.path.rpartition(".")[2]) if len(found) > limit else None,
+        }
+        return ReadAnswer(encode(told))
+
     async def resolve(self, request: Request) -> Response:
         """GET /_/resolve/@{alias}: of any type."""
         segments = split(request.scope["raw_path"].partition(b"?")[0])
@@ -191,6 +223,14 @@ class Aliases:
 
 _RESOLVE_SEGMENTS = 3
 _UNDECODABLE = "The alias is not valid percent-encoded UTF-8, or holds control characters."
+
+
+def _number_in(query: Parameters) -> int:
+    """The number behind which a page begins. Raises Refused."""
+    text = query.text("after") or "0"
+    if not text.isascii() or not text.isdigit() or int(text) > CHILD_NUMBER_MAX:
+        raise Refused(Refusal("invalid_field", "`after` is the `next` of the page before.", "after"))
+    return int(text)
 
 
 def _unknown(alias: Alias, aggregate_type: str | None, *, exact: bool) -> Refusal:

@@ -37,6 +37,7 @@ from gateway.http.api.follow import (
     wanted_stream,
 )
 from gateway.http.api.live_bounds import LiveBounds
+from gateway.http.api.named_answers import NamedAnswers, wanted
 from gateway.http.api.reads import PAGE_EVENTS_MAX, unavailable
 from gateway.http.api.upcasts import Upcasts
 from gateway.http.authentication import UNAUTHORIZED, narrowed
@@ -90,6 +91,7 @@ class Feed:
         live: Live,
         catalog: Catalog,
         upcasts: Upcasts,
+        named: NamedAnswers,
         keys: KeyWatch,
         bounds: LiveBounds,
         aside: Aside,
@@ -99,6 +101,7 @@ class Feed:
         self._live = live
         self._catalog = catalog
         self._upcasts = upcasts
+        self._named = named
         self._keys = keys
         self._bounds = bounds
         self._aside = aside
@@ -127,6 +130,9 @@ class Feed:
         form = wanted_stream(head.joined(b"accept"), (SSE, NDJSON, cloud_events.BATCH))
         resumed = head.get(b"last-event-id") if form == SSE else None
         query = Parameters(scope["query_string"])
+        names = wanted(query, None)
+        if form is not None and not names.nothing:
+            raise Refused(Refusal("invalid_field", "Aliases are told in pages of JSON.", "aliases"))
         newest_first = is_newest_first(query, live=form == SSE)
         asked = await self._asked(principal, query, resumed, items, newest_first)
         coding = self._coding(head)
@@ -147,7 +153,8 @@ class Feed:
         if form == cloud_events.BATCH:
             await _batch(page, send, head_only)
         else:
-            await _answer(page, send, head_only)
+            read = await self._named.told(principal.tenant.id.bytes, _answer(page), names)
+            await response.answer_read(send, read, head_only)
 
     async def _asked(
         self,
@@ -420,13 +427,13 @@ class Feed:
         return await self._page(asked, after, min(most, _EVENTS_A_PAGE), STREAM_PAGE_BYTES)
 
 
-async def _answer(page: Page, send: Send, head_only: bool) -> None:
+def _answer(page: Page) -> response.ReadAnswer:
     body = b'{"ok":true,"events":[%b],"position":"%b","caught_up":%b}' % (
         b",".join(_events(page)),
         encode(page.position).encode(),
         _BOOLEAN[page.caught_up],
     )
-    await response.answer_read(send, response.ReadAnswer(body), head_only)
+    return response.ReadAnswer(body)
 
 
 async def _batch(page: Page, send: Send, head_only: bool) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from gateway.admit.append import undeclared_type
 from gateway.aside import Aside
 from gateway.catalog.catalog import Catalog
@@ -13,8 +15,10 @@ from gateway.http import response
 from gateway.http.api.follow import SSE, wanted_stream
 from gateway.http.api.list_query import Asked, read_body_query, read_parameters
 from gateway.http.api.live_rows import LiveRows
+from gateway.http.api.named_answers import NamedAnswers, wanted
 from gateway.http.api.rows import Named, RowReader, page_json
 from gateway.http.json_body import decoded
+from gateway.http.parameters import Parameters
 from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json_body, read_body
 
 
@@ -22,10 +26,17 @@ class Lists:
     """GET and QUERY of /{type}, POST of /{type}/_query."""
 
     def __init__(
-        self, reader: RowReader, live: LiveRows, catalog: Catalog, aside: Aside, config: Config
+        self,
+        reader: RowReader,
+        live: LiveRows,
+        catalog: Catalog,
+        told: NamedAnswers,
+        aside: Aside,
+        config: Config,
     ) -> None:
         self._reader = reader
         self._live = live
+        self._told = told
         self._catalog = catalog
         self._aside = aside
         self._body_bytes_max = config.body_bytes_max
@@ -91,4 +102,10 @@ class Lists:
     async def _answer(self, named: Named, asked: Asked, scope: Scope, send: Send) -> None:
         build, rows = await self._reader.page(named, asked)
         body = b'{"ok":true,%b}' % page_json(build, rows, asked.query)
-        await response.answer_read(send, response.ReadAnswer(body), scope["method"] == "HEAD")
+        read = response.ReadAnswer(body)
+        if scope["method"] in ("GET", "HEAD"):
+            deployed = self._catalog.deployed(UUID(bytes=named.tenant))
+            spec = None if deployed is None else deployed.spec
+            names = wanted(Parameters(scope["query_string"]), spec, named.name)
+            read = await self._told.told(named.tenant, read, names, named.name)
+        await response.answer_read(send, read, scope["method"] == "HEAD")

@@ -22,6 +22,7 @@ from gateway.http.api.appends import Appends, PathParams
 from gateway.http.api.contents import Contents, of_content
 from gateway.http.api.follow import NDJSON, SSE, Follow, wanted_stream
 from gateway.http.api.lists import Lists
+from gateway.http.api.named_answers import NamedAnswers, wanted
 from gateway.http.api.reads import Reads, Subject
 from gateway.http.api.states import States
 from gateway.http.authentication import Authenticator, narrowed, require_narrow
@@ -30,6 +31,7 @@ from gateway.http.outcomes import unforeseen
 from gateway.http.parameters import Parameters, require_declared
 from gateway.http.request import ClientGone, Head, Receive, Refused, Send
 from gateway.http.request import Scope as AsgiScope
+from gateway.http.response import ReadAnswer
 from gateway.http.routes import Found, find_aggregate
 from gateway.names.aliases import SIGIL
 
@@ -54,10 +56,12 @@ class AggregateRouter:
         contents: Contents,
         follow: Follow,
         aliases: Aliases,
+        named: NamedAnswers,
         system: System,
     ) -> None:
         self._callers = callers
         self._aliases = aliases
+        self._named = named
         self._follow = follow
         self._appends = appends
         self._reads = reads
@@ -197,7 +201,8 @@ class AggregateRouter:
         if key is not None and key.startswith(SIGIL):
             known = self._aliases.known(principal, aggregate_type, key)
             subject = known or await self._aliases.subject(principal, aggregate_type, key)
-            send = located(send, aggregate_type, subject.stream.key)
+            keyless = b"keys=alias" in scope["query_string"]
+            send = located(send, aggregate_type, key if keyless else subject.stream.key)
         else:
             subject = await self._reads.stored(principal, aggregate_type, key)
         if principal.only is not None and not principal.only.reads(aggregate_type, subject.stream.key):
@@ -208,18 +213,38 @@ class AggregateRouter:
                 if query.boolean("explain"):
                     subject = _explained(principal, subject)
                 read = await self._states.state(subject, query, head.joined(b"if-none-match"))
+                read = await self._with_names(principal, subject, query, read)
             case "/{type}/{id}/length":
                 read = await self._reads.length(subject, query)
             case "/{type}/{id}/aliases":
                 read = await self._aliases.of(subject)
+                read = await self._named.with_parent(subject.stream, read)
+            case "/{type}/{id}/children":
+                read = await self._aliases.children(subject, query)
             case "/{type}/{id}/events/{version}":
                 read = await self._reads.event(subject, found.names["version"] or "", query)
+                read = await self._with_names(principal, subject, query, read, parent=False)
             case "/{type}/{id}/events":
                 await self._events(principal.handle, subject, query, head, receive, send, head_only)
                 return
             case path:
                 raise NotImplementedError(path)
         await response.answer_read(send, read, head_only)
+
+    async def _with_names(
+        self,
+        principal: Principal,
+        subject: Subject,
+        query: Parameters,
+        read: ReadAnswer,
+        *,
+        parent: bool = True,
+    ) -> ReadAnswer:
+        """With what the query asks for of aliases, and of a child with its parent."""
+        stream, spec = subject.stream, subject.deployed.spec
+        asked = wanted(query, spec, stream.aggregate_type)
+        read = await self._named.told(principal.tenant.id.bytes, read, asked, stream.aggregate_type)
+        return await self._named.with_parent(stream, read) if parent and spec.hash_ids is not None else read
 
     async def _events(
         self,
@@ -233,12 +258,18 @@ class AggregateRouter:
     ) -> None:
         """A page, or a stream where `Accept` asks for one."""
         streamed = wanted_stream(head.joined(b"accept"))
+        if streamed in (SSE, NDJSON) and not wanted(query, None).nothing:
+            raise Refused(Refusal("invalid_field", "Aliases are told in pages of JSON.", "aliases"))
         if streamed == SSE:
             await self._follow.sse(holder, subject, query, head, receive, send, head_only=head_only)
         elif streamed == NDJSON:
             await self._follow.ndjson(subject, query, head, send, head_only=head_only)
         else:
-            await response.answer_read(send, await self._reads.events(subject, query), head_only)
+            read = await self._reads.events(subject, query)
+            asked = wanted(query, subject.deployed.spec, subject.stream.aggregate_type)
+            tenant, aggregate_type = subject.stream.tenant, subject.stream.aggregate_type
+            read = await self._named.told(tenant, read, asked, aggregate_type)
+            await response.answer_read(send, read, head_only)
 
 
 def _explained(principal: Principal, subject: Subject) -> Subject:

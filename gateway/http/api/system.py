@@ -21,6 +21,7 @@ from gateway.http.api.feed import Feed
 from gateway.http.api.health import Health
 from gateway.http.api.ids import Ids
 from gateway.http.api.keys import Keys
+from gateway.http.api.named_answers import NamedAnswers, wanted
 from gateway.http.api.projections import Projections
 from gateway.http.api.reads import unavailable
 from gateway.http.api.receipts import Receipts
@@ -75,6 +76,7 @@ class System:
         schedules: Schedules,
         sagas: Sagas,
         aliases: Aliases,
+        named: NamedAnswers,
         subscriptions: SubscriptionPaths,
         projections: Projections,
         log: Log,
@@ -83,6 +85,7 @@ class System:
         self._callers = callers
         self._webhooks = webhooks
         self._log = log
+        self._named = named
         self._upcasts = upcasts
         self._receipts = Receipts(log)
         self._streaming: dict[tuple[str, str], Streaming] = {
@@ -194,7 +197,9 @@ class System:
             raise Refused(Refusal("not_found", f"There is no event {event_id.lower()}."))
         if Parameters(request.scope["query_string"]).boolean("upcast"):
             (found,) = await self._upcasts.all(tenant, (found,))
-        return response.json_response(200, b'{"ok":true,"event":%b}' % render.event_json(found))
+        read = response.ReadAnswer(b'{"ok":true,"event":%b}' % render.event_json(found))
+        asked = wanted(Parameters(request.scope["query_string"]), None)
+        return response.json_response(200, (await self._named.told(tenant, read, asked)).body)
 
 
 def _shows(only: Only, recorded: Recorded) -> bool:

@@ -19,6 +19,7 @@ from typing import Final
 from gateway.admit.append import Address, EventContext, Fault, address, compose, is_light
 from gateway.admit.path import split
 from gateway.admit.preconditions import ASKING, NOTHING_ASKED, read_asked
+from gateway.aggregates.records import creates_project
 from gateway.aggregates.ruled import Ruled
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal, Scope
@@ -103,7 +104,7 @@ class FastAppends:
             deployed.salt,
         )
         append = compose(deployed.spec, place, asked, body, minting)
-        if isinstance(append, Fault) or _waits(place, append):
+        if isinstance(append, Fault) or _waits(deployed.spec, place, append):
             return False
         if not self._callers.begin_at_once(principal, Scope.WRITE):
             return False
@@ -187,7 +188,9 @@ class FastAppends:
         reply(answer.status, response.head_with(answer.body, lines), answer.body)
 
 
-def _waits(place: Address, append: Append) -> bool:
-    """Whether it takes more than its part of one call: to be known again, or graded."""
+def _waits(spec: Spec, place: Address, append: Append) -> bool:
+    """Whether it takes more than its part of one call: to be known again, graded, or to claim a key."""
     declared = place.aggregate_type
+    if spec.public_ids is not None and creates_project(spec, append):
+        return True
     return declared.identity is not None or (declared.idempotent_create and not append.chosen)

@@ -18,6 +18,7 @@ from gateway.catalog.model import Principal, Scope
 from gateway.events import Page
 from gateway.http.api.aliases import Aliases, location_line
 from gateway.http.api.follow import wanted_stream
+from gateway.http.api.named_answers import NamedAnswers
 from gateway.http.api.reads import Reads, Subject, length_answer, rest_of
 from gateway.http.api.states import States, following
 from gateway.http.authentication import Authenticator
@@ -46,6 +47,7 @@ class FastReads:
         reads: Reads,
         states: States,
         aliases: Aliases,
+        named: NamedAnswers,
         unread: Unread,
         metrics: Metrics,
     ) -> None:
@@ -54,6 +56,7 @@ class FastReads:
         self._reads = reads
         self._states = states
         self._aliases = aliases
+        self._named = named
         self._unread = unread
         self._responses = metrics.responses
 
@@ -104,8 +107,18 @@ class FastReads:
         if aggregate_type is None or key is None:
             return None
         if key.startswith(SIGIL):
-            return self._aliases.known(principal, aggregate_type, key)
-        return self._reads.subject(principal, aggregate_type, key)
+            found = self._aliases.known(principal, aggregate_type, key)
+        else:
+            found = self._reads.subject(principal, aggregate_type, key)
+        return None if found is None or self._names_wanted(found) else found
+
+    def _names_wanted(self, subject: Subject) -> bool:
+        """Whether its answers tell aliases, or a parent, or may have to."""
+        spec, stream = subject.deployed.spec, subject.stream
+        declared = spec.aggregate_types.get(stream.aggregate_type)
+        if declared is not None and declared.tells_aliases:
+            return True
+        return spec.hash_ids is not None and not self._named.is_no_child(stream)
 
     def _asked(
         self, subject: Subject, part: str | None = "", *, headers: dict[bytes, bytes]

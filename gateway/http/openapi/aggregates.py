@@ -6,14 +6,16 @@ from typing import Any
 
 from gateway.admit.envelope import EVENTS_MAX
 from gateway.http.openapi.embedding import embedded
-from gateway.http.openapi.operations import NO_EXAMPLE, operation, shared
+from gateway.http.openapi.operations import NO_EXAMPLE, answer, operation, shared
 from gateway.http.openapi.operations import request as json_request
 from gateway.http.openapi.parameters import ALIAS, EXAMPLE_ID
 from gateway.http.openapi.samples import NO_SAMPLE, sample
-from gateway.http.openapi.schemas import LENGTH, Schema, list_of, object_of, or_null, ref
+from gateway.http.openapi.schemas import LENGTH, OK, Schema, list_of, object_of, or_null, ref
+from gateway.http.openapi.sources import SOURCE
 from spec.model import AggregateType, EventType, Spec
 
 _ASKED = ("Idempotency-Key", "If-Match", "If-None-Match-any", "X-Correlation-Id", "Prefer")
+_NAMED = ("aliases", "keys")
 _FRESH = ("min_length", "consistency")
 
 
@@ -109,6 +111,7 @@ def aggregate_paths(spec: Spec, declared: AggregateType) -> dict[str, Schema]:
         of_one["post"] = _batch(declared, shown)
     paths[f"/{name}/{{id}}"] = of_one
     paths[f"/{name}/{{id}}/aliases"] = {"get": _aliases(name)}
+    paths[f"/{name}/{{id}}/children"] = {"get": _children(name)}
     paths[f"/{name}/{{id}}/length"] = {"get": _length(name)}
     paths[f"/{name}/{{id}}/events"] = {"get": _events(name)}
     paths[f"/{name}/{{id}}/events/{{version}}"] = {"get": _event(name)}
@@ -139,13 +142,22 @@ _PARENT: Schema = {
             "description": "An aggregate with a hash id, by `@` and an exact alias or by its key. The new "
             "one is its child and gets the next name below its own.",
         }
-    )
+    ),
+    "source": or_null(SOURCE),
 }
+_IF_UNCHANGED: Schema = {"if_unchanged": or_null({"const": "skip"})}
+
+
+def _unchanged(declared: AggregateType) -> Schema:
+    """What an append may ask for where its type declares records."""
+    return {} if declared.identity is None else _IF_UNCHANGED
 
 
 def _append(spec: Spec, declared: AggregateType, event_type: EventType, data: object) -> Schema:
     schema = object_of(
-        {"data": ref(_data_name(declared, event_type)), "metadata": ref("Metadata")}, closed=True
+        {"data": ref(_data_name(declared, event_type)), "metadata": ref("Metadata")},
+        _unchanged(declared),
+        closed=True,
     )
     actor = _example_actor(spec)
     shown = data is not NO_SAMPLE and actor is not None
@@ -196,7 +208,8 @@ def _batch_schema(declared: AggregateType, more: Schema | None = None) -> Schema
     ]
     items = events[0] if len(events) == 1 else {"oneOf": events}
     events_schema = list_of(items, minItems=1, maxItems=EVENTS_MAX)
-    return object_of({"events": events_schema, "metadata": ref("Metadata")}, more, closed=True)
+    optional = {**(more or {}), **_unchanged(declared)}
+    return object_of({"events": events_schema, "metadata": ref("Metadata")}, optional, closed=True)
 
 
 def _example_actor(spec: Spec) -> Schema | None:
@@ -217,7 +230,7 @@ def _state(name: str) -> Schema:
         f"state.{name}",
         f"The state of one {name}, folded from its events",
         tag=name,
-        parameters=("id", "at_length", "at", "synchronous", "explain", *_FRESH, "If-None-Match"),
+        parameters=("id", "at_length", "at", "synchronous", "explain", *_FRESH, *_NAMED, "If-None-Match"),
         done=shared("200", "state") | shared("304", "unchanged"),
         refused="state",
     )
@@ -245,12 +258,27 @@ def _aliases(name: str) -> Schema:
     )
 
 
+def _children(name: str) -> Schema:
+    text: Schema = {"type": "string"}
+    child = object_of({"alias": text, "aggregate_type": text, "key": text})
+    whole: Schema = {"type": "integer"}
+    told = {"ok": OK, "key": text, "alias": or_null(text), "children": list_of(child), "next": or_null(whole)}
+    return operation(
+        f"children.{name}",
+        f"The children of one {name}, by their numbers",
+        tag=name,
+        parameters=("id", "after-child", "limit"),
+        done={"200": answer("A page.", object_of(told))},
+        refused="read",
+    )
+
+
 def _events(name: str) -> Schema:
     return operation(
         f"events.{name}",
         f"The events of one {name}",
         tag=name,
-        parameters=("id", "from", "limit", "order", "upcast", *_FRESH, "ticket", "Last-Event-ID"),
+        parameters=("id", "from", "limit", "order", "upcast", *_FRESH, *_NAMED, "ticket", "Last-Event-ID"),
         done=shared("200", "events"),
         refused="read",
     )
@@ -261,7 +289,7 @@ def _event(name: str) -> Schema:
         f"event.{name}",
         f"One event of one {name}, by its version",
         tag=name,
-        parameters=("id", "version", "upcast", *_FRESH),
+        parameters=("id", "version", "upcast", *_FRESH, *_NAMED),
         done=shared("200", "event"),
         refused="read",
     )

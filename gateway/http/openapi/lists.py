@@ -103,7 +103,7 @@ def list_paths(declared: AggregateType) -> dict[str, Schema]:
         f"list.{name}",
         f"All aggregates of {name}",
         tag=name,
-        parameters=(*_ASKED[1:], "ticket"),
+        parameters=(*_ASKED[1:], "aliases", "keys", "ticket"),
         done={"200": live},
         refused="list",
     )

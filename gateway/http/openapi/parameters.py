@@ -56,6 +56,11 @@ def parameters() -> dict[str, Schema]:
         **_of_appends(),
         **_of_reads(),
         **_of_feed(),
+        "after-child": _in_query(
+            "after", {"type": "integer", "minimum": 0}, "The `next` of the page before."
+        ),
+        "aliases": _in_query("aliases", {"type": "boolean"}, "Tell the aliases of each aggregate."),
+        "keys": _in_query("keys", {"enum": ["alias"]}, "Leave out keys that an alias stands for."),
         "source-of": _in_path("source", _TEXT, "A foreign system.", "xliff"),
         "scope-of": _in_path("scope", _TEXT, "Within it: a file, a project.", "a.xlf"),
         "source_id": _in_path("source_id", _TEXT, "As the foreign system spells it.", "tu1"),

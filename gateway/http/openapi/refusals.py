@@ -72,6 +72,8 @@ _OUTCOME = (
     Refusal("version_conflict", "Concurrent write detected. Stream has 6 events, expected 5."),
     Refusal("rule_violated", "Only 2 are left.", "rules[0]"),
     Refusal("not_unique", "Another aggregate has this value: user ABC123XYZ.", "data.email"),
+    Refusal("content_differs", "The aggregate holds other content, which never changes."),
+    Refusal("key_taken", "Another project has the key VNO.", "data.key"),
     _NOT_COMMITTED,
     Refusal("outcome_unknown", "The event may or may not be there."),
 )
@@ -132,7 +134,11 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "append": (*_APPEND, Refusal("unknown_event_type", _UNKNOWN_EVENT, "event_type")),
     "batch": _BATCH,
     "several": _SEVERAL,
-    "mint": (*(each for each in _BATCH if each.path != "key"), *_PARENT),
+    "mint": (
+        *(each for each in _BATCH if each.path != "key"),
+        *_PARENT,
+        Refusal("source_taken", "'tu1' stands for another aggregate, and that never changes.", "source"),
+    ),
     "read": (
         *_CALLER,
         *_PATH,
@@ -193,6 +199,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         *_SYSTEM,
         *_BODY,
         Refusal("missing_field", "A query has `items`.", "items"),
+        Refusal("invalid_identifier", '"ada" is not an id that an actor can have.', "actor"),
         Refusal("unknown_field", "An item has no field 'tag'.", "items[0].tag"),
         Refusal("invalid_field", "An item names `types`, `tags` or both.", "items[0]"),
         Refusal(

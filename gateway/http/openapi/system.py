@@ -39,7 +39,7 @@ _RECEIPTS = ("Receipt", "BatchReceipt", "ReceiptOfSeveral")
 _OPEN: list[Schema] = [{}]  # needs no key
 _OF_FEED = (
     "after", "from_time", "feed-order", "types", "event_types", "correlation_id", "actor", "tags",
-    "include_undeclared", "feed-limit", "wait", "upcast", "feed-Last-Event-ID",
+    "include_undeclared", "feed-limit", "wait", "upcast", "aliases", "keys", "feed-Last-Event-ID",
 )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def _event() -> Schema:
         "event",
         "An event by its id",
         tag=TAG,
-        parameters=("event_id", "upcast"),
+        parameters=("event_id", "upcast", "aliases", "keys"),
         done={"200": answer("The event.", object_of({"ok": OK, "event": ref("Event")}))},
         refused="event",
     )

@@ -6,6 +6,25 @@ WHERE (tenant::text || '/' || aggregate_type || '/' || aggregate_id) COLLATE "C"
 ORDER BY version, kind DESC, prefix, length(body), body, length(path), path
 
 
+-- name: aliases_of_each
+-- The aliases of aggregates that are shown, of each the oldest first. $1 tenant, $2 aggregate types, $3 keys
+SELECT w.aggregate_type, w.key AS aggregate_id, a.kind, a.prefix, a.body, a.path
+FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS w(aggregate_type, key, n) CROSS JOIN LATERAL (
+    SELECT kind, prefix, body, path, version FROM alias
+    WHERE (tenant::text || '/' || aggregate_type || '/' || aggregate_id) COLLATE "C"
+        = $1::uuid::text || '/' || w.aggregate_type || '/' || w.key AND NOT retired OFFSET 0) a
+ORDER BY w.n, a.version, a.kind DESC, a.prefix, length(a.body), a.body, length(a.path), a.path
+
+
+-- name: children_of
+-- Names one level below a hash id, by number. $1 tenant, $2 prefix, $3 body, $4 what their paths begin with, up to the
+-- last point and with it, $5 behind this number, $6 at most
+SELECT kind, prefix, body, path, aggregate_type, aggregate_id, retired FROM alias
+WHERE tenant = $1 AND body = $3 AND prefix = $2 AND path ^@ $4 AND position('.' IN substr(path, length($4) + 1)) = 0
+    AND substr(path, length($4) + 1)::numeric > $5
+ORDER BY substr(path, length($4) + 1)::numeric LIMIT $6
+
+
 -- name: begin_counters
 -- For keys of which no number was given before. $1 tenant, $2 keys of public ids, $3 the greatest number given of each
 INSERT INTO alias_counter (tenant, prefix, greatest)
@@ -59,6 +78,25 @@ SELECT (SELECT count(*) FROM alias WHERE tenant = $1) AS names,
     (SELECT version FROM alias_position WHERE tenant = $1) AS version
 
 
+-- name: claim_project_key
+-- A project's key, unless it has one, or another project has this one: in the tenant, or anywhere where it was claimed
+-- for all. One that was claimed by a project that was never written is free again after a minute. $1 tenant, $2 key,
+-- $3 the project, $4 its aggregate type, $5 whether for the whole instance. What a statement gives
+-- up is free for the next one.
+WITH given_up AS (
+    DELETE FROM project_key k
+    WHERE (k.key = $2 AND (k.tenant = $1 OR k.everywhere) AND (k.tenant, k.aggregate_id) <> ($1, $3)
+            AND k.claimed_at < now() - interval '1 minute'
+        OR k.tenant = $1 AND k.aggregate_id = $3 AND k.key <> $2)
+        AND NOT EXISTS (SELECT FROM outbox o WHERE o.tenant = k.tenant AND o.aggregate_type = $4
+            AND o.aggregate_id = k.aggregate_id AND o.version = 1)
+)
+INSERT INTO project_key (tenant, key, aggregate_id, everywhere)
+SELECT $1, $2, $3, $5
+WHERE NOT EXISTS (SELECT FROM project_key k WHERE k.key = $2 AND (k.everywhere OR $5::boolean) AND k.tenant <> $1)
+ON CONFLICT DO NOTHING
+
+
 -- name: find_abbreviated
 -- What a hash id may be short for: the root from its start, the path exactly. $1 tenant, $2 prefix or null for
 -- any, $3 beginning of the body, $4 just after all bodies that begin so, $5 path, $6 aggregate type or null for
@@ -67,6 +105,19 @@ SELECT kind, prefix, body, path, aggregate_type, aggregate_id, retired FROM alia
 WHERE tenant = $1 AND path = $5 AND body >= $3 AND body < $4 AND kind = 'hash'
     AND ($2::text IS NULL OR prefix = $2) AND ($6::text IS NULL OR aggregate_type = $6)
 ORDER BY prefix, body LIMIT $7
+
+
+-- name: find_project
+-- The project of this tenant that has a key, and the key that a project has. $1 tenant, $2 key, $3 the project
+SELECT key, aggregate_id FROM project_key WHERE tenant = $1 AND (key = $2 OR aggregate_id = $3)
+
+
+-- name: first_data
+-- The data of creating events. $1 tenant, $2 aggregate types, $3 keys
+SELECT o.aggregate_type, o.aggregate_id, o.payload
+FROM unnest($2::text[], $3::text[]) AS w(aggregate_type, key) CROSS JOIN LATERAL (
+    SELECT aggregate_type, aggregate_id, payload FROM outbox
+    WHERE tenant = $1 AND aggregate_type = w.aggregate_type AND aggregate_id = w.key AND version = 1 LIMIT 1) o
 
 
 -- name: find_alias
@@ -152,6 +203,11 @@ ON CONFLICT (tenant) DO UPDATE SET
     seq = CASE WHEN s.declared = excluded.declared THEN greatest(s.seq, excluded.seq) ELSE excluded.seq END,
     declared = excluded.declared, spec_rev = excluded.spec_rev
 WHERE s.spec_rev <= excluded.spec_rev
+
+
+-- name: project_keys
+-- The keys of projects. $1 tenant, $2 the projects
+SELECT aggregate_id, key FROM project_key WHERE tenant = $1 AND aggregate_id = ANY ($2::text[])
 
 
 -- name: public_and_hash

@@ -286,7 +286,8 @@ WITH RECURSIVE stored AS (
 )
 SELECT asked.n,
     CASE asked.kind WHEN 'public_key' THEN
-        (SELECT min(c.prefix) FROM alias_counter c WHERE c.tenant = $1 AND c.prefix <> asked.name)
+        (SELECT min(c.prefix) FROM alias_counter c WHERE c.tenant = $1 AND c.prefix <> asked.name
+            AND NOT EXISTS (SELECT FROM project_key k WHERE k.tenant = $1 AND k.key = c.prefix))
     END AS given
 FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS asked (kind, name, event_type, n)
 WHERE CASE asked.kind
@@ -297,11 +298,8 @@ WHERE CASE asked.kind
     WHEN 'singleton' THEN EXISTS (
         SELECT FROM stored JOIN outbox o ON o.aggregate_type = stored.aggregate_type
         WHERE o.tenant = $1 AND o.aggregate_id = asked.name)
-    WHEN 'key_of_hash_ids' THEN EXISTS (
-        SELECT FROM alias a WHERE a.tenant = $1 AND a.kind = 'hash' AND a.prefix = asked.name)
-    WHEN 'prefix_of_public_ids' THEN EXISTS (
-        SELECT FROM alias_counter c WHERE c.tenant = $1 AND c.prefix = asked.name)
-    WHEN 'public_key' THEN EXISTS (SELECT FROM alias_counter c WHERE c.tenant = $1 AND c.prefix <> asked.name)
+    WHEN 'public_key' THEN EXISTS (SELECT FROM alias_counter c WHERE c.tenant = $1 AND c.prefix <> asked.name
+        AND NOT EXISTS (SELECT FROM project_key k WHERE k.tenant = $1 AND k.key = c.prefix))
 END
 ORDER BY asked.n
 

@@ -1,0 +1,147 @@
+"""Aliases in answers, in place of keys if asked for; children and parents; one prefix for two kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import httpx
+import pytest
+
+from gateway.names import hash_ids
+from tests.support.accounts import SPEC, Account, open_account
+from tests.support.calls import append, appended, batch, new_client, new_id, refused
+from tests.support.serving import Served
+
+WAIT = {"prefer": "wait"}
+NAMES: dict[str, Any] = {
+    **SPEC,
+    "public_ids": {"key": "BD", "types": ["order"]},
+    "hash_ids": {"prefix": "bd", "types": ["order"]},
+}
+
+
+async def client_of(
+    gateway: Served, outbox: asyncpg.Pool, spec: dict[str, Any]
+) -> tuple[httpx.AsyncClient, Account]:
+    account = await open_account(outbox, spec)
+    return new_client(gateway.url, account.admin), account
+
+
+async def placed(client: httpx.AsyncClient, data: object = None, **more: object) -> dict[str, Any]:
+    response = await client.post("/order", json={**batch(("was_placed", data or {})), **more}, headers=WAIT)
+    assert response.status_code == 201, response.text
+    return dict(response.json())
+
+
+async def test_sequential_and_hash_ids_may_share_a_prefix(gateway: Served, outbox: asyncpg.Pool) -> None:
+    client, account = await client_of(gateway, outbox, NAMES)
+    async with client:
+        made = await placed(client)
+        body = hash_ids.bodies(UUID(account.id).bytes, "order", made["key"])[0]
+        assert made["aliases"] == ["BD-1", f"bd-{body}"]
+        for alias in ("BD-1", "bd-1", f"bd-{body}", f"BD-{body.upper()}"):
+            assert (await client.get(f"/order/@{alias}")).json()["key"] == made["key"]
+
+
+async def test_answers_tell_aliases_and_may_leave_out_keys(gateway: Served, outbox: asyncpg.Pool) -> None:
+    client, _ = await client_of(gateway, outbox, {**NAMES, "hash_ids": {}})
+    async with client:
+        made = await placed(client, {"key": "value", "a": 1.0})
+        key, other = made["key"], new_id()
+        await appended(client, "config", other, "was_changed", {})
+        event_id = made["event_ids"][0]
+        for path, inner in (
+            (f"/order/{key}", None),
+            (f"/order/{key}/events", "events"),
+            (f"/order/{key}/events/1", "event"),
+            (f"/_/events/{event_id}", "event"),
+            ("/_/feed?types=order", "events"),
+        ):
+            joint = "&" if "?" in path else "?"
+            plain, told, hidden = [
+                (await client.get(path + more)).json()
+                for more in ("", f"{joint}aliases=true", f"{joint}keys=alias")
+            ]
+            for answer, has_key in ((told, True), (hidden, False)):
+                place = answer if inner is None else answer[inner]
+                place = place[0] if isinstance(place, list) else place
+                assert (place["aliases"], "key" in place) == (["BD-1"], has_key), path
+                assert place["data"] == {"key": "value", "a": 1.0}
+            assert key not in str(hidden), path
+            assert "aliases" not in str(plain)
+        nameless = (await client.get(f"/config/{other}?keys=alias")).json()
+        assert (nameless["key"], nameless["aliases"]) == (other, [])
+        by_name = await client.get("/order/@BD-1?keys=alias")
+        assert by_name.headers["content-location"] == "/order/@BD-1"
+        refused(await client.get(f"/order/{key}?keys=uuid"), 422, "invalid_field", "keys")
+        stream = {"accept": "application/x-ndjson"}
+        for path in ("/_/feed?aliases=true", f"/order/{key}/events?keys=alias"):
+            refused(await client.get(path, headers=stream), 422, "invalid_field", "aliases")
+
+
+async def test_a_type_may_tell_its_aliases_by_itself(gateway: Served, outbox: asyncpg.Pool) -> None:
+    types = {**SPEC["aggregate_types"], "order": {**SPEC["aggregate_types"]["order"], "aliases": True}}
+    client, _ = await client_of(gateway, outbox, {**NAMES, "aggregate_types": types, "hash_ids": {}})
+    async with client:
+        key = (await placed(client))["key"]
+        for _ in range(3):
+            assert (await client.get(f"/order/{key}")).json()["aliases"] == ["BD-1"]
+        assert "aliases" not in (await client.get(f"/order/{key}?aliases=false")).json()
+
+
+async def test_children_are_listed_and_say_whose_they_are(gateway: Served, outbox: asyncpg.Pool) -> None:
+    client, _ = await client_of(gateway, outbox, {**NAMES, "public_ids": {}})
+    async with client:
+        parent = await placed(client)
+        (name,) = parent["aliases"]
+        children = [await placed(client, parent=f"@{name}") for _ in range(12)]
+        grandchild = await placed(client, parent=f"@{name}.2")
+        first = (await client.get(f"/order/@{name}/children?limit=10")).json()
+        assert [each["alias"] for each in first["children"]] == [f"{name}.{n}" for n in range(1, 11)]
+        assert first["children"][0]["key"] == children[0]["key"]
+        rest = (await client.get(f"/order/{parent['key']}/children?after={first['next']}")).json()
+        assert ([each["alias"] for each in rest["children"]], rest["next"]) == (
+            [f"{name}.11", f"{name}.12"],
+            None,
+        )
+        for _ in range(2):
+            assert (await client.get(f"/order/{children[0]['key']}")).json()["parent"] == name
+            assert (await client.get(f"/order/@{name}.2.1")).json()["parent"] == f"{name}.2"
+            assert "parent" not in (await client.get(f"/order/{parent['key']}")).json()
+        assert (await client.get(f"/order/{grandchild['key']}/aliases")).json()["parent"] == f"{name}.2"
+        none = (await client.get(f"/order/{grandchild['key']}/children")).json()
+        assert (none["children"], none["next"]) == ([], None)
+        refused(await client.get(f"/order/{new_id()}/children"), 404, "not_found")
+        refused(await client.get(f"/order/@{name}/children?after=x"), 422, "invalid_field", "after")
+
+
+async def test_hash_ids_may_be_longer_and_of_what_an_event_says(
+    gateway: Served, outbox: asyncpg.Pool
+) -> None:
+    of = {"title": "$.data.t", "description": "$.data.d", "created": "$.data.at"}
+    hashed = {"prefix": "bd", "types": ["order"], "length": 9, "of": of}
+    client, account = await client_of(gateway, outbox, {**NAMES, "public_ids": {}, "hash_ids": hashed})
+    async with client:
+        at = "2026-11-25T10:00:00.123456789+01:00"
+        (name,) = (await placed(client, {"t": "T", "d": "D", "at": at}))["aliases"]
+        created = hash_ids.nanoseconds("2026-11-25T09:00:00.123456789Z")
+        assert created is not None
+        bodies = hash_ids.bodies_of_instant("T", "D", created, account.id)
+        assert name == "bd-" + next(body for body in bodies if len(body) >= 9)
+        later = {"t": "T", "d": "D", "at": at.replace("789", "790")}
+        assert (await placed(client, later))["aliases"] != [name]
+        made = await placed(client, {"t": 1})
+        by_key = hash_ids.bodies(UUID(account.id).bytes, "order", made["key"])
+        assert made["aliases"] == ["bd-" + next(body for body in by_key if len(body) >= 9)]
+        assert len({len(each) for each in bodies}) == len(bodies)
+
+
+@pytest.mark.parametrize("key", ["global", "b0000000-0000-4000-a000-000000000001:2026"])
+async def test_only_roots_are_numbered(gateway: Served, outbox: asyncpg.Pool, key: str) -> None:
+    client, _ = await client_of(gateway, outbox, {**NAMES, "hash_ids": {}})
+    async with client:
+        told = await append(client, "order", key, "was_placed", {}, WAIT)
+        assert told.json()["aliases"] == []
+        assert (await placed(client))["aliases"] == ["BD-1"]
