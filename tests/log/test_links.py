@@ -105,6 +105,26 @@ async def test_one_whose_predecessor_has_no_place_asks_for_no_length() -> None:
     assert expected_of(pendings[1:]) == [ANOTHER_HISTORY]
 
 
+async def test_one_that_goes_anywhere_is_placed_for_others_only_after_its_predecessor() -> None:
+    stream = new_stream()
+    first = Link(1)
+    free = Link(2, after=first, free=True)
+    last = Link(3, after=free)
+    pendings = [
+        Pending(append(stream, expected=asked), n, 0, asyncio.Future(), print, link=link)
+        for n, (asked, link) in enumerate(((0, first), (ANY_LENGTH, free), (2, last)))
+    ]
+    assert expected_of(pendings) == [0, ANY_LENGTH, 2.5]
+    assert expected_of(pendings[1:]) == [ANY_LENGTH, 2.5]
+    pendings[1].placed_at(2)  # behind another gateway's event in the first one's place
+    assert not free.placed
+    assert expected_of(pendings[2:]) == [ANOTHER_HISTORY]
+    pendings[0].placed_at(1)
+    pendings[1].placed_at(2)
+    assert free.placed
+    assert expected_of(pendings[2:]) == [2]
+
+
 def test_a_row_is_judged_directly_as_in_redis() -> None:
     stream = new_stream()
     placing = DirectSequencer(3, Claims(1, 7, {}, {}), {stream: 2}, "")
