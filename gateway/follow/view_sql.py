@@ -11,14 +11,15 @@ TYPES = {"number": "numeric", "boolean": "boolean"}
 
 def create_view(tenant: UUID, kind: str, name: str, by: Sequence[str], types: Mapping[str, str]) -> str:
     """The statement; `types` are the JSON types of the fields' values, where they are all of one."""
-    columns = ["r.key", *(_column(field, types.get(field)) for field in by)]
+    names = _names(by)
+    columns = ["r.key", *(_column(field, names[field], types.get(field)) for field in by)]
     metadata = (
         "r.length",
         "to_timestamp(r.created_at_ms / 1000.0) AS created_at",
         "to_timestamp(r.updated_at_ms / 1000.0) AS updated_at",
         "convert_from(r.data, 'UTF8')::jsonb AS data",
     )
-    taken = {_name(field) for field in by}
+    taken = {*names.values()}
     columns += [each for each in metadata if each.split(" AS ")[-1].removeprefix("r.") not in taken]
     listed = ",\n    ".join(columns)
     return (
@@ -29,21 +30,29 @@ def create_view(tenant: UUID, kind: str, name: str, by: Sequence[str], types: Ma
     )
 
 
-def _column(field: str, json_type: str | None) -> str:
+def _column(field: str, name: str, json_type: str | None) -> str:
     match field.partition("."):
         case "metadata", _, "length":
-            return f"r.length AS {_quoted(_name(field))}"
+            return f"r.length AS {_quoted(name)}"
         case "metadata", _, time:
-            return f"to_timestamp(r.{time}_ms / 1000.0) AS {_quoted(_name(field))}"
+            return f"to_timestamp(r.{time}_ms / 1000.0) AS {_quoted(name)}"
     path = ", ".join(map(_literal, field.split(".")))
     value = f"convert_from(r.data, 'UTF8')::jsonb #>> ARRAY[{path}]"
     if json_type in TYPES:
         value = f"({value})::{TYPES[json_type]}"
-    return f"{value} AS {_quoted(_name(field))}"
+    return f"{value} AS {_quoted(name)}"
 
 
-def _name(field: str) -> str:
-    return field.removeprefix("metadata.").replace(".", "_")[:63]
+def _names(by: Sequence[str]) -> dict[str, str]:
+    """A column's name for each field, no two alike and none `key`."""
+    names: dict[str, str] = {}
+    for field in by:
+        name = plain = field.removeprefix("metadata.").replace(".", "_")[:60]
+        number = 2
+        while name == "key" or name in names.values():
+            name, number = f"{plain}_{number}", number + 1
+        names[field] = name
+    return names
 
 
 def _quoted(name: str) -> str:
