@@ -14,7 +14,7 @@ import typer
 from gateway.catalog.model import CatalogError
 from gateway.cli.database import PostgresOption, is_database_set, postgres_url
 from gateway.cli.input import read_input
-from gateway.cli.output import JsonOption, cell, moment, print_json, print_table, say
+from gateway.cli.output import JsonOption, cell, moment, print_json, print_table, refuse, say
 from gateway.cli.spec_access import (
     compared_in,
     deployed_in,
@@ -233,6 +233,32 @@ def show(
         _explain(answer)
     if not answer["ok"]:
         raise typer.Exit(1)
+
+
+@app.command()
+def graph(
+    file: FileArgument,
+    form: Annotated[str, typer.Option("--form", metavar="FORM", help="text, dot or mermaid.")] = "text",
+    as_json: JsonOption = False,
+) -> None:
+    """Print what leads to what: events to those that they imply or schedule, to sagas and projections."""
+    from spec.errors import Faults
+    from spec.graph import arrows, drawn
+    from spec.parse import parse
+    from spec.webhooks.sources import RedactedEnviron
+
+    if form not in ("text", "dot", "mermaid"):
+        refuse("--form is text, dot or mermaid")
+    parsed = parse(read_input(file), RedactedEnviron())
+    if isinstance(parsed, Faults):
+        for line in _fault_lines(fault_list(parsed)):
+            say(line, err=True)
+        raise typer.Exit(1)
+    if as_json:
+        print_json({"ok": True, "arrows": [each._asdict() for each in arrows(parsed)]})
+        return
+    for line in drawn(parsed, form):  # type: ignore[arg-type]
+        say(line)
 
 
 app.command("try")(try_spec)

@@ -23,6 +23,7 @@ from gateway.operations import (
     follow_findings,
     memory_findings,
     postgres_findings,
+    reaction_findings,
     redis_findings,
 )
 from gateway.operations.findings import Diagnosis, Finding, Verdict
@@ -43,6 +44,7 @@ async def diagnose(place: Place, journal_retention_s: float, memory_bytes_max: i
     findings.append(Finding("postgres", "instance", f"{place.instance.id}, rule {PARTITION_RULE}"))
     findings.append(await _home(place))
     findings.append(follow_findings.judge((await place.fetch("followers"))[0]))
+    findings.append(reaction_findings.judge((await place.fetch("reactions"))[0]))
     infos, of_redis = await _redis(place)
     findings += of_redis
     without_redis = await place.fetch("without_redis", REACH_KEPT_S)

@@ -111,6 +111,14 @@ END
 ORDER BY w.n
 
 
+-- name: reactions
+-- Timers that are pending and parked, and sagas that run and are stuck.
+SELECT (SELECT count(*) FROM schedule WHERE state = 'pending') AS pending,
+    (SELECT count(*) FROM schedule WHERE state = 'parked') AS parked,
+    (SELECT count(*) FROM saga WHERE state = 'running') AS running,
+    (SELECT count(*) FROM saga WHERE state = 'stuck') AS stuck
+
+
 -- name: rewind
 -- Gives up what Postgres has lost: begins an epoch in which nothing that anybody saw before counts any more.
 -- $1 p, $2 epoch, $3 seq at least, $4 the new epoch, $5 who, $6 what is given up, $7 the last alarm that was

@@ -1,0 +1,20 @@
+"""What the doctor says of timers and sagas."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.operations.findings import Verdict
+from gateway.operations.reaction_findings import judge
+
+FINE = {"pending": 3, "parked": 0, "running": 1, "stuck": 0}
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [({}, Verdict.OK), ({"parked": 1}, Verdict.WARNING), ({"stuck": 2}, Verdict.WARNING)],
+)
+def test_what_waits_for_a_person_is_a_warning(changed: dict[str, int], verdict: Verdict) -> None:
+    found = judge(FINE | changed)
+    assert found.verdict is verdict
+    assert bool(found.means) is (verdict is not Verdict.OK)
