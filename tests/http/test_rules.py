@@ -210,6 +210,34 @@ async def test_a_refusal_sees_what_another_gateway_acknowledged(
             assert (await append(shop, "item", key, "was_reserved", {"quantity": 1})).status_code == 201
 
 
+async def test_an_append_to_several_is_judged_on_all_of_its_aggregates(shop: httpx.AsyncClient) -> None:
+    one, other = await stocked(shop, 2), await stocked(shop, 9)
+
+    def event(key: str, event_type: str, quantity: int, **more: Any) -> dict[str, Any]:
+        return {
+            "aggregate_type": "item",
+            "key": key,
+            "type": event_type,
+            "data": {"quantity": quantity},
+            **more,
+        }
+
+    async def moved(*events: dict[str, Any]) -> httpx.Response:
+        return await shop.post("/_/append", json={"events": events, "metadata": {"actor": ACTOR}})
+
+    response = await moved(event(other, "was_stocked", 3), event(one, "was_reserved", 3))
+    refused(response, 422, "rule_violated", "events[1].rules[1]")
+    assert (response.json()["error"], response.json()["length"]) == ("Only 2 are left.", 1)
+    stale = event(other, "was_stocked", 3, previous_length=7)
+    refused(await moved(stale, event(one, "was_reserved", 3)), 409, "version_conflict",
+            "events[0].previous_length", CONFLICT)  # fmt: skip
+    pair = (event(one, "was_reserved", 1), event(other, "was_stocked", 1))
+    told = Counter([each.status_code for each in await asyncio.gather(*(moved(*pair) for _ in range(12)))])
+    assert told == {201: 2, 422: 10}
+    left = [(await shop.get(f"/item/{key}")).json()["data"]["available"] for key in (one, other)]
+    assert left == [0, 11]
+
+
 async def test_what_can_not_be_judged_in_time_is_not_committed(
     start_servers: Callable[..., Awaitable[Servers]],
 ) -> None:
