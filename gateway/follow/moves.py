@@ -20,6 +20,9 @@ from gateway.relay.relay import Listen
 
 _FIRST_S: Final = 0.008
 _SLOWEST_S: Final = 0.25
+_EACH_S: Final = 0.001
+"""Between two looks of one who waits, for each who does: together they ask a thousand times a second at
+most."""
 
 
 class Watch:
@@ -52,6 +55,10 @@ class Moves:
     def moved(self, tenant: bytes) -> None:
         for each in self._of.get(tenant, ()):
             each.wake()
+
+    def pause_s(self, tenant: bytes) -> float:
+        """How long one who follows live waits after a look."""
+        return min(_EACH_S * len(self._of.get(tenant, ())), _SLOWEST_S)
 
     @contextmanager
     def watching(self, tenant: bytes) -> Iterator[Watch]:

@@ -144,7 +144,7 @@ def _text(text: str) -> str:
     return value if isinstance(value, str) else text
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     rows=st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=1, max_size=12),
     asked=st.lists(ASKED, max_size=2, unique_by=itemgetter(0, 1)),

@@ -133,6 +133,7 @@ class LiveRows:
                 case True:
                     sent_at = loop.time()
                     continue
+            await asyncio.sleep(self._reader.moves.pause_s(named.tenant))
             await watch.wait(_POLL_S)
             if loop.time() - sent_at > _HEARTBEAT_S:
                 await more(send, b"id: %b\n: still here\n\n" % self._id(client, client.place))
