@@ -8,7 +8,10 @@ templates of their members, except these objects of one key: `{"$": path}`, `{"$
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from spec.errors import Report, below, proposal, shown
 from spec.handlers import (
@@ -29,13 +32,15 @@ _FIELD = r"""[^.\[\]?*()"'\s\x00-\x1f]+"""
 _FIELDS = re.compile(rf"{_FIELD}(?:\.{_FIELD})*")
 _STEP = rf"\.({_FIELD})|\[(-?[0-9]{{1,9}}|\*)\]"
 _STEPS = re.compile(_STEP)
-_PATH = re.compile(rf"(\$\.(?:data|metadata|key|type)|@|\^|\$[a-z_]{{1,32}})((?:{_STEP})*)(\?)?")
+_PATH = re.compile(rf"(\$\.(?:data|metadata|key|id|type)|@|\^|\$[a-z_]{{1,32}})((?:{_STEP})*)(\?)?")
 
 _METADATA = frozenset({"timestamp", "actor", "target", "correlation_id", "causation_id", "extra"})
 _PARTY = frozenset({"type", "id"})
 _TEMPLATES = frozenset({"$", "$merge", "$literal"})
 _ROOTS = frozenset({Root.DATA, Root.METADATA, Root.KEY, Root.TYPE, Root.AGGREGATE})
 """As paths write them; `@` is what the scope says."""
+_ALSO: Final[Mapping[str, str]] = MappingProxyType({"$.id": Root.KEY})
+"""Other names of roots."""
 
 _PATHS_ARE = (
     "paths are `$.data.field`, `$.metadata.timestamp`, `$.metadata.actor.id`, `$.key`, `$.type`, "
@@ -114,10 +119,11 @@ def read_path(value: object, pointer: str, scope: Scope, report: Report) -> Path
             "invalid_path", pointer, f'{what} is no path: {_PATHS_ARE}. A text is `{{"$literal": …}}`.'
         )
         return Path(Root.DATA)
-    root = scope.at if found[1] == "@" else Root(found[1]) if found[1] in _ROOTS else found[1]
+    first = _ALSO.get(found[1], found[1])
+    root = scope.at if first == "@" else Root(first) if first in _ROOTS else first
     steps = tuple(_step(name, place) for name, place in _STEPS.findall(found[2]))
     path = Path(Root.DATA if root is None else root, steps, found[5] is not None)
-    if (why := _unbound(found[1], scope) or _nowhere(path, scope)) is not None:
+    if (why := _unbound(first, scope) or _nowhere(path, scope)) is not None:
         report.add("impossible_path" if root is Root.DATA else "invalid_path", pointer, why)
     return path
 
