@@ -92,6 +92,7 @@ async def test_everything_sent_comes_back(client: httpx.AsyncClient) -> None:
             "correlation_id": correlation_id,
             "causation_id": causation_id,
             "extra": extra,
+            "revision": 1,
         },
     }
 
@@ -103,7 +104,8 @@ async def test_what_is_absent_comes_back_as_null(client: httpx.AsyncClient) -> N
     metadata = event["metadata"]
     assert [metadata[name] for name in ("target", "causation_id", "extra")] == [None, None, None]
     assert UUID(metadata["correlation_id"])
-    assert set(metadata) == {"actor", "target", "timestamp", "correlation_id", "causation_id", "extra"}
+    names = {"actor", "target", "timestamp", "correlation_id", "causation_id", "extra", "revision"}
+    assert set(metadata) == names
 
 
 async def test_an_optional_field_that_is_null_counts_as_absent(client: httpx.AsyncClient) -> None:

@@ -76,6 +76,7 @@ async def test_a_line_may_have_all_that_a_single_append_has(client: httpx.AsyncC
         "correlation_id": correlation,
         "causation_id": causation,
         "extra": {"n": 1},
+        "revision": 1,
     }
 
 
