@@ -12,8 +12,6 @@ from functools import partial
 from typing import TypeVar
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from gateway.admit.append import EventContext, Fault
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
@@ -29,7 +27,7 @@ from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import KEYS_AGAIN_MAX, correlation, mint, minted_key
 from gateway.http.outcomes import Answer, Outcomes
-from gateway.http.request import Head, Refused, check_json_body, read_body
+from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json_body, read_body
 from gateway.log.log import Log
 from gateway.names.aliases import SIGIL
 from gateway.relay.position import decode
@@ -60,26 +58,25 @@ class SeveralAppends:
         self._event_bytes_max = config.event_bytes_max
         self._schema_work_max = config.schema_work_max
 
-    async def append(self, request: Request) -> Response:
+    async def append(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises Refused."""
-        principal: Principal = request.scope["sluice.principal"]
-        head = Head(request.scope)
-        read = read_asked(request.scope["headers"])
+        head = Head(scope)
+        read = read_asked(scope["headers"])
         if read.expected != ANY_LENGTH if isinstance(read, Asked) else read.path in _OF_A_LENGTH:
             raise Refused(_NO_LENGTH)
         refusal = check_json_body(head, self._body_bytes_max)
         if refusal is not None:
             raise Refused(refusal)
-        body = await read_body(request.receive, self._body_bytes_max, self._body_timeout_s)
+        body = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
         asked = NOTHING_ASKED if isinstance(read, Refusal) else read
         correlation_id, correlation_bytes = correlation(asked)
         answer = await self._answer(principal, read, body, correlation_bytes)
-        headers = {"x-correlation-id": correlation_id}
+        lines = f"x-correlation-id: {correlation_id}\r\n"
         if answer.replayed:
-            headers["idempotency-replayed"] = "true"
+            lines += "idempotency-replayed: true\r\n"
         if answer.retry_after_s is not None:
-            headers["retry-after"] = str(answer.retry_after_s)
-        return response.json_response(answer.status, answer.body, headers)
+            lines += f"retry-after: {answer.retry_after_s}\r\n"
+        await response.answer_with(send, answer.status, answer.body, lines.encode())
 
     async def _answer(
         self, principal: Principal, read: Asked | Refusal, body: bytes, correlation_id: bytes

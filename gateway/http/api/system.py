@@ -96,11 +96,11 @@ class System:
             ("GET", "/_/projections/{name}"): projections.list,
             ("GET", "/_/projections/{name}/{key}"): projections.row,
         }
+        self._counted: dict[tuple[str, str], Streaming] = {("POST", "/_/append"): several.append}
         self._whole: dict[tuple[str, str], Endpoint] = {
             ("GET", "/_/health/live"): health.live,
             ("GET", "/_/health/ready"): health.ready,
             ("GET", "/_/capabilities"): capabilities,
-            ("POST", "/_/append"): several.append,
             ("GET", "/_/resolve/{alias}"): aliases.resolve,
             ("GET", "/_/events/{event_id}"): self.event,
             ("GET", "/_/receipts"): self.receipt,
@@ -148,7 +148,7 @@ class System:
                 for (method, path), endpoint in subscriptions.endpoints().items()
             },
         }
-        _check_bound({*self._streaming, *self._whole})
+        _check_bound({*self._streaming, *self._counted, *self._whole})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw_path: bytes = scope["raw_path"].partition(b"?")[0]
@@ -175,6 +175,8 @@ class System:
             require_declared(scope["query_string"], route.query)
             if (streaming := self._streaming.get(at)) is not None:
                 await streaming(principal, scope, receive, send)
+            elif (at_once := self._counted.get(at)) is not None:
+                await at_once(principal, scope, counted, send)
             else:
                 await (await self._whole[at](Request(scope, counted)))(scope, receive, send)
 
