@@ -23,16 +23,21 @@ from gateway.client.errors import Refused, Unavailable
 from gateway.client.http1 import address_of
 from gateway.client.model import (
     BulkAppend,
+    Child,
     Claim,
     Condition,
     Event,
     FeedPage,
+    Hashes,
     NewEvent,
     Receipt,
     ReceiptOfAll,
     Resolved,
     Row,
+    Source,
+    StandsFor,
     State,
+    Tenant,
 )
 from gateway.client.options import AppendAllOptions, AppendOptions, CreateOptions, FeedOptions, RowOptions
 from gateway.client.positions import SavedPosition
@@ -172,6 +177,49 @@ class AsyncClient:
     async def aliases(self, aggregate_type: str, key: str) -> tuple[str, ...]:
         """Of an aggregate, the oldest first."""
         return await self._carry_out(calls.aliases(aggregate_type, key))
+
+    async def children(self, aggregate_type: str, key: str) -> AsyncGenerator[Child, None]:
+        """Of an aggregate with a hash id, by their numbers."""
+        page, after = await self._carry_out(calls.children(aggregate_type, key, None))
+        while True:
+            for child in page:
+                yield child
+            if after is None:
+                return
+            page, after = await self._carry_out(calls.children(aggregate_type, key, after))
+
+    async def stands_for(self, source: Source) -> StandsFor:
+        """What a foreign system's id stands for. Raises Refused (404) where it stands for nothing."""
+        return await self._carry_out(calls.stands_for(source))
+
+    async def link(self, source: Source, aggregate_type: str, key: str) -> StandsFor:
+        """Lets it stand for an aggregate. Raises Refused (409) where it stands for another one."""
+        return await self._carry_out(calls.link(source, aggregate_type, key))
+
+    async def keys_of(
+        self, sources: Sequence[Source], *, aggregate_type: str | None = None, mint: bool = False
+    ) -> tuple[str | None, ...]:
+        """The keys of many, in their order; None for what stands for nothing, unless that is minted."""
+        return await self._carry_out(calls.keys_of(sources, aggregate_type, mint))
+
+    async def sources_of(self, key: str) -> tuple[Source, ...]:
+        """What foreign systems call an aggregate."""
+        return await self._carry_out(calls.sources_of(key))
+
+    async def hashes(
+        self, content: Mapping[str, object], context: Mapping[str, object] | None = None
+    ) -> Hashes:
+        """Of a content, `{"text": …}` or `{"json": …}`, and of its context, which may have `name`, `type` and
+        `properties`."""
+        return await self._carry_out(calls.hashes(content, context))
+
+    async def new_ids(self, kind: str = "humane", count: int = 1) -> tuple[str, ...]:
+        """Fresh ones: `humane` codes, or `base62`."""
+        return await self._carry_out(calls.new_ids(kind, count))
+
+    async def tenant(self) -> Tenant:
+        """Whose key this is."""
+        return await self._carry_out(calls.tenant())
 
     # -- lists and projections
 

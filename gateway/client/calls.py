@@ -13,16 +13,21 @@ import msgspec
 
 from gateway.client.errors import Refused
 from gateway.client.model import (
+    Child,
     Claim,
     Condition,
     Event,
     FeedPage,
+    Hashes,
     NewEvent,
     Receipt,
     ReceiptOfAll,
     Resolved,
     Row,
+    Source,
+    StandsFor,
     State,
+    Tenant,
 )
 from gateway.client.options import (
     AppendAllOptions,
@@ -157,6 +162,49 @@ def resolve(alias: str) -> Call[Resolved]:
 
 def aliases(aggregate_type: str, key: str) -> Call[tuple[str, ...]]:
     return Call(Request("GET", _path(aggregate_type, key, "aliases"), {}, {}), _aliases)
+
+
+def children(aggregate_type: str, key: str, after: int | None) -> Call[tuple[tuple[Child, ...], int | None]]:
+    """A page of them, and behind which number the next one begins."""
+    params = {} if after is None else {"after": str(after)}
+    return Call(Request("GET", _path(aggregate_type, key, "children"), params, {}), _children)
+
+
+def stands_for(source: Source) -> Call[StandsFor]:
+    return Call(Request("GET", _source_path(source), {}, {}), _stands_for)
+
+
+def link(source: Source, aggregate_type: str, key: str) -> Call[StandsFor]:
+    body = _encode({"aggregate_type": aggregate_type, "key": key})
+    return Call(Request("PUT", _source_path(source), {}, _JSON, body), _stands_for)
+
+
+def keys_of(
+    sources: Sequence[Source], aggregate_type: str | None, mint: bool
+) -> Call[tuple[str | None, ...]]:
+    body = _encode({"sources": list(sources), "aggregate_type": aggregate_type, "mint": mint})
+    return Call(Request("POST", _path("_", "sources", "resolve"), {}, _JSON, body), _keys)
+
+
+def sources_of(key: str) -> Call[tuple[Source, ...]]:
+    return Call(Request("GET", _path("_", "sources"), {"key": key}, {}), _sources)
+
+
+def hashes(content: Mapping[str, object], context: Mapping[str, object] | None) -> Call[Hashes]:
+    body = _encode({**content} if context is None else {**content, "context": context})
+    return Call(Request("POST", _path("_", "ids", "hash"), {}, _JSON, body), _hashes)
+
+
+def new_ids(kind: str, count: int) -> Call[tuple[str, ...]]:
+    return Call(Request("GET", _path("_", "ids", kind), {"count": str(count)}, {}), _ids)
+
+
+def tenant() -> Call[Tenant]:
+    return Call(Request("GET", _path("_", "tenant"), {}, {}), _tenant)
+
+
+def _source_path(source: Source) -> str:
+    return _path("_", "sources", source.source, source.scope, str(source.id))
 
 
 def receipt(idempotency_key: str | None, event_id: str | None) -> Call[Receipt]:
@@ -322,6 +370,23 @@ class _Named(msgspec.Struct):
     aliases: tuple[str, ...]
 
 
+class _Children(msgspec.Struct):
+    children: tuple[Child, ...]
+    next: int | None = None
+
+
+class _Keys(msgspec.Struct):
+    keys: tuple[str | None, ...]
+
+
+class _Sources(msgspec.Struct):
+    sources: tuple[Source, ...]
+
+
+class _Ids(msgspec.Struct):
+    ids: tuple[str, ...]
+
+
 class _Single(msgspec.Struct):
     event: Event
 
@@ -338,6 +403,35 @@ def _resolved(answer: Answer) -> Resolved:
 
 def _aliases(answer: Answer) -> tuple[str, ...]:
     return msgspec.json.decode(answer.content, type=_Named).aliases
+
+
+def _children(answer: Answer) -> tuple[tuple[Child, ...], int | None]:
+    page = msgspec.json.decode(answer.content, type=_Children)
+    return page.children, page.next
+
+
+def _stands_for(answer: Answer) -> StandsFor:
+    return msgspec.json.decode(answer.content, type=StandsFor)
+
+
+def _keys(answer: Answer) -> tuple[str | None, ...]:
+    return msgspec.json.decode(answer.content, type=_Keys).keys
+
+
+def _sources(answer: Answer) -> tuple[Source, ...]:
+    return msgspec.json.decode(answer.content, type=_Sources).sources
+
+
+def _hashes(answer: Answer) -> Hashes:
+    return msgspec.json.decode(answer.content, type=Hashes)
+
+
+def _ids(answer: Answer) -> tuple[str, ...]:
+    return msgspec.json.decode(answer.content, type=_Ids).ids
+
+
+def _tenant(answer: Answer) -> Tenant:
+    return msgspec.json.decode(answer.content, type=Tenant)
 
 
 def _claim(answer: Answer) -> Claim:

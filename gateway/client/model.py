@@ -151,6 +151,48 @@ class Resolved(msgspec.Struct, frozen=True):
     alias: str
 
 
+class Child(msgspec.Struct, frozen=True):
+    """One of an aggregate's children."""
+
+    alias: str
+    aggregate_type: str
+    key: str
+
+
+class Source(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A foreign system's id of something, within its scope: a file, a project."""
+
+    source: str
+    id: str | int
+    scope: str = ""
+
+
+class StandsFor(msgspec.Struct, frozen=True):
+    """What a source id stands for, with its last record, if it has one."""
+
+    key: str
+    aggregate_type: str | None = None
+    content: str | None = None
+    context: str | None = None
+    last_event: str | None = None
+
+
+class Hashes(msgspec.Struct, frozen=True):
+    """Of a content, of its context, and of both; the latter two only where a context was given."""
+
+    content: str
+    context: str | None = None
+    record: str | None = None
+
+
+class Tenant(msgspec.Struct, frozen=True):
+    """Whose key a client has."""
+
+    id: str
+    name: str
+    handle: str
+
+
 class Claim(msgspec.Struct, frozen=True):
     """Events of a pull subscription, leased for `lease_s`; `id` is None where there were none."""
 

@@ -23,16 +23,21 @@ from gateway.client.errors import Refused, Unavailable
 from gateway.client.http1 import address_of
 from gateway.client.model import (
     BulkAppend,
+    Child,
     Claim,
     Condition,
     Event,
     FeedPage,
+    Hashes,
     NewEvent,
     Receipt,
     ReceiptOfAll,
     Resolved,
     Row,
+    Source,
+    StandsFor,
     State,
+    Tenant,
 )
 from gateway.client.options import AppendAllOptions, AppendOptions, CreateOptions, FeedOptions, RowOptions
 from gateway.client.positions import SavedPosition
@@ -171,6 +176,47 @@ class Client:
     def aliases(self, aggregate_type: str, key: str) -> tuple[str, ...]:
         """Of an aggregate, the oldest first."""
         return self._carry_out(calls.aliases(aggregate_type, key))
+
+    def children(self, aggregate_type: str, key: str) -> Generator[Child, None, None]:
+        """Of an aggregate with a hash id, by their numbers."""
+        page, after = self._carry_out(calls.children(aggregate_type, key, None))
+        while True:
+            for child in page:
+                yield child
+            if after is None:
+                return
+            page, after = self._carry_out(calls.children(aggregate_type, key, after))
+
+    def stands_for(self, source: Source) -> StandsFor:
+        """What a foreign system's id stands for. Raises Refused (404) where it stands for nothing."""
+        return self._carry_out(calls.stands_for(source))
+
+    def link(self, source: Source, aggregate_type: str, key: str) -> StandsFor:
+        """Lets it stand for an aggregate. Raises Refused (409) where it stands for another one."""
+        return self._carry_out(calls.link(source, aggregate_type, key))
+
+    def keys_of(
+        self, sources: Sequence[Source], *, aggregate_type: str | None = None, mint: bool = False
+    ) -> tuple[str | None, ...]:
+        """The keys of many, in their order; None for what stands for nothing, unless that is minted."""
+        return self._carry_out(calls.keys_of(sources, aggregate_type, mint))
+
+    def sources_of(self, key: str) -> tuple[Source, ...]:
+        """What foreign systems call an aggregate."""
+        return self._carry_out(calls.sources_of(key))
+
+    def hashes(self, content: Mapping[str, object], context: Mapping[str, object] | None = None) -> Hashes:
+        """Of a content, `{"text": …}` or `{"json": …}`, and of its context, which may have `name`, `type` and
+        `properties`."""
+        return self._carry_out(calls.hashes(content, context))
+
+    def new_ids(self, kind: str = "humane", count: int = 1) -> tuple[str, ...]:
+        """Fresh ones: `humane` codes, or `base62`."""
+        return self._carry_out(calls.new_ids(kind, count))
+
+    def tenant(self) -> Tenant:
+        """Whose key this is."""
+        return self._carry_out(calls.tenant())
 
     # -- lists and projections
 

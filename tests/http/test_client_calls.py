@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NewType
 
 import asyncpg
 import pytest
@@ -29,6 +29,7 @@ from gateway.client import (
     Receipt,
     Refused,
     SluiceError,
+    Source,
     Unavailable,
     bulk,
 )
@@ -68,6 +69,32 @@ async def test_a_new_aggregate_says_its_names_and_is_found_by_them(sluice: Async
     assert await sluice.aliases("order", "@ORD-1") == ("ORD-1",)
     with pytest.raises(Refused, match="unknown_alias"):
         await sluice.resolve("@ORD-2")
+
+
+OrderId = NewType("OrderId", str)
+
+
+async def test_ids_of_foreign_systems_children_and_hashes_are_told(
+    sluice: AsyncClient, account: Account
+) -> None:
+    unit = Source("xliff", "tu/1", "a b.xlf")
+    with pytest.raises(Refused, match="not_found"):
+        await sluice.stands_for(unit)
+    (key,) = await sluice.keys_of([unit], aggregate_type="order", mint=True)
+    assert key is not None
+    assert (await sluice.stands_for(unit)).key == key
+    order = OrderId(key)
+    assert await sluice.sources_of(order) == (unit,)
+    other = Source("jira", 7, "all")
+    assert (await sluice.link(other, "order", order)).key == order
+    assert await sluice.keys_of([other, Source("jira", "8", "all")]) == (order, None)
+    found = await sluice.hashes({"text": "Hello"}, {"name": "greeting"})
+    assert len(found.content) == len(found.record or "") == 64
+    assert len(set(await sluice.new_ids("base62", 3))) == 3
+    assert (await sluice.tenant()).id == str(account.id)
+    parent = await sluice.create("ticket", [("was_opened", {})], actor=ADA, wait=True)
+    child = await sluice.create("ticket", [("was_opened", {})], actor=ADA, parent=parent.key)
+    assert [each.key async for each in sluice.children("ticket", parent.key)] == [child.key]
 
 
 async def test_a_child_is_created_below_its_parent(sluice: AsyncClient) -> None:
