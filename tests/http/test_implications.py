@@ -202,3 +202,18 @@ async def test_bulk_lines_and_appends_to_several_imply_too(client: httpx.AsyncCl
     receipt = (await client.post("/_/append", json=body, headers=JSON)).json()
     assert (receipt["count"], receipt["implied_count"]) == (2, 2)
     assert len(await events(client)) == 6
+
+
+async def test_it_does_not_take_rules_to_imply(gateway: Served, outbox: asyncpg.Pool) -> None:
+    emit = {"aggregate_type": "account", "id": "$.key", "event_type": "was_credited"}
+    spec = {
+        "aggregate_types": {
+            "order": {"events": {"was_placed": {"schema": {}, "implications": [{"emit": emit}]}}},
+            "account": {"events": {"was_credited": {"schema": {}}}},
+        },
+        "agent_types": ["user"],
+    }
+    account = await open_account(outbox, spec)
+    async with new_client(gateway.url, account.write) as client:
+        assert (await appended(client, "order", new_id(), "was_placed"))["implied_count"] == 1
+        assert (await appended(client, "order", new_id(), "was_placed"))["implied_count"] == 1

@@ -110,7 +110,7 @@ class FastAppends:
             return False
         told = partial(self._settled, principal, append, asked.minimal, correlation_id, reply)
         try:
-            writer = self._ruled if deployed.spec.ruled else self._log
+            writer = self._ruled if deployed.spec.ruled or deployed.spec.implies else self._log
             writer.append(append).add_done_callback(told)
         except Exception:  # the append may be queued: judged once more, it could be committed twice
             self._fail(principal, append, correlation_id, reply)
