@@ -54,7 +54,8 @@ LAYOUTS = {
         f"ALTER INDEX {NATURAL_KEY} SET (fillfactor = 67); REINDEX INDEX {NATURAL_KEY}"
     ),
     "without any index": (
-        "DROP INDEX outbox_created; ALTER TABLE outbox DROP CONSTRAINT outbox_pkey, "
+        "DROP INDEX outbox_created, outbox_content, outbox_context; "
+        "ALTER TABLE outbox DROP CONSTRAINT outbox_pkey, "
         f"DROP CONSTRAINT outbox_p_seq_key, DROP CONSTRAINT {NATURAL_KEY}"
     ),
 }
