@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 import httpcore
+import httptools
 import pytest
 import uvicorn
 from redis.asyncio.connection import Connection, SSLConnection
@@ -30,47 +31,106 @@ from gateway.relay.targets.redis_stream import RedisStreamTarget
 from gateway.relay.targets.webhook import WebhookTarget
 from spec.subscriptions import RedisStream, Webhook
 
-HTTP = "uvicorn.protocols.http.httptools_impl"
+HTTP, REDIS = "uvicorn.protocols.http.httptools_impl", "redis.asyncio.connection"
+GUARD = "the guard of connections to targets is not called (gateway/relay/targets/addresses.py)"
+POOL = "scripts have no connection of their own (gateway/log/redis/servers.py)"
+FRAMING = "checks of HTTP framing are not called (gateway/http/server/protocol.py)"
+WRITING = "responses are not written in one piece (gateway/http/server/exchange.py)"
+READING = "a client that sends much is read without a bound (gateway/http/server/connection.py)"
+COMMIT = "a commit that times out keeps its connection (gateway/log/commit_connection.py)"
+WARNING = "a commit without its synchronous standby counts as settled (gateway/log/commit_connection.py)"
+KEYS = "event ids are not passed to Postgres (gateway/log/entries.py)"
+OPERATIONS = "health and metrics have no port of their own (gateway/http/ops.py)"
+SCRAPE = "metrics are not served in the format asked for (gateway/http/metrics.py)"
+FAMILIES = "counts can't be collected (gateway/telemetry)"
+HELP = "the commands are not listed (gateway/cli/app.py)"
+
+# module, name, first parameters (None: not asked for), what breaks without it
 SEAMS = [
-    ("redis.asyncio.connection", "Connection._connect", ["self"]),
-    ("redis.asyncio.connection", "Connection._connection_arguments", ["self"]),
-    ("redis.asyncio.connection", "SSLConnection._connection_arguments", ["self"]),
-    ("redis.asyncio.connection", "ConnectionPool.make_connection", ["self"]),
-    (
-        "redis.asyncio.connection",
-        "AbstractConnection.send_packed_command",
-        ["self", "command", "check_health"],
-    ),
-    ("redis.asyncio.connection", "AbstractConnection.disconnect", ["self", "nowait"]),
-    ("uvicorn", "Server.capture_signals", ["self"]),
-    (HTTP, "HttpToolsProtocol.data_received", ["self", "data"]),
-    (HTTP, "HttpToolsProtocol.on_headers_complete", ["self"]),
-    (HTTP, "RequestResponseCycle.send", ["self", "message"]),
-    (HTTP, "STATUS_LINE", None),
-    ("httptools", "HttpParserUpgrade", None),
-    ("httptools", "HttpRequestParser.set_dangerous_leniencies", None),
-    ("asyncpg.pgproto.pgproto", "UUID", None),
-    ("asyncpg", "Connection.terminate", None),
-    ("asyncpg", "Connection.add_log_listener", None),
-    ("starlette.routing", "Route.matches", ["self", "scope"]),
-    ("prometheus_client.exposition", "choose_encoder", ["accept_header"]),
+    (REDIS, "Connection._connect", ["self"], GUARD),
+    (REDIS, "Connection._connection_arguments", ["self"], GUARD),
+    (REDIS, "SSLConnection._connection_arguments", ["self"], GUARD),
+    (REDIS, "ConnectionPool.make_connection", ["self"], POOL),
+    (REDIS, "AbstractConnection.send_packed_command", ["self", "command", "check_health"], POOL),
+    (REDIS, "AbstractConnection.read_response", ["self"], POOL),
+    (REDIS, "AbstractConnection.disconnect", ["self", "nowait"], POOL),
+    ("uvicorn", "Server.capture_signals", ["self"], "signals do not end a process (gateway/serve.py)"),
+    (HTTP, "HttpToolsProtocol.connection_made", ["self", "transport"], FRAMING),
+    (HTTP, "HttpToolsProtocol.data_received", ["self", "data"], FRAMING),
+    (HTTP, "HttpToolsProtocol.eof_received", ["self"], FRAMING),
+    (HTTP, "HttpToolsProtocol._should_upgrade", ["self"], FRAMING),
+    (HTTP, "HttpToolsProtocol._unset_keepalive_if_required", ["self"], FRAMING),
+    (HTTP, "HttpToolsProtocol.on_message_begin", ["self"], FRAMING),
+    (HTTP, "HttpToolsProtocol.on_header", ["self", "name", "value"], FRAMING),
+    (HTTP, "HttpToolsProtocol.on_headers_complete", ["self"], FRAMING),
+    (HTTP, "HttpToolsProtocol.on_body", ["self", "body"], FRAMING),
+    (HTTP, "HttpToolsProtocol.on_message_complete", ["self"], FRAMING),
+    (HTTP, "HttpToolsProtocol.on_response_complete", ["self"], FRAMING),
+    (HTTP, "HttpToolsProtocol.timeout_keep_alive_handler", ["self"], FRAMING),
+    (HTTP, "RequestResponseCycle.run_asgi", ["self", "app"], WRITING),
+    (HTTP, "RequestResponseCycle.send", ["self", "message"], WRITING),
+    (HTTP, "STATUS_LINE", None, WRITING),
+    ("uvicorn.protocols.http.flow_control", "FlowControl.pause_reading", ["self"], READING),
+    ("uvicorn.protocols.http.flow_control", "FlowControl.resume_reading", ["self"], READING),
+    ("httptools", "HttpParserUpgrade", None, FRAMING),
+    ("httptools", "HttpParserCallbackError", None, FRAMING),
+    ("httptools", "HttpRequestParser.set_dangerous_leniencies", None, FRAMING),
+    ("asyncpg.pgproto.pgproto", "UUID", None, KEYS),
+    ("asyncpg", "Connection.terminate", ["self"], COMMIT),
+    ("asyncpg", "Connection.add_log_listener", ["self", "callback"], WARNING),
+    ("asyncpg", "PostgresLogMessage", None, WARNING),
+    ("starlette.routing", "Route.matches", ["self", "scope"], OPERATIONS),
+    ("starlette.routing", "Router.default", None, OPERATIONS),
+    ("prometheus_client.exposition", "choose_encoder", ["accept_header"], SCRAPE),
+    ("prometheus_client.metrics_core", "GaugeMetricFamily", None, FAMILIES),
+    ("prometheus_client.metrics_core", "HistogramMetricFamily", None, FAMILIES),
+    ("typer.core", "TyperGroup.get_command", ["self", "ctx", "cmd_name"], HELP),
     (
         "httpcore",
         "AsyncNetworkBackend.connect_tcp",
         ["self", "host", "port", "timeout", "local_address", "socket_options"],
+        "webhooks are sent past the guard of their addresses (gateway/network.py)",
     ),
-    ("httpx", "create_ssl_context", None),
+    ("httpx", "create_ssl_context", None, "certificates of targets are not verified (gateway/relay/targets)"),
 ]
 
 
-@pytest.mark.parametrize(("module", "name", "parameters"), SEAMS)
+@pytest.mark.parametrize(("module", "name", "parameters", "breaks"), SEAMS)
 def test_a_library_has_the_name_that_the_gateway_uses(
-    module: str, name: str, parameters: list[str] | None
+    module: str, name: str, parameters: list[str] | None, breaks: str
 ) -> None:
-    found = attrgetter(name)(importlib.import_module(module))
+    try:
+        found = attrgetter(name)(importlib.import_module(module))
+    except (AttributeError, ImportError) as fault:
+        raise AssertionError(f"{module}.{name} is gone, so {breaks}") from fault
     if parameters is not None:
         taken = list(inspect.signature(found).parameters)
-        assert taken[: len(parameters)] == parameters, f"{module}.{name} takes {taken} now"
+        assert taken[: len(parameters)] == parameters, f"{module}.{name} takes {taken} now, so {breaks}"
+
+
+LENIENT = {
+    "a length beside chunks": b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+    "a blank before the colon": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+    "a line feed by itself": b"GET / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
+    "a zero byte": b"GET / HTTP/1.1\r\nHost: a\x00b\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("request_head", LENIENT.values(), ids=LENIENT)
+def test_the_parser_rejects_what_smuggles_requests(request_head: bytes) -> None:
+    with pytest.raises(httptools.HttpParserError):
+        httptools.HttpRequestParser(object()).feed_data(request_head)
+
+
+def test_the_fault_of_a_callback_keeps_its_cause() -> None:
+    class Callbacks:
+        def on_header(self, name: bytes, value: bytes) -> None:
+            raise LookupError
+
+    with pytest.raises(httptools.HttpParserCallbackError) as raised:
+        httptools.HttpRequestParser(Callbacks()).feed_data(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert isinstance(raised.value.__context__, LookupError), "faults of requests lose their status"
 
 
 def test_a_server_keeps_the_signals_that_it_has_caught() -> None:
