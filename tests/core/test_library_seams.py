@@ -80,7 +80,6 @@ SEAMS = [
     ("asyncpg", "Connection.add_log_listener", ["self", "callback"], WARNING),
     ("asyncpg", "PostgresLogMessage", None, WARNING),
     ("starlette.routing", "Route.matches", ["self", "scope"], OPERATIONS),
-    ("starlette.routing", "Router.default", None, OPERATIONS),
     ("prometheus_client.exposition", "choose_encoder", ["accept_header"], SCRAPE),
     ("prometheus_client.metrics_core", "GaugeMetricFamily", None, FAMILIES),
     ("prometheus_client.metrics_core", "HistogramMetricFamily", None, FAMILIES),
