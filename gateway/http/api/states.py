@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Final
 
 from gateway.admit.preconditions import etag, not_modified
 from gateway.aggregates.folder import Folder, Handlers, Place, page_limit
@@ -24,6 +25,9 @@ from gateway.log.postgres import PostgresTrouble
 from gateway.log.read.reader import VERSION_MAX, Range
 from gateway.state import EMPTY, Folded
 
+BEGUN_MAX: Final = 10_000
+"""Aggregates whose first read is not at its end, at a time; of any more, readers go on beside each other."""
+
 
 class _FirstFold(asyncio.Event):
     """Set when it is over; `more`: another one has to go on."""
@@ -38,6 +42,7 @@ class States:
         self._deadline_s = config.fold_deadline_s
         self._kept = folder.kept
         self._first_folds: dict[Place, _FirstFold] = {}
+        self._begun: set[Place] = set()  # read for the first time, and not to their ends yet
 
     async def state(self, subject: Subject, query: Parameters, if_none_match: bytes | None) -> ReadAnswer:
         """As it is, or as it was at a length or a time."""
@@ -52,7 +57,7 @@ class States:
         if fresh:
             return await self._read_on(subject, EMPTY, last, if_none_match, fresh=True, strong=strong)
         place = _place(subject)
-        more = False
+        more = place in self._begun
         while (first := self._first_folds.get(place)) is not None:
             await first.wait()  # rather than read and fold the same events beside it
             if not (more := first.more):
@@ -65,7 +70,12 @@ class States:
         try:
             return await self._read_on(subject, base, last, if_none_match)
         finally:
+            self._begun.discard(place)
             self._first_folds.pop(place).set()
+
+    def is_begun(self, subject: Subject) -> bool:
+        """Whether a first read ended before the newest event: the application goes on, once for all."""
+        return _place(subject) in self._begun
 
     def begin_first(self, subject: Subject) -> bool:
         """Whether nobody reads the aggregate for the first time just now; `end_first` must follow then."""
@@ -77,9 +87,12 @@ class States:
 
     def end_first(self, subject: Subject, *, more: bool) -> None:
         """`more`: there is more to read than was."""
-        first = self._first_folds.pop(_place(subject), None)
+        place = _place(subject)
+        first = self._first_folds.pop(place, None)
         if first is not None:
             first.more = more
+            if more and len(self._begun) < BEGUN_MAX:
+                self._begun.add(place)
             first.set()
 
     def kept(self, subject: Subject) -> Folded:

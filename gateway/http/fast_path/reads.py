@@ -82,6 +82,9 @@ class FastReads:
             return False
         wanted, judge = asked
         told = partial(self._seen, principal, subject, judge, headers.get(NAME), reply, give_up)
+        if len(segments) == 2 and self._states.is_begun(subject):
+            self._callers.take_back(principal)
+            return False  # the application goes on once for all
         if len(segments) == 2 and not self._states.kept(subject).length:
             if not self._states.begin_first(subject):
                 self._callers.take_back(principal)
