@@ -383,7 +383,7 @@ def _check_url(
         report.add("invalid_value", place, f"{words}: write the query out.")
         return
     if not _can_be_called(value):
-        report.add("invalid_value", place, "The host or the port in it is none.")
+        report.add("invalid_value", place, "Invalid host or port.")
         return
     why = unsafe(value)
     allowed = environ.get(ALLOW_PRIVATE, "")
@@ -411,7 +411,7 @@ def unsafe(url: str) -> str | None:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
-        return "The address or the port in it is none."
+        return "Invalid address or port."
     if parts.scheme not in ("https", "rediss"):
         return f"A target is reached over TLS: {'https' if parts.scheme == 'http' else 'rediss'}://."
     if parts.scheme == "https" and port not in PUBLIC_PORTS:

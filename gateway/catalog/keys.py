@@ -208,7 +208,7 @@ async def _insert(
         )
         if row is not None:
             return Minted(text, handle, tenant.name, scope, name, row["expires_at"], origin.only)
-    raise CatalogError(f"{HANDLE_ATTEMPTS_MAX} random handles in a row were taken: no randomness here?")
+    raise CatalogError(f"no unique handle after {HANDLE_ATTEMPTS_MAX} attempts: no randomness here?")
 
 
 def _scope(row: Any) -> Scope:

@@ -355,7 +355,7 @@ def _unreadable(current: Stored, faults: Faults) -> Conflict:
     place = faults[0].pointer or "/"
     return Conflict(
         "",
-        f"Revision {current.revision}, which is deployed, can't be read here, so nobody knows what this one "
+        f"Revision {current.revision}, which is deployed, can't be read here, so it is unknown what this one "
         f"would remove ({place}: {faults[0].error})",
     )
 

@@ -111,7 +111,7 @@ async def insert(conn: Any, tenant_id: UUID, name: str, entropy: tokens.Entropy)
         tenant = Tenant(tenant_id, name, tokens.new_handle(entropy))
         if await conn.fetchval(statement("create_tenant"), tenant.id, tenant.name, tenant.handle):
             return tenant
-    raise CatalogError(f"{HANDLE_ATTEMPTS_MAX} random handles in a row were taken: no randomness here?")
+    raise CatalogError(f"no unique handle after {HANDLE_ATTEMPTS_MAX} attempts: no randomness here?")
 
 
 async def named(database: Database, name: str) -> Tenant:

@@ -120,7 +120,7 @@ def check(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what each id is and how it is spelled, or why it is none; exit 1 where one is none."""
+    """Classify identifiers and print their canonical form, or why they are invalid; exit 1 if one is."""
     singletons = _singletons(spec, tenant, postgres)
     given = sys.stdin.read().split("\n") if ids == ["-"] else ids
     if ids == ["-"] and given[-1] == "":

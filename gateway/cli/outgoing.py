@@ -25,7 +25,7 @@ _STATEMENT_S: Final = 60.0
 TenantOption = Annotated[str, typer.Option(help="The tenant's name.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The subscription's.")]
 EventOption = Annotated[
-    str | None, typer.Option("--event", metavar="ID", help="This event alone; else all that there are.")
+    str | None, typer.Option("--event", metavar="ID", help="Only this event (default: all).")
 ]
 
 

@@ -27,7 +27,7 @@ RedisOption = Annotated[
     str | None, typer.Option("--redis", metavar="URL", help="Redis; else SLUICE_REDIS_URL says which.")
 ]
 PartitionOption = Annotated[
-    int | None, typer.Option("--partition", metavar="P", min=0, help="This one alone; else all.")
+    int | None, typer.Option("--partition", metavar="P", min=0, help="Only this partition (default: all).")
 ]
 
 

@@ -111,7 +111,7 @@ def replay(
     redis: RedisOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Append deliveries by the spec of today, the oldest first. What is an event already stays that event."""
+    """Process stored deliveries by the current spec, oldest first; appended ones stay unchanged."""
     if bool(ids) == quarantined:
         raise typer.BadParameter("name deliveries, or give --quarantined for all that is in quarantine")
     urls = {"SLUICE_POSTGRES_URL": postgres, "SLUICE_REDIS_URL": redis}

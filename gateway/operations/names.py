@@ -144,7 +144,7 @@ async def _write(
         try:
             return await writer.write(tenant.bytes, plan, actor_id=actor_id)
         except NotWritten as trouble:
-            raise OperationFailed(f"{trouble}; nobody knows yet, so run it again") from trouble
+            raise OperationFailed(f"{trouble}; the outcome is unknown, so run it again") from trouble
 
 
 @asynccontextmanager

@@ -54,7 +54,7 @@ def judge_lua(kind: str, version: tuple[int, ...]) -> Finding:
         return Finding("redis", name, "known holes closed")
     wanted = f"{branch[0]}.{branch[1]}.{patch}" if patch else "a release with them closed"
     means = (
-        f"whoever may run scripts may take the server over: {wanted}, or your distribution's patched package"
+        f"clients that run scripts can take the server over: {wanted}, or your distribution's patched package"
     )
     return Finding("redis", name, found, Verdict.WARNING, means)
 

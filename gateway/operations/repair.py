@@ -67,7 +67,7 @@ class Plan:
         if self.restores:
             parts.append(f"commits seq {row.seq + 1}…{end.seq} again ({end.events} events) from the journal")
         if end.epoch > row.epoch:
-            parts.append(f"goes on in epoch {end.epoch}")
+            parts.append(f"continues in epoch {end.epoch}")
         parts += [
             f"{each.who} saw seq {each.seq} committed in epoch {each.epoch}, to which no journal leads"
             f"{f' ({self.stopped})' if self.stopped else ''}"

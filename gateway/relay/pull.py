@@ -165,7 +165,7 @@ class Pull:
         of = subscribed(row)
         read = usable(of, {})
         if of.kind != "pull" or not hasattr(read, "target") or not isinstance(read.target, Declared):
-            return NotPulled(f"The subscription sends its events to a {of.kind}; nobody claims them.", True)
+            return NotPulled(f"A {of.kind} subscription sends its events; they can't be claimed.", True)
         return of, read.target
 
 

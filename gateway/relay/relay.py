@@ -171,7 +171,7 @@ class Relay:
             case RedisStream() as stream:
                 return RedisStreamTarget(stream, allow_private=allow_private)
             case Pull():
-                raise AssertionError("nobody sends what is pulled")
+                raise AssertionError("a pull subscription is not sent")
             case impossible:
                 assert_never(impossible)
 

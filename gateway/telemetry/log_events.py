@@ -379,8 +379,8 @@ _ROWS: Final = (
         "tenant_deletion_failed",
         "warning",
         ("reason",),
-        "A step of a tenant's deletion did not succeed: Postgres or Redis does not answer. The gateway goes "
-        "on once a second.",
+        "A step of a tenant's deletion did not succeed: Postgres or Redis does not answer. The gateway tries "
+        "again once a second.",
         "Check what else does not answer. Where `reason` names a denied permission, run "
         "deploy/postgres-grants.sql again after `sluice migrate`.",
     ),
@@ -556,7 +556,7 @@ _ROWS: Final = (
         "error",
         ("tenant", "follower", "reason"),
         "A list or projection can't be kept by this process, or none of a spec's (`*`): a newer release "
-        "deployed it. Others are kept; what serves goes on serving as it was.",
+        "deployed it. Others are kept; what serves is served as it was.",
         "Upgrade this process.",
     ),
     LogEvent(

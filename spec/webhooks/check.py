@@ -182,9 +182,7 @@ class _Check:
         provider = self._declared.get("provider")
         if provider is None:
             if self._declared.get("unsigned") is not True:
-                why = (
-                    'A source needs a `provider` that says how it signs; if nobody does, `"unsigned": true`.'
-                )
+                why = 'A source needs a `provider` that says how it signs, or `"unsigned": true`.'
                 self._fault("missing_key", why)
             id_header = self._header("id_header")
             return "", Scheme(delivery=(f"header:{id_header}",) if id_header else ())

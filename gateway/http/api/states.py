@@ -185,7 +185,7 @@ def _too_long(folded: int, length: int) -> Refusal:
     return Refusal(
         "unavailable",
         f"Folding takes long: {folded} of {length} events by now. Without `synchronous` and `consistency` "
-        "the next read goes on there.",
+        "the next read continues there.",
     )
 
 
@@ -232,7 +232,7 @@ def _too_large(subject: Subject, version: int) -> Refusal:
     stream = subject.stream
     why = (
         f"With version {version} the state of {stream.aggregate_type} {stream.key} is larger than it may be. "
-        f"It goes on taking events; read them, or the state before by `at_length={version - 1}`, or deploy a "
+        f"It still takes events; read them, or the state before by `at_length={version - 1}`, or deploy a "
         "handler that keeps less."
     )
     return Refusal("state_too_large", why, version=version)

@@ -49,7 +49,7 @@ def subscription_paths() -> dict[str, Schema]:
         f"{one}/waiting": {"get": _waiting()},
         f"{one}/attempts": {"get": _attempts()},
         f"{one}/pause": {"post": _switch("pause", "Send nothing more until it is resumed")},
-        f"{one}/resume": {"post": _switch("resume", "Go on where it stopped, also after it was disabled")},
+        f"{one}/resume": {"post": _switch("resume", "Continue where it stopped, also after it was disabled")},
         f"{one}/replay": {"post": _replay()},
         f"{one}/skip": {"post": _skip()},
         f"{one}/claim": {"post": _claim()},
@@ -324,7 +324,7 @@ def _ack() -> Schema:
         tag=TAG,
         parameters=_NAME,
         body=request(acked, {"ids": [EXAMPLE_EVENT_ID]}),
-        done={"200": answer("How many aggregates go on.", object_of({"ok": OK, "aggregates": _COUNT}))},
+        done={"200": answer("How many aggregates continue.", object_of({"ok": OK, "aggregates": _COUNT}))},
         refused="subscription.send",
     )
 

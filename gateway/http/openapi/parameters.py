@@ -77,11 +77,11 @@ def parameters() -> dict[str, Schema]:
         "subscription": _in_path(
             "name", {"type": "string", "pattern": f"^{SUBSCRIPTION_NAME}$"}, "Which subscription.", "billing"
         ),
-        "state": _in_query("state", {"enum": ["retrying", "claimed", "parked"]}, "Those alone."),
+        "state": _in_query("state", {"enum": ["retrying", "claimed", "parked"]}, "Only those."),
         "saga-id": _in_path("id", ANY_UUID, "Which saga.", EXAMPLE_EVENT_ID),
-        "saga-state": _in_query("state", {"enum": list(SAGA_STATES)}, "Those alone."),
+        "saga-state": _in_query("state", {"enum": list(SAGA_STATES)}, "Only those."),
         "schedule-id": _in_path("id", ANY_UUID, "Which timer.", EXAMPLE_EVENT_ID),
-        "schedule-state": _in_query("state", {"enum": list(SCHEDULE_STATES)}, "Those alone."),
+        "schedule-state": _in_query("state", {"enum": list(SCHEDULE_STATES)}, "Only those."),
         "trigger-type": _in_query("type", _TEXT, "Those that events of this aggregate type set."),
         "trigger-key": _in_query("key", _TEXT, "Those that events of this aggregate set."),
         "schedule-cursor": _in_query("cursor", _TEXT, "The `next` of the page before."),

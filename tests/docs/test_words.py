@@ -1,0 +1,99 @@
+"""Words that were dropped stay dropped: in the pages, in help and in error sentences."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.conftest import ROOT
+
+# What is not written any more, and what is written in its place.
+DROPPED = {
+    "whoever": "a client that, anyone who",
+    "nobody": "no client, no gateway, no request",
+    "anew": "again, from the start",
+    "for ever": "permanently, without a time limit",
+    "forever": "permanently, without a time limit",
+    "goes on": "continues",
+    "sign of life": "heartbeat",
+    "at night": "on call",
+    "unasked": "by default",
+    "in a row were taken": "after N attempts",
+    "this one alone": "only this one",
+    "those alone": "only those",
+    "or the port in it is none": "invalid host or port",
+}
+RENAMED = {
+    "server_lost": "backend_unavailable",
+    "sluice_server_up": "sluice_backend_up",
+    "sequence_unanswered": "sequence_timeout",
+    "commit_unanswered": "commit_outcome_unknown",
+    "direct_mode_kept": "direct_mode_held_by_peer",
+    "lineage_lost": "epoch_superseded",
+    "delivery_broken": "delivery_error",
+    "traces_off": "tracing_disabled",
+    "SLUICE_JOURNAL_KEEP_S": "SLUICE_JOURNAL_RETENTION_S",
+    "SLUICE_WEBHOOK_KEEP_DAYS": "SLUICE_WEBHOOK_RETENTION_DAYS",
+}
+BY_OTHERS = {"benchmarks.md", "model.md"}  # reports of runs, whose builds and cases have names of their own
+PAGES = [
+    ROOT / "README.md",
+    *sorted(each for each in (ROOT / "docs").glob("*.md") if each.name not in BY_OTHERS),
+]
+SOURCES = [
+    path
+    for place in ("cli", "http", "admit", "catalog", "relay", "operations")
+    for path in sorted((ROOT / "gateway" / place).rglob("*.py"))
+] + [ROOT / "gateway" / "errors.py", *sorted((ROOT / "spec").rglob("*.py"))]
+
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+_TEST_NAME = re.compile(r"\[[^\]]*\](?=\(\.\./tests/)")
+
+
+def dropped(text: str, words: dict[str, str] = DROPPED) -> list[str]:
+    """Line, word, and what to write; a word of several may be broken over lines."""
+    return [
+        f"{text.count(chr(10), 0, found.start()) + 1}: {word!r}: write {instead}"
+        for word, instead in words.items()
+        for found in re.finditer(r"\b" + r"\s+".join(word.split()) + r"\b", text, re.IGNORECASE)
+    ]
+
+
+def sentences(path: Path) -> Iterator[tuple[int, str]]:
+    """Texts of a module that clients or operators may read: no docstrings but those of commands."""
+    tree = ast.parse(path.read_text())
+    notes = {each.value for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+    for each in ast.walk(tree):
+        if isinstance(each, ast.FunctionDef) and each.decorator_list and path.parent.name == "cli":
+            yield each.lineno, ast.get_docstring(each) or ""
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and each not in notes:
+            yield each.lineno, each.value
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_no_dropped_words(page: Path) -> None:
+    text = page.read_text()
+    prose = _TEST_NAME.sub("", _CODE.sub(lambda code: "\n" * code[0].count("\n"), text))
+    assert dropped(prose) + dropped(text, RENAMED) == []
+
+
+def test_help_and_error_sentences_have_no_dropped_words() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{at} {why}"
+        for path in SOURCES
+        for at, text in sentences(path)
+        for why in dropped(text)
+    ]
+    assert found == []
+
+
+def test_a_dropped_word_is_found_in_whatever_case_and_across_lines() -> None:
+    assert dropped("Whoever reads\nfor\never") == [
+        "1: 'whoever': write a client that, anyone who",
+        "2: 'for ever': write permanently, without a time limit",
+    ]
+    assert not dropped("A canewalk renews for everyone.")
