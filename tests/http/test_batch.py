@@ -60,6 +60,7 @@ async def test_metadata_is_that_of_every_event(client: httpx.AsyncClient) -> Non
         "correlation_id": correlation,
         "causation_id": causation,
         "extra": {"a": 1},
+        "revision": 1,
     }
 
 
