@@ -103,13 +103,11 @@ def _chain_over_requests() -> None:
 
 
 def _validate_all_then_write() -> None:
-    _edit("local heads, blocked = {}, {}", "local heads, blocked, added = {}, {}, {}", "sequence")
-    _edit(
-        "local version, before = head + 1, q",
-        "head = head + (added[key] or 0) local version, before = head + 1, q",
-        "sequence",
-    )
-    _edit("heads[key] = head + n", "added[key] = (added[key] or 0) + n", "sequence")
+    heads = "local heads, blocked, skipped = {}, {}, {}"
+    _edit(heads, "local heads, blocked, skipped, added = {}, {}, {}, {}", "sequence")
+    before = "local before, v, versions, answer = q, nil, nil, nil"
+    _edit(before, f"if not of then head = added[key] or head end {before}", "sequence")
+    _edit("  heads[key] = head\n", "  added[key] = head\n", "sequence")
     _edit("    claimed[identity] = value\n", "", "sequence")
 
 

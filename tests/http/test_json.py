@@ -189,7 +189,7 @@ async def test_extra_and_the_data_of_a_batch_come_back_so_too(
     got = (await client.get(f"/order/{key}/events")).content
     for text in texts:
         assert b'"data":%b,"metadata"' % text.encode() in got
-    assert got.count(b'"extra":%b}' % extra.encode()) == len(texts)
+    assert got.count(b'"extra":%b,"revision":1}' % extra.encode()) == len(texts)
 
 
 @RELAXED

@@ -48,7 +48,7 @@ async def test_a_parameter_that_a_path_does_not_have_is_refused(
 async def test_the_refusal_proposes_the_nearest_and_lists_all(client: httpx.AsyncClient) -> None:
     told = refused(await client.get("/_/feed?type=order"), 400, "unknown_parameter", "type")
     assert told["error"].startswith(
-        'This path has no query parameter "type" (did you mean `types`?). It has `after`, `from_time`, '
+        'This path has no query parameter "type" (did you mean `types`?). It has `aliases`, `keys`, `after`, '
     )
     told = refused(await client.get("/_/ids/humane?x=1&&y"), 400, "unknown_parameter", "x")
     assert told["error"] == 'This path has no query parameter "x". It has `count`.'
