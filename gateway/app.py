@@ -108,6 +108,7 @@ from gateway.pools import CannotStart, check_redis, close_pool, open_postgres, o
 from gateway.reactions.reactor import Reactor, head_of
 from gateway.relay.live import Live
 from gateway.relay.outbox import Outbox
+from gateway.tasks import ended
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics, Reading
 from gateway.telemetry.steps import Telemetry
@@ -302,7 +303,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await _ended(task)
+        await ended((task,))
 
 
 @asynccontextmanager
@@ -479,12 +480,6 @@ def _edge(
         signed_below=(WEBHOOKS, BAD_SIGNATURE),
     )
     return Edge(MetricsMiddleware(application, metrics), protocol)
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    while not task.done():  # a wait in asyncpg may swallow a cancellation, before Python 3.12
-        task.cancel()
-        await asyncio.wait((task,), timeout=0.1)
 
 
 async def _follow(catalog: Catalog) -> None:

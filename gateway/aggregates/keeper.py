@@ -21,6 +21,7 @@ from gateway.events import Stream
 from gateway.log.entries import SequencedAppend
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
+from gateway.tasks import ended
 
 logger = logging.getLogger("sluice.kept")
 
@@ -59,10 +60,7 @@ class Keeper:
             try:
                 yield
             finally:
-                for task in tasks:
-                    while not task.done():
-                        task.cancel()
-                        await asyncio.wait((task,), timeout=0.1)
+                await ended(tasks)
 
     def due(self, stream: Stream) -> None:
         """Its state is kept soon."""

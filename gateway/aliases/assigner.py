@@ -26,6 +26,7 @@ from gateway.log.epoch.partition import partition_of
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
 from gateway.names.changes import Change, Give, Given
+from gateway.tasks import ended
 
 logger = logging.getLogger("sluice.registry")
 
@@ -94,7 +95,7 @@ class Assigner:
             yield
         finally:
             tasks = [lookout.task for lookout in self._lookouts.values() if lookout.task is not None]
-            await _end([looking, *tasks])
+            await ended([looking, *tasks])
 
     async def _look(self) -> None:
         while True:
@@ -253,12 +254,3 @@ def _release(waiting: Sequence[asyncio.Future[None]]) -> None:
     for each in waiting:
         if not each.done():
             each.set_result(None)
-
-
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancels until they have ended: a wait in asyncpg may swallow a cancellation, before Python 3.12."""
-    running = set(tasks)
-    while running:
-        for task in running:
-            task.cancel()
-        _, running = await asyncio.wait(running, timeout=0.1)

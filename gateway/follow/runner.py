@@ -30,6 +30,7 @@ from gateway.follow.worker import CACHE_BYTES, Worker
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.relay import Listen
+from gateway.tasks import ended
 from gateway.telemetry.metrics import Reading
 from gateway.telemetry.redact import reason
 from spec.errors import Faults
@@ -96,7 +97,7 @@ class Runner:
     async def stop(self) -> None:
         """Leases are given back."""
         tenants = {worker.tenant for worker in self._workers}
-        await _ended([*self._tasks, *self._workers.values()])
+        await ended([*self._tasks, *self._workers.values()])
         for tenant in tenants:
             try:
                 await fetch(self._pool, "let_go", PgUUID(tenant), self.owner)
@@ -267,12 +268,3 @@ class Runner:
         if not self._away:
             logger.warning("relay_postgres_unavailable", extra={"reason": reason(trouble)})
         self._away = True
-
-
-async def _ended(tasks: list[asyncio.Task[None]]) -> None:
-    """Cancels until they have ended: a wait in asyncpg may swallow a cancellation, before Python 3.12."""
-    running = {task for task in tasks if not task.done()}
-    while running:
-        for task in running:
-            task.cancel()
-        _, running = await asyncio.wait(running, timeout=0.1)

@@ -19,6 +19,7 @@ import asyncpg
 from gateway.inbound import store
 from gateway.inbound.store import Kept
 from gateway.log.postgres import PostgresTrouble
+from gateway.tasks import ended
 
 logger = logging.getLogger("sluice.intake")
 
@@ -46,9 +47,7 @@ async def recording(pool: asyncpg.Pool, keep_s: float, quarantine_keep_s: float)
     try:
         yield recorder
     finally:
-        while not task.done():  # a wait in asyncpg may swallow a cancellation, before Python 3.12
-            task.cancel()
-            await asyncio.wait((task,), timeout=0.1)
+        await ended((task,))
         await recorder.flush()
 
 

@@ -48,6 +48,7 @@ from gateway.log.redis.announcements import Announcements
 from gateway.log.redis.cluster import Cluster
 from gateway.log.redis.scripts import RedisTrouble, Scripts
 from gateway.log.storage import Storage
+from gateway.tasks import ended
 from gateway.telemetry.metrics import Reading
 from gateway.telemetry.steps import Telemetry, unwatched
 
@@ -334,7 +335,7 @@ class Log:
                 "appends_unsettled",
                 extra={"appends": sum(lane.sequencer.outstanding.unsettled for lane in self._lanes)},
             )
-        await _end(self._tasks)
+        await ended(self._tasks)
         await asyncio.gather(*(lane.connection.close() for lane in self._lanes))
         await self._help_connection.close()
         await self._settling.close()
@@ -499,13 +500,3 @@ async def _for_ever(loop: Callable[[], Awaitable[None]]) -> None:
         except Exception:
             logger.exception("task_restarted")
             await asyncio.sleep(0.1)
-
-
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancels until they have ended: a wait that is over as its task is cancelled may swallow the
-    cancellation (asyncpg's does, before Python 3.12)."""
-    running = set(tasks)
-    while running:
-        for task in running:
-            task.cancel()
-        _, running = await asyncio.wait(running, timeout=0.1)

@@ -51,6 +51,7 @@ from gateway.reactions.timers import Emission, Faulty, Timer, Watched, timers_of
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.position import Place
 from gateway.relay.relay import Listen
+from gateway.tasks import ended
 from gateway.telemetry.metrics import Reading
 from spec.errors import Faults
 from spec.model import EventType
@@ -117,11 +118,7 @@ class Reactor:
             self._tasks.append(asyncio.create_task(self._again(work, pause_s)))
 
     async def stop(self) -> None:
-        running = set(self._tasks)
-        while running:  # a wait in asyncpg may swallow a cancellation, before Python 3.12
-            for task in running:
-                task.cancel()
-            _, running = await asyncio.wait(running, timeout=0.1)
+        await ended(self._tasks)
         try:
             await fetch(self._pool, "let_go_reacting", self.owner)
         except PostgresTrouble:

@@ -33,6 +33,7 @@ from gateway.relay.subscriptions import Subscriptions, usable
 from gateway.relay.targets.contract import Target
 from gateway.relay.targets.redis_stream import RedisStreamTarget
 from gateway.relay.targets.webhook import WebhookTarget
+from gateway.tasks import ended
 from gateway.telemetry.metrics import Metrics, Reading
 from gateway.telemetry.redact import reason
 from spec.subscriptions import KINDS, Pull, RedisStream, Webhook
@@ -110,12 +111,12 @@ class Relay:
 
     async def stop(self) -> None:
         """What is under way ends, STOP_S later at most; leases are given back."""
-        await _ended(self._tasks)
+        await ended(self._tasks)
         for courier in self._couriers:
             courier.stop()
         if self._couriers:
             await asyncio.wait(self._couriers.values(), timeout=STOP_S)
-        await _ended(list(self._couriers.values()))
+        await ended(self._couriers.values())
 
     async def look(self) -> None:
         """Brings in what specs declare, lets go what was changed, and takes what nobody delivers."""
@@ -269,12 +270,3 @@ def _running_from(now: float) -> Callable[[], float]:
     time_of_loop = asyncio.get_running_loop().time
     begun = time_of_loop()
     return lambda: now + time_of_loop() - begun
-
-
-async def _ended(tasks: list[asyncio.Task[None]]) -> None:
-    """Cancels until they have ended: a wait in asyncpg may swallow a cancellation, before Python 3.12."""
-    running = {task for task in tasks if not task.done()}
-    while running:
-        for task in running:
-            task.cancel()
-        _, running = await asyncio.wait(running, timeout=0.1)

@@ -39,7 +39,6 @@ NOT_ON_THE_WAY = {
     "Storage.run_once": "by the clock, and no append waits for it",
     "Settling.close": "a stop in order",
     "Settling._waits_for_a_standby": "a standby that is away: tests/log/test_standby.py has one",
-    "_end": "a stop in order",
     "Outstanding.drained": "a stop in order",
     "CommitConnection.close": "a stop in order",
     "CommitConnection._one_has_ended": "two commits that wait for a standby or a lock",

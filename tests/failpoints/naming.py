@@ -69,7 +69,6 @@ NOT_ON_THE_WAY = {
     "Store.every": "a command",
     "Store.rebuild": "a command",
     "_apply_to": "a command",
-    "_end": "a stop in order",
 }
 ONLY_TROUBLE_BRINGS = {
     ("Assigner._work", "asyncio.sleep(_RETRY_S)"),

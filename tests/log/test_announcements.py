@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 
-from gateway.log.log import _end
 from gateway.log.redis.announcements import Announcements
 from gateway.log.redis.keys import announcement_channel
 from gateway.log.redis.servers import connect
+from gateway.tasks import ended
 from tests.support.drive import until
 from tests.support.servers import Servers
 
@@ -40,7 +40,7 @@ async def running(redis: Redis, instance: uuid.UUID = INSTANCE) -> AsyncIterator
     try:
         yield one
     finally:
-        await _end(tasks)
+        await ended(tasks)
 
 
 async def hears(told: Announcements, heard: list[int | None], partition: int) -> None:

@@ -19,7 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from gateway.config import Config
 from gateway.events import NotCommitted, OutcomeUnknown
 from gateway.log.epoch.partition import Partition, partition_of
-from gateway.log.log import Log, _end
+from gateway.log.log import Log
 from gateway.log.redis import servers as redis_servers
 from gateway.log.redis.announcements import Announcements
 from gateway.log.redis.cluster import Cluster, open_redis
@@ -30,6 +30,7 @@ from gateway.operations.doctor import diagnose
 from gateway.operations.findings import Verdict
 from gateway.operations.place import open_place
 from gateway.pools import CannotStart, check_redis
+from gateway.tasks import ended
 from tests.log.conftest import PARTITIONS, OpenLog
 from tests.log.invariants import check_invariants
 from tests.log.load import Load
@@ -259,7 +260,7 @@ async def test_what_one_gateway_commits_is_announced_to_others(nodes: RedisNodes
 
     with hearing.hearing(heard.append):
         await until(told)
-    await _end(tasks)
+    await ended(tasks)
     for each in clients:
         await each.aclose()
 

@@ -33,10 +33,11 @@ from gateway.events import (
 from gateway.log import postgres
 from gateway.log.epoch.partition import partition_of
 from gateway.log.limits import Limits
-from gateway.log.log import Log, PartitionWorkers, _end
+from gateway.log.log import Log, PartitionWorkers
 from gateway.log.postgres import PostgresTrouble
 from gateway.log.redis.cluster import Cluster, open_redis
 from gateway.log.redis.scripts import RedisTrouble
+from gateway.tasks import ended
 
 WITHIN_S = 40.0
 """For all that has to happen: on a busy machine whose disk stalls, and never reached where all is well."""
@@ -249,7 +250,7 @@ def time_is_up(log: Log, stream: Stream) -> None:
 
 async def crash(log: Log) -> None:
     """All that the gateway was doing stops where it is; nothing is settled, nothing told."""
-    await _end(log._tasks)
+    await ended(log._tasks)
     for each in log._lanes:
         each.connection.drop()
         for pending in each.sequencer.outstanding:
