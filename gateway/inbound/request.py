@@ -124,14 +124,17 @@ def form_pairs(body: bytes) -> list[tuple[str, str]] | None:
 
 
 def form_object(pairs: list[tuple[str, str]]) -> dict[str, object]:
-    """The object of a form's parameters; one that is there several times is a list."""
+    """The object of a form's parameters; one that is there several times is a list. In linear time: a form
+    of 1 MiB may have one name 260,000 times."""
     found: dict[str, object] = {}
     for name, value in pairs:
         earlier = found.get(name)
         if earlier is None:
             found[name] = value
+        elif isinstance(earlier, list):
+            earlier.append(value)
         else:
-            found[name] = [*earlier, value] if isinstance(earlier, list) else [earlier, value]
+            found[name] = [earlier, value]
     return found
 
 

@@ -20,7 +20,7 @@ SMALL, LARGE = 3_000, 20
 """Events of the longest page by their count, and by their bytes."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def full(gateway: Served, outbox: asyncpg.Pool) -> AsyncIterator[httpx.AsyncClient]:
     """A tenant with many small events of one aggregate, and behind them as large ones as there can be."""
     account = await open_account(outbox)
@@ -92,13 +92,13 @@ async def test_claims_of_large_events_that_are_not_acked(full: httpx.AsyncClient
     await holds_nobody_up(claim)
 
 
-async def test_a_list_of_as_many_subscriptions_as_can_be(full: httpx.AsyncClient) -> None:
+async def test_a_list_of_as_many_subscriptions_as_can_be(client: httpx.AsyncClient) -> None:
     document = {"target": {"type": "pull"}, "filter": {"types": ["order"], "event_types": ["was_noted"] * 1}}
     for n in range(200):
-        assert (await full.put(f"/_/subscriptions/s{n}", json=document)).status_code == 201
+        assert (await client.put(f"/_/subscriptions/s{n}", json=document)).status_code == 201
 
     async def get() -> None:
-        assert len((await full.get("/_/subscriptions")).json()["subscriptions"]) == 200
+        assert len((await client.get("/_/subscriptions")).json()["subscriptions"]) == 200
 
     await holds_nobody_up(get)
 
@@ -106,10 +106,8 @@ async def test_a_list_of_as_many_subscriptions_as_can_be(full: httpx.AsyncClient
 # ---- states ----
 
 
-@pytest.fixture
-async def state(
-    full: httpx.AsyncClient, outbox: asyncpg.Pool, gateway: Served
-) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
+@pytest.fixture(scope="module")
+async def state(outbox: asyncpg.Pool, gateway: Served) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
     account = await open_account(outbox)
     async with new_client(gateway.url, account.admin) as client:
         key = new_id()
@@ -136,12 +134,12 @@ async def test_a_state_as_long_as_can_be(state: tuple[httpx.AsyncClient, str], q
 # ---- names ----
 
 
-async def test_ids(full: httpx.AsyncClient) -> None:
+async def test_ids(client: httpx.AsyncClient) -> None:
     async def get() -> None:
-        assert len((await full.get("/_/ids/humane?count=1000")).json()["ids"]) == 1000
+        assert len((await client.get("/_/ids/humane?count=1000")).json()["ids"]) == 1000
 
     async def check(each: str) -> None:
-        response = await full.post("/_/ids/check", json={"ids": [each] * 1000})
+        response = await client.post("/_/ids/check", json={"ids": [each] * 1000})
         assert response.status_code == 200
 
     await holds_nobody_up(get)
@@ -150,9 +148,9 @@ async def test_ids(full: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("path", ["/_/resolve/%40" + "a-" * 15_000, "/order/@" + "a" * 30_000])
-async def test_names_as_long_as_can_be(full: httpx.AsyncClient, path: str) -> None:
+async def test_names_as_long_as_can_be(client: httpx.AsyncClient, path: str) -> None:
     async def get() -> None:
-        assert (await full.get(path)).status_code in (404, 422)
+        assert (await client.get(path)).status_code in (404, 422)
 
     await holds_nobody_up(get)
 
@@ -168,14 +166,14 @@ FORM = b"&".join([b"a=1"] * 260_000)
 @pytest.mark.parametrize("name", ["slack", "zoom", "braintree", "clouds", "typed", "x"])
 @pytest.mark.parametrize("kind", ["application/json", "application/x-www-form-urlencoded"])
 async def test_a_large_webhook(
-    gateway: Served, outbox: asyncpg.Pool, full: httpx.AsyncClient, name: str, kind: str
+    gateway: Served, outbox: asyncpg.Pool, client: httpx.AsyncClient, name: str, kind: str
 ) -> None:
     """Before it is verified, whoever sends it."""
-    hooks = await open_hooks(outbox, full, {name: SOURCES[name]})
+    hooks = await open_hooks(outbox, client, {name: SOURCES[name]})
     body = VALUES if kind.endswith("json") else FORM
 
     async def post() -> None:
-        response = await full.post(hooks.path(name), content=body, headers={"content-type": kind})
+        response = await client.post(hooks.path(name), content=body, headers={"content-type": kind})
         assert response.status_code in (202, 401, 503), response.text
 
     await holds_nobody_up(post)
@@ -186,27 +184,27 @@ async def test_a_large_webhook(
 
 @pytest.mark.parametrize("one", [b"[]", b"{}", b"0", b"[0]", b'{"":0}'])
 @pytest.mark.parametrize("path", ["was_noted", "was_nothing"])
-async def test_a_body_of_very_many_values(full: httpx.AsyncClient, one: bytes, path: str) -> None:
+async def test_a_body_of_very_many_values(client: httpx.AsyncClient, one: bytes, path: str) -> None:
     values = b",".join([one] * (1_000_000 // (len(one) + 1)))
     body = b'{"data":[%b],"metadata":%b}' % (values, json.dumps(META).encode())
 
     async def post() -> None:
-        response = await full.post(f"/order/{new_id()}/{path}", content=body, headers=JSON)
+        response = await client.post(f"/order/{new_id()}/{path}", content=body, headers=JSON)
         assert 400 <= response.status_code < 500
 
     await holds_nobody_up(post)
 
 
-async def test_a_body_of_too_many_values_is_refused(full: httpx.AsyncClient) -> None:
+async def test_a_body_of_too_many_values_is_refused(client: httpx.AsyncClient) -> None:
     data = b'{"data":[%b],"metadata":%b}' % (b",".join([b"[]"] * 50_000), json.dumps(META).encode())
-    response = await full.post(f"/order/{new_id()}/was_noted", content=data, headers=JSON)
+    response = await client.post(f"/order/{new_id()}/was_noted", content=data, headers=JSON)
     assert refused(response, 400, "invalid_json")["error"].startswith("The body has over 50000 opening")
     event = b'{"type":"was_noted","data":[%b]}' % b",".join([b"[]"] * 50_000)
     data = b'{"events":[%b],"metadata":%b}' % (event, json.dumps(META).encode())
-    response = await full.post(f"/order/{new_id()}", content=data, headers=JSON)
+    response = await client.post(f"/order/{new_id()}", content=data, headers=JSON)
     assert refused(response, 400, "invalid_json")["error"].startswith("The body has over 50000 opening")
     names = {"aggregate_type": "order", "key": new_id(), "type": "was_noted"}
     line = json.dumps({**names, **envelope([[]] * 50_000)}).encode() + b"\n"
-    answers = told_in((await full.post("/_/bulk", content=line, headers=NDJSON)).content)
+    answers = told_in((await client.post("/_/bulk", content=line, headers=NDJSON)).content)
     assert [each["status"] for each in answers] == [400]
     assert answers[0]["error"].startswith("The line has over 50000 opening")

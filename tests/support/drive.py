@@ -200,6 +200,9 @@ def ids(of: Append) -> tuple[bytes, ...]:
 
 # -- gateways
 
+DRAIN_S = 1
+"""What a test held back until its end is not waited for; what it waits for it has awaited by then."""
+
 
 @dataclass(slots=True)
 class Gateway:
@@ -210,7 +213,7 @@ class Gateway:
     redis: Redis | Cluster
 
     async def close(self) -> None:
-        await self.log.stop(5)
+        await self.log.stop(DRAIN_S)
         await self.redis.aclose()
         await asyncio.wait_for(self.pool.close(), WITHIN_S)
 

@@ -133,6 +133,7 @@ async def test_a_postgres_that_is_away_for_a_while_is_told_once(watched: Watched
 
 async def test_an_end_is_told_and_uses_of_keys_are_written_before_it(watched: Watched) -> None:
     assert await append(watched) == 201
+    await until(lambda: watched.count("partitions_opened"))
     watched.child.terminate()
     assert await watched.child.ended() == 0
     assert [line["event"] for line in watched.lines()][-2:] == ["gateway_stopping", "gateway_stopped"]
