@@ -432,7 +432,7 @@ def _edge(
         Keys(catalog, admin_pool, aside, config),
         Tickets(admin_pool, aside, config),
         webhooks,
-        Deliveries(pool, aside, config),
+        Deliveries(pool, intake, catalog, aside, config),
         Schedules(pool, catalog, partial(head_of, outbox, pool), aside, config),
         Sagas(pool, reactor.coordinator),
         aliases,

@@ -296,7 +296,8 @@ async def _replayed(
 ) -> list[dict[str, Any]]:
     from gateway.aliases.resolver import Resolver
     from gateway.aliases.store import Store
-    from gateway.inbound.alone import Replayer, alone
+    from gateway.inbound.alone import alone, deployed_of
+    from gateway.inbound.replayer import Replayer
 
     async with _owner(config.postgres_url, tenant) as (pool, owner):
         if named:
@@ -306,7 +307,7 @@ async def _replayed(
         document = await _document_of(pool, owner)
         deployed: dict[UUID, Deployed] = {}
         async with alone(config, pool, lambda log: Resolver(log, Store(pool)).key_of, deployed) as intake:
-            replayer = Replayer(intake, pool, owner, *document)
+            replayer = Replayer(intake, pool, owner, deployed_of(*document))
             deployed[owner.id] = replayer.deployed
             done = []
             with watched("replaying") as progress:

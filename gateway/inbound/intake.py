@@ -449,10 +449,14 @@ class Intake:
         self, place: Place, stored: Stored, *, again: bool = False
     ) -> Told | Quarantine | Deferred:
         """Appends a stored delivery by the spec of today. What is an event already stays that event, unless
-        `again` asks for another one. Raises PostgresTrouble, CatalogUnavailable."""
+        `again` asks for another one. Raises PostgresTrouble, CatalogUnavailable, Busy."""
+        if stored.verdict == "batch":
+            return Quarantine("batch", "This is the request of a batch: replay the deliveries in it.")
         if stored.request is None:
             return Quarantine("not_found", "The request is kept no longer.")
-        found = deliveries(place.source, stored.request)
+        reading = partial(deliveries, place.source, stored.request)
+        light = normalize.are_light(place.plan, (stored.request.body,))
+        found = reading() if light else await self._aside.run(place.tenant_id, reading)
         if isinstance(found, Unreadable):
             return Quarantine(found.code, found.error)
         if stored.item >= len(found):
@@ -468,8 +472,11 @@ class Intake:
                 await store.discard(self._pool, place.tenant_id, [stored.id])
             return IGNORED
         (append,) = await self._normalized(place, [delivery], headers, claimed)
-        if isinstance(append, Quarantine):
-            outcome: Appended | Quarantine | Deferred = await self._unless_committed(place, delivery, append)
+        outcome: Appended | Quarantine | Deferred
+        if self._log.storage.refusal(place.tenant_id) is not None:
+            outcome = STORAGE_FULL if again else await self._if_committed(place, delivery)
+        elif isinstance(append, Quarantine):
+            outcome = await self._unless_committed(place, delivery, append)
         else:
             outcome = judged(await asyncio.shield(self._records.append(append)))
         if isinstance(outcome, Deferred):

@@ -256,6 +256,12 @@ async def stored(pool: asyncpg.Pool, tenant: bytes, delivery: bytes) -> Stored |
     return Stored(delivery, row["source"], row["item"], row["verdict"], _shown(row), _request(row))
 
 
+async def known(pool: asyncpg.Pool, tenant: bytes, ids: Sequence[bytes]) -> set[bytes]:
+    """Which of these deliveries are the tenant's. Raises PostgresTrouble."""
+    rows = await _fetch(pool, "known", UUID(tenant), [UUID(each) for each in ids])
+    return {row["id"].bytes for row in rows}
+
+
 async def newest(
     pool: asyncpg.Pool, tenant: bytes, aggregate_type: str, begins: Sequence[tuple[str, bytes]], former: bytes
 ) -> list[bytes | None]:

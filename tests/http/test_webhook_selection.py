@@ -1,8 +1,9 @@
-"""Which deliveries become events, and of which type; how they are listed and discarded over HTTP; aliases as
-keys of bulk lines."""
+"""Which deliveries become events, and of which type; how they are listed, replayed and discarded over HTTP;
+aliases as keys of bulk lines."""
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -125,6 +126,73 @@ async def test_deliveries_are_listed_and_discarded_over_http(hooks: Hooks, outbo
     )
     writer = {"authorization": f"Bearer {hooks.account.write}"}
     refused(await hooks.client.get("/_/deliveries", headers=writer), 403, "forbidden")
+
+
+async def test_a_delivery_is_replayed_over_http_and_becomes_one_event(
+    hooks: Hooks, outbox: asyncpg.Pool
+) -> None:
+    admin = {"authorization": f"Bearer {hooks.account.admin}"}
+
+    async def replay(*ids: object, **more: Any) -> httpx.Response:
+        body = {"ids": [str(each) for each in ids], **more}
+        return await hooks.client.post("/_/deliveries/replay", json=body, headers=admin)
+
+    spec = declared(typed={"provider": "stripe", "secrets": ["s"], "to": to("was_typed")}, **SOURCES)
+    assert (await hooks.deploy(spec)).status_code == 200
+    accepted = await hooks.taken("github", {"n": 1}, X_GitHub_Event="push")
+    other = Hooks(hooks.account, spec, hooks.client)
+
+    async def known() -> bool:
+        return (await hooks.client.request("OPTIONS", hooks.path("typed"))).status_code != 404
+
+    await until(known)
+    assert (await other.taken("typed", {"id": "evt_1"}))["quarantined"]
+    ids = {row["source"]: row["id"] for row in await kept(outbox, hooks, 2)}
+    first, second = (await replay(ids["typed"], ids["github"], ids["typed"])).json()["replayed"]
+    assert (first["source"], first["delivery_id"], first["event_id"]) == ("typed", "evt_1", None)
+    assert (first["reason"], second["reason"]) == ("schema_violation", None)
+    assert (second["event_id"], second["duplicate"]) == (accepted["event_id"], True)
+    spec["webhooks"]["typed"]["to"] = to()
+    assert (await hooks.deploy(spec)).status_code == 200
+    answers = await asyncio.gather(*[replay(ids["typed"]) for _ in range(4)])
+    told = [each for answer in answers for each in answer.json()["replayed"]]
+    assert sorted(each["duplicate"] for each in told) == [False, True, True, True]
+    (event,) = await hooks.events()
+    assert {each["event_id"] for each in told} == {event["id"]}
+    assert event["data"]["body"] == {"id": "evt_1"}
+    rows = await outbox.fetch("SELECT verdict FROM webhook_delivery WHERE id = $1", ids["typed"])
+    assert [row["verdict"] for row in rows] == ["replayed"]
+    assert len(await hooks.events("repository")) == 1
+
+
+async def test_what_can_not_be_replayed_over_http_says_why(hooks: Hooks, outbox: asyncpg.Pool) -> None:
+    admin = {"authorization": f"Bearer {hooks.account.admin}"}
+
+    async def replay(key: str = hooks.account.admin, **body: Any) -> httpx.Response:
+        headers = {"authorization": f"Bearer {key}"}
+        return await hooks.client.post("/_/deliveries/replay", json=body, headers=headers)
+
+    item = {"id": "EV1", "resource_type": "payments", "action": "paid"}
+    await hooks.taken("many", {"events": [item]})
+    rows = {row["verdict"]: str(row["id"]) for row in await kept(outbox, hooks, 2)}
+    (whole,) = (await replay(ids=[rows["batch"]])).json()["replayed"]
+    assert (whole["event_id"], whole["reason"]) == (None, "batch")
+    (one,) = (await replay(ids=[rows["accepted"].upper()])).json()["replayed"]
+    assert (one["delivery_id"], one["duplicate"]) == ("EV1", True)
+    absent = str(uuid.uuid4())
+    refused(await replay(ids=[rows["batch"], absent]), 404, "not_found", "ids[1]")
+    refused(await replay(ids=["evt_1"]), 422, "invalid_field", "ids[0]")
+    refused(await replay(ids=[]), 422, "invalid_field", "ids")
+    refused(await replay(ids=[absent] * 101), 422, "invalid_field", "ids")
+    refused(await replay(), 422, "missing_field", "ids")
+    refused(await replay(ids=[absent], again=True), 422, "unknown_field", "again")
+    refused(await replay(hooks.account.write, ids=[absent]), 403, "forbidden")
+    without = {name: source for name, source in hooks.spec["webhooks"].items() if name != "many"}
+    assert (await hooks.deploy({**hooks.spec, "webhooks": without})).status_code == 200
+    (gone,) = (await replay(ids=[rows["accepted"]])).json()["replayed"]
+    assert (gone["event_id"], gone["reason"]) == (None, "unknown_source")
+    page = (await hooks.client.get("/_/deliveries", headers=admin)).json()
+    assert [each["verdict"] for each in page["deliveries"]] == ["replayed"]
 
 
 async def test_the_key_of_a_bulk_line_may_be_an_alias(hooks: Hooks) -> None:

@@ -1,10 +1,12 @@
-"""/_/deliveries: webhooks that came in, as they were kept, and the end of those in quarantine.
+"""/_/deliveries: webhooks that came in, as they were kept, replays, and the end of those in quarantine.
 
 Owns how they are told over HTTP. What is kept of a delivery is the intake's (inbound/store.py).
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any, Final, get_args
 from uuid import UUID
 
@@ -12,8 +14,9 @@ import asyncpg
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.aside import Aside
-from gateway.catalog.model import Principal
+from gateway.aside import Aside, Busy
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.model import CatalogUnavailable, Principal
 from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.http.json_body import read_object
@@ -22,18 +25,26 @@ from gateway.http.render import encode
 from gateway.http.request import Refused
 from gateway.http.response import json_response
 from gateway.inbound import store
+from gateway.inbound.intake import Intake
+from gateway.inbound.replayer import Replayer, without_event
 from gateway.log.postgres import PostgresTrouble
 
 DELIVERIES_DEFAULT: Final = 100
 DELIVERIES_MAX: Final = 1_000
 """Of a page, and of one call of discard."""
 
+REPLAYED_MAX: Final = 100
+"""Of one call: each is an append."""
+
 VERDICTS: Final = get_args(store.Verdict)
 
 
 class Deliveries:
-    def __init__(self, pool: asyncpg.Pool, aside: Aside, config: Config) -> None:
-        self._pool, self._aside, self._config = pool, aside, config
+    def __init__(
+        self, pool: asyncpg.Pool, intake: Intake, catalog: Catalog, aside: Aside, config: Config
+    ) -> None:
+        self._pool, self._intake, self._catalog = pool, intake, catalog
+        self._aside, self._config = aside, config
 
     async def every(self, request: Request) -> Response:
         """The newest first; `next` is the `before` of the next page."""
@@ -66,7 +77,8 @@ class Deliveries:
             if reason is not None:
                 why = "Name deliveries, or a reason, not both."
                 raise Refused(Refusal("invalid_field", why, "reason"))
-            ids = [each for text in _ids(body["ids"]) for each in await self._meant(request, text, source)]
+            named = _ids(body["ids"], DELIVERIES_MAX)
+            ids = [each for text in named for each in await self._meant(request, text, source)]
         elif source is None and reason is None:
             raise Refused(Refusal("missing_field", "Name `ids`, a `source` or a `reason`.", "ids"))
         else:
@@ -78,6 +90,50 @@ class Deliveries:
             raise Refused(_UNAVAILABLE) from trouble
         more = "ids" not in body and len(ids) == DELIVERIES_MAX
         return json_response(200, encode({"ok": True, "discarded": gone, "more": more}))
+
+    async def replay(self, request: Request) -> Response:
+        """Processes deliveries by the spec of today, each once, in the order of `ids`: what became of each.
+        What is an event already stays that event."""
+        body = await read_object(request, self._aside, self._config, ("ids",))
+        if "ids" not in body:
+            raise Refused(Refusal("missing_field", "Name `ids`.", "ids"))
+        ids = await self._known(request, _ids(body["ids"], REPLAYED_MAX))
+        principal: Principal = request.scope["sluice.principal"]
+        deployed = self._catalog.deployed(principal.tenant.id)
+        if deployed is None:
+            raise Refused(Refusal("not_found", "No spec was deployed yet; PUT one to /_/spec."))
+        replayer = Replayer(self._intake, self._pool, principal.tenant, deployed)
+        until = time.monotonic() + self._config.append_deadline_s
+        done = [await self._replayed(replayer, each, until) for each in ids]
+        return json_response(200, encode({"ok": True, "replayed": done}))
+
+    async def _known(self, request: Request, ids: list[str]) -> list[bytes]:
+        """Each once. Raises Refused: an id is no delivery's."""
+        named = [uuid_of(text, f"ids[{number}]").bytes for number, text in enumerate(ids)]
+        try:
+            known = await store.known(self._pool, _tenant(request), named)
+        except PostgresTrouble as trouble:
+            raise Refused(_UNAVAILABLE) from trouble
+        for number, delivery in enumerate(named):
+            if delivery not in known:
+                raise Refused(Refusal("not_found", f"There is no delivery {ids[number]}.", f"ids[{number}]"))
+        return list(dict.fromkeys(named))
+
+    async def _replayed(self, replayer: Replayer, delivery: bytes, until: float) -> dict[str, Any]:
+        """What became of it, or why that is not known."""
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            return without_event(delivery, "not_committed", "The request took too long: replay it once more.")
+        try:
+            async with asyncio.timeout(left_s):
+                return await replayer.replay(delivery, again=False)
+        except Busy as busy:
+            return without_event(delivery, "not_committed", busy.why)
+        except TimeoutError:
+            return without_event(delivery, "outcome_unknown", "It takes too long: replay it once more.")
+        except (PostgresTrouble, CatalogUnavailable):
+            why = "Postgres does not answer: replay it once more."
+            return without_event(delivery, "outcome_unknown", why)
 
     async def _meant(self, request: Request, text: str, source: str | None) -> list[bytes]:
         """Those in quarantine with this id, the provider's or our own."""
@@ -114,9 +170,9 @@ def _text(body: dict[str, object], field: str) -> str | None:
     return value
 
 
-def _ids(value: object) -> list[str]:
-    if not isinstance(value, list) or not 1 <= len(value) <= DELIVERIES_MAX:
-        raise Refused(Refusal("invalid_field", f"`ids` is a list of 1 to {DELIVERIES_MAX} ids.", "ids"))
+def _ids(value: object, most: int) -> list[str]:
+    if not isinstance(value, list) or not 1 <= len(value) <= most:
+        raise Refused(Refusal("invalid_field", f"`ids` is a list of 1 to {most} ids.", "ids"))
     for number, each in enumerate(value):
         if not isinstance(each, str) or not each:
             raise Refused(Refusal("invalid_field", "An id is a text.", f"ids[{number}]"))

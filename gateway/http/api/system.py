@@ -124,6 +124,7 @@ class System:
             ("POST", "/_/sagas/{id}/abandon"): sagas.abandon,
             ("GET", "/_/deliveries"): deliveries.every,
             ("POST", "/_/deliveries/discard"): deliveries.discard,
+            ("POST", "/_/deliveries/replay"): deliveries.replay,
             ("GET", "/_/sources"): sources.of_key,
             ("POST", "/_/sources/resolve"): sources.resolve,
             ("GET", "/_/sources/{source}/export"): sources.export,

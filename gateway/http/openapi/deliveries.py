@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.http.api.deliveries import DELIVERIES_MAX
+from gateway.http.api.deliveries import DELIVERIES_MAX, REPLAYED_MAX
 from gateway.http.openapi.operations import answer, operation, request
 from gateway.http.openapi.outgoing import TAG
 from gateway.http.openapi.parameters import EXAMPLE_EVENT_ID
@@ -13,7 +13,11 @@ _TEXT: Schema = {"type": "string"}
 
 def delivery_paths() -> dict[str, Schema]:
     """By path."""
-    return {"/_/deliveries": {"get": _every()}, "/_/deliveries/discard": {"post": _discard()}}
+    return {
+        "/_/deliveries": {"get": _every()},
+        "/_/deliveries/discard": {"post": _discard()},
+        "/_/deliveries/replay": {"post": _replay()},
+    }
 
 
 def _every() -> Schema:
@@ -57,4 +61,27 @@ def _discard() -> Schema:
         body=request(object_of({}, fields, closed=True), {"ids": [EXAMPLE_EVENT_ID]}),
         done={"200": answer("Ended.", object_of({"ok": OK, "discarded": list_of(gone), "more": more}))},
         refused="discard",
+    )
+
+
+def _replay() -> Schema:
+    ids = list_of(ANY_UUID, minItems=1, maxItems=REPLAYED_MAX)
+    became = object_of(
+        {
+            "id": ANY_UUID,
+            "source": or_null(_TEXT),
+            "delivery_id": or_null(_TEXT),
+            "event_id": or_null(ANY_UUID),
+            "duplicate": {"type": "boolean", "description": "It was an event before: this one."},
+            "reason": or_null(_TEXT),
+            "error": or_null(_TEXT),
+        }
+    )
+    return operation(
+        "replay-deliveries",
+        "Process stored deliveries by the spec of today (scope admin)",
+        tag=TAG,
+        body=request(object_of({"ids": ids}, closed=True), {"ids": [EXAMPLE_EVENT_ID]}),
+        done={"200": answer("What became of each.", object_of({"ok": OK, "replayed": list_of(became)}))},
+        refused="replay-deliveries",
     )

@@ -312,6 +312,14 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("unknown_field", '"id" is not a field here (did you mean `ids`?).', "id"),
         Refusal("invalid_field", "`ids` is a list of 1 to 1000 ids.", "ids"),
     ),
+    "replay-deliveries": (
+        *_SYSTEM,
+        *_BODY,
+        Refusal("missing_field", "Name `ids`.", "ids"),
+        Refusal("unknown_field", '"id" is not a field here (did you mean `ids`?).', "id"),
+        Refusal("invalid_field", "`ids` is a list of 1 to 100 ids.", "ids"),
+        Refusal("not_found", f"There is no delivery {EXAMPLE_EVENT_ID}.", "ids[0]"),
+    ),
     "subscription": (*_SYSTEM, _INVALID_PARAMETER, _NO_SUBSCRIPTION),
     "subscription.put": (
         *_SYSTEM,

@@ -55,6 +55,11 @@ FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::timestamptz[], $6
 ON CONFLICT DO NOTHING
 
 
+-- name: known
+-- Which of these deliveries are a tenant's. $1 tenant, $2 ids.
+SELECT id FROM webhook_delivery WHERE tenant = $1 AND id = ANY ($2::uuid[])
+
+
 -- name: list
 -- Deliveries of a tenant, newest first, from one page of its rows. $1 tenant, $2 source or NULL, $3 verdict or NULL,
 -- $4 delivery id or NULL, $5 id before which to go on, $6 how many, $7 the first id of the page.
