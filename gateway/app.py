@@ -122,6 +122,7 @@ _POOL_MAX = 8
 _CATALOG_POOL_MAX = 2
 _ADMIN_POOL_MAX = DEPLOYED_AT_ONCE  # a deployment that waits never makes the catalog stale
 _KEY_POOL_MAX = 1  # one statement at a time
+_CONSOLE_POOL_MAX = 1  # only where there is a console: its sessions never hold up a key
 _OUTBOX_POOL_MAX = 4  # whoever reads the history through does not stand in the way of appends
 _REDIS_CONNECTIONS_MAX = 64
 _OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -188,7 +189,7 @@ async def gateway(
                         config.webhook_quarantine_retention_days * 86_400,
                     ) as recorder,
                     outgoing(config, outbox, metrics, heard(log), relayed=config.relay) as going_out,
-                    _rates(config, metrics) as rates,
+                    _console(config, metrics) as console,
                 ):
                     answer_s, work_max = config.webhook_response_timeout_s, config.schema_work_max
                     resolver = Resolver(log, store)
@@ -244,8 +245,7 @@ async def gateway(
                         catalog=catalog,
                         pool=pool,
                         admin_pool=admin_pool,
-                        key_pool=key_pool,
-                        console=rates,
+                        console=console,
                         reads=reads,
                         store=store,
                         aliases=aliases,
@@ -360,14 +360,17 @@ async def _running(
 
 
 @asynccontextmanager
-async def _rates(config: Config, metrics: Metrics) -> AsyncIterator[Rates | None]:
-    """What the console shows of the last hour; None where there is no console."""
+async def _console(config: Config, metrics: Metrics) -> AsyncIterator[tuple[Rates, Sessions] | None]:
+    """What the console shows of the last hour, and who is signed in; None where there is no console."""
     if not config.console:
         yield None
         return
-    rates = Rates(metrics)
-    async with rates.sampled():
-        yield rates
+    rates, pool = Rates(metrics), await open_postgres(config, _CONSOLE_POOL_MAX)
+    try:
+        async with rates.sampled():
+            yield rates, Sessions(pool)
+    finally:
+        await close_pool(pool)
 
 
 def _edge(
@@ -383,8 +386,7 @@ def _edge(
     catalog: Catalog,
     pool: asyncpg.Pool,
     admin_pool: asyncpg.Pool,
-    key_pool: asyncpg.Pool,
-    console: Rates | None,
+    console: tuple[Rates, Sessions] | None,
     reads: Reads,
     store: Store,
     aliases: Aliases,
@@ -444,7 +446,8 @@ def _edge(
     )
     below: Application = system
     if console is not None:
-        site = Site(lambda *request: gate(*request), callers, Sessions(key_pool), console, views())
+        rates, sessions = console
+        site = Site(lambda *request: gate(*request), callers, bodies, sessions, rates, views())
         below = ConsoleHere(system, site)
     gate: Application = AggregateRouter(
         callers,

@@ -25,6 +25,8 @@ TICKET_S: Final = 600
 """How long a link that signs in once may lie in a terminal."""
 ANSWER_S: Final = 2.0
 """For a look-up by primary key."""
+SESSIONS_OF_KEY_MAX: Final = 20
+"""Sessions and links of one key: the next one ends the oldest."""
 _SECRET_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
 
@@ -50,12 +52,13 @@ class Sessions:
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
 
-    async def begin(self, key: str, lifetime_s: float = SESSION_S) -> str:
-        """The secret of a new session, or of a ticket that is exchanged for one."""
+    async def begin(self, key: str, handle: str, lifetime_s: float = SESSION_S) -> str:
+        """The secret of a new session, or of a ticket that is exchanged for one. `handle` is the key's."""
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = nonce + AESGCM(_sealing(secret)).encrypt(nonce, key.encode(), None)
-        await self._run("begin_session", _digest(secret), sealed, lifetime_s)
+        before_max = SESSIONS_OF_KEY_MAX - 1
+        await self._run("begin_session", _digest(secret), sealed, lifetime_s, handle, before_max)
         return secret
 
     async def find(self, secret: str) -> Session | None:

@@ -26,6 +26,7 @@ from gateway.console.rates import Rates
 from gateway.console.sessions import SESSION_S, TICKET_S, Session, Sessions
 from gateway.errors import Refusal
 from gateway.http.authentication import Authenticator, bearer_of
+from gateway.http.bounds import Bounded, Received
 from gateway.http.request import Application, Head, Receive, Refused, Scope, Send, read_body
 from gateway.http.routes import Route, tree
 
@@ -34,6 +35,8 @@ logger = logging.getLogger("sluice.console")
 ROOT: Final = "/_/console"
 COOKIE: Final = "sluice_console"
 FORM_BYTES_MAX: Final = 1024 * 1024
+SIGN_IN_BYTES_MAX: Final = 4 * 1024
+"""Of a form from anybody: a key, and what a browser adds."""
 FORM_TIMEOUT_S: Final = 10.0
 FIELDS_MAX: Final = 200
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
@@ -110,18 +113,21 @@ View = Callable[[Visit], Awaitable[Page | Goto]]
 
 
 class Site:
-    """The application for everything under ROOT. `api` is the gateway's own, which judges every request."""
+    """The application for everything under ROOT. `api` is the gateway's own, which judges every request;
+    `bodies` counts forms with the bodies that are under way."""
 
     def __init__(
         self,
         api: Application,
         callers: Authenticator,
+        bodies: Bounded,
         sessions: Sessions,
         rates: Rates,
         views: Mapping[tuple[str, str], View],
     ) -> None:
         self._api = api
         self._callers = callers
+        self._bodies = bodies
         self._sessions = sessions
         self._rates = rates
         self._views = views
@@ -162,42 +168,42 @@ class Site:
 
     async def _make_ticket(self, scope: Scope, head: Head, send: Send) -> None:
         """For `sluice dev`: a link that signs in once, by the key that asks for it."""
-        await self._callers.principal(head)
+        principal = await self._callers.principal(head)
         if scope["method"] != "POST":
             await self._answer(send, 405, b"", [(b"allow", b"POST")])
             return
-        ticket = await self._sessions.begin(bearer_of(head) or "", TICKET_S)
+        ticket = await self._sessions.begin(bearer_of(head) or "", principal.handle, TICKET_S)
         await self._answer(send, 201, b'{"ok":true,"ticket":"%b"}' % ticket.encode(), [_type("json")])
 
     async def _sign_in(self, path: str, scope: Scope, head: Head, receive: Receive, send: Send) -> None:
         if path == "/enter":
             ticket = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("once", "")
-            found = await self._sessions.end(ticket)
+            found = await self._callers.session(head, lambda: self._sessions.end(ticket))
             key = None if found is None else found.key
         elif scope["method"] != "POST":
             await self._show(send, Page("sign_in.html", {"error": None}), None)
             return
         else:
             _check_origin(head)
-            form = await _form(receive)
+            form = await _form(receive, SIGN_IN_BYTES_MAX)
             key = form.get("key", "").strip()
-        if not key or not await self._opens(key, scope):
+        principal = await self._opened(key, scope) if key else None
+        if not key or principal is None:
             why = "This key opens nothing." if path == "/sign-in" else "This link was used, or is too old."
             await self._show(send, Page("sign_in.html", {"error": why}, 401), None)
             return
-        secret = await self._sessions.begin(key)
+        secret = await self._sessions.begin(key, principal.handle)
         cookie = _cookie(secret, SESSION_S, secure=not _is_loopback(head))
         await self._answer(send, 303, b"", [(b"location", f"{ROOT}/".encode()), cookie])
 
-    async def _opens(self, key: str, scope: Scope) -> bool:
+    async def _opened(self, key: str, scope: Scope) -> Principal | None:
         """By the way that all keys go, with its limits."""
         try:
-            await self._callers.principal(_head_with(key, scope))
+            return await self._callers.principal(_head_with(key, scope))
         except Refused as refused:
             if refused.refusal.http_status != 401:
                 raise
-            return False
-        return True
+            return None
 
     async def _sign_out(self, session: Session, head: Head, send: Send) -> None:
         await self._sessions.end(session.secret)
@@ -207,18 +213,29 @@ class Site:
     # ---- pages ----
 
     async def _visit(self, path: str, scope: Scope, head: Head, receive: Receive, send: Send) -> None:
-        """1. A session. 2. A page. 3. An act comes from a page of ours. 4. The page, or where to go on."""
+        """A client without a session is sent to sign in. What is received counts with the key."""
         session = await self._session(head)
-        principal = None
-        if session is not None:
-            try:
-                principal = await self._callers.principal(_head_with(session.key, scope))
-            except Refused as refused:
-                if refused.refusal.http_status != 401:
-                    raise
+        principal = None if session is None else await self._opened(session.key, scope)
         if session is None or principal is None:
             await self._answer(send, 303, b"", [(b"location", f"{ROOT}/sign-in".encode())])
             return
+        received = Received(self._bodies, principal.handle, receive)
+        try:
+            await self._visit_as(session, principal, path, scope, head, received.receive, send)
+        finally:
+            received.end()
+
+    async def _visit_as(
+        self,
+        session: Session,
+        principal: Principal,
+        path: str,
+        scope: Scope,
+        head: Head,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """1. A page. 2. An act comes from a page of ours. 3. The page, or where to go on."""
         api = Api(self._api, session.key)
         if path == "/feed/live":
             query = scope["query_string"]
@@ -254,12 +271,15 @@ class Site:
             jar = SimpleCookie((head.joined(b"cookie") or b"").decode("latin-1"))
         except CookieError:
             return None
-        return await self._sessions.find(jar[COOKIE].value) if COOKIE in jar else None
+        if COOKIE not in jar:
+            return None
+        secret = jar[COOKIE].value
+        return await self._callers.session(head, lambda: self._sessions.find(secret))
 
     async def _acting(self, session: Session, head: Head, receive: Receive) -> Mapping[str, str]:
         """The form of an act. Raises Refused where no page of ours sent it."""
         _check_origin(head)
-        form = await _form(receive)
+        form = await _form(receive, FORM_BYTES_MAX)
         if not session.sent_by_a_page(form.get("csrf", "")):
             raise Refused(_forged())
         return form
@@ -322,8 +342,8 @@ def _forged() -> Refusal:
     return Refusal("forbidden", "This was not sent by a page of the console. Open the page once more.")
 
 
-async def _form(receive: Receive) -> dict[str, str]:
-    body = await read_body(receive, FORM_BYTES_MAX, FORM_TIMEOUT_S)
+async def _form(receive: Receive, bytes_max: int) -> dict[str, str]:
+    body = await read_body(receive, bytes_max, FORM_TIMEOUT_S)
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX))
     except ValueError as fault:

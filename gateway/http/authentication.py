@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal, Scope
@@ -28,6 +29,8 @@ SUSPENDED = Refusal("tenant_suspended", "This tenant is suspended. Ask those who
 HELD_BACK_S = 2.0
 """How long an address that tried too many unknown keys waits for each further answer."""
 
+_T = TypeVar("_T")
+
 _SPEC_UNREAD = "this gateway can't read the spec that is deployed; its log says why."
 
 
@@ -47,6 +50,7 @@ class Authenticator:
         self._requests = requests
         self._bodies = bodies
         self._look_ups, self._look_ups_of_ours = look_ups_of(limited), look_ups_of(limited)
+        self._look_ups_of_console = look_ups_of(limited)
 
     async def principal(self, head: Head) -> Principal:
         """Raises Refused: 401 for a missing or unknown key, 400 for two different ones, 429 where too many
@@ -116,6 +120,19 @@ class Authenticator:
         if known is not None and address is not None:
             self._limits.known(asker)
         return known
+
+    async def session(self, head: Head, find: Callable[[], Awaitable[_T | None]]) -> _T | None:
+        """What Postgres finds of a session of the console. One that it does not find counts with its address,
+        as an unknown key does, but apart from keys. Raises Refused (429)."""
+        address = self._addresses.client(head)
+        asker = f"{address} console"
+        if address is not None:
+            self._limits.unknown_key(asker, address)
+        with self._look_ups_of_console.held(asker):
+            session = await find()
+        if session is not None and address is not None:
+            self._limits.known(asker)
+        return session
 
     def begin(self, principal: Principal, scope: Scope, *, by_spec: bool = True) -> None:
         """Counts a request of this key as under way, until `end`. Raises Refused: 403 where the key's scope

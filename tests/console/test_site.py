@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,6 +13,8 @@ import pytest
 
 from gateway.catalog.model import Scope
 from gateway.config import Config
+from gateway.console.sessions import SESSIONS_OF_KEY_MAX
+from gateway.console.site import SIGN_IN_BYTES_MAX
 from tests.support.accounts import Account, revoked
 from tests.support.calls import new_client
 from tests.support.serving import Served, serving
@@ -105,6 +108,54 @@ async def test_what_is_kept_of_a_session_opens_nothing(
     for row in await pool.fetch("SELECT digest, sealed FROM console_session"):
         assert secret.encode() not in bytes(row["digest"]) + bytes(row["sealed"])
         assert shop.admin.encode() not in bytes(row["sealed"])
+
+
+async def test_a_key_has_a_bounded_number_of_sessions(
+    signed_in: httpx.AsyncClient, shop: Account, pool: asyncpg.Pool
+) -> None:
+    first = signed_in.cookies["sluice_console"]
+    for _ in range(SESSIONS_OF_KEY_MAX):
+        assert (await signed_in.post(SIGN_IN, data={"key": shop.admin})).status_code == 303
+    assert (await signed_in.get("/_/console/overview")).status_code == 200
+    handle = "SELECT handle FROM console_session ORDER BY began_at DESC LIMIT 1"
+    count = f"SELECT count(*) FROM console_session WHERE handle = ({handle})"
+    assert await pool.fetchval(count) == SESSIONS_OF_KEY_MAX
+    signed_in.cookies.clear()
+    before = await signed_in.get("/_/console/overview", headers={"cookie": f"sluice_console={first}"})
+    assert before.headers["location"] == SIGN_IN, "the oldest session has ended"
+
+
+async def test_a_form_to_sign_in_is_small(person: httpx.AsyncClient) -> None:
+    answer = await person.post(SIGN_IN, data={"key": "x" * SIGN_IN_BYTES_MAX})
+    assert answer.status_code == 413
+
+
+async def test_forms_count_with_the_bodies_of_their_key(config: Config, shop: Account) -> None:
+    async with (
+        serving(replace(config, key_bodies_bytes_max=200_000)) as small,
+        httpx.AsyncClient(base_url=small.url, headers={"origin": small.url}, trust_env=False) as person,
+    ):
+        assert (await person.post(SIGN_IN, data={"key": shop.admin})).status_code == 303
+        csrf = await token_of(person)
+        answer = await person.post("/_/console/keys", data={"csrf": csrf, "name": "x" * 400_000})
+        assert answer.status_code == 429
+        assert "bodies under way" in answer.text
+        assert (await person.get("/_/console/overview")).status_code == 200
+
+
+async def test_unknown_sessions_are_limited_and_delay_no_key(config: Config, shop: Account) -> None:
+    async with (
+        serving(replace(config, unknown_keys_per_min=3)) as strict,
+        httpx.AsyncClient(base_url=strict.url, trust_env=False) as person,
+        new_client(strict.url, shop.read) as client,
+    ):
+        asked = [
+            person.get("/_/console/overview", headers={"cookie": f"sluice_console=made-up-{n}"})
+            for n in range(6)
+        ]
+        statuses = sorted([answer.status_code for answer in await asyncio.gather(*asked)])
+        assert statuses == [303, 303, 303, 429, 429, 429]
+        assert (await client.get("/_/tenant")).status_code == 200
 
 
 async def test_without_the_setting_there_is_no_console(config: Config, shop: Account) -> None:

@@ -1,7 +1,14 @@
 -- name: begin_session
--- Ends what is over, and begins. $1 digest, $2 the key, sealed, $3 seconds
-WITH over AS (DELETE FROM console_session WHERE expires_at < now())
-INSERT INTO console_session (digest, sealed, expires_at) VALUES ($1, $2, now() + $3::float8 * interval '1 second')
+-- Ends what is over, and all but the newest of the same key, and begins. $1 digest, $2 the key, sealed,
+-- $3 seconds, $4 the key's handle, $5 how many others of the key go on
+WITH ended AS (
+    DELETE FROM console_session
+    WHERE expires_at < now() OR digest IN (
+        SELECT digest FROM console_session WHERE handle = $4 ORDER BY began_at DESC OFFSET $5::int
+    )
+)
+INSERT INTO console_session (digest, sealed, expires_at, handle)
+VALUES ($1, $2, now() + $3::float8 * interval '1 second', $4)
 
 
 -- name: end_session
