@@ -51,6 +51,7 @@ def views() -> dict[tuple[str, str], View]:
         ("GET", "/projections/{name}"): projection,
         ("GET", "/webhooks"): webhooks,
         ("POST", "/webhooks/discard"): discard,
+        ("POST", "/webhooks/replay"): replay,
         ("GET", "/schedules"): schedules,
         ("POST", "/schedules/{id}/{act}"): act_on_schedule,
         ("GET", "/sagas"): sagas,
@@ -456,6 +457,7 @@ async def _webhooks(visit: Visit, said: Answer | None, asked: str | None = None)
             "next": answer.body.get("next") if answer.done else None,
             "wanted": wanted,
             "asked": asked,
+            "replayed": said.body["replayed"] if said is not None and said.done else [],
             "error": None if failed is None else _words(failed),
             "shown": shown,
         },
@@ -469,6 +471,12 @@ async def discard(visit: Visit) -> Page | Goto:
         return await _webhooks(visit, None, delivery)
     answer = await visit.api.ask("POST", "/_/deliveries/discard", body={"ids": [delivery]})
     return Goto("/webhooks?verdict=quarantined") if answer.done else await _webhooks(visit, answer)
+
+
+async def replay(visit: Visit) -> Page:
+    """Says what became of it. It can be done again: no delivery becomes two events."""
+    body = {"ids": [visit.form.get("id", "")]}
+    return await _webhooks(visit, await visit.api.ask("POST", "/_/deliveries/replay", body=body))
 
 
 # ---- timers and sagas ----

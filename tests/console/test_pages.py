@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from importlib.resources import files
 from pathlib import Path
 
+import asyncpg
+import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.console.conftest import SHOP, signed_in
+from tests.http.webhooks import open_hooks, to
 from tests.support.accounts import Account
 from tests.support.calls import appended, new_client, new_id
 from tests.support.serving import Served
@@ -196,3 +200,31 @@ async def test_a_key_is_made_shown_once_and_revoked(admin: Page, gateway: Served
         admin.get_by_role("row").filter(has_text="for a report").get_by_role("button", name="Revoke").click()
     )
     await expect(admin.get_by_role("row").filter(has_text="for a report")).to_contain_text("revoked")
+
+
+async def test_a_delivery_is_replayed_and_the_page_says_what_came_of_it(
+    browser: Browser, gateway: Served, pool: asyncpg.Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with new_client(gateway.url, None) as client, await browser.new_context() as context:
+        hooks = await open_hooks(pool, client, {"typed": {"unsigned": True, "to": to("was_typed")}})
+        assert (await client.post(hooks.path("typed"), json={"n": 1})).json()["quarantined"]
+        page = await signed_in(context, gateway, hooks.account.admin)
+        await page.goto(at(gateway, "webhooks"))
+        await page.get_by_role("button", name="Replay").click()
+        await expect(page.get_by_role("alert")).to_contain_text("schema_violation")
+        hooks.spec["webhooks"]["typed"]["to"] = to()
+        assert (await hooks.deploy(hooks.spec)).status_code == 200
+        with caplog.at_level(logging.INFO, logger="sluice.console"):
+            await page.get_by_role("button", name="Replay").click()
+            await expect(page.get_by_role("status")).to_contain_text("is the event")
+        (act,) = [each for each in caplog.records if each.message == "console_act"]
+        assert (act.page, act.tenant) == ("/webhooks/replay", hooks.account.id)  # type: ignore[attr-defined]
+        await page.get_by_role("button", name="Replay").click()
+        await expect(page.get_by_role("status")).to_contain_text("as before")
+        assert await findings(page) == []
+        assert len(await hooks.events()) == 1
+        forged = await page.request.post(at(gateway, "webhooks/replay"), form={"id": "x"})
+        assert forged.status == 403
+        reading = await signed_in(context, gateway, hooks.account.read)
+        await reading.goto(at(gateway, "webhooks"))
+        await expect(reading.get_by_role("button", name="Replay")).to_have_count(0)
