@@ -96,12 +96,17 @@ def line(key: str, event_type: str, data: object) -> dict[str, Any]:
     return {"aggregate_type": "order", "key": key, "type": event_type, "data": data, "metadata": NOTE}
 
 
-async def opened(stand: Stand, ending: contextlib.AsyncExitStack, raw: bytes, count: int) -> None:
+async def opened(
+    stand: Stand, ending: contextlib.AsyncExitStack, raw: bytes, count: int
+) -> list[asyncio.StreamReader]:
     """So many connections that send this and read nothing."""
+    readers = []
     for _ in range(count):
         with contextlib.suppress(OSError):
-            _, writer = await ending.enter_async_context(connected(stand))
+            reader, writer = await ending.enter_async_context(connected(stand))
             writer.write(raw)
+            readers.append(reader)
+    return readers
 
 
 # -- the attacks
@@ -174,19 +179,28 @@ async def unread(stand: Stand) -> AsyncIterator[Attacking]:
         yield attack
 
 
-@asynccontextmanager
-async def filters(stand: Stand) -> AsyncIterator[Attacking]:
-    account, key = await stand.attacker(), str(uuid4())
-    events = [line(key, "was_noted", {"text": "x" * FILTERED_BYTES})] * FILTERED_EVENTS
-    async with contextlib.AsyncExitStack() as ending:
-        for n in range(FILTERS):
-            target = f"/_/feed?types=order,zz{n}&include_undeclared=true&after=now"
-            await opened(stand, ending, head("GET", target, account.read, accept="text/event-stream"), 1)
+def _filters(*, begun: bool) -> Callable[[Stand], contextlib.AbstractAsyncContextManager[Attacking]]:
+    """`begun`: all follow before the first event comes."""
 
-        async def attack() -> None:
-            await filled(stand, account.write, iter(events))
+    @asynccontextmanager
+    async def filters(stand: Stand) -> AsyncIterator[Attacking]:
+        account, key = await stand.attacker(), str(uuid4())
+        events = [line(key, "was_noted", {"text": "x" * FILTERED_BYTES})] * FILTERED_EVENTS
+        readers = []
+        async with contextlib.AsyncExitStack() as ending:
+            for n in range(FILTERS):
+                target = f"/_/feed?types=order,zz{n}&include_undeclared=true&after=now"
+                raw = head("GET", target, account.read, accept="text/event-stream")
+                readers += await opened(stand, ending, raw, 1)
+            for reader in readers if begun else ():
+                await reader.readuntil(b"\r\n\r\n")
 
-        yield attack
+            async def attack() -> None:
+                await filled(stand, account.write, iter(events))
+
+            yield attack
+
+    return filters
 
 
 def _trying_keys(count: int) -> Callable[[Stand], contextlib.AbstractAsyncContextManager[Attacking]]:
@@ -284,7 +298,16 @@ ATTACKS: Final = (
     Attack("schema", f"{SCHEMA_ITEMS} values against anyOf of {SCHEMA_CONSTS}", schema),
     Attack("pages", "four requests at once for all events of 25 MB", pages),
     Attack("unread", "eight such requests a second whose answers nobody reads", unread),
-    Attack("filters", f"{FILTERS} followers with different filters, and bulk requests", filters),
+    Attack(
+        "filters",
+        f"{FILTERS} followers with different filters, and bulk requests",
+        _filters(begun=True),
+    ),
+    Attack(
+        "beginners",
+        f"{FILTERS} followers that begin while bulk requests come",
+        _filters(begun=False),
+    ),
     Attack(
         "unknown-keys",
         f"{UNKNOWN_CONNECTIONS} connections that try unknown keys",

@@ -15,8 +15,8 @@ from tests.neighbours.campaign import MIB, Measured, campaign
 from tests.neighbours.stand import Felt, stands
 
 HELD = (
-    "fold", "schema", "pages", "unread", "filters", "unknown-keys", "nat", "openapi", "half-bodies",
-    "connections",
+    "fold", "schema", "pages", "unread", "filters", "beginners", "unknown-keys", "nat", "openapi",
+    "half-bodies", "connections",
 )  # fmt: skip
 ATTACK_S = 1.5
 DEFAULTS = Config(redis_url="", postgres_url="")
