@@ -24,6 +24,9 @@ from gateway import server_urls
 PREFIX = "SLUICE_"
 KIB = 1024
 MIB = 1024 * KIB
+PORT_MAX = 65535
+WORKERS_MAX = 64
+"""More gateways than a machine has cores only wait for each other."""
 
 ReadFile = Callable[[str], str]
 """Path to the text of that file; raises OSError or UnicodeDecodeError."""
@@ -38,6 +41,7 @@ class Config:
     host: str = "127.0.0.1"
     port: int = 8017
     listen_fd: int | None = None
+    workers: int = 1
     ops_host: str = "127.0.0.1"
     ops_port: int | None = None
     metrics_token: str | None = None
@@ -254,18 +258,23 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "Decides on and stores every event: the primary, not a replica.",
     ),
     ("host", _word("an address"), "The address to bind; loopback by default."),
-    ("port", _integer(0, 65535), "The port for clients; 0 picks a free one."),
+    ("port", _integer(0, PORT_MAX), "The port for clients; 0 picks a free one."),
     (
         "listen_fd",
         _integer(3, 65535),
         "The descriptor of a listening socket, inherited from the parent process.",
     ),
     (
+        "workers",
+        _integer(1, WORKERS_MAX),
+        "Gateway processes of `sluice serve` behind its port, a core each; all other limits are for each.",
+    ),
+    (
         "ops_host",
         _word("an address"),
         "The address of the ops port; loopback by default, since it requires no key.",
     ),
-    ("ops_port", _integer(1, 65535), "A separate port for metrics and health, which show all tenants."),
+    ("ops_port", _integer(1, PORT_MAX), "A separate port for metrics and health, which show all tenants."),
     (
         "metrics_token",
         _word("a bearer token"),

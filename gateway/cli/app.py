@@ -32,7 +32,7 @@ from gateway.cli import (
 )
 from gateway.cli.database import PostgresOption, postgres_url, read_file
 from gateway.cli.output import JsonOption, print_json, say
-from gateway.config import Config, one
+from gateway.config import WORKERS_MAX, Config, one
 
 
 class _Commands(TyperGroup):
@@ -107,9 +107,22 @@ def sluice(
 
 
 @app.command()
-def serve() -> None:
+def serve(
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=WORKERS_MAX, help="Processes behind the port; else SLUICE_WORKERS, else 1."),
+    ] = None,
+) -> None:
     """Run the gateway alone. Settings come from SLUICE_*; any number share one Redis and Postgres."""
-    config = Config.from_environ(os.environ, read_file)
+    environ = dict(os.environ)
+    if workers is not None:
+        environ["SLUICE_WORKERS"] = str(workers)
+    config = Config.from_environ(environ, read_file)
+    if config.workers > 1:
+        from gateway import workers as several
+
+        several.serve(config, environ)
+        return
     from gateway.serve import serve as run
 
     run(config)

@@ -81,7 +81,9 @@ def doctor(postgres: PostgresOption = None, redis: RedisOption = None, as_json: 
         from gateway.bounded_memory import most
         from gateway.operations.doctor import diagnose
 
-        return await diagnose(place, config.journal_retention_s, most(config, place.instance.partitions))
+        each = most(config, place.instance.partitions)
+        of_all = None if each is None else each * config.workers
+        return await diagnose(place, config.journal_retention_s, of_all)
 
     diagnosis = at_place(postgres, redis, work)
     if as_json:

@@ -8,12 +8,9 @@ from typing import Annotated
 
 import typer
 
-from gateway.config import Config, ConfigError
+from gateway.config import WORKERS_MAX, Config, ConfigError
 from gateway.dev.failure import CannotStart
 from gateway.dev.supervisor import Settings, inherited, run
-
-WORKERS_MAX = 64
-"""More gateways than a development machine has cores only wait for each other."""
 
 
 def dev(

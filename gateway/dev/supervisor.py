@@ -43,7 +43,7 @@ GATEWAY_FAILURES_MAX = 4
 """At the first start. Later a gateway that fails is tried for ever: others may still serve."""
 PROBES_A_WORKER = 8
 """With so many connections, one gateway of several goes unasked once in e^8 = 3000 starts."""
-OVERRULED = ("SLUICE_REDIS_URL_FILE", "SLUICE_POSTGRES_URL_FILE", "SLUICE_LISTEN_FD")
+OVERRULED = ("SLUICE_REDIS_URL_FILE", "SLUICE_POSTGRES_URL_FILE", "SLUICE_LISTEN_FD", "SLUICE_WORKERS")
 """Would contradict what the gateways are told."""
 CREATED = 201
 METRICS_TOKEN = ("SLUICE_METRICS_TOKEN", "SLUICE_METRICS_TOKEN_FILE")

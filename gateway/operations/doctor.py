@@ -33,7 +33,7 @@ from gateway.telemetry.redact import reason
 
 
 async def diagnose(place: Place, journal_retention_s: float, memory_bytes_max: int | None) -> Diagnosis:
-    """`memory_bytes_max`: what a gateway of this instance takes at most, None without a limit. Raises
+    """`memory_bytes_max`: what the workers of a gateway take at most, None without a limit. Raises
     PostgresTrouble; a Redis that does not answer is a finding."""
     server, apart_s = await _server(place)
     standbys = await _standbys(place)

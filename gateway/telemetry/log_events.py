@@ -645,7 +645,16 @@ _ROWS: Final = (
         "warning",
         ("host", "port"),
         "Another process uses SLUICE_OPS_PORT. This gateway serves without it.",
-        "With several workers on one machine this is expected for all but one; else give each its own port.",
+        "With several workers of `sluice dev` this is expected for all but one; else give each its own port.",
+    ),
+    LogEvent(
+        "worker_ended",
+        "warning",
+        ("reason",),
+        "A worker of `sluice serve --workers` ended, and is started again while the others serve; or it did "
+        "not stop in time and was killed.",
+        "Once: look at the lines of its `pid` before; SIGKILL is often the kernel's, for want of memory. "
+        "Repeatedly: the worker says why it does not start.",
     ),
     LogEvent(
         "tracing_disabled",

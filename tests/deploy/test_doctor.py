@@ -46,6 +46,7 @@ async def test_the_doctor_warns_of_limits_that_are_above_all_memory(shipped: Shi
         "SLUICE_REDIS_URL": shipped.redis_url,
         "SLUICE_POSTGRES_URL": shipped.gateway_url,
         "SLUICE_BODIES_BYTES_MAX": str(10**12),
+        "SLUICE_WORKERS": "2",
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "gateway", "doctor", "--json",
@@ -55,4 +56,4 @@ async def test_the_doctor_warns_of_limits_that_are_above_all_memory(shipped: Shi
     assert process.returncode == 0, "a warning breaks no promise"
     found = {each["name"]: each for each in json.loads(told)["findings"]}["memory"]
     assert found["verdict"] == "warning"
-    assert found["found"].startswith("up to 95")
+    assert found["found"].startswith("up to 1,91")  # of both workers

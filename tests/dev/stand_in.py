@@ -1,7 +1,8 @@
 """A gateway's stand-in: listens where it is told, says that it is ready, stops in order.
 
-STAND_IN_FAIL: ends at once with that status. STAND_IN_STUBBORN: disregards SIGTERM. STAND_IN_STOPPED: a file
-where it writes at its end which of its servers are still there.
+STAND_IN_FAIL: ends at once with that status. STAND_IN_FAILS_BY: the same, with 1, while that file is there.
+STAND_IN_STUBBORN: disregards SIGTERM. STAND_IN_STOPPED: a file where it writes at its end which of its
+servers are still there.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ def stop(_number: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
+    if Path(os.environ.get("STAND_IN_FAILS_BY") or "no such file").exists():
+        sys.exit(1)
     if "STAND_IN_FAIL" in os.environ:
         print("the stand-in was told to fail", file=sys.stderr)
         sys.exit(int(os.environ["STAND_IN_FAIL"]))
