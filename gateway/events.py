@@ -284,6 +284,11 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
         return (self.stream,) if self.spread is None else self.spread.streams
 
     @property
+    def lengths(self) -> tuple[int, ...]:
+        """What each of its streams is expected to be: a length, ANY_LENGTH or AT_LEAST_ONE."""
+        return self.expected, *self.others
+
+    @property
     def claims_values(self) -> bool:
         """Whether it has to be known who holds what before it is placed."""
         return any(claim.value is not None for claim in self.claims)
@@ -311,6 +316,11 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
         rows = zip(self.spread.order, versions, strict=True)
         places = tuple([(self.spread.streams[which], version) for which, version in rows])
         return appended_of(self.stream.key, first_version, ids, last, places, self.implied)
+
+
+def fits(expected: int, length: int) -> bool:
+    """Whether a stream of this length is as an append expects it."""
+    return expected in (ANY_LENGTH, length) or (expected == AT_LEAST_ONE and length > 0)
 
 
 def make_append(

@@ -440,8 +440,7 @@ def schemas_fault(
                 return Refusal("schema_violation", too_much_work(event_type, work_max), base)
         violation = event_type.violation(event.data)
         if violation is not None:
-            joint = "." if violation.path and not violation.path.startswith("[") else ""
-            return Refusal("schema_violation", violation.message, f"{base}{joint}{violation.path}")
+            return Refusal("schema_violation", violation.message, violation.under(base))
     return None
 
 

@@ -21,7 +21,6 @@ from gateway.aggregates.folder import Handlers, Rules
 from gateway.catalog.model import Deployed
 from gateway.events import (
     ANY_LENGTH,
-    AT_LEAST_ONE,
     Append,
     Claim,
     Event,
@@ -31,6 +30,7 @@ from gateway.events import (
     Spread,
     Stream,
     derived_id,
+    fits,
     make_append,
     revised,
 )
@@ -123,7 +123,7 @@ class Judging:
                 if state is None:
                     return row.stream
                 number = numbers[row.stream]
-                if number < len(append.streams) and not fits(_expected(append)[number], state.length):
+                if number < len(append.streams) and not fits(append.lengths[number], state.length):
                     # It may have come to that length since, and is not judged at it.
                     return Judged(append, {number: _NO_LENGTH})
                 pinned[number], tip = state.length, state
@@ -214,7 +214,7 @@ class Judging:
                 f"With what is implied the events are of {len(streams)} aggregates; {AGGREGATES_MAX} may be."
             )
             raise _Refused(ImplicationRefused(rows[-1].own, "invalid_field", why, rows[-1].path))
-        others = _expected(append)[1:] + (ANY_LENGTH,) * (len(streams) - len(append.streams))
+        others = append.lengths[1:] + (ANY_LENGTH,) * (len(streams) - len(append.streams))
         tags = tuple([row.tags for row in rows])
         spread = Spread(streams, tuple([numbers[row.stream] for row in rows])) if len(streams) > 1 else None
         claims, claim_paths = list(append.claims), list(append.claim_paths)
@@ -299,20 +299,11 @@ def admitted(
         raise NotAdmitted("schema_violation", value.reason, "data")
     violation = event_type.violation(value)
     if violation is not None:
-        joint = "." if violation.path and not violation.path.startswith("[") else ""
-        raise NotAdmitted("schema_violation", violation.message, f"data{joint}{violation.path}")
+        raise NotAdmitted("schema_violation", violation.message, violation.under("data"))
     tags = tags_of(event_type.tags, value, deployed.salt)
     if isinstance(tags, TagFault):
         raise NotAdmitted("invalid_tag", tags.error, f"data{tags.path}")
     return Admitted(deployed, Stream(tenant, of.name, key), event_type, tags, value)
-
-
-def fits(expected: int, length: int) -> bool:
-    return expected in (ANY_LENGTH, length) or (expected == AT_LEAST_ONE and length > 0)
-
-
-def _expected(append: Append) -> tuple[int, ...]:
-    return append.expected, *append.others
 
 
 def _plain(event: Event) -> Event:

@@ -25,8 +25,6 @@ from gateway.aside import Aside, Busy
 from gateway.catalog.model import Deployed
 from gateway.events import (
     ANOTHER_HISTORY,
-    ANY_LENGTH,
-    AT_LEAST_ONE,
     Append,
     Conflict,
     NotCommitted,
@@ -34,6 +32,7 @@ from gateway.events import (
     Recorded,
     RuleViolated,
     Stream,
+    fits,
 )
 from gateway.log.append.pending import APPEND_BYTES, Link, Waiter
 from gateway.log.log import Log
@@ -216,7 +215,7 @@ class Ruled:
     def _step(self, lane: Lane, tip: Folded, asked: Asked, deployed: Deployed) -> bool:
         """Judges the first that waits; False where that has to wait for something."""
         append = asked.append
-        if not _fits(append.expected, tip.length):
+        if not fits(append.expected, tip.length):
             if lane.under_way and not 0 <= append.expected < lane.base.length:
                 return False
             self._leave(lane)
@@ -367,7 +366,7 @@ class Ruled:
         lane, outcome, violated = asked.lane, asked.outcome, asked.violated
         assert outcome is not None
         lane.probes -= 1
-        if type(outcome) is not Conflict or not _fits(asked.append.expected, outcome.length):
+        if type(outcome) is not Conflict or not fits(asked.append.expected, outcome.length):
             self._tell_outcome(asked.waiter, outcome)
         elif violated is not None:
             self._tell(asked.waiter, violated)
@@ -435,10 +434,6 @@ class Ruled:
             while lane.waiting and lane.waiting[0].deadline <= now:
                 self._answer(lane, lane.waiting[0], _LATE)
             self._expire_later(lane)
-
-
-def _fits(expected: int, length: int) -> bool:
-    return expected in (ANY_LENGTH, length) or (expected == AT_LEAST_ONE and length > 0)
 
 
 def _recorded(append: Append) -> tuple[Recorded, ...]:

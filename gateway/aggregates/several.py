@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from gateway.aggregates.folder import Folder
-from gateway.aggregates.implied import Judged, Judging, fits
+from gateway.aggregates.implied import Judged, Judging
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import Deployed
 from gateway.events import (
@@ -26,6 +26,7 @@ from gateway.events import (
     NotCommitted,
     Outcome,
     Stream,
+    fits,
 )
 from gateway.log.log import Log
 from gateway.log.postgres import PostgresTrouble
@@ -100,7 +101,7 @@ class RuledSeveral:
             confirmed = judged.refused is not None and _asked_in_vain(append, outcome)
             return judged.refused if judged.refused is not None and confirmed else outcome
         if outcome.which < len(append.streams):
-            if not fits(_expected(append)[outcome.which], outcome.length):
+            if not fits(append.lengths[outcome.which], outcome.length):
                 return outcome
             if _refuses(judged, outcome):
                 assert judged.violated is not None
@@ -161,10 +162,6 @@ def is_judged(append: Append, deployed: Deployed) -> bool:
     return False
 
 
-def _expected(append: Append) -> tuple[int, ...]:
-    return append.expected, *append.others
-
-
 def _refuses(judged: Judged, conflict: Conflict) -> bool:
     """Whether the conflict confirms the length at which a rule refused."""
     violated = judged.violated is not None and judged.violated[0] == conflict.which
@@ -181,7 +178,7 @@ def _asked_in_vain(append: Append, outcome: Outcome) -> bool:
 def _asking_for(judged: Judged) -> Append:
     """For the lengths that were judged; of what is refused, for one that there never is."""
     append = judged.append
-    expected = [judged.pinned.get(which, asked) for which, asked in enumerate(_expected(append))]
+    expected = [judged.pinned.get(which, asked) for which, asked in enumerate(append.lengths)]
     if judged.violated is not None:
         expected[judged.violated[0]] = ANOTHER_HISTORY
     if judged.refused is not None:

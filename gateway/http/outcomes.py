@@ -84,7 +84,7 @@ class Outcomes:
             return await self.of_append(append, outcome, minimal=minimal, batch=True)
         which = outcome.which
         first = 0 if append.spread is None else append.spread.order.index(which)
-        expected = (append.expected, *append.others)[which]
+        expected = append.lengths[which]
         stream, path = append.streams[which], f"events[{first}].previous_length"
         return await self.of_conflict(stream, expected, outcome.length, minimal=minimal, path=path)
 

@@ -231,8 +231,7 @@ def compose(
         return Quarantine("schema_violation", f"data: {too_much_work(event_type, minting.schema_work_max)}")
     violation = event_type.violation(value)
     if violation is not None:
-        joint = "." if violation.path and not violation.path.startswith("[") else ""
-        return Quarantine("schema_violation", f"data{joint}{violation.path}: {violation.message}")
+        return Quarantine("schema_violation", f"{violation.under('data')}: {violation.message}")
     tags = tags_of(event_type.tags, value, minting.salt)
     if isinstance(tags, TagFault):
         return Quarantine("invalid_tag", f"data{tags.path}: {tags.error}")

@@ -283,5 +283,5 @@ def _to_read(line: Line, append: Append, outcome: Settled) -> Settled:
     which = outcome.which
     first = 0 if append.spread is None else append.spread.order.index(which)
     path = None if line.first_type is None else f"events[{first}].previous_length"
-    expected = (append.expected, *append.others)[which]
+    expected = append.lengths[which]
     return Missed(line.number, append.streams[which], expected, outcome.length, path)

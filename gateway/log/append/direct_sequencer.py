@@ -10,13 +10,12 @@ import math
 
 from gateway.events import (
     ANOTHER_HISTORY,
-    ANY_LENGTH,
-    AT_LEAST_ONE,
     Append,
     ConditionFailed,
     Conflict,
     NotUnique,
     Stream,
+    fits,
 )
 from gateway.items import Condition, matches
 from gateway.log.append.identities import Claim, ClaimedByAnother, Claims, Original
@@ -73,15 +72,14 @@ class DirectSequencer:
             )
         head = self._heads[append.stream]
         asked = append.expected if expected is None else math.floor(expected)
-        if _conflicts(asked, head):
+        if not fits(asked, head):
             return Conflict(head)
         return Conflict(head) if asked != (expected or asked) and append.stream in self._skipped else None
 
     def _first_conflict(self, append: Append, *, never: bool) -> Conflict | None:
         """`never`: of the streams that are expected to be as long as none is, which are told of last."""
-        expected = append.expected, *append.others
-        for which, (stream, length) in enumerate(zip(append.streams, expected, strict=True)):
-            if (length == ANOTHER_HISTORY) == never and _conflicts(length, self._heads[stream]):
+        for which, (stream, length) in enumerate(zip(append.streams, append.lengths, strict=True)):
+            if (length == ANOTHER_HISTORY) == never and not fits(length, self._heads[stream]):
                 return Conflict(self._heads[stream], which)
         return None
 
@@ -109,7 +107,3 @@ class DirectSequencer:
         for n, event in enumerate(append.events):
             self._claims.events[tenant, event.id] = (self._p, placed.first_seq + n)
         return placed
-
-
-def _conflicts(asked: float, head: int) -> bool:
-    return asked not in (ANY_LENGTH, AT_LEAST_ONE, head) or (asked == AT_LEAST_ONE and head == 0)
