@@ -59,6 +59,9 @@ GRANT SELECT, INSERT ON source_scope TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE (aggregate_type) ON source_key TO sluice_gateway;
 GRANT SELECT ON source_map TO sluice_gateway;
 
+-- What was imported, and as which aggregate.
+GRANT SELECT, INSERT, UPDATE (ref, content, times, appended, imports) ON imported TO sluice_gateway;
+
 -- Raw deliveries of webhooks: written, settled by a replay, ended once they are old.
 GRANT SELECT, INSERT, UPDATE (verdict, reason, error, event_id, body, body_bytes), DELETE
     ON webhook_delivery TO sluice_gateway;

@@ -52,6 +52,7 @@ from gateway.http.api.feed import Feed
 from gateway.http.api.follow import Follow
 from gateway.http.api.health import Health
 from gateway.http.api.ids import Ids
+from gateway.http.api.imports import Imports
 from gateway.http.api.keys import Keys
 from gateway.http.api.lists import Lists
 from gateway.http.api.live_bounds import LiveBounds
@@ -430,6 +431,7 @@ def _edge(
         OpenApi(catalog, aside, config),
         Ids(catalog, aside, config),
         Sources(log, catalog, pool, aside, config),
+        Imports(log, records, catalog, pool, outcomes, aside, config),
         Tenants(catalog, admin_pool, aside, config),
         Keys(catalog, admin_pool, aside, config),
         Tickets(admin_pool, aside, config),

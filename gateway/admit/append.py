@@ -97,6 +97,7 @@ class EventContext(msgspec.Struct, frozen=True, gc=False):
     rewound: int = 0  # the mark that ETags of the tenant's streams carry
     storage_full: Refusal | None = None  # why nothing more of the tenant is stored
     salt: bytes = b""  # the tenant's own, for hashed tags
+    importing: bool = False  # whether the gateway itself appends, as its importer
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):
@@ -214,7 +215,7 @@ def compose_read(
         return Fault(expected, None)
     if asked.mark not in (None, minting.rewound) and expected > 0:
         expected = ANOTHER_HISTORY
-    ids = _references(spec, envelope)
+    ids = _references(spec, envelope, importing=minting.importing)
     if isinstance(ids, Refusal):
         return Fault(ids, retry)
     refusal = schemas_fault(types, envelope, minting.schema_work_max, single=single)
@@ -395,11 +396,11 @@ def _unknown(names: Sequence[object], aggregate_type: AggregateType) -> Refusal 
     return None
 
 
-def _references(spec: Spec, envelope: Envelope) -> tuple[str, str | None] | Refusal:
+def _references(spec: Spec, envelope: Envelope, *, importing: bool) -> tuple[str, str | None] | Refusal:
     """The canonical ids of actor and target."""
-    if envelope.actor_type.startswith(RESERVED_ACTOR_PREFIX):
+    if envelope.actor_type.startswith(RESERVED_ACTOR_PREFIX) and not importing:
         return Refusal("unknown_actor_type", _SYSTEM_ACTORS, "metadata.actor.type")
-    if envelope.actor_type not in spec.agent_types:
+    if not importing and envelope.actor_type not in spec.agent_types:
         return Refusal(
             "unknown_actor_type",
             f"The spec's agent_types do not name {envelope.actor_type[:64]!r}.",
@@ -411,7 +412,7 @@ def _references(spec: Spec, envelope: Envelope) -> tuple[str, str | None] | Refu
             f"The spec's target_types do not name {envelope.target_type[:64]!r}.",
             "metadata.target.type",
         )
-    actor_id = canonicalize(envelope.actor_id, spec.singletons)
+    actor_id = envelope.actor_id if importing else canonicalize(envelope.actor_id, spec.singletons)
     if actor_id is None:
         return bad_identifier(envelope.actor_id, spec, "metadata.actor.id")
     if envelope.target_id is None:

@@ -16,6 +16,7 @@ from gateway.cli import (
     aggregates,
     find,
     ids,
+    imports,
     keys,
     names,
     operations,
@@ -158,3 +159,4 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
 )
 for _command in _COMMANDS:
     app.command()(_command)
+app.command("import")(imports.import_)

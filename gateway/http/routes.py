@@ -60,11 +60,14 @@ _OF_FEED: Final = (
     "include_undeclared", "limit", "wait", "upcast",
 )  # fmt: skip
 
+_OF_IMPORT: Final = ("type", "event", "ref", "actor", "import", "only_refs", "dry_run")
+
 SYSTEM_ROUTES: Final = (
     Route("GET", "/_/health/live"),
     Route("GET", "/_/health/ready"),
     Route("POST", "/_/append", WRITE, by_spec=True),
     Route("POST", "/_/bulk", WRITE, by_spec=True),
+    Route("POST", "/_/import", WRITE, True, _OF_IMPORT),
     Route("GET", "/_/feed", READ, query=_OF_FEED, narrow=True, streams=True),
     Route("QUERY", "/_/feed", READ, query=_OF_FEED, narrow=True),
     Route("POST", "/_/feed/query", READ, query=_OF_FEED, narrow=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +161,39 @@ async def test_an_event_is_found_by_its_id_and_nothing_by_another(run: Run) -> N
     assert (found["what"], found["id"], found["key"]) == ("event", event["id"], ORDER)
     nothing = await run("find", "nothing-of-ours")
     assert (nothing.code, nothing.out) == (1, "")
+
+
+async def test_records_of_a_file_are_imported_and_again_are_unchanged(run: Run) -> None:
+    words = ("import", "-", "--type", "order", "--event", "was_placed", "--ref", "no")
+    file = b'{"no": "a", "total": 1}\n\n{"no": "b", "total": 2}\n'
+    none = {"new": 0, "unchanged": 0, "edited": 0, "renamed": 0, "linked": 0, "refused": 0}
+    assert (await run(*words, "--dry-run", "--json", stdin=file)).json == {**none, "new": 2}
+    assert (await run(*words, "--dry-run", stdin=file)).out.splitlines()[:2] == ["line 1: new", "line 3: new"]
+    assert (await run(*words, "--json", stdin=file)).json == {**none, "new": 2}
+    assert (await run(*words, "--json", stdin=file)).json == {**none, "unchanged": 2}
+    broken = await run(*words, stdin=file + b"[]\n")
+    assert broken.code == 1
+    assert broken.out == "0 new, 2 unchanged, 0 edited, 0 renamed, 0 linked, 1 refused\n"
+    assert "line 4: invalid_field" in broken.err
+
+
+async def test_a_file_of_several_requests_is_one_import(run: Run, tmp_path: Path) -> None:
+    def written(numbers: Iterable[int], *more: str) -> str:
+        records = [json.dumps({"no": f"n{n}", "total": 7}) for n in numbers]
+        path = tmp_path / "records.jsonl"
+        path.write_text("\n".join([*records, *more]))
+        return str(path)
+
+    words = ("--type", "order", "--event", "was_placed", "--ref", "no", "--actor", "user:global")
+    first = await run("import", written(range(1, 601)), *words, "--json")
+    assert (first.json["new"], first.json["refused"]) == (600, 0)
+    # n0 comes first and says what all of them say; but each of these stands in the file.
+    again = await run("import", written(range(601), '{"no": "n1", "total": 8}'), *words, "--json")
+    told = json.loads(again.out)
+    assert (again.code, told["new"], told["unchanged"], told["refused"]) == (1, 1, 600, 1)
+    assert "line 602: invalid_field" in again.err
+    renamed = await run("import", written([700]), *words, "--json")
+    assert renamed.json["renamed"] == 1
 
 
 async def test_without_a_gateway_or_a_key_it_says_what_to_set(run: Run) -> None:

@@ -24,6 +24,7 @@ ROUTES: list[tuple[str, set[str]]] = [
     (f"/order/{KEY}/events/1", READS),
     (f"/order/{KEY}/was_noted", {"POST", "OPTIONS"}),
     ("/_/bulk", {"POST", "OPTIONS"}),
+    ("/_/import", {"POST", "OPTIONS"}),
     ("/_/events/0190a0b0-0000-7000-8000-000000000000", READS),
     ("/_/receipts", READS),
     ("/_/feed/query", {"POST", "OPTIONS"}),

@@ -20,6 +20,7 @@ from gateway.http.api.deliveries import Deliveries
 from gateway.http.api.feed import Feed
 from gateway.http.api.health import Health
 from gateway.http.api.ids import Ids
+from gateway.http.api.imports import Imports
 from gateway.http.api.keys import Keys
 from gateway.http.api.named_answers import NamedAnswers, wanted
 from gateway.http.api.projections import Projections
@@ -68,6 +69,7 @@ class System:
         openapi: OpenApi,
         ids: Ids,
         sources: Sources,
+        imports: Imports,
         tenants: Tenants,
         keys: Keys,
         tickets: Tickets,
@@ -125,6 +127,7 @@ class System:
             ("GET", "/_/deliveries"): deliveries.every,
             ("POST", "/_/deliveries/discard"): deliveries.discard,
             ("POST", "/_/deliveries/replay"): deliveries.replay,
+            ("POST", "/_/import"): imports.post,
             ("GET", "/_/sources"): sources.of_key,
             ("POST", "/_/sources/resolve"): sources.resolve,
             ("GET", "/_/sources/{source}/export"): sources.export,

@@ -65,6 +65,7 @@ def parameters() -> dict[str, Schema]:
         "scope-of": _in_path("scope", _TEXT, "Within it: a file, a project.", "a.xlf"),
         "source_id": _in_path("source_id", _TEXT, "As the foreign system spells it.", "tu1"),
         "of-aggregate": {**_in_query("key", ref("Identifier"), "The aggregate's key."), "required": True},
+        **_of_import(),
         "tenant_id": _in_path(
             "id", {"type": "string", "format": "uuid"}, "The tenant's id, a UUIDv7.", EXAMPLE_EVENT_ID
         ),
@@ -124,6 +125,20 @@ def parameters() -> dict[str, Schema]:
         ),
         "If-None-Match-spec": _header("If-None-Match", {"const": "*"}, "No spec must be deployed yet."),
         "If-None-Match": _header("If-None-Match", _TEXT, "An ETag that you have: 304 if it holds."),
+    }
+
+
+def _of_import() -> dict[str, Schema]:
+    return {
+        "import-type": {**_in_query("type", _TEXT, "The aggregates' type."), "required": True},
+        "import-event": _in_query(
+            "event", _TEXT, "The event that a record becomes; else the type's only one."
+        ),
+        "import-ref": _in_query("ref", _TEXT, "The field that is a record's external ref."),
+        "import-actor": _in_query("actor", _TEXT, "Who acts, as TYPE:ID; else the gateway's importer."),
+        "import": _in_query("import", ANY_UUID, "The same for all requests of one import."),
+        "only_refs": _in_query("only_refs", {"type": "boolean"}, "Only note which refs the import has."),
+        "dry_run": _in_query("dry_run", {"type": "boolean"}, "Say what would be, and write nothing."),
     }
 
 

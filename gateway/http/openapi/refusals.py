@@ -260,6 +260,15 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("invalid_identifier", '"ada" is not a declared singleton; use a UUID.', "key"),
         Refusal("invalid_field", "The source id is longer than 1024 bytes.", "id"),
     ),
+    "import": (
+        *_SYSTEM,
+        *_BODY,
+        _NOT_COMMITTED,
+        Refusal("missing_field", "Name the type of the aggregates by `?type=`.", "type"),
+        Refusal("invalid_field", "`actor` is TYPE:ID, such as `user:global`.", "actor"),
+        Refusal("unknown_aggregate_type", "The spec declares no aggregate type 'ordr'.", "type", status=422),
+        Refusal("unknown_event_type", "The spec declares no event 'x' for 'order'.", "event", status=422),
+    ),
     "sources.put": (
         *_SYSTEM,
         _NOT_COMMITTED,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from gateway.http.api.imports import RECORDS_MAX
 from gateway.http.api.sources import SOURCES_MAX
 from gateway.http.openapi.operations import NDJSON, answer, lines, operation, request
 from gateway.http.openapi.parameters import EXAMPLE_ID
 from gateway.http.openapi.schemas import OK, Schema, list_of, object_of, or_null
+from gateway.names.imported import Result
 
 TAG = "/_/"
 _TEXT: Schema = {"type": "string"}
@@ -20,11 +22,37 @@ _NAMES = ("source-of", "scope-of", "source_id")
 def source_paths() -> dict[str, Schema]:
     """By path."""
     return {
+        "/_/import": {"post": _import()},
         "/_/sources": {"get": _of_key()},
         "/_/sources/resolve": {"post": _resolve()},
         "/_/sources/{source}/export": {"get": _export()},
         "/_/sources/{source}/{scope}/{source_id}": {"get": _get(), "put": _put()},
     }
+
+
+def _import() -> Schema:
+    told = object_of(
+        {"line": {"type": "integer"}, "status": {"type": "integer"}, "ok": OK},
+        {
+            "result": {"enum": [each.value for each in Result]},
+            "key": or_null(_TEXT),
+            "was": _TEXT,
+            "event_id": _TEXT,
+        },
+    )
+    refusal: Schema = object_of({"line": {"type": "integer"}, "status": {"type": "integer"}})
+    answered = lines({"anyOf": [told, refusal]}, "`line` from 1; a refusal's line is as of a bulk request.")
+    sent = lines({"type": "object"}, f"A record a line, at most {RECORDS_MAX}.")
+    names = ("type", "event", "ref", "actor")
+    return operation(
+        "import",
+        "Records of a foreign system: each becomes an event where it says something new",
+        tag=TAG,
+        parameters=(*[f"import-{name}" for name in names], "import", "only_refs", "dry_run"),
+        body={"required": True, "content": {NDJSON: sent}},
+        done={"200": {"description": "A line for each record, in order.", "content": {NDJSON: answered}}},
+        refused="import",
+    )
 
 
 def _of_key() -> Schema:

@@ -270,6 +270,58 @@ INSERT INTO unique_claim (tenant, value, aggregate_type, aggregate_id, name, sco
 SELECT $1, h.* FROM unnest($2::bytea[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[]) AS h
 
 
+-- name: imported_appended
+-- The events of these records are appended. $1 tenant, $2 aggregate type, $3 keys, $4 the count of records of each
+UPDATE imported i SET appended = true FROM unnest($3::text[], $4::int[]) AS done (key, times)
+WHERE i.tenant = $1 AND i.aggregate_type = $2 AND i.key = done.key AND i.times = done.times
+
+
+-- name: imported_counts
+-- How many records each of these said. $1 tenant, $2 aggregate type, $3 keys
+SELECT key, times FROM imported WHERE tenant = $1 AND aggregate_type = $2 AND key = ANY ($3::text[])
+
+
+-- name: imported_found
+-- Aggregates with one of these refs, and for each content those that say it and may be taken, the one without a ref
+-- first. $1 tenant, $2 aggregate type, $3 the import, $4 refs, $5 contents, $6 at most how many of each, $7 the import's
+-- mark of contents without a ref
+SELECT key, ref, content, times, appended, $3::uuid = ANY (imports) AS taken, $7::uuid = ANY (imports) AS bare
+FROM imported
+WHERE tenant = $1 AND aggregate_type = $2 AND ref = ANY ($4::text[])
+UNION
+SELECT f.* FROM unnest($5::bytea[], $6::int[]) AS asked (content, most) CROSS JOIN LATERAL (
+    SELECT key, ref, content, times, appended, $3::uuid = ANY (imports) AS taken, $7::uuid = ANY (imports) AS bare
+    FROM imported
+    WHERE tenant = $1 AND aggregate_type = $2 AND content = asked.content
+        AND (ref IS NULL OR (appended AND NOT $3::uuid = ANY (imports)))
+    ORDER BY ref IS NOT NULL, NOT $7::uuid = ANY (imports), key LIMIT asked.most + 2
+) f
+
+
+-- name: imported_kept
+-- What an import leaves of its aggregates. $1 tenant, $2 aggregate type, $3 keys, $4 refs, $5 contents, $6 counts of
+-- records, $7 whether the event of the last one is appended, $8 the import's mark of each
+INSERT INTO imported AS i (tenant, aggregate_type, key, ref, content, times, appended, imports)
+SELECT $1, $2, k.key, k.ref, k.content, k.times, k.appended, ARRAY[k.mark]
+FROM unnest($3::text[], $4::text[], $5::bytea[], $6::int[], $7::boolean[], $8::uuid[])
+    AS k (key, ref, content, times, appended, mark)
+ON CONFLICT (tenant, aggregate_type, key) DO UPDATE
+SET ref = EXCLUDED.ref, content = EXCLUDED.content, times = EXCLUDED.times, appended = EXCLUDED.appended,
+    imports = CASE WHEN EXCLUDED.imports[1] = ANY (i.imports) THEN i.imports
+        ELSE (EXCLUDED.imports || i.imports)[1:8] END
+
+
+-- name: imported_locked
+-- One import at a time looks and decides. $1 tenant, $2 aggregate type
+SELECT pg_advisory_xact_lock(hashtextextended('sluice.import ' || $1::uuid || ' ' || $2::text, 0))
+
+
+-- name: imported_marked
+-- These refs stand in an import. $1 tenant, $2 aggregate type, $3 the import, $4 refs
+UPDATE imported SET imports = (array_prepend($3::uuid, imports))[1:8]
+WHERE tenant = $1 AND aggregate_type = $2 AND ref = ANY ($4::text[]) AND NOT $3::uuid = ANY (imports)
+
+
 -- name: in_use
 -- Which of these a tenant has stored events of. $1 tenant; then an item each: $2 kind, $3 the name of an
 -- aggregate type or singleton or a prefix of aliases, $4 of an event type or null. Returns their places n, from 1,
