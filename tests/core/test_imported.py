@@ -171,6 +171,32 @@ def test_a_ref_of_the_import_is_never_taken_for_an_earlier_name_wherever_it_stan
     assert results([Said("b", b"x")], [row("k1", "a", b"x", taken=True)]) == [("new", "new1")]
 
 
+def test_a_content_without_a_ref_is_one_aggregate_and_none_whose_ref_stands_in_the_import() -> None:
+    rows = [row("k1", "a", b"x"), row("k2", None, b"x")]
+    twice = [Said(None, b"x"), Said(None, b"x")]
+    assert results([*twice, Said("b", b"x")], rows) == [
+        ("unchanged", "k2"),
+        ("unchanged", "k2"),
+        ("renamed", "k1"),
+    ]
+    assert results([*twice, Said("b", b"x")], rows[:1]) == [
+        ("unchanged", "k1"),
+        ("unchanged", "k1"),
+        ("new", "new1"),
+    ]
+    assert results([*twice, Said("a", b"x")], rows[:1]) == [
+        ("new", "new1"),
+        ("unchanged", "new1"),
+        ("unchanged", "k1"),
+    ]
+    matched = msgspec.structs.replace(rows[0], bare=True)
+    assert results([Said("b", b"x"), *twice], [matched]) == [
+        ("new", "new1"),
+        ("unchanged", "k1"),
+        ("unchanged", "k1"),
+    ]
+
+
 def test_what_is_not_known_to_be_appended_is_owed_again_and_no_name_leads_to_it() -> None:
     unsure = msgspec.structs.replace(row("k1", "a", b"x"), appended=False)
     assert [(s.result, s.owed) for s in plan([Said("a", b"x")], [unsure], str) if s] == [("new", True)]
