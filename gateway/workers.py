@@ -6,7 +6,6 @@ does. docs/decisions/0049 says why each worker has a socket of its own.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import signal
 import socket
@@ -41,8 +40,9 @@ def serve(config: Config, environ: Mapping[str, str], argv: tuple[str, ...] = CO
     if faults := tuple(_faults(config)):
         raise ConfigError(faults)
     logs.to_stderr(config.log_level, human=False)
+    asked = _asked_to_stop()
     try:
-        with _asked_to_stop() as asked, _Port(config) as port:
+        with _Port(config) as port:
             in_order = _Workers(config, environ, argv, port).run(asked)
     except CannotStart as fault:
         sys.exit(f"sluice serve: {fault}" if str(fault) else 1)
@@ -62,20 +62,17 @@ def _faults(config: Config) -> Iterator[str]:
         yield f"SLUICE_PORT is among the workers' ops ports, {config.ops_port} to {last}: change one of them."
 
 
-@contextlib.contextmanager
-def _asked_to_stop() -> Iterator[list[int]]:
-    """The signals that asked for it, as they come. A second SIGINT is a person in a hurry."""
+def _asked_to_stop() -> list[int]:
+    """The signals that ask for it, as they come, until the process ends. A second SIGINT is a person in a
+    hurry; a third must not break off what the second began."""
     asked: list[int] = []
 
     def caught(number: int, _frame: FrameType | None) -> None:
         asked.append(number)
 
-    before = {number: signal.signal(number, caught) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, caught)
+    return asked
 
 
 class _Port:

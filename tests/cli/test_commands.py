@@ -99,6 +99,9 @@ def test_serve_says_first_where_it_can_not_listen(unset: Sluice) -> None:
     handed = unset("serve", **urls, SLUICE_LISTEN_FD="77")
     assert (handed.code, handed.out) == (1, "")
     assert handed.err == "sluice serve: SLUICE_LISTEN_FD 77 is no open socket: Bad file descriptor\n"
+    several = unset("serve", "--workers", "2", **urls, SLUICE_LISTEN_FD="77")
+    assert (several.code, several.out) == (2, "")
+    assert several.err.startswith("SLUICE_LISTEN_FD is one socket, and each of SLUICE_WORKERS opens its own")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         own = unset("serve", **urls, SLUICE_PORT=str(port))

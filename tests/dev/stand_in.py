@@ -58,6 +58,7 @@ def servers_alive() -> list[str]:
 
 def stop(_number: int, _frame: FrameType | None) -> None:
     if "STAND_IN_STUBBORN" in os.environ:
+        os.write(2, b"the stand-in disregards it\n")
         return
     if "STAND_IN_STOPPED" in os.environ:
         time.sleep(0.2)  # an answer that takes its time

@@ -74,28 +74,21 @@ async def test_a_worker_that_is_killed_and_a_stop_lose_nothing(
         await until_ready(url)
 
         async def write() -> None:
-            client = new_client(url, own_tenant.write)
-            key = new_id()
-            while True:
-                identity = new_id()
-                while True:
+            key, identity = new_id(), new_id()
+            while not stopping.is_set():
+                async with new_client(url, own_tenant.write) as client:
                     try:
-                        headers = {"Idempotency-Key": identity}
-                        response = await append(client, "order", key, "was_noted", 1, headers=headers)
-                        break
+                        while True:
+                            headers = {"Idempotency-Key": identity}
+                            response = await append(client, "order", key, "was_noted", 1, headers=headers)
+                            assert response.status_code in (200, 201, 503, 504), response.text
+                            if response.status_code < 300:
+                                receipts[identity] = response.json()["event_id"]
+                                identity = new_id()
                     except httpx.ConnectError:
                         assert stopping.is_set()
-                        await client.aclose()
-                        return
-                    except httpx.TransportError:  # its worker died: another takes it
-                        if stopping.is_set():
-                            await client.aclose()
-                            return
-                        await client.aclose()
-                        client = new_client(url, own_tenant.write)
-                assert response.status_code in (201, 503), response.text
-                if response.status_code == 201:
-                    receipts[identity] = response.json()["event_id"]
+                    except httpx.TransportError:  # its worker died: another one takes it
+                        continue
 
         writers = [asyncio.create_task(write()) for _ in range(WRITERS)]
         async with asyncio.timeout(60):
