@@ -441,7 +441,9 @@ def _edge(
         Sagas(pool, reactor.coordinator),
         aliases,
         named,
-        SubscriptionPaths(going_out.subscriptions, going_out.pull, keys, catalog, aside, config, stopping),
+        SubscriptionPaths(
+            going_out.subscriptions, going_out.trials, going_out.pull, keys, catalog, aside, config, stopping
+        ),
         Projections(rows, live_rows, going_out.declarations, catalog),
         log,
         reads.upcasts,

@@ -39,6 +39,7 @@ from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull
 from gateway.relay.relay import Listen, Relay, RelayOptions
 from gateway.relay.subscriptions import Subscriptions
+from gateway.relay.trial import Trials
 from gateway.telemetry import logs
 from gateway.telemetry.metrics import Metrics
 
@@ -55,6 +56,7 @@ class Outbound:
     """What the edge needs of it. `relay` is None where none runs in this process."""
 
     subscriptions: Subscriptions
+    trials: Trials
     pull: Pull
     relay: Relay | None
     rows: RowReading
@@ -88,7 +90,8 @@ async def outgoing(
             ):
                 pull = Pull(pool, outbox, subscriptions)
                 rows, declarations = RowReading(rows_pool), Declarations(rows_pool, outbox)
-                yield Outbound(subscriptions, pull, relay, rows, moves, declarations)
+                trials = Trials(pool, secrets_of, allow_private=allow_private)
+                yield Outbound(subscriptions, trials, pull, relay, rows, moves, declarations)
         finally:
             if relay is not None:
                 await relay.stop()

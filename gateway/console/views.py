@@ -582,7 +582,9 @@ async def subscription(visit: Visit) -> Page:
     return await _subscription(visit, None)
 
 
-async def _subscription(visit: Visit, said: Answer | None, asked: str | None = None) -> Page:
+async def _subscription(
+    visit: Visit, said: Answer | None, asked: str | None = None, tested: Answer | None = None
+) -> Page:
     at = path_of("_", "subscriptions", visit.name("name"))
     answer = await visit.api.get(at)
     if not answer.done:
@@ -600,6 +602,7 @@ async def _subscription(visit: Visit, said: Answer | None, asked: str | None = N
             "attempts": attempts or [],
             "said": said,
             "asked": asked,
+            "tested": None if tested is None else tested.body,
             "shown": shown,
         },
         said.status if said is not None else 200,
@@ -612,7 +615,7 @@ _FOR_GOOD: Final = frozenset({"skip"})
 
 async def act_on_subscription(visit: Visit) -> Page | Goto:
     act = visit.name("act")
-    if act not in ("pause", "resume", "replay", "skip"):
+    if act not in ("pause", "resume", "replay", "skip", "test"):
         return Page("problem.html", {"error": "There is no such act."}, 404)
     if act in _FOR_GOOD and visit.form.get("sure") != "yes":
         return await _subscription(visit, None, act)
@@ -621,4 +624,8 @@ async def act_on_subscription(visit: Visit) -> Page | Goto:
         body["event_id"] = event_id
     path = path_of("_", "subscriptions", visit.name("name"), act)
     answer = await visit.api.ask("POST", path, body=body)
-    return Goto(path_of("out", visit.name("name"))) if answer.done else await _subscription(visit, answer)
+    if not answer.done:
+        return await _subscription(visit, answer)
+    if act == "test":
+        return await _subscription(visit, None, tested=answer)
+    return Goto(path_of("out", visit.name("name")))

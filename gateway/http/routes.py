@@ -114,6 +114,7 @@ SYSTEM_ROUTES: Final = (
     Route("POST", "/_/subscriptions/{name}/resume", ADMIN),
     Route("POST", "/_/subscriptions/{name}/replay", ADMIN),
     Route("POST", "/_/subscriptions/{name}/skip", ADMIN),
+    Route("POST", "/_/subscriptions/{name}/test", ADMIN),
     Route("POST", "/_/subscriptions/{name}/claim", WRITE),
     Route("POST", "/_/subscriptions/{name}/ack", WRITE),
     Route("GET", "/_/schedules", ADMIN, query=("state", "type", "key", "limit", "cursor")),

@@ -13,10 +13,10 @@ import random
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final
 
 import asyncpg
 from asyncpg.pgproto.pgproto import UUID
@@ -30,13 +30,11 @@ from gateway.relay.delivery_worker import DeliveryPolicy, DeliveryWorker
 from gateway.relay.outbox import Outbox
 from gateway.relay.standing import OfKind, standing_by_kind
 from gateway.relay.subscriptions import Subscriptions, usable
-from gateway.relay.targets.contract import Target
-from gateway.relay.targets.redis_stream import RedisStreamTarget
-from gateway.relay.targets.webhook import WebhookTarget
+from gateway.relay.targets.table import target_of
 from gateway.tasks import ended
 from gateway.telemetry.metrics import Metrics, Reading
 from gateway.telemetry.redact import reason
-from spec.subscriptions import KINDS, Pull, RedisStream, Webhook
+from spec.subscriptions import KINDS, Pull
 from spec.subscriptions import Subscription as Declared
 
 logger = logging.getLogger("sluice.relay")
@@ -144,12 +142,14 @@ class Relay:
             await self._tell_unusable(of, f"{read.pointer}: {read.error}")
             return  # its lease keeps others from looking at it all the time
         self._unusable.discard(of.id)
-        target, pace = self._target(read, environ), self._pace(read)
+        target = target_of(
+            read, environ, allow_private=self._terms.allow_private, clock=self._clock or time.time
+        )
         async with database.connection(self._pool) as conn:
             waiting = await database.stragglers(conn, of.id)
             clock = self._clock or _running_from(await database.now(conn))
         courier = DeliveryWorker(
-            self._pool, self._outbox, of, waiting, target, pace, self._metrics,
+            self._pool, self._outbox, of, waiting, target, self._pace(read), self._metrics,
             clock=clock, chance=self._chance,
         )  # fmt: skip
         task = self._loop.create_task(self._deliver(courier))
@@ -162,19 +162,6 @@ class Relay:
             told = {"tenant": str(UUID(of.tenant)), "subscription": of.name, "reason": why}
             logger.error("subscription_unusable", extra=told, exc_info=bug)
         await fetch(self._pool, "note_why", of.id, why)
-
-    def _target(self, read: Declared, environ: Mapping[str, str]) -> Target:
-        allow_private = self._terms.allow_private
-        match read.target:
-            case Webhook() as webhook:
-                clock = self._clock or time.time
-                return WebhookTarget(webhook, environ, allow_private=allow_private, clock=clock)
-            case RedisStream() as stream:
-                return RedisStreamTarget(stream, allow_private=allow_private)
-            case Pull():
-                raise AssertionError("a pull subscription is not sent")
-            case impossible:
-                assert_never(impossible)
 
     def _pace(self, read: Declared) -> DeliveryPolicy:
         assert not isinstance(read.target, Pull)

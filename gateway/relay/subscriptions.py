@@ -106,7 +106,7 @@ class Subscriptions:
     ) -> Put | Declared | TooMany | NoPosition | Faults:
         """Makes it, or changes it: its cursor and what waits stay, unless `start` is another than before. A
         secret that reads `***` is the one that it has."""
-        before = await self._found(tenant, name)
+        before = await self.found(tenant, name)
         if before is not None and before.declared:
             return Declared()
         document = without_nulls(document)
@@ -153,7 +153,7 @@ class Subscriptions:
 
     async def end(self, tenant: UUID, name: str) -> bool | Declared:
         """Whether there was one."""
-        found = await self._found(tenant, name)
+        found = await self.found(tenant, name)
         if found is None or found.declared:
             return False if found is None else Declared()
         async with connection(self._pool) as conn:
@@ -170,7 +170,7 @@ class Subscriptions:
     async def replay(self, tenant: UUID, name: str, event_id: UUID | None = None) -> int | None:
         """How many parked events are tried again, each with its aggregate behind it; None: no such
         subscription."""
-        found = await self._found(tenant, name)
+        found = await self.found(tenant, name)
         if found is None:
             return None
         async with connection(self._pool) as conn, conn.transaction():
@@ -181,7 +181,7 @@ class Subscriptions:
     async def skip(self, tenant: UUID, name: str, event_id: UUID) -> bool | None:
         """Gives a parked event up: its aggregate goes on behind it. Whether it was parked; None: no such
         subscription."""
-        found = await self._found(tenant, name)
+        found = await self.found(tenant, name)
         if found is None:
             return None
         async with connection(self._pool) as conn, conn.transaction():
@@ -195,7 +195,7 @@ class Subscriptions:
 
     async def waiting(self, tenant: UUID, name: str, state: str | None, limit: int) -> list[Any] | None:
         """What waits, oldest first: events that are tried again or parked."""
-        found = await self._found(tenant, name)
+        found = await self.found(tenant, name)
         if found is None:
             return None
         rows = await fetch(self._pool, "waiting", found.id, state, limit)
@@ -218,7 +218,7 @@ class Subscriptions:
         self, tenant: UUID, name: str, event_id: UUID | None, limit: int
     ) -> list[dict[str, Any]] | None:
         """What was tried, newest first."""
-        found = await self._found(tenant, name)
+        found = await self.found(tenant, name)
         if found is None:
             return None
         rows = await fetch(self._pool, "attempts", found.id, event_id, limit)
@@ -368,13 +368,13 @@ class Subscriptions:
         await self._outbox.page(Filter(tenant.bytes), position, 1)  # is it a place of this outbox?
         return position.at(p)
 
-    async def _found(self, tenant: UUID, name: str) -> Subscribed | None:
+    async def found(self, tenant: UUID, name: str) -> Subscribed | None:
         await self.declare(tenant)
         rows = await fetch(self._pool, "find", tenant, name)
         return subscribed(rows[0]) if rows else None
 
     async def _set_state(self, tenant: UUID, name: str, state: str) -> bool:
-        found = await self._found(tenant, name)
+        found = await self.found(tenant, name)
         if found is not None:
             await fetch(self._pool, "set_state", found.id, state)
         return found is not None

@@ -538,8 +538,8 @@ _ROWS: Final = (
         "subscription_changed",
         "info",
         ("tenant", "subscription", "key", "change"),
-        "The key with this handle put, deleted, paused, resumed, replayed or skipped a subscription over "
-        "HTTP.",
+        "The key with this handle put, deleted, paused, resumed, replayed, skipped or tested a "
+        "subscription over HTTP.",
         "None: an audit record.",
     ),
     LogEvent(

@@ -44,6 +44,7 @@ SHOP = {
     "agent_types": ["user"],
     "target_types": [],
     "singletons": ["main_till"],
+    "subscriptions": {"till": {"target": {"type": "pull"}}},
 }
 
 
@@ -55,7 +56,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 async def config(servers: Servers, template: str) -> AsyncIterator[Config]:
     async with database(servers, template) as config:
-        yield replace(config, console=True)
+        yield replace(config, console=True, allow_private_targets=True)
 
 
 @pytest.fixture(scope="session")

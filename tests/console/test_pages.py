@@ -14,6 +14,7 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.console.conftest import SHOP, signed_in
 from tests.http.webhooks import open_hooks, to
+from tests.relay.receivers import SECRET, Answer, web_receiver
 from tests.support.accounts import Account
 from tests.support.calls import appended, new_client, new_id
 from tests.support.serving import Served
@@ -30,6 +31,10 @@ PAGES = (
     "projections",
     "webhooks",
     "out",
+    "out/till",
+    "schedules",
+    "sagas",
+    "keys",
 )
 
 
@@ -109,6 +114,22 @@ async def test_a_spec_is_deployed_and_its_faults_are_shown_at_their_places(
     await admin.locator("textarea").fill(json.dumps({**SHOP, "agent_types": ["user", "robot"]}))
     await admin.get_by_role("button", name="Deploy").click()
     await expect(admin.get_by_role("heading", level=1)).to_have_text("Spec, revision 2")
+
+
+async def test_a_subscription_is_tested_and_what_came_back_is_shown(
+    admin: Page, gateway: Served, shop: Account
+) -> None:
+    async with web_receiver() as receiver, new_client(gateway.url, shop.admin) as client:
+        target = {"type": "webhook", "url": receiver.url, "secret": SECRET}
+        assert (await client.put("/_/subscriptions/hooks", json={"target": target})).status_code == 201
+        receiver.answer = lambda _: Answer(418, body=HOSTILE.encode())
+        await admin.goto(at(gateway, "out/hooks"))
+        await admin.get_by_role("button", name="Send a test message").click()
+        await expect(admin.get_by_role("status")).to_contain_text("failed, HTTP 418")
+        await expect(admin.get_by_label("The answer to the test message")).to_contain_text("<script>")
+        assert [each.event["type"] for each in receiver.deliveries] == ["_test"]
+        assert await findings(admin) == []
+        await client.delete("/_/subscriptions/hooks")
 
 
 async def test_the_feed_goes_live(admin: Page, gateway: Served, shop: Account) -> None:

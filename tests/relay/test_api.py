@@ -599,6 +599,58 @@ async def test_a_claim_that_can_not_be_read_is_refused(client: httpx.AsyncClient
     }
 
 
+async def test_a_test_sends_one_marked_message_and_changes_nothing(
+    bench: Bench, client: httpx.AsyncClient, receiver: WebReceiver
+) -> None:
+    one = "/_/subscriptions/all"
+    await client.put(one, json={"target": {"type": "webhook", "url": receiver.url, "secret": SECRET}})
+    await client.post(f"{one}/pause")
+    before = (await client.get(one)).json()
+    told = (await client.post(f"{one}/test")).json()
+    (delivery,) = receiver.deliveries
+    assert (told["outcome"], told["status"], told["response"], told["error"]) == (
+        "confirmed", 200, "thanks", None,
+    )  # fmt: skip
+    assert delivery.id == told["event_id"] == delivery.event["id"]
+    assert (delivery.event["type"], delivery.aggregate) == ("_test", ("_test", "global"))
+    assert delivery.event["data"] == {"test": True, "subscription": "all"}
+    assert delivery.event["position"] == before["position"]
+    receiver.answer = lambda _: Answer(410, body=b"no")
+    told = (await client.post(f"{one}/test", json={})).json()
+    assert (told["outcome"], told["status"], told["response"]) == ("gone", 410, "no")
+    assert (await client.get(one)).json() == before
+    assert (await client.get(f"{one}/attempts")).json()["attempts"] == []
+
+
+async def test_a_test_that_can_not_be_sent_says_why(
+    client: httpx.AsyncClient, tenant: Account, gateway: Served, receiver: WebReceiver
+) -> None:
+    await client.put("/_/subscriptions/pulled", json={"target": {"type": "pull"}})
+    refused(await client.post("/_/subscriptions/pulled/test"), 422, "invalid_field", "name")
+    refused(await client.post("/_/subscriptions/none/test"), 404, "not_found")
+    target = {"type": "webhook", "url": receiver.url, "secret": SECRET}
+    await client.put("/_/subscriptions/all", json={"target": target})
+    refused(await client.post("/_/subscriptions/all/test", json={"type": "x"}), 422, "unknown_field", "type")
+    async with new_client(gateway.url, tenant.write) as writer:
+        refused(await writer.post("/_/subscriptions/all/test"), 403, "forbidden")
+    assert receiver.deliveries == []
+
+
+async def test_one_test_of_a_subscription_goes_at_a_time(
+    client: httpx.AsyncClient, receiver: WebReceiver
+) -> None:
+    answers = asyncio.Event()
+    target = {"type": "webhook", "url": receiver.url, "secret": SECRET}
+    await client.put("/_/subscriptions/all", json={"target": target})
+    receiver.answer = lambda _: Answer(hang=not answers.is_set())
+    first = asyncio.create_task(client.post("/_/subscriptions/all/test"))
+    await until(lambda: len(receiver.deliveries) == 1)
+    second = await client.post("/_/subscriptions/all/test")
+    refused(second, 429, "rate_limited")
+    assert second.headers["retry-after"] == "1"
+    first.cancel()
+
+
 # ---- declared by a spec ----
 
 

@@ -36,6 +36,8 @@ from gateway.relay.subscriptions import (
     Subscriptions,
     TooMany,
 )
+from gateway.relay.targets.contract import Confirmed, word_of
+from gateway.relay.trial import Tested, Trials
 from spec.errors import Fault, Faults
 from spec.subscriptions import LEASE_S_MAX, NAME_GRAMMAR, is_filtered_name, is_subscription_name
 
@@ -54,6 +56,7 @@ class SubscriptionPaths:
     def __init__(
         self,
         subscriptions: Subscriptions,
+        trials: Trials,
         pull: Pull,
         keys: KeyWatch,
         catalog: Catalog,
@@ -62,6 +65,7 @@ class SubscriptionPaths:
         stopping: asyncio.Event,
     ) -> None:
         self._subscriptions = subscriptions
+        self._trials = trials
         self._pull = pull
         self._keys = keys
         self._catalog = catalog
@@ -83,6 +87,7 @@ class SubscriptionPaths:
             ("POST", "/{name}/resume"): self.resume,
             ("POST", "/{name}/replay"): self.replay,
             ("POST", "/{name}/skip"): self.skip,
+            ("POST", "/{name}/test"): self.test,
             ("POST", "/{name}/claim"): self.claim,
             ("POST", "/{name}/ack"): self.ack,
         }
@@ -194,6 +199,20 @@ class SubscriptionPaths:
         _tell(request, name, "skip")
         return _done({})
 
+    async def test(self, request: Request) -> Response:
+        """One marked message to its target, now; what came back. Nothing of the subscription changes."""
+        name = _name(request)
+        _fields(await self._object(request), ())
+        found = _there(await self._subscriptions.found(_tenant(request), name), name)
+        if found.kind == "pull":
+            raise Refused(Refusal("invalid_field", "It is pulled: nothing is sent to it.", "name"))
+        tested = await self._trials.send(found)
+        if tested is None:
+            why = "A test of it is under way, or many others are; try again in 1 s."
+            raise Refused(Refusal("rate_limited", why), [(b"retry-after", b"1")])
+        _tell(request, name, "test")
+        return _done(_told(tested))
+
     async def claim(self, request: Request) -> Response:
         """Events for whoever pulls, until the lease is over; waits for some if asked, until who
         asked hangs up."""
@@ -287,6 +306,19 @@ def _tell(request: Request, name: str, change: str) -> None:
 
 def _done(body: dict[str, Any], status: int = 200) -> Response:
     return json_response(status, encode({"ok": True, **body}))
+
+
+def _told(tested: Tested) -> dict[str, Any]:
+    """As the log of attempts has it."""
+    outcome = tested.outcome
+    return {
+        "event_id": str(tested.event_id),
+        "outcome": word_of(outcome),
+        "status": outcome.status,
+        "took_ms": tested.took_ms,
+        "error": None if isinstance(outcome, Confirmed) else outcome.why,
+        "response": outcome.response.decode(errors="replace"),
+    }
 
 
 def _claimed(claim: Claim) -> Response:

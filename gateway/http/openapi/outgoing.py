@@ -52,6 +52,7 @@ def subscription_paths() -> dict[str, Schema]:
         f"{one}/resume": {"post": _switch("resume", "Continue where it stopped, also after it was disabled")},
         f"{one}/replay": {"post": _replay()},
         f"{one}/skip": {"post": _skip()},
+        f"{one}/test": {"post": _test()},
         f"{one}/claim": {"post": _claim()},
         f"{one}/ack": {"post": _ack()},
     }
@@ -280,6 +281,27 @@ def _skip() -> Schema:
         body=request(object_of({"event_id": ANY_UUID}, closed=True), {"event_id": EXAMPLE_EVENT_ID}),
         done={"200": answer("Skipped.", object_of({"ok": OK}))},
         refused="subscription.send",
+    )
+
+
+def _test() -> Schema:
+    came_back = {
+        "ok": OK,
+        "event_id": ANY_UUID,
+        "outcome": {"enum": ["confirmed", "failed", "gone"]},
+        "status": or_null({"type": "integer"}),
+        "took_ms": _COUNT,
+        "error": or_null(_TEXT),
+        "response": {"type": "string", "description": "The first 4 KiB of what was answered."},
+    }
+    return operation(
+        "subscription.test",
+        "Send a marked message to the target, now; nothing else changes (scope admin)",
+        tag=TAG,
+        parameters=_NAME,
+        body=_optional(object_of({}, closed=True)),
+        done={"200": answer("What came back.", object_of(came_back))},
+        refused="subscription.test",
     )
 
 
