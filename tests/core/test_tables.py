@@ -14,8 +14,8 @@ import pytest
 
 import gateway
 from gateway.events import Outcome
-from gateway.relay.relay import Relay
 from gateway.relay.targets.contract import word_of
+from gateway.relay.targets.table import target_of
 from gateway.state import operations as applied
 from gateway.state.fold import _scans
 from gateway.state.predicates import Where
@@ -91,11 +91,7 @@ def test_a_form_that_a_function_forgets_is_an_error_and_not_another_form() -> No
     for call in (
         lambda: subscriptions.kind_of(PIGEON),
         lambda: word_of(PIGEON),
-        lambda: Relay._target(
-            SimpleNamespace(_terms=SimpleNamespace(allow_private=False)),  # type: ignore[arg-type]
-            SimpleNamespace(target=PIGEON),  # type: ignore[arg-type]
-            {},
-        ),
+        lambda: target_of(SimpleNamespace(target=PIGEON), {}, allow_private=False),  # type: ignore[arg-type]
         lambda: applied.apply(PIGEON, view, view, print),
         lambda: Where(view).holds(PIGEON, None),  # type: ignore[arg-type]
         lambda: value_of(PIGEON, view),
