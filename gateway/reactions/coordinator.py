@@ -33,6 +33,7 @@ from gateway.events import (
     Stream,
 )
 from gateway.follow.model import Event
+from gateway.log.postgres import PostgresTrouble
 from gateway.reactions import sagas
 from gateway.reactions.database import fetch
 from gateway.reactions.outputs import append_of_saga
@@ -43,6 +44,8 @@ logger = logging.getLogger("sluice.reactions")
 
 DUE_AT_ONCE: Final = 100
 AGAIN_S: Final = 0.2
+APPEND_S: Final = 5.0
+"""For how long a turn is tried; afterwards its page of events is looked at again later."""
 _encode: Final = msgspec.json.Encoder().encode
 
 Submit = Callable[[Append], Awaitable[Outcome]]
@@ -92,7 +95,8 @@ class Coordinator:
         return [_row(tenant, each) for each in changed.values()]
 
     async def late(self, tenant: bytes) -> None:
-        """Fails steps that have waited too long, of a tenant whose events were all looked at."""
+        """Fails steps that have waited too long, of a tenant whose events were all looked at. Raises
+        PostgresTrouble."""
         for row in await fetch(self._pool, "due_sagas", PgUUID(tenant), DUE_AT_ONCE):
             state = decode_state(row["data"])
             saga = await self._saga(tenant, state)
@@ -223,7 +227,9 @@ class Coordinator:
             await self._append(tenant, stands, sagas.stuck(stands.state, why), cause)
 
     async def _append(self, tenant: bytes, stands: Stands, turn: Turn, cause: bytes) -> str | None:
-        """Why it is refused; None where it was appended, or where the saga went on without it."""
+        """Why it is refused; None where it was appended, or where the saga went on without it. Raises
+        PostgresTrouble where it could not be appended in time: tried again, it is the same append."""
+        until = time.monotonic() + APPEND_S
         deployed = await self._spec_of(tenant, 0)
         assert deployed is not None
         stream = sagas.stream_of(tenant, str(UUID(bytes=stands.id)))
@@ -250,6 +256,8 @@ class Coordinator:
                 case Appended() | Conflict():
                     return None
                 case NotCommitted() | OutcomeUnknown():
+                    if time.monotonic() >= until:
+                        raise PostgresTrouble("a turn of a saga could not be appended in time")
                     await asyncio.sleep(AGAIN_S)
                 case RuleViolated(error=error) | ImplicationRefused(error=error):
                     return error

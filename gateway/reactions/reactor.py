@@ -15,7 +15,7 @@ import socket
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import asyncpg
@@ -26,28 +26,15 @@ from gateway.aggregates.folder import Folder
 from gateway.aside import Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Deployed
-from gateway.events import (
-    Append,
-    Appended,
-    ConditionFailed,
-    Declined,
-    ImplicationRefused,
-    NotCommitted,
-    NotUnique,
-    Outcome,
-    OutcomeUnknown,
-    Quarantined,
-    RuleViolated,
-    Unchanged,
-)
+from gateway.events import Append, Outcome
 from gateway.follow.declarations import read_spec
 from gateway.follow.events import Events
 from gateway.follow.model import Event
 from gateway.log.postgres import PostgresTrouble
 from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.database import connection, fetch, statement
-from gateway.reactions.outputs import SCHEDULER, append_of, unless
-from gateway.reactions.timers import Emission, Faulty, Timer, Watched, timers_of
+from gateway.reactions.firing import FIRE_EVERY_S, Firing
+from gateway.reactions.timers import Faulty, Timer, timers_of
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.position import Place
 from gateway.relay.relay import Listen
@@ -63,17 +50,12 @@ LEASE_S: Final = 10.0
 TENANTS_MAX: Final = 50
 """That one process looks after; others take the rest."""
 LOOK_EVERY_S: Final = 0.25
-FIRE_EVERY_S: Final = 0.2
-DUE_AT_ONCE: Final = 200
-FIRING_S: Final = 30.0
-"""For how long a timer is one process' to fire."""
+TENANTS_AT_ONCE: Final = 8
+"""Whose events are looked at, each a page of at most 4 MiB. One that waits lets the others go on."""
 AGAIN_S: Final = 1.0
-REASON_CHARS_MAX: Final = 1_000
 SPECS_KEPT: Final = 64
 COUNT_EVERY_S: Final = 10.0
 
-_emission_of = msgspec.json.Decoder(Emission).decode
-_watched_of = msgspec.json.Decoder(tuple[Watched, ...]).decode
 _encode = msgspec.json.Encoder().encode
 
 Submit = Callable[[Append], Awaitable[Outcome]]
@@ -98,8 +80,7 @@ class Reactor:
         self._events = Events(pool, outbox)
         self._catalog = catalog
         self._folder = folder
-        self._submit = submit
-        self._event_bytes_max = event_bytes_max
+        self._firing = Firing(pool, catalog.deployed, submit, event_bytes_max)
         self.coordinator = Coordinator(pool, submit, self._spec_by, event_bytes_max)
         self._listen = listen
         self._woken = asyncio.Event()
@@ -107,18 +88,23 @@ class Reactor:
         self._specs: OrderedDict[tuple[bytes, int], Deployed | None] = OrderedDict()
         self._counts: dict[str, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._following: dict[bytes, asyncio.Task[None]] = {}
+        self._room = asyncio.Semaphore(TENANTS_AT_ONCE)
+        self._delayed: set[bytes] = set()
         self._away = False
 
     async def start(self) -> None:
         for work, pause_s in (
             (self._look, LOOK_EVERY_S),
-            (self._fire, FIRE_EVERY_S),
+            (self._firing.run_once, FIRE_EVERY_S),
             (self._count, COUNT_EVERY_S),
         ):
             self._tasks.append(asyncio.create_task(self._again(work, pause_s)))
 
     async def stop(self) -> None:
         await ended(self._tasks)
+        await ended(self._following.values())
+        await self._firing.stop()
         try:
             await fetch(self._pool, "let_go_reacting", self.owner)
         except PostgresTrouble:
@@ -150,7 +136,8 @@ class Reactor:
     # ---- setting timers ----
 
     async def _look(self) -> None:
-        """Declares tenants whose specs set timers, holds its share of them, and looks at their events."""
+        """Declares tenants whose specs set timers, holds its share of them, and looks at their events: each
+        tenant's in a task of its own, so that one whose appends wait does not keep the others."""
         self._woken.clear()
         serving = self._catalog.serving
         if serving is not self._declared:
@@ -160,7 +147,29 @@ class Reactor:
                 await fetch(self._pool, "declare_reacting", tenants, places)
             self._declared = serving
         for row in await fetch(self._pool, "hold_reacting", self.owner, LEASE_S, TENANTS_MAX):
-            await self._follow(row["tenant"].bytes, row["p"], Place(row["seq"], bytes(row["mark"])))
+            tenant, place = row["tenant"].bytes, Place(row["seq"], bytes(row["mark"]))
+            if tenant not in self._following:
+                task = asyncio.create_task(self._follow_one(tenant, row["p"], place))
+                self._following[tenant] = task
+                task.add_done_callback(lambda _, tenant=tenant: self._following.pop(tenant))  # type: ignore[misc]
+        if self._following:
+            await asyncio.wait(self._following.values(), timeout=LOOK_EVERY_S)
+
+    async def _follow_one(self, tenant: bytes, p: int, after: Place) -> None:
+        """What can't be done now is tried again from the place that was written last."""
+        try:
+            async with self._room:
+                await self._follow(tenant, p, after)
+            self._delayed.discard(tenant)
+        except (PostgresTrouble, Busy) as trouble:
+            if tenant not in self._delayed:
+                told = {"tenant": str(UUID(bytes=tenant)), "reason": str(trouble)}
+                logger.warning("reactions_delayed", extra=told)
+            self._delayed.add(tenant)
+            await asyncio.sleep(AGAIN_S)
+        except Exception:
+            logger.exception("task_restarted")
+            await asyncio.sleep(AGAIN_S)
 
     async def _follow(self, tenant: bytes, p: int, after: Place) -> None:
         """Up to the newest event, a page at a time, as long as the lease holds."""
@@ -199,7 +208,7 @@ class Reactor:
             if deployed is None:
                 continue
             stream, version = event.recorded.stream, event.recorded.version
-            state = await self._state(stream, deployed, version)
+            state = (await self._folder.at(stream, deployed, version)).data_json
             for timer in timers_of(event, state, event_type.implications, deployed.spec):
                 if isinstance(timer, Faulty):
                     told = {"tenant": str(UUID(bytes=tenant)), "path": timer.path, "reason": timer.error}
@@ -207,13 +216,6 @@ class Reactor:
                 else:
                     found.append(_behind_its_append(timer, events, n))
         return found
-
-    async def _state(self, stream: Any, deployed: Deployed, version: int) -> bytes:
-        while True:
-            try:
-                return (await self._folder.at(stream, deployed, version)).data_json
-            except Busy:
-                await asyncio.sleep(AGAIN_S)
 
     async def _type_of(self, tenant: bytes, event: Event) -> EventType | None:
         """As the revision declares it that the event was appended under."""
@@ -261,65 +263,6 @@ class Reactor:
             if sagas:
                 await conn.executemany(statement("put_saga"), sagas)
         return True
-
-    # ---- firing ----
-
-    async def _fire(self) -> None:
-        while True:
-            due = await fetch(self._pool, "due_schedules", DUE_AT_ONCE, FIRING_S)
-            await asyncio.gather(*(self._one(row) for row in due))
-            if len(due) < DUE_AT_ONCE:
-                return
-
-    async def _one(self, row: Any) -> None:
-        """Fires a timer, and notes what became of it; what is not settled is fired again."""
-        tenant, timer = row["tenant"].bytes, row["id"].bytes
-        deployed = self._catalog.deployed(UUID(bytes=tenant))
-        if deployed is None:
-            await fetch(self._pool, "put_off_schedule", row["id"], AGAIN_S)
-            return
-        trigger = row["trigger_id"]
-        append = append_of(
-            deployed,
-            tenant,
-            timer,
-            _emission_of(row["emit"]),
-            actor=SCHEDULER,
-            correlation_id=row["correlation_id"].bytes,
-            causation_id=None if trigger is None else trigger.bytes,
-            condition=unless(_watched_of(row["cancel_on"]), row["seq"], bytes(row["mark"])),
-            now_ms=time.time_ns() // 1_000_000,
-            event_bytes_max=self._event_bytes_max,
-        )
-        if isinstance(append, str):
-            await self._end(row, "parked", append)
-            return
-        outcome = await self._submit(append)
-        match outcome:
-            case Appended() | Unchanged():
-                await self._end(row, "fired", None, timer)
-            case ConditionFailed():
-                await self._end(row, "cancelled", "what cancels it was committed first")
-            case NotCommitted() | OutcomeUnknown():
-                await fetch(self._pool, "put_off_schedule", row["id"], AGAIN_S)
-            case Declined(refusal):
-                await self._end(row, "parked", refusal.error)
-            case RuleViolated(error=error) | ImplicationRefused(error=error):
-                await self._end(row, "parked", error)
-            case NotUnique(path=path, aggregate_type=of, key=key):
-                await self._end(row, "parked", f"{path}: {of} {key} has this value.")
-            case Quarantined(error=error):
-                await self._end(row, "parked", error)
-            case _:
-                await self._end(row, "parked", f"it was answered {type(outcome).__name__}")
-
-    async def _end(self, row: Any, state: str, reason: str | None, fired: bytes | None = None) -> None:
-        cut = None if reason is None else reason[:REASON_CHARS_MAX]
-        event = None if fired is None else PgUUID(fired)
-        await fetch(self._pool, "end_schedule", row["id"], state, cut, event)
-        if state == "parked":
-            told = {"tenant": str(row["tenant"]), "schedule": str(row["id"]), "reason": cut}
-            logger.warning("schedule_parked", extra=told)
 
 
 def _behind_its_append(timer: Timer, events: Sequence[Event], n: int) -> Timer:

@@ -347,6 +347,14 @@ _ROWS: Final = (
         "Mend what refuses it, then POST /_/schedules/{id}/run; or cancel it.",
     ),
     LogEvent(
+        "reactions_delayed",
+        "warning",
+        ("tenant", "reason"),
+        "Timers are not set and sagas do not go on for this tenant: Postgres did not answer, or an append "
+        "was not committed in time. They are tried again every second; those of other tenants go on.",
+        "See `reason`; the lines about Redis and Postgres say why appends wait.",
+    ),
+    LogEvent(
         "schedule_not_set",
         "warning",
         ("tenant", "path", "reason"),

@@ -35,11 +35,12 @@ ON CONFLICT DO NOTHING
 
 
 -- name: due_schedules
--- Takes timers that are due. $1 how many at most, $2 lease in seconds
+-- Takes timers that are due. $1 how many at most, $2 lease in seconds, $3 tenants whose timers wait
 UPDATE schedule SET lease_until = now() + $2::float8 * interval '1 second', attempts = attempts + 1
 WHERE id IN (
     SELECT id FROM schedule
     WHERE state = 'pending' AND due_at <= now() AND (lease_until IS NULL OR lease_until < now())
+        AND tenant <> ALL ($3::uuid[])
     ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
 )
 RETURNING *

@@ -1,0 +1,172 @@
+"""Timers that are due: each is fired by an append, and what became of it is noted.
+
+Owns: how many are fired at a time, of all tenants and of one, so that a tenant whose appends wait keeps no
+other's. What a process does not settle within its lease is fired again, by any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+import msgspec
+from asyncpg.pgproto.pgproto import UUID as PgUUID
+
+from gateway.catalog.model import Deployed
+from gateway.events import (
+    Append,
+    Appended,
+    ConditionFailed,
+    Declined,
+    ImplicationRefused,
+    NotCommitted,
+    NotUnique,
+    Outcome,
+    OutcomeUnknown,
+    Quarantined,
+    RuleViolated,
+    Unchanged,
+)
+from gateway.log.postgres import PostgresTrouble
+from gateway.reactions.database import fetch
+from gateway.reactions.outputs import SCHEDULER, append_of, unless
+from gateway.reactions.timers import Emission, Watched
+from gateway.tasks import ended
+
+logger = logging.getLogger("sluice.reactions")
+
+FIRE_EVERY_S: Final = 0.2
+DUE_AT_ONCE: Final = 200
+"""Taken by one statement."""
+FIRED_AT_ONCE: Final = 400
+"""Of all tenants: what their events take is in memory."""
+TENANT_FIRED_AT_ONCE: Final = 100
+"""A tenant with as many gives way to others; one batch more may be its."""
+FIRING_S: Final = 30.0
+"""For how long a timer is one process' to fire."""
+AGAIN_S: Final = 1.0
+"""Behind an append that was not committed, to the next timer of its tenant."""
+REASON_CHARS_MAX: Final = 1_000
+
+_emission_of = msgspec.json.Decoder(Emission).decode
+_watched_of = msgspec.json.Decoder(tuple[Watched, ...]).decode
+
+Submit = Callable[[Append], Awaitable[Outcome]]
+DeployedOf = Callable[[UUID], Deployed | None]
+
+
+class Firing:
+    """`submit` appends as for a client, with rules and all."""
+
+    def __init__(
+        self, pool: asyncpg.Pool, deployed_of: DeployedOf, submit: Submit, event_bytes_max: int
+    ) -> None:
+        self._pool = pool
+        self._deployed_of = deployed_of
+        self._submit = submit
+        self._event_bytes_max = event_bytes_max
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._fired: Counter[bytes] = Counter()
+        self._rests: dict[bytes, float] = {}
+
+    async def run_once(self) -> None:
+        """Takes what is due, a batch at a time, until a batch is not full. Raises PostgresTrouble."""
+        while True:
+            most = min(DUE_AT_ONCE, FIRED_AT_ONCE - len(self._tasks))
+            due = await fetch(self._pool, "due_schedules", most, FIRING_S, self._not_now()) if most else []
+            for row in due:
+                self._begin(row)
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=FIRE_EVERY_S)
+            if len(due) < DUE_AT_ONCE:
+                return
+
+    async def stop(self) -> None:
+        await ended(self._tasks)
+
+    def _not_now(self) -> list[PgUUID]:
+        """Tenants whose timers wait."""
+        now = time.monotonic()
+        self._rests = {tenant: until for tenant, until in self._rests.items() if until > now}
+        busy = [tenant for tenant, count in self._fired.items() if count >= TENANT_FIRED_AT_ONCE]
+        return [PgUUID(tenant) for tenant in {*busy, *self._rests}]
+
+    def _begin(self, row: Any) -> None:
+        tenant = row["tenant"].bytes
+        self._fired[tenant] += 1
+        task = asyncio.create_task(self._one(tenant, row))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _one(self, tenant: bytes, row: Any) -> None:
+        try:
+            await self._fire(tenant, row)
+        except PostgresTrouble:
+            self._rests[tenant] = time.monotonic() + AGAIN_S  # it is another's once the lease is over
+        except Exception:
+            logger.exception("task_restarted")
+        finally:
+            self._fired[tenant] -= 1
+            if not self._fired[tenant]:
+                del self._fired[tenant]
+
+    async def _fire(self, tenant: bytes, row: Any) -> None:
+        """Fires a timer, and notes what became of it; what is not settled is fired again. Raises
+        PostgresTrouble."""
+        timer = row["id"].bytes
+        deployed = self._deployed_of(UUID(bytes=tenant))
+        if deployed is None:
+            await self._put_off(tenant, row)
+            return
+        trigger = row["trigger_id"]
+        append = append_of(
+            deployed,
+            tenant,
+            timer,
+            _emission_of(row["emit"]),
+            actor=SCHEDULER,
+            correlation_id=row["correlation_id"].bytes,
+            causation_id=None if trigger is None else trigger.bytes,
+            condition=unless(_watched_of(row["cancel_on"]), row["seq"], bytes(row["mark"])),
+            now_ms=time.time_ns() // 1_000_000,
+            event_bytes_max=self._event_bytes_max,
+        )
+        if isinstance(append, str):
+            await self._end(row, "parked", append)
+            return
+        outcome = await self._submit(append)
+        match outcome:
+            case Appended() | Unchanged():
+                await self._end(row, "fired", None, timer)
+            case ConditionFailed():
+                await self._end(row, "cancelled", "what cancels it was committed first")
+            case NotCommitted() | OutcomeUnknown():
+                await self._put_off(tenant, row)
+            case Declined(refusal):
+                await self._end(row, "parked", refusal.error)
+            case RuleViolated(error=error) | ImplicationRefused(error=error):
+                await self._end(row, "parked", error)
+            case NotUnique(path=path, aggregate_type=of, key=key):
+                await self._end(row, "parked", f"{path}: {of} {key} has this value.")
+            case Quarantined(error=error):
+                await self._end(row, "parked", error)
+            case _:
+                await self._end(row, "parked", f"it was answered {type(outcome).__name__}")
+
+    async def _put_off(self, tenant: bytes, row: Any) -> None:
+        self._rests[tenant] = time.monotonic() + AGAIN_S
+        await fetch(self._pool, "put_off_schedule", row["id"], AGAIN_S)
+
+    async def _end(self, row: Any, state: str, reason: str | None, fired: bytes | None = None) -> None:
+        cut = None if reason is None else reason[:REASON_CHARS_MAX]
+        event = None if fired is None else PgUUID(fired)
+        await fetch(self._pool, "end_schedule", row["id"], state, cut, event)
+        if state == "parked":
+            told = {"tenant": str(row["tenant"]), "schedule": str(row["id"]), "reason": cut}
+            logger.warning("schedule_parked", extra=told)
