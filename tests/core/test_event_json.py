@@ -7,6 +7,7 @@ from uuid import UUID
 
 from gateway.event_json import event_json, fed_json
 from gateway.events import Event, Recorded, Stream
+from gateway.stored_extra import RecordSaid, guarded, with_record
 
 ID = UUID("01900000-0000-7000-8000-000000000001")
 STREAM = Stream(ID.bytes, "order", "ABC123XYZ")
@@ -57,3 +58,18 @@ def test_what_is_there_is_told_and_the_feed_adds_its_position() -> None:
     assert told["data"] is None
     assert told["metadata"]["target"] == {"type": "user", "id": "global"}
     assert (told["metadata"]["causation_id"], told["metadata"]["extra"]) == (str(ID), {"x": 1})
+
+
+def test_an_event_of_a_type_with_records_shows_its_identity() -> None:
+    record = RecordSaid("a" * 64, None, "new")
+    shown = json.loads(event_json(Recorded(STREAM, 1, event(extra=with_record(b'{"x":1}', record)))))
+    assert shown["metadata"]["extra"] == {"x": 1}
+    assert shown["metadata"]["identity"] == {"content": "a" * 64, "context": None, "grade": "new"}
+    without = json.loads(event_json(Recorded(STREAM, 1, event(extra=with_record(None, None)))))
+    assert (without["metadata"]["extra"], without["metadata"]["identity"]) == (None, None)
+
+
+def test_an_extra_that_only_looks_like_a_record_shows_no_identity() -> None:
+    shown = json.loads(event_json(Recorded(STREAM, 1, event(extra=guarded(b'{"$identity":{}}')))))
+    assert shown["metadata"]["extra"] == {"$identity": {}}
+    assert "identity" not in shown["metadata"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,4 +44,49 @@ def test_content_and_context_are_where_the_indexes_look(extra: bytes | None) -> 
         assert (stored[:25], stored[25:89]) == (begins, b"a" * 64)
         assert (stored[101:102] == b'"', stored[102:166] == b"b" * 64) == (context is not None,) * 2
         assert re.search(rb'"context":(null|"b{64}"),"grade":"new","source":', stored)
+    assert identity_json(None) == b"null"
+
+
+RECORD = RecordSaid("a" * 64, "b" * 64, "new", SourceRef("jira", "eu", "T-1"))
+BARE = RecordSaid("a" * 64, None, "edited")
+A, B = b"a" * 64, b"b" * 64
+
+
+@pytest.mark.parametrize(
+    ("extra", "stored"),
+    [
+        (None, None),
+        (b'{"x":1}', b'{"x":1}'),
+        (b'{"$identity":7}', b'{"$identity":0,"$extra":{"$identity":7}}'),
+    ],
+)
+def test_an_extra_that_looks_like_a_record_is_wrapped(extra: bytes | None, stored: bytes | None) -> None:
+    assert guarded(extra) == stored
+    assert split(stored) == (extra, None, False)
+
+
+@pytest.mark.parametrize(
+    ("extra", "record", "stored"),
+    [
+        (None, None, b'{"$identity":null}'),
+        (b'{"x":1}', None, b'{"$identity":null,"$extra":{"x":1}}'),
+        (None, BARE, b'{"$identity":{"content":"%b","context":null,"grade":"edited"}}' % A),
+        (
+            b'{"x":1}',
+            RECORD,
+            b'{"$identity":{"content":"%b","context":"%b","grade":"new","source":["jira","eu","T-1"]},'
+            b'"$extra":{"x":1}}' % (A, B),
+        ),
+    ],
+)
+def test_a_record_is_stored_in_front_of_the_extra(
+    extra: bytes | None, record: RecordSaid | None, stored: bytes
+) -> None:
+    assert with_record(extra, record) == stored
+    assert split(stored) == (extra, record, True)
+
+
+def test_an_event_shows_its_record_without_the_source() -> None:
+    assert identity_json(RECORD) == b'{"content":"%b","context":"%b","grade":"new"}' % (A, B)
+    assert identity_json(BARE) == b'{"content":"%b","context":null,"grade":"edited"}' % A
     assert identity_json(None) == b"null"
