@@ -77,8 +77,9 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class NewEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An event of `append_all`. Without a `key` it is of a new aggregate; `previous_length` is the
-    aggregate's, and stands on the first of its events; `target` stands in place of the append's."""
+    """An event of `append_all`. It is of the aggregate with this `key`, or of what a `source` stands for,
+    else of a new one; `previous_length` is the aggregate's, and stands on the first of its events; `target`
+    stands in place of the append's."""
 
     aggregate_type: str
     type: str
@@ -87,6 +88,7 @@ class NewEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     previous_length: int | None = None
     event_id: str | None = None
     target: Target | None = None
+    source: Source | None = None
 
 
 class Appended(msgspec.Struct, frozen=True):

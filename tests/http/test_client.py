@@ -24,6 +24,7 @@ from gateway.client import (
     Patience,
     PositionFile,
     Refused,
+    Source,
     Target,
     Unavailable,
 )
@@ -123,6 +124,11 @@ async def test_events_of_several_aggregates_are_appended_together_if_a_condition
         for _ in range(2)
     ]
     assert [each.replayed for each in again] == [False, True]
+    foreign = Source("xliff", 7, new_id())
+    seen = [NewEvent("order", "was_noted", n, source=foreign) for n in range(2)]
+    receipt = await sluice.append_all(seen, actor=ADA)
+    found = (await sluice.stands_for(foreign)).key
+    assert [each.key for each in receipt.events] == [found] * 2
     assert again[0].events == again[1].events
 
 

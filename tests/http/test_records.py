@@ -219,6 +219,21 @@ async def test_an_append_without_a_key_may_name_a_source(client: httpx.AsyncClie
     refused(both, 422, "invalid_field", "source")
 
 
+async def test_a_source_of_another_type_is_no_place_for_an_event_of_several(
+    client: httpx.AsyncClient,
+) -> None:
+    source = {"source": "cat", "scope": "y", "id": "1"}
+    key = new_id()
+    await client.put("/_/sources/cat/y/1", json={"aggregate_type": "unit", "key": key})
+    event = {"aggregate_type": "unit", "source": source, "type": "was_seen", "data": {"text": "t"}}
+    metadata = {"actor": ACTOR}
+    done = await client.post("/_/append", json={"events": [event], "metadata": metadata})
+    assert done.json()["events"][0]["key"] == key
+    other = {**event, "aggregate_type": "issue"}
+    sent = {"events": [event, other], "metadata": metadata}
+    refused(await client.post("/_/append", json=sent), 409, "source_taken", "events[1].source")
+
+
 async def test_who_has_a_content_is_told_by_the_last_records(client: httpx.AsyncClient) -> None:
     keys = sorted(new_id() for _ in range(3))
     for key in keys:

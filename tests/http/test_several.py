@@ -163,6 +163,35 @@ async def test_refusals_name_the_event(
     refused(await client.post("/_/append", json=sent), status, code, path)
 
 
+async def test_an_event_may_name_a_source_in_place_of_a_key(client: httpx.AsyncClient) -> None:
+    scope = new_id()
+    one, two = [{"source": "xliff", "scope": scope, "id": each} for each in ("tu1", 2)]
+    sent = body(of(None, source=one), of(None, source=two), of(None, source=one), of(None, source=None))
+    headers = {"idempotency-key": new_id()}
+    told = [(await client.post("/_/append", json=sent, headers=headers)) for _ in range(2)]
+    keys = [each["key"] for each in told[0].json()["events"]]
+    assert (keys[0], len(set(keys))) == (keys[2], 3)
+    assert (told[1].json(), told[1].headers["idempotency-replayed"]) == (told[0].json(), "true")
+    found = (await client.get(f"/_/sources/xliff/{scope}/2")).json()
+    assert (found["key"], found["aggregate_type"]) == (keys[1], "order")
+    lines = await bulk(client, body(of(None, source=two, previous_length=1)))
+    assert [(each["status"], each["events"][0]["key"]) for each in lines] == [(201, keys[1])]
+    for event, code, path in (
+        (of(keys[0], source=one), "contradiction", "events[0].source"),
+        (of(None, source={"id": "x"}), "missing_field", "events[0].source.source"),
+        (of(None, source="tu1"), "invalid_field", "events[0].source"),
+        (
+            {**of(None, source=one), "aggregate_type": "ordr"},
+            "unknown_aggregate_type",
+            "events[0].aggregate_type",
+        ),
+    ):
+        answer = await client.post("/_/append", json=body(event))
+        refused(answer, answer.status_code, code, path)
+        (line,) = await bulk(client, body(event))
+        assert (line["code"], line["path"]) == (code, path)
+
+
 async def test_lengths_are_not_asked_for_by_headers(client: httpx.AsyncClient) -> None:
     for headers in ({"if-match": '"1"'}, {"if-none-match": "*"}, {"if-match": "1"}):
         refused(

@@ -26,6 +26,7 @@ from gateway.events import ANY_LENGTH, Conflict, FeedPlace, OutcomeUnknown
 from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import KEYS_AGAIN_MAX, correlation, mint, minted_key
+from gateway.http.api.source_keys import SOURCE, SourceKeys
 from gateway.http.outcomes import Answer, Outcomes
 from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json_body, read_body
 from gateway.log.log import Log
@@ -44,6 +45,7 @@ class SeveralAppends:
         catalog: Catalog,
         outcomes: Outcomes,
         aliases: Aliases,
+        sources: SourceKeys,
         aside: Aside,
         config: Config,
     ) -> None:
@@ -52,6 +54,7 @@ class SeveralAppends:
         self._catalog = catalog
         self._outcomes = outcomes
         self._aliases = aliases
+        self._sources = sources
         self._aside = aside
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
@@ -68,6 +71,8 @@ class SeveralAppends:
         if refusal is not None:
             raise Refused(refusal)
         body = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
+        if SOURCE in body:
+            body = await self._with_keys(principal, body)
         asked = NOTHING_ASKED if isinstance(read, Refusal) else read
         correlation_id, correlation_bytes = correlation(asked)
         answer = await self._answer(principal, read, body, correlation_bytes)
@@ -95,6 +100,16 @@ class SeveralAppends:
                 answer = await self._outcomes.of_several(judged.append, outcome, minimal=minimal)
                 return receipt_of_several(answer, judged.append.stream.aggregate_type)
             again -= 1  # a key that was minted is an aggregate's already
+
+    async def _with_keys(self, principal: Principal, body: bytes) -> bytes:
+        """The body with keys in place of foreign ids: a retry has the same, since they stand for one key
+        permanently. Raises Refused."""
+        deployed = self._catalog.deployed(principal.tenant.id)
+        spec = None if deployed is None else deployed.spec
+        found = await self._sources.of_events(principal.tenant.id, spec, body)
+        if isinstance(found, Refusal):
+            raise Refused(found)
+        return found
 
     async def _judge(
         self, principal: Principal, read: Asked | Refusal, body: bytes, correlation_id: bytes

@@ -6,14 +6,17 @@ key here, before the append is judged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import asyncpg
 import msgspec
 
 from gateway.admit.append import Fault
+from gateway.admit.envelope import EVENTS_MAX
+from gateway.admit.line import is_several
 from gateway.admit.strict_json import Malformed, decode
 from gateway.catalog import source_ids
 from gateway.catalog.model import CatalogUnavailable
@@ -31,13 +34,14 @@ Names = tuple[str, str, str]
 
 
 class NamedLine(NamedTuple):
-    """A bulk line with its key, and the foreign id that leads to it."""
+    """A bulk line with its key, and the foreign id that leads to it; None where its events have theirs."""
 
     line: bytes
-    source: Names
+    source: Names | None
 
 
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_events = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _encode = msgspec.json.Encoder().encode
 _UNAVAILABLE: Final = Refusal(
     "not_committed", "The event will never appear: Postgres does not answer, and the source id needs it."
@@ -66,6 +70,36 @@ class SourceKeys:
         key = found[0]
         return key if isinstance(key, Refusal) else (key, _names(wanted))
 
+    async def of_events(self, tenant: UUID, spec: Spec | None, body: bytes) -> bytes | Refusal:
+        """A body of /_/append, in which events that name a foreign id have its key in place of it. What
+        can't be read, or names no declared type, stays as it is: it is refused when it is judged."""
+        named = _events_named(body, spec)
+        if not named:
+            return body
+        keys: dict[int, str | None] = {}
+        by_type: dict[str, dict[int, SourceId]] = {}
+        for n, event in named.items():
+            path = f"events[{n}].source"
+            if event["source"] is None:
+                keys[n] = None
+                continue
+            if event.get("key") is not None:
+                return Refusal("contradiction", "An event has a `key` or a `source`, not both.", path)
+            try:
+                wanted = read_source(event["source"], path)
+            except Refused as refused:
+                return refused.refusal
+            by_type.setdefault(event["aggregate_type"], {})[n] = wanted
+        for aggregate_type, several in sorted(by_type.items()):
+            mapped = await self._keys(tenant, aggregate_type, list(several.values()))
+            if isinstance(mapped, Refusal):
+                return mapped
+            for n, key in zip(several, mapped, strict=True):
+                if isinstance(key, Refusal):
+                    return replace(key, path=f"events[{n}].source")
+                keys[n] = key
+        return _with_keys(body, keys)
+
     async def of_lines(
         self, tenant: UUID, spec: Spec | None, lines: Sequence[bytes]
     ) -> dict[bytes, NamedLine | Fault]:
@@ -75,6 +109,10 @@ class SourceKeys:
         for line in dict.fromkeys(lines):
             value = decode(line)
             if isinstance(value, Malformed) or not isinstance(value, dict):
+                continue
+            if is_several(line):
+                body = await self.of_events(tenant, spec, line)
+                found[line] = Fault(body, None) if isinstance(body, Refusal) else NamedLine(body, None)
                 continue
             aggregate_type = value.get("aggregate_type")
             if "source" not in value or "key" in value:
@@ -111,6 +149,34 @@ class SourceKeys:
             assert each is not None
             keys.append(each.key if each.aggregate_type == aggregate_type else taken(source, each, "source"))
         return keys
+
+
+def _events_named(body: bytes, spec: Spec | None) -> dict[int, dict[str, Any]]:
+    """The events of a declared type that have a `source`."""
+    value = decode(body) if SOURCE in body and spec is not None else None
+    events = value.get("events") if isinstance(value, dict) else None
+    if not isinstance(events, list) or len(events) > EVENTS_MAX:
+        return {}
+    if spec is None or not all(isinstance(event, dict) for event in events):
+        return {}
+    declared = spec.aggregate_types
+    return {
+        n: event
+        for n, event in enumerate(events)
+        if "source" in event
+        and isinstance(event.get("aggregate_type"), str)
+        and event["aggregate_type"] in declared
+    }
+
+
+def _with_keys(body: bytes, keys: Mapping[int, str | None]) -> bytes:
+    members = _decode_members(body)
+    events = _decode_events(members["events"])
+    for n, key in keys.items():
+        del events[n]["source"]
+        if key is not None:
+            events[n]["key"] = msgspec.Raw(_encode(key))
+    return _encode({**members, "events": events})
 
 
 _NO_TYPE: Final = "A line that names a source names its `aggregate_type`, one that the spec declares."

@@ -95,6 +95,7 @@ _SEVERAL = (
     Refusal("invalid_identifier", "A UUID has a digit too many.", "events[0].key"),
     Refusal("unknown_alias", 'There is no order with the alias "ORD-42".', "events[0].key"),
     Refusal("contradiction", "An earlier event is of the same aggregate.", "events[2].previous_length"),
+    Refusal("source_taken", "'tu1' stands for another aggregate.", "events[0].source"),
     Refusal("unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "condition"),
     Refusal("invalid_position", "`after` is not a position in this feed.", "condition.after"),
     Refusal("condition_failed", "An event that the condition excludes is committed.", "condition"),
