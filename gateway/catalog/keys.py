@@ -48,6 +48,10 @@ class Minted:
     only: tuple[str, ...] | None = None
 
 
+class NotRotated(CatalogError):
+    """The key is there, and gets no successor as it stands."""
+
+
 class TooManyKeys(CatalogError):
     """A key has made all the living ones that it may."""
 
@@ -101,28 +105,30 @@ async def rotate(
     handle: str,
     *,
     grace: timedelta | None = None,
+    made_by: str | None = None,
     entropy: tokens.Entropy = secrets.token_bytes,
 ) -> Minted:
-    """A successor with the same tenant, scope and name; the old key ends after `grace`, or when revoked.
+    """A successor with the same tenant, scope and name; the old key ends after `grace`, or when revoked. The
+    successor ends with the key `made_by`; without one, with the key that made the old one.
 
-    Raises CatalogError unless the key is live, and where it has a living predecessor or successor: two at a
-    time, so that nobody loses track of which one is in use.
+    Raises CatalogError where there is no such key, and NotRotated unless it is live, and where it has a
+    living predecessor or successor: two at a time, so that nobody loses track of which one is in use.
     """
     if grace is not None and not timedelta(0) <= grace <= LIFETIME_MAX:
         raise CatalogError("the grace of a rotated key is not negative, and at most a hundred years")
     async with change(database) as (conn, revision):
         old = await _one(conn, handle)
         if old["status"] != "live":
-            raise CatalogError(f"key {handle} is {old['status']}: create a new one instead")
+            raise NotRotated(f"key {handle} is {old['status']}: create a new one instead")
         other = await conn.fetchval(statement("living_relative"), handle)
         if other is not None:
-            raise CatalogError(
+            raise NotRotated(
                 f"keys {handle} and {other} are both live: revoke the one that is no longer used"
             )
         tenant = Tenant(old["tenant_id"], old["tenant"], old["tenant_handle"])
         lifetime = old["expires_at"] - old["created_at"] if old["expires_at"] else None
         narrowed = None if old["narrowed_to"] is None else tuple(old["narrowed_to"])
-        origin = _Origin(handle, narrowed, old["made_by"])
+        origin = _Origin(handle, narrowed, made_by or old["made_by"])
         minted = await _insert(conn, tenant, _scope(old), old["name"], lifetime, origin, revision, entropy)
         if grace is not None:
             await conn.execute(statement("end_key"), handle, grace, revision)
@@ -137,6 +143,15 @@ async def revoke(database: Database, handle: str, tenant: Tenant | None = None) 
         if tenant is not None and key["tenant_id"] != tenant.id:
             raise CatalogError(f"there is no key {handle!r}")
         await conn.execute(statement("revoke_key"), handle, revision)
+
+
+async def scope_of(database: Database, handle: str, tenant: Tenant) -> Scope:
+    """Of a key of this tenant. Raises CatalogError where there is none."""
+    async with connection(database) as conn:
+        key = await _one(conn, handle)
+    if key["tenant_id"] != tenant.id:
+        raise CatalogError(f"there is no key {handle!r}")
+    return _scope(key)
 
 
 async def every(database: Database, tenant: Tenant | None = None) -> list[Listed]:

@@ -58,6 +58,7 @@ def views() -> dict[tuple[str, str], View]:
         ("POST", "/sagas/{id}/{act}"): act_on_saga,
         ("GET", "/keys"): keys,
         ("POST", "/keys"): make_key,
+        ("POST", "/keys/{handle}/rotate"): rotate_key,
         ("POST", "/keys/{handle}/revoke"): revoke_key,
         ("GET", "/out"): out,
         ("GET", "/out/{name}"): subscription,
@@ -543,7 +544,7 @@ async def _keys(visit: Visit, said: Answer | None, asked: str | None = None) -> 
         "keys.html",
         {
             "keys": answer.body["keys"] if answer.done else [],
-            "made": said.body.get("key") if said is not None and said.done else None,
+            "made": said.body if said is not None and said.done else None,
             "asked": asked,
             "error": None if failed is None else _words(failed),
         },
@@ -552,13 +553,19 @@ async def _keys(visit: Visit, said: Answer | None, asked: str | None = None) -> 
 
 
 async def make_key(visit: Visit) -> Page:
-    """The one page that shows a key, once."""
+    """Shows the key, once."""
     body: dict[str, object] = {"scope": visit.form.get("scope", "read"), "name": visit.form.get("name", "")}
     if expires := visit.form.get("expires_in", "").strip():
         body["expires_in"] = expires
     if only := visit.form.get("only", "").split():
         body["only"] = only
     return await _keys(visit, await visit.api.ask("POST", "/_/keys", body=body))
+
+
+async def rotate_key(visit: Visit) -> Page:
+    """Shows the successor, once."""
+    path = path_of("_", "keys", visit.name("handle"), "rotate")
+    return await _keys(visit, await visit.api.ask("POST", path, body={}))
 
 
 async def revoke_key(visit: Visit) -> Page | Goto:

@@ -15,7 +15,7 @@ from gateway.aside import Aside, Busy
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.http.request import Head, Refused, check_json_body, read_body
+from gateway.http.request import Head, Refused, check_json_body, content_length, read_body
 from spec.errors import nearest, shown
 from spec.violations import WEIGHT_MIN, is_light
 
@@ -36,10 +36,14 @@ async def decoded(aside: Aside, principal: Principal, body: bytes) -> object:
 
 
 async def read_object(
-    request: Request, aside: Aside, config: Config, known: Collection[str]
+    request: Request, aside: Aside, config: Config, known: Collection[str], *, needed: bool = True
 ) -> dict[str, object]:
-    """The body, an object of some of the fields `known`; null counts as absent. Raises Refused."""
-    refusal = check_json_body(Head(request.scope), config.body_bytes_max)
+    """The body, an object of some of the fields `known`; null counts as absent, and so does a body that is
+    not `needed`. Raises Refused."""
+    head = Head(request.scope)
+    if not needed and not content_length(head) and head.get(b"transfer-encoding") is None:
+        return {}
+    refusal = check_json_body(head, config.body_bytes_max)
     if refusal is not None:
         raise Refused(refusal)
     text = await read_body(request.receive, config.body_bytes_max, config.body_timeout_s)

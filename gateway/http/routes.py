@@ -96,6 +96,7 @@ SYSTEM_ROUTES: Final = (
     Route("GET", "/_/keys", ADMIN),
     Route("POST", "/_/keys", READ, narrow=True),
     Route("DELETE", "/_/keys/{handle}", ADMIN),
+    Route("POST", "/_/keys/{handle}/rotate", ADMIN),
     Route("POST", "/_/tickets", READ, narrow=True),
     Route("GET", "/_/tenant", READ, narrow=True),
     Route("GET", "/_/tenants", OPERATOR, query=("after", "limit")),

@@ -205,7 +205,7 @@ async def test_pictures_of_the_pages_can_be_taken(
         assert (folder / f"console-{name}.png").stat().st_size > 10_000
 
 
-async def test_a_key_is_made_shown_once_and_revoked(admin: Page, gateway: Served) -> None:
+async def test_a_key_is_made_shown_once_rotated_and_revoked(admin: Page, gateway: Served) -> None:
     await admin.goto(at(gateway, "keys"))
     await admin.get_by_label("Name", exact=True).fill("for a report")
     await admin.get_by_role("button", name="Make").click()
@@ -214,13 +214,16 @@ async def test_a_key_is_made_shown_once_and_revoked(admin: Page, gateway: Served
         assert (await client.get("/_/tenant")).status_code == 200
     await admin.goto(at(gateway, "keys"))
     assert key not in await admin.content()
-    row = admin.get_by_role("row").filter(has_text="for a report")
+    row = admin.get_by_role("row").filter(has_text="for a report").first
+    await row.get_by_role("button", name="Rotate").click()
+    await expect(admin.get_by_role("status")).to_contain_text("It replaces")
+    successor = await admin.get_by_role("status").locator("code").inner_text()
+    async with new_client(gateway.url, successor) as client:
+        assert (await client.get("/_/tenant")).status_code == 200
     await row.get_by_role("button", name="Revoke").click()
     await expect(admin.get_by_role("alert")).to_contain_text("never opens anything")
-    await (
-        admin.get_by_role("row").filter(has_text="for a report").get_by_role("button", name="Revoke").click()
-    )
-    await expect(admin.get_by_role("row").filter(has_text="for a report")).to_contain_text("revoked")
+    await row.get_by_role("button", name="Revoke").click()
+    await expect(row).to_contain_text("revoked")
 
 
 async def test_a_delivery_is_replayed_and_the_page_says_what_came_of_it(

@@ -69,6 +69,46 @@ async def test_a_key_that_is_ended_ends_those_that_it_made(
     refused(await client.delete("/_/keys/nothere"), 404, "not_found")
 
 
+async def test_a_key_is_rotated_and_both_work_until_the_old_one_ends(
+    client: httpx.AsyncClient, gateway: Served, neighbour: httpx.AsyncClient
+) -> None:
+    old = await made(client, scope="write", name="shop", only=["order"])
+    path = f"/_/keys/{old['handle']}/rotate"
+    refused(await neighbour.post(path), 404, "not_found")
+    refused(await client.post(path, json={"grace": "soon"}), 422, "invalid_field", "grace")
+    answer = await client.post(path)
+    assert answer.status_code == 201, answer.text
+    new = answer.json()
+    assert answer.headers["location"] == f"/_/keys/{new['handle']}"
+    assert [new[name] for name in ("scope", "name", "only", "rotated_from")] == [
+        "write", "shop", ["order"], old["handle"],
+    ]  # fmt: skip
+    for key in (old, new):
+        async with new_client(gateway.url, key["key"]) as writer:
+            await appended(writer, "order", "global", "was_noted")
+    refused(await client.post(path), 422, "invalid_field", "handle")
+    assert (await client.delete(f"/_/keys/{old['handle']}")).json() == {"ok": True}
+    async with new_client(gateway.url, new["key"]) as writer:
+        await appended(writer, "order", "global", "was_noted")
+    refused(await client.post(path), 422, "invalid_field", "handle")
+
+
+async def test_a_successor_reaches_no_further_than_the_key_that_makes_it(
+    client: httpx.AsyncClient, gateway: Served
+) -> None:
+    old = await made(client, scope="read")
+    caller = await made(client, scope="admin")
+    async with new_client(gateway.url, caller["key"]) as second:
+        refused(await second.post(f"/_/keys/{caller['handle']}/rotate"), 403, "forbidden", "handle")
+        new = (await second.post(f"/_/keys/{old['handle']}/rotate", json={"grace": "1h"})).json()
+    listed = {each["handle"]: each for each in (await client.get("/_/keys")).json()["keys"]}
+    assert listed[new["handle"]]["made_by"] == caller["handle"]
+    assert listed[old["handle"]]["expires_at"] is not None
+    await client.delete(f"/_/keys/{caller['handle']}")
+    async with new_client(gateway.url, new["key"]) as reader:
+        refused(await reader.get("/_/tenant"), 401, "unauthorized")
+
+
 @pytest.mark.parametrize(
     ("body", "code", "path"),
     [

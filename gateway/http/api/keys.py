@@ -69,16 +69,27 @@ class Keys:
             raise Refused(Refusal("rate_limited", f"{str(many).capitalize()}.")) from many
         except UNANSWERED as error:
             raise Refused(_UNAVAILABLE) from error
-        told = {
-            "ok": True,
-            "key": made.text,
-            "handle": made.handle,
-            "scope": made.scope.text,
-            "only": made.only,
-            "name": made.name,
-            "expires_at": _at(made.expires_at),
-        }
-        return json_response(201, encode(told), {"location": f"/_/keys/{made.handle}"})
+        return _shown_once(made)
+
+    async def rotate(self, request: Request) -> Response:
+        """A successor of a key of the tenant, shown this once; it ends with the caller, as what a key makes
+        does. The old one ends after `grace`, or when it is ended."""
+        principal, handle = _principal(request), request.path_params["handle"]
+        body = await read_object(request, self._aside, self._config, ("grace",), needed=False)
+        grace = _lifetime(body, "grace")
+        try:
+            scope = await keys.scope_of(self._pool, handle, principal.tenant)
+            if scope > principal.scope or handle == principal.handle:
+                raise Refused(_not_its_to_rotate(principal, scope))
+            made = await keys.rotate(self._pool, handle, grace=grace, made_by=principal.handle)
+        except keys.NotRotated as fault:
+            why = f"{str(fault).capitalize()}."
+            raise Refused(Refusal("invalid_field", why, "handle")) from fault
+        except CatalogError as fault:
+            raise Refused(Refusal("not_found", f"There is no key {shown(handle)}.")) from fault
+        except UNANSWERED as error:
+            raise Refused(_UNAVAILABLE) from error
+        return _shown_once(made, rotated_from=handle)
 
     async def end(self, request: Request) -> Response:
         """Ends a key of the tenant, and those that it made; gateways refuse them within 5 s, this one now."""
@@ -131,6 +142,28 @@ class Keys:
                 raise Refused(Refusal("unknown_event_type", why, path, status=422))
 
 
+def _shown_once(made: keys.Minted, **more: object) -> Response:
+    told = {
+        "ok": True,
+        "key": made.text,
+        "handle": made.handle,
+        "scope": made.scope.text,
+        "only": made.only,
+        "name": made.name,
+        "expires_at": _at(made.expires_at),
+        **more,
+    }
+    return json_response(201, encode(told), {"location": f"/_/keys/{made.handle}"})
+
+
+def _not_its_to_rotate(principal: Principal, scope: Scope) -> Refusal:
+    if scope > principal.scope:
+        why = f"This key has the scope {principal.scope.text}, and gives no more."
+    else:
+        why = "Over HTTP a key ends with the one that made it; rotate this one by another key."
+    return Refusal("forbidden", why, "handle")
+
+
 def _principal(request: Request) -> Principal:
     principal: Principal = request.scope["sluice.principal"]
     return principal
@@ -157,8 +190,8 @@ def _name(body: dict[str, object]) -> str:
     return name
 
 
-def _lifetime(body: dict[str, object]) -> timedelta | None:
-    value = body.get("expires_in")
+def _lifetime(body: dict[str, object], field: str = "expires_in") -> timedelta | None:
+    value = body.get(field)
     if value is None:
         return None
     found = None
@@ -167,8 +200,8 @@ def _lifetime(body: dict[str, object]) -> timedelta | None:
     elif isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _SECONDS_MAX:
         found = timedelta(seconds=value)
     if found is None:
-        why = "`expires_in` is whole seconds, or 90s, 15m, 1h, 7d, 4w or 1y; at most a hundred years."
-        raise Refused(Refusal("invalid_field", why, "expires_in"))
+        why = f"`{field}` is whole seconds, or 90s, 15m, 1h, 7d, 4w or 1y; at most a hundred years."
+        raise Refused(Refusal("invalid_field", why, field))
     return found
 
 

@@ -138,6 +138,7 @@ class System:
             ("GET", "/_/keys"): keys.every,
             ("POST", "/_/keys"): keys.make,
             ("DELETE", "/_/keys/{handle}"): keys.end,
+            ("POST", "/_/keys/{handle}/rotate"): keys.rotate,
             ("POST", "/_/tickets"): tickets.make,
             ("GET", "/_/tenant"): tenants.mine,
             ("GET", "/_/tenants"): tenants.every,

@@ -6,7 +6,7 @@ from gateway.catalog.keys import NAME_CHARS_MAX
 from gateway.catalog.narrowness import NAMES_MAX
 from gateway.catalog.tickets import TICKET_S
 from gateway.http.api.tickets import PATH_CHARS_MAX
-from gateway.http.openapi.operations import answer, operation, request
+from gateway.http.openapi.operations import JSON, answer, operation, request
 from gateway.http.openapi.schemas import OK, Schema, list_of, object_of, or_null
 
 TAG = "/_/"
@@ -21,6 +21,7 @@ def key_paths() -> dict[str, Schema]:
     return {
         "/_/keys": {"get": _every(), "post": _make()},
         "/_/keys/{handle}": {"delete": _end()},
+        "/_/keys/{handle}/rotate": {"post": _rotate()},
         "/_/tickets": {"post": _ticket()},
     }
 
@@ -50,36 +51,38 @@ def _every() -> Schema:
     )
 
 
+_LIFETIME: Schema = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": 3_153_600_000},
+        {"type": "string", "pattern": "^[1-9][0-9]{0,8}s$|^[1-9][0-9]?[mhdwy]$"},
+    ],
+    "description": "Seconds, or `90s`, `15m`, `1h`, `7d`, `4w`, `1y`.",
+}
+_MADE: Schema = {
+    "ok": OK,
+    "key": {"type": "string", "description": "Shown this once."},
+    "handle": _TEXT,
+    "scope": _TEXT,
+    "only": or_null(_ONLY),
+    "name": _TEXT,
+    "expires_at": or_null(_TIME),
+}
+
+
 def _make() -> Schema:
-    lifetime: Schema = {
-        "anyOf": [
-            {"type": "integer", "minimum": 1, "maximum": 3_153_600_000},
-            {"type": "string", "pattern": "^[1-9][0-9]{0,8}s$|^[1-9][0-9]?[mhdwy]$"},
-        ],
-        "description": "Seconds, or `90s`, `15m`, `1h`, `7d`, `4w`, `1y`.",
-    }
     name: Schema = {"type": "string", "maxLength": NAME_CHARS_MAX, "pattern": "^[ -~]*$"}
     only = {**_ONLY, "description": "`order`, `order/{id}`, `order.was_paid`; not with scope admin."}
     body = object_of(
         {"scope": _SCOPE},
-        {"name": or_null(name), "only": or_null(only), "expires_in": or_null(lifetime)},
+        {"name": or_null(name), "only": or_null(only), "expires_in": or_null(_LIFETIME)},
         closed=True,
     )
-    made = {
-        "ok": OK,
-        "key": {"type": "string", "description": "Shown this once."},
-        "handle": _TEXT,
-        "scope": _TEXT,
-        "only": or_null(_ONLY),
-        "name": _TEXT,
-        "expires_at": or_null(_TIME),
-    }
     return operation(
         "keys.make",
         "Make a key of at most the caller's own scope and narrowness",
         tag=TAG,
         body=request(body, {"scope": "read", "expires_in": "1h"}),
-        done={"201": answer("Made.", object_of(made), ("Location",))},
+        done={"201": answer("Made.", object_of(_MADE), ("Location",))},
         refused="keys",
     )
 
@@ -92,6 +95,20 @@ def _end() -> Schema:
         parameters=("handle",),
         done={"200": answer("Ended.", object_of({"ok": OK}))},
         refused="key",
+    )
+
+
+def _rotate() -> Schema:
+    body = object_of({}, {"grace": or_null(_LIFETIME)}, closed=True)
+    made = object_of({**_MADE, "rotated_from": _TEXT})
+    return operation(
+        "keys.rotate",
+        "Make a successor of a key; the old one ends after `grace`, or when it is ended (scope admin)",
+        tag=TAG,
+        parameters=("handle",),
+        body={"required": False, "content": {JSON: {"schema": body}}},
+        done={"201": answer("Made.", made, ("Location",))},
+        refused="key.rotate",
     )
 
 

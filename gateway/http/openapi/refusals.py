@@ -308,6 +308,13 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("unknown_event_type", _UNKNOWN_EVENT, "only[0]", status=422),
     ),
     "key": (*_SYSTEM, Refusal("not_found", 'There is no key "k1".')),
+    "key.rotate": (
+        *_SYSTEM,
+        *_BODY,
+        Refusal("not_found", 'There is no key "k1".'),
+        Refusal("unknown_field", '"grac" is not a field here (did you mean `grace`?).', "grac"),
+        Refusal("invalid_field", "Key k1 is revoked: create a new one instead.", "handle"),
+    ),
     "tickets": (
         *_SYSTEM,
         *_BODY,
