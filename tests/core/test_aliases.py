@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.names.aliases import NUMBER_MAX, Alias, Kind, Malformed, parse_alias
+from gateway.names.aliases import NUMBER_MAX, Alias, Kind, Malformed, alias_in, numbered_hash, parse_alias
+from tests.core.appends import declared
 
 PUBLIC = re.compile("[A-Z][A-Z0-9]{1,9}-[1-9][0-9]{0,18}")
 HASH = re.compile(r"(?:[a-z][a-z0-9]{1,9}-)?[0-9a-hjkmnp-tv-z]{4,16}(?:\.[1-9][0-9]{0,18}){0,3}")
@@ -110,3 +112,75 @@ def test_examples_of_what_a_text_names() -> None:
     too_great = parse_alias(f"VNO-{2**63}")
     assert isinstance(too_great, Malformed)
     assert "number above" in too_great.reason
+
+
+PLAIN: dict[str, Any] = {"aggregate_types": {"order": {"events": {}}}, "agent_types": []}
+ISSUES: dict[str, Any] = {
+    "aggregate_types": {
+        name: {"events": {"was_made": {"schema": True}}} for name in ("order", "issue", "till")
+    },
+    "agent_types": [],
+    "public_ids": {"key": "VNO", "types": ["order"]},
+    "hash_ids": {"prefix": "bd", "types": ["issue"]},
+}
+PROJECTS: dict[str, Any] = {
+    "aggregate_types": {
+        name: {"events": {"was_made": {"schema": True}}} for name in ("project", "character", "till")
+    },
+    "agent_types": [],
+    "public_ids": {
+        "projects": {"type": "project", "key": "$.data.key"},
+        "member": {"character": "$.data.project_id"},
+    },
+}
+VNO_42, ISSUE = Alias(Kind.PUBLIC, "VNO", "42"), Alias(Kind.HASH, "bd", "k86gaq")
+
+
+@pytest.mark.parametrize(
+    ("document", "text", "aggregate_type", "alias"),
+    [
+        (ISSUES, "vno-42", "order", VNO_42),
+        (ISSUES, "VNO-42", "issue", None),
+        (ISSUES, "VNO-42", "till", None),
+        (ISSUES, "OTHER-42", "order", None),
+        (ISSUES, "BD-K86GAQ", "issue", ISSUE),
+        (ISSUES, "bd-k86gaq", "order", None),
+        (ISSUES, "xy-k86gaq", "issue", None),
+        (ISSUES, "k86gaq", "issue", None),
+        (ISSUES, "no alias", "issue", None),
+        (ISSUES, "@xy-k86gaq", "till", Alias(Kind.HASH, "xy", "k86gaq")),
+        (ISSUES, "@k86gaq", "issue", Alias(Kind.HASH, None, "k86gaq")),
+        (PROJECTS, "any-7", "character", Alias(Kind.PUBLIC, "ANY", "7")),
+        (PROJECTS, "any-7", "till", None),
+        (PLAIN, "VNO-42", "order", None),
+    ],
+)
+def test_a_key_in_a_body_is_an_alias_by_its_sigil_or_by_a_prefix_of_its_type(
+    document: dict[str, Any], text: str, aggregate_type: str, alias: Alias | None
+) -> None:
+    assert alias_in(text, declared(document), aggregate_type) == alias
+
+
+def test_a_malformed_alias_with_its_sigil_is_reported() -> None:
+    found = alias_in("@VNO-0", declared(ISSUES), "order")
+    assert isinstance(found, Malformed)
+    assert found.reason == '"VNO-0" is not a public id: its number starts from 1, without leading zeros.'
+
+
+@pytest.mark.parametrize(
+    ("alias", "hashed"),
+    [
+        (Alias(Kind.PUBLIC, "BD", "1234"), Alias(Kind.HASH, "bd", "1234")),
+        (Alias(Kind.PUBLIC, "BD", "1" * 16), Alias(Kind.HASH, "bd", "1" * 16)),
+        (Alias(Kind.PUBLIC, "BD", "123"), None),
+        (Alias(Kind.PUBLIC, "BD", "1" * 17), None),
+        (ISSUE, None),
+    ],
+)
+def test_a_number_of_4_to_16_digits_may_be_a_hash_id(alias: Alias, hashed: Alias | None) -> None:
+    assert numbered_hash(alias) == hashed
+
+
+def test_an_alias_is_shown_in_one_spelling() -> None:
+    assert [VNO_42.text, ISSUE.text] == ["VNO-42", "bd-k86gaq"]
+    assert Alias(Kind.HASH, None, "k86gaq", ".1.2").text == "k86gaq.1.2"

@@ -19,6 +19,7 @@ from gateway.names.content import (
     content_of_read,
     content_of_text,
     context_of,
+    context_of_values,
     grade,
     grade_all,
     read_once,
@@ -284,6 +285,32 @@ def test_contexts_that_plain_joining_confuses_are_told_apart(
     one: tuple[str, str, dict[str, str]], other: tuple[str, str, dict[str, str]]
 ) -> None:
     assert context_of(*one) != context_of(*other)
+
+
+def test_properties_that_are_texts_count_as_they_are() -> None:
+    assert context_of_values("n", "t", {"a": "1", "@line": 7}) == context_of("n", "t", {"a": "1"})
+
+
+@pytest.mark.parametrize(
+    ("value", "canonical"),
+    [
+        (1, "1"),
+        (1.0, "1"),
+        (0.5, "0.5"),
+        (True, "true"),
+        (None, "null"),
+        (2**53, "9007199254740992"),
+        ([1, {"b": "x", "a": [False, None]}], '[1,{"a":[false,null],"b":"x"}]'),
+        (2**53 + 1, r'"\u00009007199254740993"'),
+        (10**400, r'"\u00001' + "0" * 400 + '"'),
+    ],
+)
+def test_other_properties_count_as_their_canonical_json_and_are_no_text(
+    value: object, canonical: str
+) -> None:
+    found = context_of_values("n", "t", {"a": value})
+    assert found == context_of("n", "t", {"a": f"\0{canonical}"})
+    assert found != context_of("n", "t", {"a": canonical})
 
 
 # --- grading

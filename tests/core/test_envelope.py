@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.admit import envelope
-from gateway.admit.envelope import Envelope, EventBody, read_batch, read_single
+from gateway.admit.envelope import (
+    Envelope,
+    EventBody,
+    prove_metadata,
+    read_batch,
+    read_single,
+    single_of,
+)
 from gateway.errors import Refusal
 from tests.core import json_oracle
 
@@ -338,6 +345,73 @@ def test_a_long_unknown_key_is_not_repeated_in_full() -> None:
 def test_thousands_of_unknown_keys_cost_no_thousand_comparisons() -> None:
     body = {f"dat{n}": 1 for n in range(50_000)} | {"metadata": {}}
     assert refused(read_single(json.dumps(body).encode())) == ("missing_field", "data")
+
+
+# ---- a source, and what is asked for where a record is unchanged ----
+
+
+def with_fields(body: bytes, **more: Any) -> bytes:
+    return json.dumps(json.loads(body) | more).encode()
+
+
+def minting_batch(**more: Any) -> Envelope | Refusal:
+    return read_batch(with_fields(batch(event()), **more), parent_allowed=True)
+
+
+@pytest.mark.parametrize("asked", ["skip", None])
+def test_a_body_may_ask_to_skip_an_unchanged_record(asked: str | None) -> None:
+    for read in (
+        read_single(with_fields(single(), if_unchanged=asked)),
+        read_batch(with_fields(batch(event()), if_unchanged=asked)),
+    ):
+        assert accepted(read).skip_unchanged == (asked == "skip")
+    assert accepted(read_single(single())).skip_unchanged is False
+
+
+@pytest.mark.parametrize("asked", ["", "Skip", True, 5, ["skip"]])
+def test_nothing_but_skip_can_be_asked_for(asked: object) -> None:
+    fault = ("invalid_field", "if_unchanged")
+    assert refused(read_single(with_fields(single(), if_unchanged=asked))) == fault
+    assert refused(read_batch(with_fields(batch(event()), if_unchanged=asked))) == fault
+
+
+def test_a_source_is_kept_as_sent_only_where_the_gateway_finds_the_key() -> None:
+    source = {"source": "jira", "id": "T-1"}
+    assert accepted(minting_batch(source=source)).source == source
+    assert accepted(minting_batch(source=None)).source is None
+    assert refused(read_batch(with_fields(batch(event()), source=source))) == ("unknown_field", "source")
+
+
+def test_a_source_contradicts_a_parent() -> None:
+    assert refused(minting_batch(source={"id": "T-1"}, parent="@bd-k86gaq")) == ("invalid_field", "source")
+    assert accepted(minting_batch(source=None, parent="@bd-k86gaq")).parent == "@bd-k86gaq"
+
+
+# ---- metadata that many lines share ----
+
+
+def test_shared_metadata_gives_the_envelope_of_a_body_of_its_own() -> None:
+    metadata = {"actor": ACTOR, "event_id": V7.upper(), "extra": {"a:b": "\u0061"}}
+    shared = prove_metadata(json.dumps(metadata).encode())
+    assert shared is not None
+    assert shared.colons == 7
+    assert single_of({"sku": "A-1"}, b'{"sku": "A-1"}', shared) == accepted(
+        read_single(json.dumps({"data": {"sku": "A-1"}, "metadata": metadata}).encode())
+    )
+
+
+@pytest.mark.parametrize(
+    "metadata", [b"{", b"{}", b'{"actor":5}', b'{"actor":{"type":"u","id":"i"},"event_id":"x"}']
+)
+def test_metadata_that_is_not_certainly_legal_is_not_shared(metadata: bytes) -> None:
+    assert prove_metadata(metadata) is None
+
+
+def test_an_extra_nested_too_deep_is_refused() -> None:
+    nested: object = 1
+    for _ in range(200):
+        nested = [nested]
+    assert refused(read_single(single(extra={"a": nested}))) == ("invalid_json", None)
 
 
 # ---- rules that hold for all bodies ----

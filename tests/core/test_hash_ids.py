@@ -277,3 +277,41 @@ def test_what_is_chosen_is_what_is_meant(wanted: HashName, listed: list[HashName
     else:
         assert [found] == (exact or meant)
     assert found == choose(wanted, listed[::-1])
+
+
+# --- instants and bodies from elsewhere
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01t00:00:01.5z", 1_500_000_000),
+        ("1970-01-01 00:00:00.000000001+00:00", 1),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1969-12-31T23:59:59.999999999Z", -1),
+        ("2024-01-02T03:04:05.006Z", 1_704_164_645_006_000_000),
+        ("2024-02-30T00:00:00Z", None),
+        ("2024-01-02T03:04:05", None),
+        ("2024-01-02T03:04:05.1234567890Z", None),
+        ("2024-01-02T03:04:05Z\n", None),
+        ("yesterday", None),
+    ],
+)
+def test_an_instant_is_read_to_the_nanosecond(text: str, found: int | None) -> None:
+    assert hash_ids.nanoseconds(text) == found
+
+
+def test_the_body_of_an_instant_is_that_of_its_time() -> None:
+    created_ns = hash_ids.nanoseconds("2024-01-02T03:04:05.006Z")
+    assert created_ns is not None
+    found = hash_ids.bodies_of_instant("Fix login", "Details", created_ns, "jira-import")
+    assert found == bodies_of_text("Fix login", "Details", NOON, "jira-import")
+    assert found[0] == "1vexhy"
+
+
+def test_a_body_from_elsewhere_has_4_to_16_characters_of_the_alphabet() -> None:
+    good = ["1234", "k86g", "k" * 16]
+    bad = ["123", "k" * 17, "k86i", "K86G", "k-86", ""]
+    assert [hash_ids.may_be_body(text) for text in good] == [True] * 3
+    assert [hash_ids.may_be_body(text) for text in bad] == [False] * 6

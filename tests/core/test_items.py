@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.admit.items import Item, Items, matches, read_query
+from gateway import items as plain_items
+from gateway.admit.items import Item, Items, matches, read_query, with_tags
 from gateway.errors import Refusal
 from gateway.events import Stream
 from spec.tags import hashed_value
@@ -104,3 +105,19 @@ def test_what_is_no_query_is_refused_at_its_place(query: Any, code: str, path: s
 def test_names_that_no_spec_declares_are_read_without_one() -> None:
     found = read_query({"items": [{"types": ["a.b"], "tags": ["c:d"]}]}, None, SALT)
     assert found == (Item(frozenset({("a", "b")}), frozenset({"c:d"})),)
+
+
+def test_a_query_is_narrowed_by_tags() -> None:
+    items = read({"types": ["course.was_defined"]}, {"tags": ["student:s1"]})
+    narrowed = with_tags(items, ["course:c1"])
+    assert narrowed == read(
+        {"types": ["course.was_defined"], "tags": ["course:c1"]}, {"tags": ["student:s1", "course:c1"]}
+    )
+    assert with_tags((), ["course:c1"]) == read({"tags": ["course:c1"]})
+
+
+def test_the_key_of_an_aggregate_is_its_own_tag() -> None:
+    items = read({"types": ["course.was_defined"], "tags": ["course:c1", "student:s1"]})
+    assert plain_items.matches(items, "course", "c1", "was_defined", ["student:s1"])
+    assert not plain_items.matches(items, "course", "c2", "was_defined", ["student:s1"])
+    assert not plain_items.matches((), "course", "c1", "was_defined", [])

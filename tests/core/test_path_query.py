@@ -308,3 +308,28 @@ def test_what_is_no_list_of_names_is_refused(text: str) -> None:
     refusal = query.names({"types": text}, "types")
     assert isinstance(refusal, Refusal)
     assert (refusal.code, refusal.path) == ("invalid_field", "types")
+
+
+@pytest.mark.parametrize("raw", [b"", b"&&", b"limit=5&from=1", b"%6Cimit=1", b"filter%5Bdata.x%5D=1", b"=5"])
+def test_declared_parameters_and_families_of_them_are_accepted(raw: bytes) -> None:
+    assert query.undeclared(raw, ("limit", "from", "filter[field]")) is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "names", "path", "error"),
+    [
+        (b"limit=5&limt=7", ("limit",), "limt", "(did you mean `limit`?). It has `limit`."),
+        (b"x=1", ("limit", "from"), "x", "It has `limit`, `from`."),
+        (b"x=1", (), "x", "It has none."),
+        (b"filter[a]=1", ("limit",), "filter[a]", "It has `limit`."),
+        (b"%FF=1", ("limit",), "%FF", "It has `limit`."),
+    ],
+)
+def test_the_first_undeclared_parameter_is_refused_by_its_name(
+    raw: bytes, names: tuple[str, ...], path: str, error: str
+) -> None:
+    refusal = query.undeclared(raw, names)
+    assert refusal is not None
+    assert (refusal.code, refusal.path) == ("unknown_parameter", path)
+    assert refusal.error.startswith("This path has no query parameter ")
+    assert refusal.error.endswith(error)

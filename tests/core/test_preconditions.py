@@ -11,6 +11,7 @@ from gateway.admit.preconditions import (
     Asked,
     agreed_length,
     collect,
+    etag,
     not_modified,
     read_asked,
     read_correlation_id,
@@ -284,3 +285,19 @@ def test_any_headers_are_read_or_refused(headers: list[tuple[bytes, bytes]]) -> 
         assert answer.expected >= AT_LEAST_ONE
     for _, value in headers:
         assert isinstance(not_modified(value, '"1"'), bool)
+
+
+def test_only_skip_can_be_asked_for_where_a_record_is_unchanged() -> None:
+    assert asked((b"sluice-if-unchanged", b"skip")).skip_unchanged
+    assert not asked((b"prefer", b"wait")).skip_unchanged
+    for value in (b"", b"Skip", b"skip, skip"):
+        assert refused(read_asked([(b"sluice-if-unchanged", value)])) == "Sluice-If-Unchanged"
+
+
+def test_an_etag_names_the_length_the_spec_and_the_history() -> None:
+    assert etag(5, 0) == '"5"'
+    assert etag(5, 0, 3) == '"5.r3"'
+    assert etag(5, 2) == '"5.e2"'
+    assert etag(0, 2, 3) == '"0.r3.e2"'
+    found = asked((b"if-match", etag(5, 2, 3).encode()))
+    assert (found.expected, found.mark) == (5, 2)
