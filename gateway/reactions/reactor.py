@@ -15,7 +15,8 @@ import socket
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
@@ -53,6 +54,8 @@ LOOK_EVERY_S: Final = 0.25
 TENANTS_AT_ONCE: Final = 8
 """Whose events are looked at, each a page of at most 4 MiB. One that waits lets the others go on."""
 AGAIN_S: Final = 1.0
+COMMIT_MS: Final = 1_000
+"""From an event's time, when its gateway took it in, to its commit; longer where Redis or Postgres fails."""
 SPECS_KEPT: Final = 64
 COUNT_EVERY_S: Final = 10.0
 
@@ -91,6 +94,7 @@ class Reactor:
         self._following: dict[bytes, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(TENANTS_AT_ONCE)
         self._delayed: set[bytes] = set()
+        self._caught_up: dict[bytes, datetime] = {}
         self._away = False
 
     async def start(self) -> None:
@@ -146,20 +150,22 @@ class Reactor:
                 places = [self._outbox.partition(tenant.bytes) for tenant in tenants]
                 await fetch(self._pool, "declare_reacting", tenants, places)
             self._declared = serving
-        for row in await fetch(self._pool, "hold_reacting", self.owner, LEASE_S, TENANTS_MAX):
-            tenant, place = row["tenant"].bytes, Place(row["seq"], bytes(row["mark"]))
+        caught_up, self._caught_up = self._caught_up, {}
+        seen = [PgUUID(tenant) for tenant in caught_up], list(caught_up.values())
+        for row in await fetch(self._pool, "hold_reacting", self.owner, LEASE_S, TENANTS_MAX, *seen):
+            tenant = row["tenant"].bytes
             if tenant not in self._following:
-                task = asyncio.create_task(self._follow_one(tenant, row["p"], place))
+                task = asyncio.create_task(self._follow_one(tenant, row))
                 self._following[tenant] = task
                 task.add_done_callback(lambda _, tenant=tenant: self._following.pop(tenant))  # type: ignore[misc]
         if self._following:
             await asyncio.wait(self._following.values(), timeout=LOOK_EVERY_S)
 
-    async def _follow_one(self, tenant: bytes, p: int, after: Place) -> None:
+    async def _follow_one(self, tenant: bytes, row: Any) -> None:
         """What can't be done now is tried again from the place that was written last."""
         try:
             async with self._room:
-                await self._follow(tenant, p, after)
+                await self._follow(tenant, row)
             self._delayed.discard(tenant)
         except (PostgresTrouble, Busy) as trouble:
             if tenant not in self._delayed:
@@ -171,8 +177,9 @@ class Reactor:
             logger.exception("task_restarted")
             await asyncio.sleep(AGAIN_S)
 
-    async def _follow(self, tenant: bytes, p: int, after: Place) -> None:
+    async def _follow(self, tenant: bytes, row: Any) -> None:
         """Up to the newest event, a page at a time, as long as the lease holds."""
+        p, after, since = row["p"], Place(row["seq"], bytes(row["mark"])), row["caught_up_at"]
         until = time.monotonic() + LEASE_S / 2
         deployed = self._catalog.deployed(UUID(bytes=tenant))
         types = () if deployed is None else (*deployed.spec.aggregate_types, SAGA_TYPE)
@@ -180,7 +187,7 @@ class Reactor:
             try:
                 page = await self._events.page(tenant, p, after, types)
             except LostPlace:
-                before, after = after, Place(0, bytes(4))
+                before, after, since = after, Place(0, bytes(4)), None
                 if not await self._move(tenant, before, after, []):
                     return
                 continue
@@ -188,13 +195,14 @@ class Reactor:
                 break
             timers = await self._timers(tenant, page.events)
             rows = await self.coordinator.look(tenant, page.events)
-            if not await self._move(tenant, after, page.reached, timers, rows):
+            if not await self._move(tenant, after, page.reached, timers, since, rows):
                 return
             after = page.reached
             if page.caught_up:
                 break
         else:
             return
+        self._caught_up[tenant] = row["at"]  # the page was read behind it
         await self.coordinator.late(tenant)
 
     async def _timers(self, tenant: bytes, events: Sequence[Event]) -> list[Timer]:
@@ -249,9 +257,11 @@ class Reactor:
         before: Place,
         after: Place,
         timers: Sequence[Timer],
+        since: datetime | None = None,
         sagas: Sequence[tuple[object, ...]] = (),
     ) -> bool:
-        """Timers, sagas and place in one transaction; False where another process has moved it."""
+        """Timers, sagas and place in one transaction; False where another process has moved it. `since`: when
+        what set the timers was not committed yet."""
         async with connection(self._pool) as conn, conn.transaction():
             moved = await conn.fetchval(
                 statement("move_reacting"), PgUUID(tenant), self.owner, before.seq, after.seq, after.mark
@@ -259,7 +269,7 @@ class Reactor:
             if moved is None:
                 return False
             if timers:
-                await conn.execute(statement("add_schedules"), *_columns(tenant, timers))
+                await conn.execute(statement("add_schedules"), *_columns(tenant, timers, since))
             if sagas:
                 await conn.executemany(statement("put_saga"), sagas)
         return True
@@ -273,7 +283,7 @@ def _behind_its_append(timer: Timer, events: Sequence[Event], n: int) -> Timer:
     return msgspec.structs.replace(timer, trigger=trigger)
 
 
-def _columns(tenant: bytes, timers: Sequence[Timer]) -> tuple[object, ...]:
+def _columns(tenant: bytes, timers: Sequence[Timer], since: datetime | None) -> tuple[object, ...]:
     triggers = [each.trigger for each in timers]
     streams = [each.recorded.stream for each in triggers]
     return (
@@ -290,6 +300,8 @@ def _columns(tenant: bytes, timers: Sequence[Timer]) -> tuple[object, ...]:
         [_encode(each.emission) for each in timers],
         [_encode(each.cancel_on) for each in timers],
         [PgUUID(each.recorded.event.correlation_id) for each in triggers],
+        [each.recorded.event.recorded_at_ms + COMMIT_MS for each in triggers],
+        since,
     )
 
 

@@ -43,7 +43,7 @@ class Watched(msgspec.Struct, frozen=True):
 
 
 class Timer(msgspec.Struct, frozen=True):
-    """One of `delay_s` (from now) and `at_s` (Unix) is set."""
+    """One of `delay_s` (from the commit of its trigger) and `at_s` (Unix) is set."""
 
     id: bytes
     trigger: Event

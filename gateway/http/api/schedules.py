@@ -103,6 +103,7 @@ class Schedules:
         await self._fetched(
             "add_schedules", [UUID(bytes=timer)], principal.tenant.id, [None], [None], [None], [None], [seq],
             [mark], [delay_s], [at_s], [encode(emission)], [encode(watched)], [correlated],
+            [None], None,
         )  # fmt: skip
         (row,) = await self._fetched("get_schedule", principal.tenant.id, UUID(bytes=timer))
         if bytes(row["emit"]) != encode(emission) or bytes(row["cancel_on"]) != encode(watched):

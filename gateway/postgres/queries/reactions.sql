@@ -10,15 +10,21 @@ RETURNING *, extract(epoch FROM due_at)::float8 AS due
 -- name: add_schedules
 -- Timers, each once. $1 ids, $2 tenant, $3 to $6 of each trigger: event id, aggregate type, key and event type, $7 and $8
 -- where its append ends: seq and mark, $9 seconds from now, or null, $10 the time in Unix seconds, where there are none,
--- $11 the events to append, $12 what cancels them, $13 correlation ids
+-- $11 the events to append, $12 what cancels them, $13 correlation ids, $14 when each trigger was committed at the latest
+-- by its gateway's clock, in Unix milliseconds, or null, $15 when none of them was committed yet, or null. A delay begins
+-- with the commit, as far as the two say when that was: never before $15, and never later than now.
 INSERT INTO schedule (id, tenant, trigger_id, trigger_type, trigger_key, trigger_event, seq, mark, due_at, emit, cancel_on,
     correlation_id)
 SELECT id, $2, trigger_id, trigger_type, trigger_key, trigger_event, seq, mark,
-    coalesce(now() + delay_s * interval '1 second', to_timestamp(at_s)), emit, cancel_on, correlation_id
+    coalesce(
+        greatest($15::timestamptz, least(now(), timestamptz 'epoch' + committed_ms * interval '1 millisecond'))
+            + delay_s * interval '1 second',
+        to_timestamp(at_s)),
+    emit, cancel_on, correlation_id
 FROM unnest($1::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bytea[], $9::float8[],
-    $10::float8[], $11::bytea[], $12::bytea[], $13::uuid[])
+    $10::float8[], $11::bytea[], $12::bytea[], $13::uuid[], $14::bigint[])
     AS made (id, trigger_id, trigger_type, trigger_key, trigger_event, seq, mark, delay_s, at_s, emit, cancel_on,
-        correlation_id)
+        correlation_id, committed_ms)
 ON CONFLICT (id) DO NOTHING
 
 
@@ -63,13 +69,16 @@ SELECT seq, substr(digest, 1, 4) AS mark FROM outbox WHERE p = $1 ORDER BY seq D
 
 
 -- name: hold_reacting
--- Tenants for this process, those that it holds among them. $1 owner, $2 lease in seconds, $3 how many at most
-UPDATE reacting SET owner = $1, lease_until = now() + $2::float8 * interval '1 second'
+-- Tenants for this process, those that it holds among them. $1 owner, $2 lease in seconds, $3 how many at most, $4 tenants
+-- that it was caught up with, $5 when
+UPDATE reacting SET owner = $1, lease_until = now() + $2::float8 * interval '1 second',
+    caught_up_at = coalesce(
+        (SELECT at FROM unnest($4::uuid[], $5::timestamptz[]) AS seen (id, at) WHERE seen.id = reacting.tenant), caught_up_at)
 WHERE tenant IN (
     SELECT tenant FROM reacting WHERE owner = $1 OR lease_until IS NULL OR lease_until < now()
     ORDER BY owner = $1 DESC NULLS LAST, tenant LIMIT $3 FOR UPDATE SKIP LOCKED
 )
-RETURNING tenant, p, seq, mark
+RETURNING tenant, p, seq, mark, caught_up_at, now() AS at
 
 
 -- name: let_go_reacting
@@ -89,7 +98,8 @@ ORDER BY due_at, id LIMIT $7
 
 -- name: move_reacting
 -- $1 tenant, $2 owner, $3 and $4 the seq before and the one reached, $5 its mark. Returns a row if it was there.
-UPDATE reacting SET seq = $4, mark = $5 WHERE tenant = $1 AND owner = $2 AND seq = $3 RETURNING tenant
+UPDATE reacting SET seq = $4, mark = $5, caught_up_at = CASE WHEN $4::bigint > 0 THEN caught_up_at END
+WHERE tenant = $1 AND owner = $2 AND seq = $3 RETURNING tenant
 
 
 -- name: put_off_schedule
