@@ -46,12 +46,19 @@ def check_public_ids(
 
 def _projects(value: dict[str, object], pointer: str, spec: Spec, report: Report) -> Projects | None:
     before = len(report)
-    declared = _object(value.get("projects"), below(pointer, "projects"), _PROJECT, report)
     place = below(pointer, "projects")
+    if "projects" not in value:
+        report.add("missing_key", pointer, f"`member` needs `projects` beside it: {_PROJECT_EXAMPLE}.")
+        return None
+    declared = _object(value["projects"], place, _PROJECT, report)
+    if not isinstance(value["projects"], dict):
+        return None
     for key in ("type", "key"):
         if key not in declared:
             report.add("missing_key", place, f"`projects` needs `{key}`: {_PROJECT_EXAMPLE}.")
-    (name, *_) = _types([declared.get("type")], place, spec.aggregate_types, report) or ("",)
+    name = declared.get("type")
+    if "type" in declared:
+        _is_type(name, below(place, "type"), spec.aggregate_types, report)
     path = _path(declared.get("key", "$.data"), below(place, "key"), report)
     unique = declared.get("unique", "tenant")
     if unique not in ("tenant", "instance"):
@@ -70,6 +77,7 @@ def _projects(value: dict[str, object], pointer: str, spec: Spec, report: Report
     ]
     if len(report) > before:
         return None
+    assert isinstance(name, str)
     return Projects(name, path, tuple(read), unique == "instance")
 
 
@@ -185,13 +193,19 @@ def _types(value: object, pointer: str, declared: Collection[str], report: Repor
     found: dict[str, None] = {}
     for index, name in enumerate(value):
         place = below(pointer, index)
-        if not isinstance(name, str):
-            report.add("wrong_type", place, "A name must be a string.")
-        elif name in found:
+        if isinstance(name, str) and name in found:
             report.add("duplicate_name", place, f"{shown(name)} stands above already; remove one.")
-        elif name not in declared:
-            why = f"The spec declares no aggregate type {shown(name)}; declare it, or remove this."
-            report.add("undeclared", place, why)
-        else:
+        elif _is_type(name, place, declared, report):
             found[name] = None
     return tuple(found)
+
+
+def _is_type(name: object, pointer: str, declared: Collection[str], report: Report) -> bool:
+    if not isinstance(name, str):
+        report.add("wrong_type", pointer, "A name must be a string.")
+        return False
+    if name not in declared:
+        why = f"The spec declares no aggregate type {shown(name)}; declare it, or remove this."
+        report.add("undeclared", pointer, why)
+        return False
+    return True
