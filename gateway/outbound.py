@@ -18,6 +18,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from gateway import __version__
+from gateway.aliases.store import Store
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
 from gateway.follow.declarations import Declarations
@@ -75,12 +76,13 @@ async def outgoing(
         allow_private = config.allow_private_targets
         secrets_of = Secrets(os.environ).of
         subscriptions = Subscriptions(pool, outbox, secrets_of, allow_private=allow_private)
+        aliases_of = Store(pool).aliases_of_each
         relay = None
         if relayed:
             terms = RelayOptions(
                 config.relay_inflight, config.relay_lease_s, config.relay_attempts_retention_s, allow_private
             )
-            relay = Relay(pool, outbox, subscriptions, secrets_of, terms, metrics, listen=listen)
+            relay = Relay(pool, outbox, subscriptions, secrets_of, terms, metrics, aliases_of, listen=listen)
             metrics.read_at_scrape(relay.readings)
         moves = Moves(rows_pool, listen)
         try:
@@ -88,7 +90,7 @@ async def outgoing(
                 nullcontext() if relay is None else _at_home(relay, pool),
                 _following(config, outbox, metrics, listen, moves.moved, relayed=relayed),
             ):
-                pull = Pull(pool, outbox, subscriptions)
+                pull = Pull(pool, outbox, subscriptions, aliases_of)
                 rows, declarations = RowReading(rows_pool), Declarations(rows_pool, outbox)
                 trials = Trials(pool, secrets_of, allow_private=allow_private)
                 yield Outbound(subscriptions, trials, pull, relay, rows, moves, declarations)

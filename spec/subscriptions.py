@@ -121,11 +121,13 @@ def kind_of(target: Target) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """`start` is where a new one begins: `beginning`, `now`, or a position of the feed."""
+    """`start` is where a new one begins: `beginning`, `now`, or a position of the feed. `aliases`: its events
+    carry those of their aggregates."""
 
     filter: Filter
     start: Start
     target: Target
+    aliases: bool = False
 
 
 class PermissiveEnviron(Mapping[str, str]):
@@ -185,7 +187,11 @@ def read_subscription(
 ) -> Subscription | None:
     """One subscription; None, with its faults in `report`, where it can't be used."""
     before = len(report)
-    declared = _object(value, pointer, "A subscription", ("filter", "start", "target"), ("target",), report)
+    known = ("aliases", "filter", "start", "target")
+    declared = _object(value, pointer, "A subscription", known, ("target",), report)
+    aliases = declared.get("aliases", False)
+    if not isinstance(aliases, bool):
+        report.add("wrong_type", below(pointer, "aliases"), "`aliases` is true or false.")
     filtered = _filter(declared.get("filter", {}), below(pointer, "filter"), report)
     start = declared.get("start", "now")
     if not isinstance(start, str) or not _POSITION.fullmatch(start):
@@ -196,7 +202,7 @@ def read_subscription(
         target = _target(declared["target"], below(pointer, "target"), environ, report)
     if len(report) > before or target is None or not isinstance(start, str):
         return None
-    return Subscription(filtered, start, target)
+    return Subscription(filtered, start, target, aliases is True)
 
 
 def _object(

@@ -48,6 +48,7 @@ class Subscribed:
     failing_since: float | None
     confirmed_at: float | None
     owner: str | None
+    aliases: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +116,19 @@ async def name_of(pool: asyncpg.Pool, tenant: bytes) -> str:
 
 def subscribed(row: Any) -> Subscribed:
     tenant = row["tenant"].bytes
-    items = _items(row["document"], row["salt"])
+    document = msgspec.json.decode(row["document"])
+    items = _items(document, row["salt"])
     wanted = Filter(tenant, frozenset(row["types"] or ()), frozenset(row["event_types"] or ()), items=items)
     return Subscribed(
         row["id"], tenant, row["name"], row["kind"], row["declared"], row["document"], wanted, row["p"],
         Place(row["seq"], row["mark"]), row["moves"], row["state"], row["why"], seconds(row["failing_since"]),
-        seconds(row["confirmed_at"]), row["owner"],
+        seconds(row["confirmed_at"]), row["owner"], document.get("aliases") is True,
     )  # fmt: skip
 
 
-def _items(document: bytes, salt: bytes) -> Items:
+def _items(document: dict[str, Any], salt: bytes) -> Items:
     """Of the filter, with tags as they are stored."""
-    listed = (msgspec.json.decode(document).get("filter") or {}).get("items")
+    listed = (document.get("filter") or {}).get("items")
     items = () if listed is None else read_items(listed, None, salt, "filter.items")
     return () if isinstance(items, Refusal) else items  # none of ours: it was read when it was put
 

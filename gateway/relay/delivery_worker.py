@@ -20,13 +20,13 @@ from typing import Final, assert_never
 import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.event_json import fed_json, uuid_text
+from gateway.event_json import uuid_text
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay import database, subscriptions
 from gateway.relay.cursor import Aggregate, Changed, Cursor
 from gateway.relay.database import Attempt, RetryEntry, Subscribed
+from gateway.relay.named import AliasesOf, messages
 from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
-from gateway.relay.position import encode_alone
 from gateway.relay.schedule import FAILING_S_MAX, delay_s
 from gateway.relay.subscriptions import tell_disabled, too_many_parked
 from gateway.relay.targets.contract import (
@@ -88,13 +88,14 @@ class DeliveryWorker:
         target: Target,
         pace: DeliveryPolicy,
         metrics: Metrics,
+        aliases_of: AliasesOf,
         *,
         clock: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.of = of
         self._pool, self._outbox, self._target, self._pace = pool, outbox, target, pace
-        self._metrics = metrics
+        self._metrics, self._aliases_of = metrics, aliases_of
         self._clock, self._chance = clock, chance
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -303,17 +304,19 @@ class DeliveryWorker:
     async def _send(self, entry: Entry) -> Outcome:
         """An attempt that ends in a bug is one that failed: it is logged, and made again by its schedule."""
         try:
-            outcome = await self._target.send(self._parcel(entry))
+            outcome = await self._target.send(await self._parcel(entry))
             return outcome if isinstance(outcome, Confirmed) else replace(outcome, why=plainly(outcome.why))
+        except PostgresTrouble:
+            return Failed("Postgres does not say which aliases the aggregate has.")
         except Exception as bug:
             told = {"subscription": self.of.name, "tenant": str(UUID(self.of.tenant))}
             logger.exception("delivery_error", extra=told)
             return Failed(f"The relay has a bug here: {type(bug).__name__}.")
 
-    def _parcel(self, entry: Entry) -> Message:
-        recorded = entry.recorded
-        body = fed_json(recorded, encode_alone(self.of.p, entry.place))
-        stream, event = recorded.stream, recorded.event
+    async def _parcel(self, entry: Entry) -> Message:
+        """Raises PostgresTrouble."""
+        (body,) = await messages(self.of, (entry,), self._aliases_of)
+        stream, event = entry.recorded.stream, entry.recorded.event
         return Message(uuid_text(event.id), stream.aggregate_type, stream.key, event.type, body)
 
     def _overtake_slow(self) -> None:

@@ -15,7 +15,7 @@ from spec.webhooks.secrets import without_query
 
 HIDDEN: Final = "***"
 
-_OPTIONAL: Final = ("filter", "start")
+_OPTIONAL: Final = ("aliases", "filter", "start")
 _OF_FILTER: Final = ("types", "event_types", "items")
 _OF_TARGET: Final[Mapping[str, tuple[str, ...]]] = complete(
     KINDS,

@@ -14,11 +14,11 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from gateway.event_json import fed_json
 from gateway.relay import database, subscriptions
 from gateway.relay.database import RetryEntry, Subscribed, connection, statement, subscribed
+from gateway.relay.named import AliasesOf, messages
 from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
-from gateway.relay.position import Place, encode_alone
+from gateway.relay.position import Place
 from gateway.relay.subscriptions import Subscriptions, tell_disabled, usable
 from spec.subscriptions import Pull as Declared
 
@@ -57,6 +57,16 @@ class NotPulled:
     found: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Handed:
+    """A claim whose events are not JSON yet."""
+
+    of: Subscribed
+    claim: UUID | None
+    entries: tuple[Entry, ...]
+    lease_s: float
+
+
 class Pull:
     """Leases go by Postgres' clock: gateways' own may differ. Every method raises PostgresTrouble."""
 
@@ -65,15 +75,34 @@ class Pull:
         pool: asyncpg.Pool,
         outbox: Outbox,
         subscriptions: Subscriptions,
+        aliases_of: AliasesOf,
     ) -> None:
         self._pool = pool
         self._outbox = outbox
         self._subscriptions = subscriptions
+        self._aliases_of = aliases_of
 
     async def claim(
-        self, tenant: UUID, name: str, limit: int, lease_s: float | None = None
+        self,
+        tenant: UUID,
+        name: str,
+        limit: int,
+        lease_s: float | None = None,
+        aliases: bool | None = None,
     ) -> Claim | NotPulled:
-        """Up to `limit` events: first those whose lease is over, then new ones."""
+        """Up to `limit` events: first those whose lease is over, then new ones; with aliases as asked here,
+        else as the subscription says."""
+        handed = await self._handed(tenant, name, limit, lease_s)
+        if isinstance(handed, NotPulled):
+            return handed
+        of = handed.of if aliases is None else replace(handed.of, aliases=aliases)
+        events = tuple(await messages(of, handed.entries, self._aliases_of))
+        return Claim(handed.claim if events else None, events, handed.lease_s)
+
+    async def _handed(
+        self, tenant: UUID, name: str, limit: int, lease_s: float | None
+    ) -> _Handed | NotPulled:
+        """What a claim has, committed."""
         await self._subscriptions.declare(tenant)
         async with connection(self._pool) as conn, conn.transaction():
             found = await self._locked(conn, tenant, name)
@@ -82,7 +111,7 @@ class Pull:
             of, declared = found
             lasting = lease_s or declared.lease_s
             if of.state != "active":
-                return Claim(None, (), lasting)
+                return _Handed(of, None, (), lasting)
             handing = _Handing(
                 conn, of, uuid4(), await database.now(conn), lasting, declared.attempts_max, limit
             )
@@ -92,7 +121,7 @@ class Pull:
                 place = await self._ahead(of, handing, waiting)
             except LostPlace as lost:
                 await _disable(conn, of, f"Its position is lost: {lost}")
-                return Claim(None, (), lasting)
+                return _Handed(of, None, (), lasting)
             handing.hand_new()
             await database.end_stragglers(conn, of.id, handing.ended)
             await database.note_stragglers(conn, of.id, list(handing.noted.values()))
@@ -100,8 +129,7 @@ class Pull:
                 await conn.execute(statement("advance"), of.id, place.seq, place.mark)
             if handing.parked and len(_parked({**waiting, **handing.noted})) >= subscriptions.PARKED_MAX:
                 await _disable(conn, replace(of, place=place), subscriptions.too_many_parked())
-            events = tuple(_json(of, entry) for entry in handing.entries)
-            return Claim(handing.claim if events else None, events, lasting)
+            return _Handed(of, handing.claim, tuple(handing.entries), lasting)
 
     async def _ahead(
         self, of: Subscribed, handing: _Handing, waiting: Mapping[Aggregate, RetryEntry]
@@ -296,7 +324,3 @@ async def _acked_to(conn: Any, of: Subscribed, straggler: RetryEntry, acked: set
             break
         to = entry.recorded.version
     return to
-
-
-def _json(of: Subscribed, entry: Entry) -> bytes:
-    return fed_json(entry.recorded, encode_alone(of.p, entry.place))

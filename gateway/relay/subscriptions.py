@@ -430,6 +430,7 @@ def _shown(of: Subscribed, stands: Standing) -> dict[str, Any]:
     document = msgspec.json.decode(of.document)
     return {
         "name": of.name,
+        "aliases": of.aliases,
         "filter": document.get("filter", {}),
         "start": document.get("start", "now"),
         "target": without_secrets(document["target"]),

@@ -68,7 +68,9 @@ def _refusals_settled() -> None:
 def _an_id_each_time() -> None:
     from gateway.relay.delivery_worker import DeliveryWorker
 
-    _edit(DeliveryWorker, "_parcel", "Parcel(uuid_text(event.id),", "Parcel(str(__import__('uuid').uuid4()),")
+    _edit(
+        DeliveryWorker, "_parcel", "Message(uuid_text(event.id),", "Message(str(__import__('uuid').uuid4()),"
+    )
 
 
 BUILDS: dict[str, Build] = {

@@ -18,6 +18,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gateway.aliases.store import Store
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
 from gateway.log.epoch.partition import partition_of
@@ -150,6 +151,7 @@ async def relaying(bench: Bench, **more: Any) -> AsyncIterator[Relay]:
         Secrets({}).of,
         terms,
         Metrics(CollectorRegistry()),
+        Store(bench.pool).aliases_of_each,
         **more,
     )
     await relay.start()
@@ -166,7 +168,7 @@ async def bench(
     async with settling_without_log(config.postgres_url, Postgres(pool), 5.0) as settling:
         outbox = Outbox(Postgres(pool), PARTITIONS, settling.stands)
         subscriptions = Subscriptions(pool, outbox, Secrets({}).of, allow_private=True)
-        pull = Pull(pool, outbox, subscriptions)
+        pull = Pull(pool, outbox, subscriptions, Store(pool).aliases_of_each)
         yield Bench(pool, client, uuid.UUID(tenant.id), outbox, subscriptions, pull)
 
 

@@ -216,16 +216,22 @@ class SubscriptionPaths:
     async def claim(self, request: Request) -> Response:
         """Events for whoever pulls, until the lease is over; waits for some if asked, until who
         asked hangs up."""
-        name, body = _name(request), _fields(await self._object(request), ("limit", "lease_s", "wait"))
+        name, body = (
+            _name(request),
+            _fields(await self._object(request), ("aliases", "limit", "lease_s", "wait")),
+        )
         limit = int(_number(body, "limit", 100, 1, CLAIM_EVENTS_MAX, whole=True))
         lease_s = _number(body, "lease_s", 0, 0.001, LEASE_S_MAX) or None
+        aliases = body.get("aliases")
+        if not isinstance(aliases, bool | None):
+            raise Refused(Refusal("invalid_field", "`aliases` is true or false.", "aliases"))
         loop = asyncio.get_running_loop()
         until = loop.time() + _number(body, "wait", 0, 0, WAIT_S_MAX)
         gone = asyncio.ensure_future(request.receive())  # the body was read: nothing else can come
         try:
             with self._keys.watching(Head(request.scope)) as key:
                 while True:
-                    claim = await self._pull.claim(_tenant(request), name, limit, lease_s)
+                    claim = await self._pull.claim(_tenant(request), name, limit, lease_s, aliases)
                     if isinstance(claim, NotPulled):
                         raise Refused(_not_pulled(claim))
                     left = until - loop.time()

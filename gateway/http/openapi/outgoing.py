@@ -68,14 +68,18 @@ def subscription_schemas() -> dict[str, Schema]:
     filters = {"types": names, "event_types": names, "include_undeclared": undeclared, "items": items}
     filtered = object_of({}, _or_nulls(filters), closed=True)
     start = {"type": "string", "pattern": "^[!-~]{1,1024}$", "description": "`beginning`, `now`, a position."}
+    aliases: Schema = {"type": "boolean", "description": "Events carry the aliases of their aggregates."}
     target = {"anyOf": [target() for target in _TARGETS.values()]}
     return {
         "Subscription": object_of(
-            {"target": target}, _or_nulls({"filter": filtered, "start": start}), closed=True
+            {"target": target},
+            _or_nulls({"aliases": aliases, "filter": filtered, "start": start}),
+            closed=True,
         ),
         "StandingSubscription": object_of(
             {
                 "name": _TEXT,
+                "aliases": {"type": "boolean"},
                 "filter": {"type": "object"},
                 "start": _TEXT,
                 "target": {"type": "object", "description": "Secrets read `***`."},
@@ -310,6 +314,7 @@ def _claim() -> Schema:
         {},
         _or_nulls(
             {
+                "aliases": {"type": "boolean", "description": "As the subscription says, unless given."},
                 "limit": {"type": "integer", "minimum": 1, "maximum": CLAIM_EVENTS_MAX, "default": 100},
                 "lease_s": {"type": "number", "minimum": 0.001, "maximum": LEASE_S_MAX},
                 "wait": {"type": "number", "minimum": 0, "maximum": WAIT_S_MAX, "default": 0},
