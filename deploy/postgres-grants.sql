@@ -80,8 +80,9 @@ GRANT SELECT, INSERT ON spec_revision TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE, DELETE ON spec_closing, catalog_reader TO sluice_gateway;
 GRANT SELECT, UPDATE (revision) ON catalog_clock TO sluice_gateway;
 
--- Timers and sagas, and how far the process that sets them has looked.
+-- Timers and sagas, which are deleted some time behind their end, and how far the process that sets them has looked.
 GRANT SELECT, INSERT, UPDATE ON reacting, schedule, saga TO sluice_gateway;
+GRANT DELETE ON schedule, saga TO sluice_gateway;
 
 -- Who is signed in to the console.
 GRANT SELECT, INSERT, DELETE ON console_session TO sluice_gateway;

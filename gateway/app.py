@@ -218,6 +218,8 @@ async def gateway(
                         records.append,
                         config.event_bytes_max,
                         heard(log),
+                        lambda: log.storage.full,
+                        config.reactions_retention_days * 86_400,
                     )
                     metrics.read_at_scrape(reactor.readings)
                     intake = Intake(

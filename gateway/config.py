@@ -86,6 +86,7 @@ class Config:
     relay_inflight: int = 16
     relay_lease_s: float = 6.0
     relay_attempts_retention_s: float = 604_800.0
+    reactions_retention_days: int = 30
     write_timeout_s: float = 30.0
     key_unread_bytes_max: int = 32 * MIB
     unread_bytes_max: int = 128 * MIB
@@ -444,6 +445,11 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "relay_attempts_retention_s",
         _seconds(60, 31_536_000),
         "How long delivery attempts and responses are kept: a row for each delivery.",
+    ),
+    (
+        "reactions_retention_days",
+        _integer(1, 36_500),
+        "How long timers and sagas that have ended are listed: a row for each; their events stay.",
     ),
     (
         "write_timeout_s",

@@ -47,6 +47,11 @@ class Storage:
             "Whoever operates the gateway can raise the bound.",
         )
 
+    @property
+    def full(self) -> frozenset[bytes]:
+        """Tenants of which nothing more is stored."""
+        return self._full
+
     def refusal(self, tenant: bytes) -> Refusal | None:
         """Why nothing more of this tenant is stored; None: it may be."""
         return self._refusal if tenant in self._full else None

@@ -59,18 +59,21 @@ _watched_of = msgspec.json.Decoder(tuple[Watched, ...]).decode
 
 Submit = Callable[[Append], Awaitable[Outcome]]
 DeployedOf = Callable[[UUID], Deployed | None]
+Full = Callable[[], frozenset[bytes]]
+"""Tenants that store all they may."""
 
 
 class Firing:
     """`submit` appends as for a client, with rules and all."""
 
     def __init__(
-        self, pool: asyncpg.Pool, deployed_of: DeployedOf, submit: Submit, event_bytes_max: int
+        self, pool: asyncpg.Pool, deployed_of: DeployedOf, submit: Submit, event_bytes_max: int, full: Full
     ) -> None:
         self._pool = pool
         self._deployed_of = deployed_of
         self._submit = submit
         self._event_bytes_max = event_bytes_max
+        self._full = full
         self._tasks: set[asyncio.Task[None]] = set()
         self._fired: Counter[bytes] = Counter()
         self._rests: dict[bytes, float] = {}
@@ -95,7 +98,7 @@ class Firing:
         now = time.monotonic()
         self._rests = {tenant: until for tenant, until in self._rests.items() if until > now}
         busy = [tenant for tenant, count in self._fired.items() if count >= TENANT_FIRED_AT_ONCE]
-        return [PgUUID(tenant) for tenant in {*busy, *self._rests}]
+        return [PgUUID(tenant) for tenant in {*busy, *self._rests, *self._full()}]
 
     def _begin(self, row: Any) -> None:
         tenant = row["tenant"].bytes

@@ -34,7 +34,8 @@ from gateway.follow.model import Event
 from gateway.log.postgres import PostgresTrouble
 from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.database import connection, fetch, statement
-from gateway.reactions.firing import FIRE_EVERY_S, Firing
+from gateway.reactions.firing import FIRE_EVERY_S, Firing, Full
+from gateway.reactions.retention import FORGET_EVERY_S, forget
 from gateway.reactions.timers import Faulty, Timer, timers_of
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.position import Place
@@ -65,7 +66,8 @@ Submit = Callable[[Append], Awaitable[Outcome]]
 
 
 class Reactor:
-    """`submit` appends as for a client, with rules and all."""
+    """`submit` appends as for a client, with rules and all. `full` has the tenants that store all they may:
+    their timers and sagas wait. What has ended is kept for `retention_s`."""
 
     def __init__(
         self,
@@ -76,6 +78,8 @@ class Reactor:
         submit: Submit,
         event_bytes_max: int,
         listen: Listen,
+        full: Full,
+        retention_s: float,
     ) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._pool = pool
@@ -83,7 +87,9 @@ class Reactor:
         self._events = Events(pool, outbox)
         self._catalog = catalog
         self._folder = folder
-        self._firing = Firing(pool, catalog.deployed, submit, event_bytes_max)
+        self._firing = Firing(pool, catalog.deployed, submit, event_bytes_max, full)
+        self._full = full
+        self._retention_s = retention_s
         self.coordinator = Coordinator(pool, submit, self._spec_by, event_bytes_max)
         self._listen = listen
         self._woken = asyncio.Event()
@@ -102,6 +108,7 @@ class Reactor:
             (self._look, LOOK_EVERY_S),
             (self._firing.run_once, FIRE_EVERY_S),
             (self._count, COUNT_EVERY_S),
+            (self._forget, FORGET_EVERY_S),
         ):
             self._tasks.append(asyncio.create_task(self._again(work, pause_s)))
 
@@ -137,6 +144,9 @@ class Reactor:
         (row,) = await fetch(self._pool, "count_schedules")
         self._counts = dict(row)
 
+    async def _forget(self) -> None:
+        await forget(self._pool, self._retention_s)
+
     # ---- setting timers ----
 
     async def _look(self) -> None:
@@ -154,7 +164,7 @@ class Reactor:
         seen = [PgUUID(tenant) for tenant in caught_up], list(caught_up.values())
         for row in await fetch(self._pool, "hold_reacting", self.owner, LEASE_S, TENANTS_MAX, *seen):
             tenant = row["tenant"].bytes
-            if tenant not in self._following:
+            if tenant not in self._following and tenant not in self._full():
                 task = asyncio.create_task(self._follow_one(tenant, row))
                 self._following[tenant] = task
                 task.add_done_callback(lambda _, tenant=tenant: self._following.pop(tenant))  # type: ignore[misc]

@@ -58,6 +58,31 @@ UPDATE schedule SET state = $2, reason = $3, fired_event = $4, lease_until = NUL
 WHERE id = $1 AND state = 'pending'
 
 
+-- name: forget_schedules
+-- Deletes timers that ended long ago; how many. $1 seconds, $2 at most. Fewer than $2 means that no more are left.
+WITH gone AS (
+    DELETE FROM schedule WHERE id = ANY(ARRAY(
+        SELECT id FROM schedule
+        WHERE (state = 'fired' OR state = 'cancelled' AND (reason IS NOT NULL OR trigger_id IS NULL))
+            AND ended_at < now() - $1::float8 * interval '1 second'
+        ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+    RETURNING 1
+)
+SELECT count(*) AS count FROM gone
+
+
+-- name: forget_sagas
+-- Likewise sagas; the events of each stay. $1 seconds, $2 at most
+WITH gone AS (
+    DELETE FROM saga WHERE id = ANY(ARRAY(
+        SELECT id FROM saga
+        WHERE state IN ('completed', 'compensated', 'abandoned') AND changed_at < now() - $1::float8 * interval '1 second'
+        ORDER BY changed_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+    RETURNING 1
+)
+SELECT count(*) AS count FROM gone
+
+
 -- name: get_schedule
 -- $1 tenant, $2 id
 SELECT *, extract(epoch FROM due_at)::float8 AS due FROM schedule WHERE tenant = $1 AND id = $2
