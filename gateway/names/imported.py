@@ -81,7 +81,7 @@ class _Matching:
         bare = sorted([row for row in rows if row.ref is None or row.bare], key=lambda row: row.ref is None)
         self._bare = {row.content: row for row in bare}
         self._free: defaultdict[bytes, deque[Row]] = defaultdict(deque)
-        for row in sorted(rows, key=lambda row: (row.ref is not None, row.key)):
+        for row in sorted(rows, key=lambda row: (row.ref is not None, row.ref or "", row.key)):
             if row.appended and not (row.taken or row.bare or row.ref in named):
                 self._free[row.content].append(row)
         self._stated: dict[str, bytes] = {}

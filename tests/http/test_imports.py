@@ -17,13 +17,20 @@ from tests.support.calls import events_of, new_client, refused
 from tests.support.serving import Served
 
 TITLE = {"schema": {"properties": {"title": {"type": "string"}}}}
+SMALL = {"lt": ["$.data.count", 10]}
 DECLARED: dict[str, Any] = {
     **SPEC,
     "aggregate_types": {
         "issue": {"events": {"was_seen": TITLE}},
+        "part": {"events": {"was_seen": {**TITLE, "rules": [{"require": SMALL, "error": "Too many."}]}}},
         "task": {
             "identity": {"content": {"json": ["$.data.title"]}},
             "events": {"was_seen": TITLE, "was_noted": TITLE},
+        },
+        "block": {
+            "mint": "content",
+            "identity": {"content": {"text": "$.data.title"}},
+            "events": {"was_seen": TITLE},
         },
         "order": SPEC["aggregate_types"]["order"],
     },
@@ -162,6 +169,16 @@ async def test_the_importer_acts_unless_an_actor_is_named(client: httpx.AsyncCli
         assert line["code"] == code
 
 
+async def test_a_record_that_a_rule_refuses_may_come_again(client: httpx.AsyncClient) -> None:
+    for _ in range(2):
+        (told,) = await imported(client, {"id": "a", "count": 12}, type="part")
+        assert (told["code"], told["path"]) == ("rule_violated", "rules[0]")
+        assert results(await imported(client, {"id": "b", "count": 12}, type="part", dry_run=True)) == ["new"]
+    told = await imported(client, {"id": "a", "count": 3}, {"id": "a", "count": 3}, type="part")
+    assert results(told) == ["new", "unchanged"]
+    assert [each["data"] for each in await events_of(client, "part", told[0]["key"])] == [{"count": 3}]
+
+
 async def test_a_record_that_can_not_be_one_is_refused_by_its_line(client: httpx.AsyncClient) -> None:
     records = {"title": 1}, [], {"id": {}, "title": "A"}, {"id": "z", "title": "Z"}, {"id": "z", "title": "Y"}
     told = await imported(client, *records)
@@ -182,6 +199,7 @@ async def test_an_import_names_a_type_and_an_event(client: httpx.AsyncClient) ->
         ("?type=task", "missing_field", "event"),
         ("?type=isue&event=was_seen", "unknown_aggregate_type", "type"),
         ("?type=issue&event=x", "unknown_event_type", "event"),
+        ("?type=block", "invalid_field", "type"),
         ("?type=issue&actor=x", "invalid_field", "actor"),
         ("?type=issue&import=x", "invalid_field", "import"),
     ):

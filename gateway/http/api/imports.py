@@ -63,6 +63,8 @@ RECORDS_MAX: Final = 1_000
 """Of one request: a tenth of the events that may be under way."""
 TRIES: Final = 5
 """Of a record whose aggregate others append to meanwhile."""
+AT_A_TIME: Final = 64
+"""Appends that are begun in one go, a few milliseconds; then other requests have their turn."""
 IMPORTER: Final = ("system_importer", "test_data_importer")
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -195,14 +197,15 @@ class Imports:
             )
             current = await imported.current([each.row for each in left])
             settled |= {each.row.key: None for each in left if each.row.key not in current}
-            appends = {
-                each.row.key: _append(each, stream, length)
-                for each, stream, length in zip(left, streams, lengths, strict=True)
-                if each.row.key in current
-            }
-            outcomes = await asyncio.gather(*[self._records.append(each) for each in appends.values()])
-            for key, outcome in zip(appends, outcomes, strict=True):
-                settled[key] = appends[key], outcome
+            begun: dict[str, tuple[Append, asyncio.Future[Outcome]]] = {}
+            for n, (each, stream, length) in enumerate(zip(left, streams, lengths, strict=True), 1):
+                if each.row.key in current:
+                    append = _append(each, stream, length)
+                    begun[each.row.key] = append, self._records.append(append)
+                if n % AT_A_TIME == 0:
+                    await asyncio.sleep(0)
+            for key, (append, outcome) in begun.items():
+                settled[key] = append, await outcome
             left = [each for each in left if _conflicts(settled[each.row.key])]
         done = [each.row for each in owed if _is_there(settled[each.row.key])]
         if done:
@@ -259,8 +262,11 @@ def _is_there(settled: _Settled) -> bool:
 
 
 def _result(step: Step, outcome: Appended | Unchanged | None, *, dry_run: bool = False) -> Answer:
-    told: dict[str, object] = {"ok": True, "result": step.result.value, "key": step.row.key}
-    if dry_run and step.result == Result.NEW:
+    result = step.result
+    if step.owed and isinstance(outcome, Appended) and outcome.first_version == 1:
+        result = Result.NEW  # what was known of it before was never written
+    told: dict[str, object] = {"ok": True, "result": result.value, "key": step.row.key}
+    if dry_run and result == Result.NEW:
         told["key"] = None
     if step.was is not None:
         told["was"] = step.was
@@ -279,6 +285,9 @@ def _asked(request: Request, deployed: Deployed | None) -> _Asked:
     if declared is None:
         found = undeclared_type(None if deployed is None else deployed.spec, name)
         raise Refused(Refusal("unknown_aggregate_type", found.error, "type", status=422))
+    if declared.mint == "content":
+        why = f"Aggregates of {name!r} are made of their content: POST /{{type}} makes them."
+        raise Refused(Refusal("invalid_field", why, "type"))
     event = query.text("event") or (next(iter(declared.events)) if len(declared.events) == 1 else None)
     if not event:
         why = f"{name!r} has several events; say by `?event=` which one a record becomes."

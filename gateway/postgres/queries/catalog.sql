@@ -294,7 +294,7 @@ SELECT f.* FROM unnest($5::bytea[], $6::int[]) AS asked (content, most) CROSS JO
     FROM imported
     WHERE tenant = $1 AND aggregate_type = $2 AND content = asked.content
         AND (ref IS NULL OR (appended AND NOT $3::uuid = ANY (imports)))
-    ORDER BY ref IS NOT NULL, NOT $7::uuid = ANY (imports), key LIMIT asked.most + 2
+    ORDER BY ref IS NOT NULL, NOT $7::uuid = ANY (imports), ref, key LIMIT asked.most + 2
 ) f
 
 
