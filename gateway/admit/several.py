@@ -140,12 +140,12 @@ def judge_several(
     large = _large_data(body, minting.event_bytes_max)
     if large is not None or shape is not None:
         return Fault(large or cast(Refusal, shape), None)
-    assert spec is not None and isinstance(value, dict)
     sent = _decode_body(body)
-    envelope = _envelope(value, sent)
     fault = _values_fault(sent)
     if fault is not None:
         return Fault(fault, None)
+    assert spec is not None and isinstance(value, dict)  # without a spec, the name of an event is at fault
+    envelope = _envelope(value, sent)
     streams = _streams(spec, sent, minting.tenant, mint_key, aliases)
     lengths = _lengths(sent, streams)
     if isinstance(lengths, Refusal):
@@ -237,10 +237,10 @@ def _names_fault(spec: Spec | None, value: object, aliases: Aliases) -> Refusal 
 
 
 def _key_fault(spec: Spec, event: dict[str, Any], aliases: Aliases) -> Refusal | None:
-    key = event.get("key")
+    key, aggregate_type = event.get("key"), event.get("aggregate_type")
     if not isinstance(key, str):
         return None
-    named = aliases.get((event.get("aggregate_type", ""), key))
+    named = aliases.get((aggregate_type, key)) if isinstance(aggregate_type, str) else None
     if named is not None:
         return named if isinstance(named, Refusal) else None
     return bad_identifier(key, spec, "key") if canonicalize(key, spec.singletons) is None else None
@@ -248,8 +248,9 @@ def _key_fault(spec: Spec, event: dict[str, Any], aliases: Aliases) -> Refusal |
 
 def _retry(value: object, body: bytes, asked: Asked, minting: EventContext, form: Form) -> Retry | None:
     """What a request may repeat that the spec of today refuses; None where it names no identity."""
-    readable = not isinstance(value, Malformed) and shape_fault(value, form) is None
-    envelope = _envelope(value, _decode_body(body)) if readable else None
+    shaped = not isinstance(value, Malformed) and shape_fault(value, form) is None
+    sent = _decode_body(body) if shaped else None
+    envelope = None if sent is None or _values_fault(sent) is not None else _envelope(value, sent)
     retry = recognized_by(minting.tenant, asked, envelope, PATH, body, minted=False)
     return retry if retry.chosen else None
 

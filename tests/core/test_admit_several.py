@@ -1,0 +1,460 @@
+"""A request to append to several aggregates becomes one append, or the refusal that comes first."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.admit.append import EventContext, Fault
+from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
+from gateway.admit.several import AGGREGATES_MAX, Several, first_type, judge_several, names_sent
+from gateway.errors import Refusal
+from gateway.events import ANY_LENGTH, FeedPlace, RevisedEvent, Stream, event_identity, identity
+from gateway.items import Condition, Item
+from spec.model import AggregateType, Spec
+from tests.core.appends import (
+    ACTOR,
+    CORRELATION_ID,
+    EVENT_BYTES_MAX,
+    MANY,
+    OTHER_V7,
+    TENANT,
+    UUID,
+    V7,
+    declared,
+    minted_id,
+    minting,
+)
+
+ORDER, MADE = "ABC123XYZ", "a0000000-0000-4000-a000-000000000002"
+SPEC = declared(
+    {
+        "aggregate_types": {
+            "order": {
+                "events": {
+                    "was_placed": {
+                        "schema": {"type": "object", "properties": {"email": {"type": "string"}}},
+                        "tags": ["student:$.data.student"],
+                        "claims": {"email": {"value": "$.data.email"}, "badge": {"value": "$.data.badge"}},
+                    },
+                    "was_noted": {"schema": {}},
+                }
+            },
+            "stock": {
+                "events": {
+                    "was_taken": {"schema": {}},
+                    "was_counted": {
+                        "schema": True,
+                        "revision": 2,
+                        "upcast": {"1": [{"set": {"target": "n", "value": 0}}]},
+                    },
+                }
+            },
+        },
+        "agent_types": ["user"],
+        "target_types": ["order"],
+        "singletons": ["till"],
+    }
+)
+ALIASES: dict[tuple[str, str], str | Refusal] = {
+    ("order", "@VNO-1"): ORDER,
+    ("order", "@VNO-2"): Refusal("unknown_alias", "No aggregate has this alias.", "key"),
+}
+PLACE = FeedPlace(2, 40, b"mark")
+FULL = Refusal("storage_full", "The tenant has no room left.")
+
+
+def placed(key: str | None = UUID, data: Any = None, **more: Any) -> dict[str, Any]:
+    return event("order", key, "was_placed", data, **more)
+
+
+def taken(key: str | None = "till", data: Any = None, **more: Any) -> dict[str, Any]:
+    return event("stock", key, "was_taken", data, **more)
+
+
+def event(aggregate_type: Any, key: Any, name: Any, data: Any = None, **more: Any) -> dict[str, Any]:
+    sent = {"aggregate_type": aggregate_type, "type": name, "data": {} if data is None else data, **more}
+    return sent if key is None else {**sent, "key": key}
+
+
+def body(*events: Any, metadata: Any = None, **more: Any) -> bytes:
+    return json.dumps({"events": events, "metadata": metadata or {"actor": ACTOR}, **more}).encode()
+
+
+def judged(
+    text: bytes,
+    asked: Asked | Refusal = NOTHING_ASKED,
+    spec: Spec | None = SPEC,
+    context: EventContext | None = None,
+) -> Several | Fault:
+    def mint_key(of: AggregateType) -> str:
+        assert of.name in ("order", "stock")
+        return next(keys)
+
+    keys = itertools.chain([MADE], (str(uuid.UUID(int=n)) for n in itertools.count()))
+    by = minting() if context is None else context
+    return judge_several(
+        spec, asked, text, by, mint_key, ALIASES, lambda position: PLACE if position == "AQ" else None
+    )
+
+
+def admitted(answer: Several | Fault) -> Several:
+    assert isinstance(answer, Several), answer
+    return answer
+
+
+def refused(answer: Several | Fault) -> tuple[str, str | None, int]:
+    assert isinstance(answer, Fault), answer
+    assert answer.refusal.error.endswith("."), answer.refusal
+    return answer.refusal.code, answer.refusal.path, answer.refusal.http_status
+
+
+# ---- what is admitted ----
+
+
+def test_the_events_of_several_aggregates_become_one_append_in_their_order() -> None:
+    found = admitted(judged(body(placed(), taken(), placed(UUID.upper(), previous_length=None))))
+    append = found.append
+    order, stock = Stream(TENANT, "order", UUID), Stream(TENANT, "stock", "till")
+    assert append.streams == (order, stock)
+    assert append.spread is not None
+    assert append.spread.order == (0, 1, 0)
+    assert [each.type for each in append.events] == ["was_placed", "was_taken", "was_placed"]
+    assert [each.id for each in append.events] == [minted_id(1), minted_id(2), minted_id(3)]
+    assert append.lengths == (ANY_LENGTH, ANY_LENGTH)
+    assert found.minted == frozenset()
+
+
+def test_an_append_to_one_aggregate_is_one_like_any_other() -> None:
+    append = admitted(judged(body(taken(previous_length=4), taken()))).append
+    assert (append.stream, append.spread) == (Stream(TENANT, "stock", "till"), None)
+    assert append.lengths == (4,)
+
+
+def test_a_key_may_be_an_alias() -> None:
+    append = admitted(judged(body(placed("@VNO-1"), placed(ORDER.lower())))).append
+    assert append.streams == (Stream(TENANT, "order", ORDER),)
+
+
+def test_each_event_without_a_key_makes_a_new_aggregate() -> None:
+    found = admitted(judged(body(taken(), placed(None), placed(None, previous_length=0))))
+    assert [stream.key for stream in found.append.streams] == ["till", MADE, str(uuid.UUID(int=0))]
+    assert found.append.lengths == (ANY_LENGTH, 0, 0)
+    assert found.minted == {1, 2}
+
+
+def test_metadata_is_of_all_events_and_a_target_may_be_of_one() -> None:
+    metadata = {
+        "actor": ACTOR,
+        "target": {"type": "order", "id": UUID},
+        "causation_id": V7.upper(),
+        "extra": {"x": 1},
+    }
+    target = {"type": "order", "id": ORDER.lower()}
+    first, second = admitted(judged(body(taken(), placed(target=target), metadata=metadata))).append.events
+    assert (first.target_type, first.target_id) == ("order", UUID)
+    assert (second.target_type, second.target_id) == ("order", ORDER)
+    for each in (first, second):
+        assert (each.actor_type, each.actor_id, each.extra) == ("user", UUID, b'{"x": 1}')
+        assert (each.causation_id, each.correlation_id) == (uuid.UUID(V7).bytes, CORRELATION_ID)
+    (plain,) = admitted(judged(body(taken(), metadata={"actor": ACTOR, "extra": None}))).append.events
+    assert (plain.target_type, plain.target_id, plain.causation_id, plain.extra) == (None,) * 4
+
+
+def test_an_event_has_the_revision_of_its_type() -> None:
+    counted, other = admitted(judged(body(event("stock", "till", "was_counted"), taken()))).append.events
+    assert isinstance(counted, RevisedEvent)
+    assert (counted.revision, other.revision) == (2, 1)
+
+
+def test_tags_and_claims_are_those_of_each_event() -> None:
+    append = admitted(judged(body(taken(), placed(data={"student": "s1", "email": "a@b.c"})))).append
+    assert append.tags == ((), ("student:s1",))
+    assert [(claim.event, claim.name) for claim in append.claims] == [(1, "email")]
+    assert append.claim_paths == ("events[1].data.email",)
+
+
+def test_a_client_names_its_append_by_a_key_and_by_the_ids_of_events() -> None:
+    asked = read_asked([(b"idempotency-key", b"k")])
+    append = admitted(judged(body(taken(), placed(event_id=V7.upper())), asked)).append
+    chosen = event_identity(TENANT, uuid.UUID(V7).bytes), identity(TENANT, "key", b"k")
+    assert append.chosen == chosen
+    assert append.identities == (event_identity(TENANT, minted_id(1)), *chosen)
+    assert append.events[1].id == uuid.UUID(V7).bytes
+
+
+@pytest.mark.parametrize(
+    ("more", "after", "mark"),
+    [({}, 0, b""), ({"after": None}, 0, b""), ({"after": "AQ"}, 40, b"mark")],
+)
+def test_a_condition_begins_at_a_position_or_before_all_events(
+    more: dict[str, Any], after: int, mark: bytes
+) -> None:
+    condition = {"fail_if_events_match": {"items": [{"types": ["order.was_noted"]}]}, **more}
+    found = admitted(judged(body(taken(), condition=condition))).append.condition
+    items = (Item(frozenset({("order", "was_noted")}), frozenset()),)
+    assert found == Condition(items, after, mark)
+    assert admitted(judged(body(taken(), condition=None))).append.condition is None
+
+
+# ---- what is refused ----
+
+
+def with_target(**target: Any) -> bytes:
+    return body(taken(), metadata={"actor": ACTOR, "target": target})
+
+
+def with_condition(**condition: Any) -> bytes:
+    return body(taken(), condition=condition)
+
+
+MATCH = {"items": [{"tags": ["order:x"]}]}
+LONG = "x" * EVENT_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (b"{", ("invalid_json", None, 400)),
+        (b"[]", ("invalid_field", None, 422)),
+        (b"{}", ("missing_field", "events", 422)),
+        (body(), ("invalid_field", "events", 422)),
+        (body(taken(), x=1), ("unknown_field", "x", 422)),
+        (body(*[taken()] * 1001), ("invalid_field", "events", 422)),
+        (body(*[placed(None)] * (AGGREGATES_MAX + 1)), ("invalid_field", "events", 422)),
+        (body(taken(), 5), ("invalid_field", "events[1]", 422)),
+        (body(taken(), {"type": "x"}), ("missing_field", "events[1].aggregate_type", 422)),
+        (body(taken(metadata={})), ("unknown_field", "events[0].metadata", 422)),
+        (body(event(5, "till", "was_taken")), ("invalid_field", "events[0].aggregate_type", 422)),
+        (body(event([], "till", "was_taken")), ("invalid_field", "events[0].aggregate_type", 422)),
+        (body(taken(), event("stock", 5, "was_taken")), ("invalid_field", "events[1].key", 422)),
+        (body(event("stock", "till", 5)), ("invalid_field", "events[0].type", 422)),
+        (body(taken(previous_length=-1)), ("invalid_field", "events[0].previous_length", 422)),
+        (body(taken(previous_length=True)), ("invalid_field", "events[0].previous_length", 422)),
+        (body(taken(event_id=5)), ("invalid_field", "events[0].event_id", 422)),
+        (body(taken(target=5)), ("invalid_field", "events[0].target", 422)),
+        (body(taken(target={"type": "order"})), ("missing_field", "events[0].target.id", 422)),
+        (body(taken(target={"type": 5, "id": UUID})), ("invalid_field", "events[0].target.type", 422)),
+        (body(taken(), metadata=5), ("invalid_field", "metadata", 422)),
+        (
+            body(taken(), metadata={"actor": ACTOR, "skip_occ": True}),
+            ("unknown_field", "metadata.skip_occ", 422),
+        ),
+        (body(taken(), metadata={"actor": 5}), ("invalid_field", "metadata.actor", 422)),
+        (body(taken(), condition=5), ("invalid_field", "condition", 422)),
+        (with_condition(), ("missing_field", "condition.fail_if_events_match", 422)),
+        (with_condition(fail_if_events_match=MATCH, x=1), ("unknown_field", "condition.x", 422)),
+        (with_condition(fail_if_events_match=MATCH, after=5), ("invalid_field", "condition.after", 422)),
+        (
+            with_condition(fail_if_events_match=MATCH, after="BQ"),
+            ("invalid_position", "condition.after", 400),
+        ),
+        (
+            with_condition(fail_if_events_match={"items": []}),
+            ("invalid_field", "condition.fail_if_events_match.items", 422),
+        ),
+        (body(taken(), event("stock", "till", "_x")), ("reserved_event_type", "events[1].type", 422)),
+        (
+            body(taken(), event("stok", "till", "was_taken")),
+            ("unknown_aggregate_type", "events[1].aggregate_type", 404),
+        ),
+        (body(taken(), event("stock", "till", "was_placed")), ("unknown_event_type", "events[1].type", 422)),
+        (body(taken(), taken("not an id")), ("invalid_identifier", "events[1].key", 422)),
+        (body(taken(), placed("@VNO-2")), ("unknown_alias", "events[1].key", 404)),
+        (body(taken(event_id="x")), ("invalid_field", "events[0].event_id", 422)),
+        (body(taken(event_id=V7), placed(event_id=V7)), ("invalid_field", "events[1].event_id", 422)),
+        (
+            body(taken(), metadata={"actor": ACTOR, "causation_id": "x"}),
+            ("invalid_field", "metadata.causation_id", 422),
+        ),
+        (body(taken(), taken(previous_length=5)), ("contradiction", "events[1].previous_length", 422)),
+        (body(placed(None, previous_length=5)), ("invalid_field", "events[0].previous_length", 422)),
+        (
+            body(taken(), metadata={"actor": {**ACTOR, "type": "stranger"}}),
+            ("unknown_actor_type", "metadata.actor.type", 422),
+        ),
+        (
+            body(taken(), metadata={"actor": {"type": "user", "id": "not an id"}}),
+            ("invalid_identifier", "metadata.actor.id", 422),
+        ),
+        (with_target(type="stock", id=UUID), ("unknown_target_type", "metadata.target.type", 422)),
+        (with_target(type="order", id="not an id"), ("invalid_identifier", "metadata.target.id", 422)),
+        (
+            body(taken(), taken(target={"type": "stock", "id": UUID})),
+            ("unknown_target_type", "events[1].target.type", 422),
+        ),
+        (
+            body(taken(), taken(target={"type": "order", "id": "not an id"})),
+            ("invalid_identifier", "events[1].target.id", 422),
+        ),
+        (body(taken(), placed(data={"email": 5})), ("schema_violation", "events[1].data.email", 422)),
+        (body(taken(), placed(data={"student": {}})), ("invalid_tag", "events[1].data.student", 422)),
+        (body(taken(), placed(data={"badge": []})), ("invalid_claim", "events[1].data.badge", 422)),
+        (body(taken(), taken(data=LONG)), ("too_large", "events[1].data", 413)),
+        (body(taken(), taken(data=LONG), x=1), ("too_large", "events[1].data", 413)),
+        (body(taken(), x=LONG), ("unknown_field", "x", 422)),
+        (
+            json.dumps({"events": LONG, "metadata": {"actor": ACTOR}}).encode(),
+            ("invalid_field", "events", 422),
+        ),
+    ],
+)
+def test_a_body_is_refused_with_the_place_at_fault(text: bytes, answer: tuple[str, str | None, int]) -> None:
+    assert refused(judged(text)) == answer
+
+
+# From the last to the first: each brings its fault into a body that has all the later ones.
+FAULTS: list[tuple[str, dict[str, Any]]] = [
+    ("schema_violation", {"data": {"email": 1}}),
+    ("unknown_target_type", {"target": {"type": "stock", "id": UUID}}),
+    ("contradiction", {"previous_length": 5}),
+    ("invalid_field", {"event_id": "x"}),
+    ("unknown_field", {"x": 1}),
+    ("too_large", {"data": LONG}),
+    ("invalid_identifier", {"key": "not an id"}),
+    ("unknown_event_type", {"type": "was_eaten"}),
+    ("unknown_aggregate_type", {"aggregate_type": "nothing"}),
+    ("reserved_event_type", {"type": "_x"}),
+]
+
+
+def test_of_all_faults_the_first_of_the_table_answers() -> None:
+    sent = placed()
+    for code, fault in FAULTS:
+        sent |= fault
+        assert refused(judged(body(placed(), sent)))[0] == code
+
+
+def test_a_header_at_fault_comes_after_names_and_before_the_body() -> None:
+    header = Refusal("invalid_field", "The header is wrong.", "If-Match")
+    assert refused(judged(body(taken("not an id")), header))[0] == "invalid_identifier"
+    assert refused(judged(b"{", header)) == ("invalid_field", "If-Match", 422)
+
+
+@pytest.mark.parametrize("name", ["nothing", "order"])
+def test_without_a_spec_no_body_is_admitted(name: str) -> None:
+    answer = ("unknown_aggregate_type", "events[1].aggregate_type", 404)
+    assert refused(judged(body({}, event(name, "not an id", "was_noted")), spec=None)) == answer
+    assert refused(judged(b"{}", spec=None)) == ("missing_field", "events", 422)
+    assert refused(judged(body(), spec=None)) == ("invalid_field", "events", 422)
+
+
+def test_too_much_work_for_the_schemas_is_refused() -> None:
+    events = [event("order", UUID, "was_placed", [1] * 5) for _ in range(4)]
+    context = msgspec.structs.replace(minting(), schema_work_max=100_000)
+    answer = judge_several(MANY, NOTHING_ASKED, body(*events), context, lambda _: MADE, {}, lambda _: None)
+    assert refused(answer) == ("schema_violation", "events[2].data", 422)
+
+
+def test_a_full_storage_refuses_what_has_no_other_fault() -> None:
+    full = msgspec.structs.replace(minting(), storage_full=FULL)
+    assert refused(judged(body(taken()), context=full)) == ("storage_full", None, 403)
+    assert refused(judged(body(placed(data={"email": 1})), context=full))[0] == "schema_violation"
+
+
+# ---- what a repeated request is answered by ----
+
+
+KEYED = read_asked([(b"idempotency-key", b"k")])
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        None,
+        declared({"aggregate_types": {"order": {"events": {}}}, "agent_types": ["user"]}),
+        declared(
+            {"aggregate_types": {"order": {"events": {"was_placed": {"schema": {}}}}}, "agent_types": []}
+        ),
+        declared(
+            {
+                "aggregate_types": {"order": {"events": {"was_placed": {"schema": False}}}},
+                "agent_types": ["user"],
+            }
+        ),
+    ],
+    ids=["no spec", "no event type", "no actor type", "another schema"],
+)
+def test_a_request_that_a_later_spec_refuses_is_recognized(later: Spec | None) -> None:
+    text = body(placed(event_id=OTHER_V7))
+    original = admitted(judged(text, KEYED)).append.retry
+    assert len(original.chosen) == 2
+    fault = judged(text, KEYED, later)
+    assert isinstance(fault, Fault)
+    assert fault.retry == original
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        (body(placed("not an id")), NOTHING_ASKED),
+        (body(placed(event_id="x")), KEYED),
+        (b"{", KEYED),
+    ],
+    ids=["no identity", "a fault of the body", "no json"],
+)
+def test_what_no_spec_ever_accepted_has_no_original(text: bytes, asked: Asked) -> None:
+    fault = judged(text, asked)
+    assert isinstance(fault, Fault)
+    assert fault.retry is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        body(placed("not an id"), x=1),
+        body(placed("not an id", event_id="x")),
+        body(event("x", "till", "x", event_id="")),
+    ],
+)
+def test_a_body_that_can_not_be_read_may_still_repeat_one_by_its_key(text: bytes) -> None:
+    fault = judged(text, KEYED)
+    assert isinstance(fault, Fault)
+    assert fault.retry is not None
+    assert fault.retry.chosen == (identity(TENANT, "key", b"k"),)
+
+
+# ---- names, before the body is judged ----
+
+
+def test_the_names_of_events_are_read_as_far_as_they_can_be() -> None:
+    events = [placed("@VNO-1"), taken(None), 5, event([], "till", "x"), event("stock", 5, "x"), {}]
+    assert names_sent(body(*events)) == [("order", "@VNO-1")]
+    for text in (b"{", b"[]", b'{"events":5}', body()):
+        assert names_sent(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (body(taken(), placed()), "stock"),
+        (body(5, placed()), "order"),
+        (body({}), ""),
+        (body(event([], "till", "x")), ""),
+        (body(), ""),
+        (b"{", ""),
+    ],
+)
+def test_the_first_type_is_that_of_the_first_event(text: bytes, name: str) -> None:
+    assert first_type(text) == name
+
+
+fields = st.sampled_from(
+    ["aggregate_type", "key", "type", "data", "previous_length", "event_id", "target", "x"]
+)
+values = st.sampled_from(
+    ["order", "stock", UUID, "@VNO-2", "was_placed", "_x", "", None, 1, True, [], {}, 1e300]
+)
+
+
+@given(st.lists(st.dictionaries(fields, values), max_size=3), st.sampled_from([SPEC, None]))
+def test_any_events_are_an_append_or_a_refusal(changes: list[dict[str, Any]], spec: Spec | None) -> None:
+    for events in (changes, [placed() | each for each in changes]):
+        assert isinstance(judged(body(*events), spec=spec), Several | Fault)
