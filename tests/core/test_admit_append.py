@@ -6,11 +6,11 @@ import json
 import uuid
 from typing import Any
 
+import msgspec
 import pytest
 
-from gateway.admit.append import (
-    before_the_head,
-)
+from gateway.admit.append import before_the_head, compose
+from gateway.admit.preconditions import NOTHING_ASKED
 from gateway.errors import REFUSALS, Refusal
 from gateway.events import (
     ANY_LENGTH,
@@ -39,7 +39,9 @@ from tests.core.appends import (
     batch,
     event,
     minted_id,
+    minting,
     one,
+    place,
     refused,
     several,
     single,
@@ -93,6 +95,14 @@ def test_an_event_is_made_of_path_body_and_minting() -> None:
 def test_what_is_optional_is_none() -> None:
     (made,) = admitted(one(single())).events
     assert (made.target_type, made.target_id, made.causation_id, made.extra) == (None, None, None, None)
+
+
+def test_only_the_gateway_s_own_import_acts_as_its_importer() -> None:
+    body = single(actor={"type": "system_importer", "id": "test_data_importer"})
+    importing = msgspec.structs.replace(minting(), importing=True)
+    (made,) = admitted(compose(SPEC, place(), NOTHING_ASKED, body, importing)).events
+    assert (made.actor_type, made.actor_id) == ("system_importer", "test_data_importer")
+    assert refused(one(body))[0] == "unknown_actor_type"
 
 
 def test_a_singleton_may_act_and_be_acted_upon() -> None:
