@@ -32,6 +32,7 @@ from gateway.client.model import (
     NewEvent,
     Receipt,
     ReceiptOfAll,
+    Replayed,
     Resolved,
     Row,
     Source,
@@ -264,6 +265,13 @@ class AsyncClient:
     ) -> None:
         """What was claimed is done: a whole claim, or the events with these ids."""
         await self._carry_out(calls.ack(subscription, claim, ids))
+
+    # -- webhooks in
+
+    async def replay(self, *deliveries: str) -> tuple[Replayed, ...]:
+        """Processes stored deliveries, up to 100 by their ids, by the spec of today. What is an event already
+        stays that event. Takes a key of scope admin."""
+        return await self._carry_out(calls.replay(deliveries))
 
     # -- the feed
 

@@ -22,6 +22,7 @@ from gateway.client.model import (
     NewEvent,
     Receipt,
     ReceiptOfAll,
+    Replayed,
     Resolved,
     Row,
     Source,
@@ -45,6 +46,8 @@ _METADATA = ("target", "previous_length", "event_id", "causation_id", "extra")
 decode_event = msgspec.json.Decoder(Event).decode
 PAGE_EVENTS = 1000
 PAGE_ROWS = 200
+_REPLAY_S = 10.0
+"""For which a gateway goes on with one call's replays."""
 _JSON: Mapping[str, str] = MappingProxyType({"content-type": "application/json"})
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 RowPage = tuple[tuple[Row, ...], str | None]
@@ -234,6 +237,11 @@ def ack(subscription: str, claimed: Claim | str | None, ids: Collection[str]) ->
     return Call(Request("POST", path, {}, _JSON, _encode(body)), _nothing)
 
 
+def replay(ids: Sequence[str]) -> Call[tuple[Replayed, ...]]:
+    body = _encode({"ids": ids})
+    return Call(Request("POST", "/_/deliveries/replay", {}, _JSON, body, _REPLAY_S), _replayed)
+
+
 def get(segments: tuple[str, ...], params: Mapping[str, str] = _NOTHING) -> Call[Answer]:
     """Any path, its segments spelled as text; the answer as it came."""
     return Call(Request("GET", _path(*segments), params, {}), _as_it_came)
@@ -387,6 +395,10 @@ class _Ids(msgspec.Struct):
     ids: tuple[str, ...]
 
 
+class _Replayed(msgspec.Struct):
+    replayed: tuple[Replayed, ...]
+
+
 class _Single(msgspec.Struct):
     event: Event
 
@@ -436,6 +448,10 @@ def _tenant(answer: Answer) -> Tenant:
 
 def _claim(answer: Answer) -> Claim:
     return msgspec.json.decode(answer.content, type=Claim)
+
+
+def _replayed(answer: Answer) -> tuple[Replayed, ...]:
+    return msgspec.json.decode(answer.content, type=_Replayed).replayed
 
 
 def _nothing(_: Answer) -> None:

@@ -36,7 +36,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A committed event. `position` is there where the feed gave it."""
+    """A committed event. `position` is there where the feed gave it, `aliases` where they were asked for."""
 
     id: str
     version: int
@@ -46,6 +46,7 @@ class Event(msgspec.Struct, frozen=True):
     raw: msgspec.Raw = msgspec.field(name="data")
     metadata: Metadata
     position: str | None = None
+    aliases: tuple[str, ...] = ()
 
     @property
     def data(self) -> Any:
@@ -201,6 +202,18 @@ class Claim(msgspec.Struct, frozen=True):
     id: str | None = msgspec.field(name="claim")
     lease_s: float
     events: tuple[Event, ...]
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """What became of a stored webhook delivery; without an event, `reason` and `error` say why."""
+
+    id: str
+    event_id: str | None
+    duplicate: bool
+    reason: str | None
+    error: str | None
+    source: str | None = None
+    delivery_id: str | None = None
 
 
 class BulkAppend(msgspec.Struct, frozen=True):

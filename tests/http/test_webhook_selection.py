@@ -11,6 +11,7 @@ import asyncpg
 import httpx
 import pytest
 
+from gateway.client import AsyncClient, Client, Refused, Replayed
 from tests.http.webhooks import Hooks, declared, kept, open_hooks, to
 from tests.support.calls import NDJSON, lines, refused, told_in, until
 from tests.support.serving import Served
@@ -193,6 +194,24 @@ async def test_what_can_not_be_replayed_over_http_says_why(hooks: Hooks, outbox:
     assert (gone["event_id"], gone["reason"]) == (None, "unknown_source")
     page = (await hooks.client.get("/_/deliveries", headers=admin)).json()
     assert [each["verdict"] for each in page["deliveries"]] == ["replayed"]
+
+
+async def test_the_python_client_replays_deliveries(
+    gateway: Served, hooks: Hooks, outbox: asyncpg.Pool
+) -> None:
+    told = await hooks.taken("github", {"n": 1}, X_GitHub_Event="push")
+    (row,) = await kept(outbox, hooks, 1)
+
+    def plainly() -> tuple[Replayed, ...]:
+        with Client(gateway.url, hooks.account.admin) as sluice:
+            return sluice.replay(str(row["id"]))
+
+    async with AsyncClient(gateway.url, hooks.account.admin) as sluice:
+        (replayed,) = await sluice.replay(str(row["id"]))
+        assert (replayed.event_id, replayed.duplicate, replayed.error) == (told["event_id"], True, None)
+        assert await asyncio.to_thread(plainly) == (replayed,)
+        with pytest.raises(Refused, match="not_found"):
+            await sluice.replay(str(uuid.uuid4()))
 
 
 async def test_the_key_of_a_bulk_line_may_be_an_alias(hooks: Hooks) -> None:
