@@ -403,6 +403,9 @@ class Appended(msgspec.Struct, frozen=True, gc=False, eq=False):
         mine = (self.key, self.first_version, self.event_ids, self.replayed, self.places)
         return mine == (other.key, other.first_version, other.event_ids, other.replayed, other.places)
 
+    def __ne__(self, other: object) -> bool:  # msgspec's own compares identities
+        return not self == other
+
     __hash__ = None  # type: ignore[assignment]
 
     @property

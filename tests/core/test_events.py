@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,22 +12,34 @@ from hypothesis import strategies as st
 
 from gateway.events import (
     ANY_LENGTH,
+    AT_LEAST_ONE,
+    Append,
     Appended,
+    Claim,
     Event,
+    FeedPlace,
     Header,
     Page,
+    RevisedEvent,
+    Spread,
     Stream,
+    derived_id,
     event_bytes,
     event_identity,
+    fits,
     identity,
+    implied_among,
     make_append,
     make_retry,
     next_chain,
     pack_event,
     pack_header,
     request_digest,
+    revised,
     row_digest,
     row_digests,
+    same_append,
+    tag_key,
     unpack_event,
     unpack_header,
 )
@@ -309,3 +322,149 @@ def test_the_digests_of_version_1() -> None:
 def test_an_event_is_as_large_as_its_payload_and_extra() -> None:
     assert event_bytes(msgspec.structs.replace(EVENT, payload=b"123", extra=b"45")) == 5
     assert event_bytes(msgspec.structs.replace(EVENT, payload=None, extra=None)) == 0
+
+
+# -- revisions, several streams, and what events imply
+
+
+OTHER = Stream(TENANT, "stock", "till")
+SPREAD = Spread((STREAM, OTHER), (0, 1, 0))
+IDS = tuple(bytes([n]) * 16 for n in range(1, 4))
+
+
+def events_of(*ids: bytes) -> tuple[Event, ...]:
+    return tuple(msgspec.structs.replace(EVENT, id=each) for each in ids)
+
+
+def spread_append(implied: int = 0) -> Append:
+    retry = make_retry(TENANT, None, (), b"d")
+    return make_append(
+        STREAM, events_of(*IDS), 4, retry, spread=SPREAD, others=(AT_LEAST_ONE,), implied=implied
+    )
+
+
+def test_an_event_of_another_revision_has_one_part_more_and_comes_back() -> None:
+    second = revised(EVENT, 2)
+    assert isinstance(second, RevisedEvent)
+    assert (second.revision, second.id, second.payload) == (2, EVENT.id, EVENT.payload)
+    assert pack_event(second) == b"\x9d" + pack_event(EVENT)[1:] + b"\x02"
+    assert unpack_event(pack_event(second)) == second
+    assert revised(EVENT, 1) is EVENT
+    assert revised(second, 3) == revised(EVENT, 3)
+
+
+@pytest.mark.parametrize(
+    ("more", "parts"),
+    [
+        ({}, 4),
+        ({"tags": (("student:s1",), ())}, 5),
+        ({"spread": SPREAD}, 6),
+        ({"tags": ((), ("student:s1",)), "spread": SPREAD}, 6),
+        ({"claims": (Claim(0, "email", b"", b"v" * 32), Claim(1, "email", b"", None))}, 7),
+    ],
+)
+def test_a_header_has_no_more_parts_than_its_append_needs(more: dict[str, Any], parts: int) -> None:
+    header = Header(STREAM, FIRST, (b"c" * 32,), b"d" * 32, **more)
+    packed = pack_header(header)
+    assert packed[0] == 0x90 + parts
+    assert unpack_header(packed) == header
+
+
+def test_the_versions_of_several_streams_are_counted_apart() -> None:
+    assert [SPREAD.stream_of(n) for n in range(3)] == [STREAM, OTHER, STREAM]
+    assert SPREAD.versions((5, 1)) == (5, 1, 6)
+
+
+def test_the_digests_of_an_append_to_several_streams_are_those_of_its_rows() -> None:
+    append = spread_append()
+    rows = [row_digest(SPREAD.stream_of(n), IDS[0], packed) for n, packed in enumerate(append.packed)]
+    assert append.digests == b"".join(rows)
+    assert append.append_id == IDS[0]
+    assert append.streams == (STREAM, OTHER)
+    assert append.lengths == (4, AT_LEAST_ONE)
+
+
+def test_the_chain_has_all_versions_where_they_do_not_follow_each_other() -> None:
+    chain = "0" * 40
+    assert next_chain(chain, 5, b"rows", (5, 1, 6)) == (
+        hashlib.sha1(b"%b:5,1,6:rows" % chain.encode(), usedforsecurity=False).hexdigest()
+    )
+    assert next_chain(chain, 5, b"rows", (5, 6, 7)) == next_chain(chain, 5, b"rows")
+
+
+def test_a_tag_of_another_tenant_has_another_key() -> None:
+    assert len(tag_key(TENANT, "student:s1")) == 16
+    assert (
+        len({tag_key(TENANT, "student:s1"), tag_key(FIRST, "student:s1"), tag_key(TENANT, "student:s2")}) == 3
+    )
+
+
+def test_only_an_append_that_claims_a_value_needs_its_holder() -> None:
+    retry = make_retry(TENANT, None, (), b"d")
+    for value, needed in ((b"v" * 32, True), (None, False)):
+        append = make_append(
+            STREAM,
+            (EVENT,),
+            ANY_LENGTH,
+            retry,
+            claims=(Claim(0, "email", b"", value),),
+            claim_paths=("data",),
+        )
+        assert append.claims_values is needed
+        same = same_append(append, OTHER, 3, make_retry(TENANT, b"k", (), b"e"))
+        assert (same.stream, same.expected, same.events) == (OTHER, 3, append.events)
+        assert (same.claims, same.claim_paths) == (append.claims, ("data",))
+        assert same.chosen == (identity(TENANT, "key", b"k"),)
+        assert same.request_digest == b"e"
+
+
+@pytest.mark.parametrize(
+    ("expected", "length", "fit"),
+    [(ANY_LENGTH, 0, True), (AT_LEAST_ONE, 0, False), (AT_LEAST_ONE, 3, True), (3, 3, True), (3, 4, False)],
+)
+def test_a_stream_is_as_expected_or_not(expected: int, length: int, fit: bool) -> None:
+    assert fits(expected, length) is fit
+
+
+def test_a_receipt_of_several_streams_has_the_place_of_each_event() -> None:
+    append = spread_append()
+    receipt = append.committed_at(5, 2, 40, (5, 1, 6))
+    assert receipt == Appended("global", 5, IDS, places=((STREAM, 5), (OTHER, 1), (STREAM, 6)))
+    assert receipt.last == FeedPlace(2, 40, append.digests[-32:-28])
+
+
+def test_a_receipt_leaves_out_implied_events_and_the_streams_that_only_they_have() -> None:
+    receipt = spread_append(implied=2).committed_at(5, 2, 40, (5, 1, 6))
+    assert receipt == Appended("global", 5, IDS[:1])
+    assert (receipt.implied, receipt.length) == (2, 5)
+    one = spread_append(implied=1).committed_at(5, 2, 40, (5, 1, 6))
+    assert one.places == ((STREAM, 5), (OTHER, 1))
+
+
+def test_receipts_are_equal_wherever_the_feed_has_their_events() -> None:
+    one = Appended("global", 4, (FIRST,), last=FeedPlace(1, 2, b"a"))
+    assert one == Appended("global", 4, (FIRST,), last=FeedPlace(3, 4, b"b"))
+    assert (one != Appended("global", 4, (FIRST,))) is False
+    assert one != Appended("global", 5, (FIRST,))
+    assert one != Appended("global", 4, (FIRST,), replayed=True)
+    assert one != "global"
+
+
+def test_implied_events_are_recognized_by_their_ids() -> None:
+    cause, other = FIRST, SECOND
+    implied = [derived_id(cause, n) for n in range(2)]
+    assert derived_id(cause, 0).hex() == "560f3501832c5abdb589a95ba75dbe81"
+    assert [(each[6] >> 4, each[8] >> 6) for each in implied] == [(5, 2), (5, 2)]
+    assert len({*implied, derived_id(other, 0)}) == 3
+    assert implied_among([cause, other]) == 0
+    assert implied_among([cause, *implied]) == 2
+    assert implied_among([cause, other, *implied, derived_id(other, 0)]) == 3
+    assert implied_among([cause, other, derived_id(other, 0)]) == 1
+    assert implied_among([]) == 0
+
+
+def test_a_chosen_id_of_version_5_is_no_implied_one() -> None:
+    chosen = derived_id(b"x" * 16, 0)
+    assert implied_among([chosen]) == 0
+    assert implied_among([FIRST, chosen]) == 0
+    assert implied_among([chosen, FIRST, derived_id(FIRST, 0)]) == 1
