@@ -58,7 +58,7 @@ def parts(appends: Iterable[BulkAppend]) -> Iterator[list[tuple[str, bytes]]]:
 
 
 def _line(append: BulkAppend) -> tuple[str, bytes]:
-    key = append.idempotency_key or str(uuid.uuid4())
+    key = append.idempotency_key or append.event_id or str(uuid.uuid4())
     metadata: dict[str, Any] = {"actor": append.actor}
     for name in _METADATA:
         if (value := getattr(append, name)) is not None:

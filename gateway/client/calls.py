@@ -87,7 +87,8 @@ def append_all(
     if condition is not None:
         query = {"items": condition.items}
         body["condition"] = {"fail_if_events_match": query, "after": condition.after}
-    request, idempotency_key = _request(("_", "append"), body, new_key, options)
+    own = next((each.event_id for each in events if each.event_id), new_key)
+    request, idempotency_key = _request(("_", "append"), body, own, options)
     return Call(request, _receipt_of_all, idempotency_key)
 
 
@@ -103,7 +104,8 @@ def post_append(body: bytes, idempotency_key: str | None, correlation_id: str | 
 def _append(
     path: tuple[str, ...], body: Mapping[str, object], new_key: str, options: AppendOptions | CreateOptions
 ) -> Call[Receipt]:
-    request, idempotency_key = _request(path, body, new_key, options)
+    own = options.get("event_id") or new_key
+    request, idempotency_key = _request(path, body, own, options)
     return Call(request, receipt_of, idempotency_key)
 
 
@@ -113,7 +115,8 @@ def _request(
     new_key: str,
     options: AppendOptions | CreateOptions | AppendAllOptions,
 ) -> tuple[Request, str]:
-    """With the Idempotency-Key that it carries."""
+    """With the Idempotency-Key that it carries. `new_key` is the caller's own event id where there is one:
+    beside a random key, the same call by another process would be another request, and refused."""
     idempotency_key = options.get("idempotency_key", new_key)
     headers = {
         "content-type": "application/json",

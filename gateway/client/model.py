@@ -217,7 +217,8 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 class BulkAppend(msgspec.Struct, frozen=True):
-    """One line of a bulk request, appended for itself. Without an `idempotency_key` it gets one."""
+    """One line of a bulk request, appended for itself. Without an `idempotency_key` the `event_id` is
+    it, else it gets one."""
 
     aggregate_type: str
     key: str

@@ -12,8 +12,8 @@ from gateway.client.model import Actor, Target
 class AppendOptions(TypedDict, total=False):
     """`previous_length`: append only if the stream has exactly this many events. `event_id`: a UUIDv7, or a
     UUIDv5, for a single event. `idempotency_key`: one that outlives this process, where the caller would
-    repeat the call after a crash; without it each call has a key of its own. `wait`: wait up to 5 s for the
-    aliases of a new aggregate."""
+    repeat the call after a crash; without it `event_id` is the key, else each call has a key of its own.
+    `wait`: wait up to 5 s for the aliases of a new aggregate."""
 
     actor: Required[Actor]
     target: Target

@@ -83,6 +83,13 @@ def test_the_callers_key_is_used_where_there_is_one() -> None:
     assert sent.headers["idempotency-key"] == "mine"
 
 
+def test_an_event_id_of_the_callers_own_is_the_key_where_no_key_is_given() -> None:
+    _, (sent,), _ = carry_out(append(event_id="derived"), DONE)
+    assert sent.headers["idempotency-key"] == "derived"
+    _, (sent,), _ = carry_out(append(event_id="derived", idempotency_key="mine"), DONE)
+    assert sent.headers["idempotency-key"] == "mine"
+
+
 @pytest.mark.parametrize("value", ["a\r\nb", "\u00e9", "a ", "\x00", "\ud800"])
 def test_what_no_header_can_hold_is_refused_before_anything_is_sent(value: str) -> None:
     for header, option in (("Idempotency-Key", "idempotency_key"), ("X-Correlation-Id", "correlation_id")):

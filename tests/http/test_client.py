@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from gateway.client import (
     Actor,
     AsyncClient,
+    BulkAppend,
     Client,
     Condition,
     ConditionFailed,
@@ -23,6 +25,7 @@ from gateway.client import (
     OutcomeUnknown,
     Patience,
     PositionFile,
+    Receipt,
     Refused,
     Source,
     Target,
@@ -153,6 +156,22 @@ async def test_a_key_of_ones_own_outlives_the_process(sluice: AsyncClient) -> No
     ]
     assert [each.replayed for each in receipts] == [False, True, True]
     assert len({each.event_id for each in receipts}) == 1
+
+
+async def test_an_event_id_of_ones_own_outlives_the_process(sluice: AsyncClient) -> None:
+    key = new_id()
+    one, other = (str(uuid.uuid5(uuid.UUID(key), name)) for name in ("one", "other"))
+    receipts = [
+        await sluice.append("order", key, "was_noted", actor=ADA, event_id=one, previous_length=0)
+        for _ in range(2)
+    ]
+    assert [(each.replayed, each.event_id) for each in receipts] == [(False, one), (True, one)]
+    line = BulkAppend("order", key, "was_noted", None, ADA, event_id=other)
+    outcomes = [each for _ in range(2) async for each in sluice.bulk([line])]
+    assert [isinstance(each, Receipt) and each.event_id for each in outcomes] == [other, other]
+    several = [NewEvent("order", "was_noted", n, key=key, event_id=new_event_id()) for n in range(2)]
+    assert [(await sluice.append_all(several, actor=ADA)).replayed for _ in range(2)] == [False, True]
+    assert await sluice.length("order", key) == 4
 
 
 class Unreliable(Pool):
