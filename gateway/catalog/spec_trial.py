@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -30,7 +30,7 @@ SHOWN_MAX: Final = 20
 """Of each kind of finding, the first; all are counted."""
 DIFFERENCES_SHOWN_MAX: Final = 20
 """Of one state."""
-PAGE_EVENTS: Final = 200
+_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,82 @@ class Trial:
     memory_bytes: int = 0
 
 
+def told(trial: Trial) -> dict[str, object]:
+    """As JSON has it; values may be Decimals."""
+    return {
+        "events": trial.events,
+        "aggregates": trial.aggregates,
+        "whole": trial.whole,
+        "undeclared": trial.undeclared,
+        "refused": {
+            "count": trial.refused,
+            "first": [
+                {
+                    "aggregate_type": each.stream.aggregate_type, "key": each.stream.key,
+                    "version": each.version, "event_type": each.event_type, "path": each.path,
+                    "error": each.error,
+                }
+                for each in trial.first_refused
+            ],
+        },
+        "states": {
+            "differ": trial.changed,
+            "first": [
+                {
+                    "aggregate_type": each.stream.aggregate_type, "key": each.stream.key,
+                    "length": each.length, "too_large_at": each.too_large_at,
+                    "diff": [difference(one) for one in each.diff],
+                }
+                for each in trial.first_changed
+            ],
+        },
+        "misfits": {
+            "count": trial.misfits,
+            "first": [
+                {
+                    "aggregate_type": each.stream.aggregate_type, "key": each.stream.key,
+                    "version": each.error.version, "event_type": each.error.event_type,
+                    "operation": each.error.operation, "error": each.error.error,
+                }
+                for each in trial.first_misfits
+            ],
+        },
+        "largest_state_bytes": trial.largest_state_bytes,
+        "seconds": round(trial.seconds, 3),
+        "memory_bytes": trial.memory_bytes,
+    }  # fmt: skip
+
+
+def difference(each: Difference) -> dict[str, object]:
+    """As JSON has it."""
+    told: dict[str, object] = {"change": each.kind, "pointer": each.pointer}
+    if each.kind != "added":
+        told["was"] = each.was
+    if each.kind != "removed":
+        told["now"] = each.now
+    return told
+
+
+Run = Callable[[Callable[[], None]], Awaitable[None]]
+"""Calls what it is given, once, somewhere."""
+
+
+async def _here(work: Callable[[], None]) -> None:
+    work()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a trial may take. `run` has events of one aggregate folded at a time, `until` is of the monotonic
+    clock, `value_chars_max` cuts each value that a difference shows."""
+
+    page_events: int = 200
+    bytes_max: int = STATE_BYTES_MAX
+    until: float | None = None
+    value_chars_max: int | None = None
+    run: Run = _here
+
+
 @dataclass(slots=True)
 class _Side:
     """A spec, and the state of the present aggregate by it."""
@@ -113,35 +189,56 @@ async def tried(
     types: Sequence[str],
     limit: int | None,
     advance: Callable[[int], None],
-    bytes_max: int = STATE_BYTES_MAX,
+    bounds: Bounds = Bounds(),
 ) -> Trial:
     """Folds the events of these aggregate types, at most `limit` of them, by both specs. `advance` is told of
-    events as they are done."""
+    events as they are done. Where time is over, the trial is not whole."""
     begun, trial = time.monotonic(), Trial()
-    sides = [_Side(each, bytes_max) for each in (spec, deployed) if each is not None]
-    previous: Stream | None = None
-    async for events in _history(conn, tenant_id, types, limit, trial):
-        stream = events[0].stream
-        if previous is not None and stream != previous:
-            _conclude(previous, sides, trial)
-        previous = stream
-        for each in events:
-            _judge(spec, each, trial)
-        before = sides[0].folded.errors_total
-        for side in sides:
-            side.fold(events)
-        _keep_misfits(stream, sides[0].folded, before, trial)
-        trial.events += len(events)
+    sides = [_Side(each, bounds.bytes_max) for each in (spec, deployed) if each is not None]
+    folding = _Folding(sides, trial, bounds.value_chars_max)
+    async for events in _history(conn, tenant_id, types, limit, trial, bounds.page_events):
+        await bounds.run(partial(folding.take, events))
         advance(len(events))
-    if previous is not None:
-        _conclude(previous, sides, trial)
+        if bounds.until is not None and time.monotonic() >= bounds.until:
+            trial.whole = False
+            break
+    await bounds.run(folding.conclude)
     trial.seconds = time.monotonic() - begun
     trial.memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return trial
 
 
+@dataclass(slots=True)
+class _Folding:
+    """Both states of the aggregate whose events come; the first side is the new spec's."""
+
+    sides: list[_Side]
+    trial: Trial
+    value_chars_max: int | None
+    stream: Stream | None = None
+
+    def take(self, events: Sequence[Recorded]) -> None:
+        """Events of one aggregate, behind those before."""
+        stream, trial = events[0].stream, self.trial
+        if stream != self.stream:
+            self.conclude()
+        self.stream = stream
+        for each in events:
+            _judge(self.sides[0].spec, each, trial)
+        before = self.sides[0].folded.errors_total
+        for side in self.sides:
+            side.fold(events)
+        _keep_misfits(stream, self.sides[0].folded, before, trial)
+        trial.events += len(events)
+
+    def conclude(self) -> None:
+        """What is left of an aggregate is compared."""
+        if self.stream is not None:
+            _conclude(self.stream, self.sides, self.trial, self.value_chars_max)
+
+
 async def _history(
-    conn: Any, tenant_id: UUID, types: Sequence[str], limit: int | None, trial: Trial
+    conn: Any, tenant_id: UUID, types: Sequence[str], limit: int | None, trial: Trial, page_events: int
 ) -> AsyncIterator[Sequence[Recorded]]:
     """Events of one aggregate at a time, in their order; of a long one several times."""
     left = 2**62 if limit is None else limit
@@ -149,7 +246,7 @@ async def _history(
         key, version = "", 0
         while True:
             rows = await conn.fetch(
-                statement("history_page"), tenant_id, aggregate_type, key, version, min(PAGE_EVENTS, left + 1)
+                statement("history_page"), tenant_id, aggregate_type, key, version, min(page_events, left + 1)
             )
             if len(rows) > left:
                 trial.whole, rows = False, rows[:left]
@@ -165,7 +262,7 @@ async def _history(
                 yield some
             if not trial.whole:
                 return
-            if len(rows) < PAGE_EVENTS:
+            if len(rows) < page_events:
                 break
             key, version = rows[-1]["aggregate_id"], rows[-1]["version"]
 
@@ -196,7 +293,7 @@ def _keep_misfits(stream: Stream, folded: Folded, before: int, trial: Trial) -> 
     trial.first_misfits += [Unfit(stream, each) for each in folded.errors[-count:][:room] if count]
 
 
-def _conclude(stream: Stream, sides: list[_Side], trial: Trial) -> None:
+def _conclude(stream: Stream, sides: list[_Side], trial: Trial, value_chars_max: int | None) -> None:
     """Compares the two states of an aggregate, and begins anew."""
     now = sides[0].folded
     was = sides[1].folded if len(sides) > 1 else None
@@ -206,9 +303,21 @@ def _conclude(stream: Stream, sides: list[_Side], trial: Trial) -> None:
         trial.changed += 1
         if len(trial.first_changed) < SHOWN_MAX:
             found = () if now.too_large_at is not None else _differences(was, now)
+            if value_chars_max is not None:
+                found = tuple(_cut(each, value_chars_max) for each in found)
             trial.first_changed.append(ChangedState(stream, now.length, found, now.too_large_at))
     for side in sides:
         side.folded = EMPTY
+
+
+def _cut(each: Difference, chars_max: int) -> Difference:
+    """A value that is longer as JSON is the beginning of that, a text."""
+
+    def short(value: object) -> object:
+        text = _encode(value).decode()
+        return value if len(text) <= chars_max else f"{text[:chars_max]}…"
+
+    return Difference(each.kind, each.pointer, short(each.was), short(each.now))
 
 
 def _differ(was: Folded, now: Folded) -> bool:

@@ -38,6 +38,7 @@ def try_spec(
     they are brought to its revisions, which states would be others, which operations do not fit. Exit 1 where
     an event is refused."""
     from gateway.catalog.secrets import Secrets
+    from gateway.catalog.spec_trial import told
     from spec.errors import Faults
     from spec.parse import parse
 
@@ -52,7 +53,7 @@ def try_spec(
         raise typer.Exit(1)
     trial = asyncio.run(_tried(postgres_url(postgres), tenant, parsed, aggregate_type, limit))
     if as_json:
-        print_json_text(_json(trial))
+        print_json_text(_encoded({"ok": not trial.refused, **told(trial)}))
     else:
         _tell(trial)
     if trial.refused:
@@ -62,7 +63,7 @@ def try_spec(
 async def _tried(url: str, tenant: str, spec: Spec, aggregate_type: str | None, limit: int | None) -> Trial:
     from gateway.catalog import specs, tenants
     from gateway.catalog.model import CatalogError
-    from gateway.catalog.spec_trial import history_length, tried
+    from gateway.catalog.spec_trial import Bounds, history_length, tried
     from gateway.catalog.spec_use import Conflict
     from gateway.cli.servers import watched
 
@@ -82,65 +83,8 @@ async def _tried(url: str, tenant: str, spec: Spec, aggregate_type: str | None, 
         with watched("folding") as progress:
             length = await history_length(conn, owner.id, types)
             progress.begin(length if limit is None else min(length, limit))
-            return await tried(conn, owner.id, deployed, spec, types, limit, progress.advance, bytes_max)
-
-
-def _json(trial: Trial) -> bytes:
-    import msgspec
-
-    found = {
-        "ok": not trial.refused,
-        "events": trial.events,
-        "aggregates": trial.aggregates,
-        "whole": trial.whole,
-        "undeclared": trial.undeclared,
-        "refused": {
-            "count": trial.refused,
-            "first": [
-                {
-                    "aggregate_type": each.stream.aggregate_type, "key": each.stream.key,
-                    "version": each.version, "event_type": each.event_type, "path": each.path,
-                    "error": each.error,
-                }
-                for each in trial.first_refused
-            ],
-        },
-        "states": {
-            "differ": trial.changed,
-            "first": [
-                {
-                    "aggregate_type": each.stream.aggregate_type, "key": each.stream.key,
-                    "length": each.length, "too_large_at": each.too_large_at,
-                    "diff": [_difference(one) for one in each.diff],
-                }
-                for each in trial.first_changed
-            ],
-        },
-        "misfits": {
-            "count": trial.misfits,
-            "first": [
-                {
-                    "aggregate_type": each.stream.aggregate_type, "key": each.stream.key,
-                    "version": each.error.version, "event_type": each.error.event_type,
-                    "operation": each.error.operation, "error": each.error.error,
-                }
-                for each in trial.first_misfits
-            ],
-        },
-        "largest_state_bytes": trial.largest_state_bytes,
-        "seconds": round(trial.seconds, 3),
-        "memory_bytes": trial.memory_bytes,
-    }  # fmt: skip
-    return msgspec.json.Encoder(decimal_format="number").encode(found)
-
-
-def _difference(each: Any) -> dict[str, Any]:
-    told = {"change": each.kind, "pointer": each.pointer}
-    if each.kind != "added":
-        told["was"] = each.was
-    if each.kind != "removed":
-        told["now"] = each.now
-    return told
+            bounds = Bounds(bytes_max=bytes_max)
+            return await tried(conn, owner.id, deployed, spec, types, limit, progress.advance, bounds)
 
 
 def _tell(trial: Trial) -> None:
@@ -160,11 +104,16 @@ def _tell(trial: Trial) -> None:
         say(text, err=bool(trial.refused))
 
 
-def _values(each: Any) -> list[str]:
+def _encoded(value: object) -> bytes:
     import msgspec
 
-    encode = msgspec.json.Encoder(decimal_format="number").encode
-    texts = [encode(value).decode() for name, value in _difference(each).items() if name in ("was", "now")]
+    return msgspec.json.Encoder(decimal_format="number").encode(value)
+
+
+def _values(each: Any) -> list[str]:
+    from gateway.catalog.spec_trial import difference
+
+    texts = [_encoded(value).decode() for name, value in difference(each).items() if name in ("was", "now")]
     return [text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…" for text in texts]
 
 

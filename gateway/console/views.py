@@ -363,7 +363,7 @@ async def spec(visit: Visit) -> Page:
     return await _spec(visit, None, "")
 
 
-async def _spec(visit: Visit, said: Answer | None, text: str) -> Page:
+async def _spec(visit: Visit, said: Answer | None, text: str, tried: Answer | None = None) -> Page:
     wanted = visit.query.get("revision")
     answer = await visit.api.get("/_/spec", {"revision": wanted} if wanted else None)
     declared = answer.body["spec"] if answer.done else {}
@@ -381,6 +381,7 @@ async def _spec(visit: Visit, said: Answer | None, text: str) -> Page:
             "changes": _changes(against, declared) if against is not None else [],
             "against": other,
             "said": said,
+            "tried": None if tried is None else tried.body,
             "shown": shown,
         },
         said.status if said is not None else 200,
@@ -394,6 +395,9 @@ async def deploy(visit: Visit) -> Page | Goto:
     except ValueError as fault:
         answer = Answer(400, {}, {"error": f"This is not JSON: {fault}."})
         return await _spec(visit, answer, text)
+    if visit.form.get("act") == "try":
+        answer = await visit.api.ask("POST", "/_/spec/try", body=document)
+        return await _spec(visit, None if answer.done else answer, text, answer if answer.done else None)
     answer = await visit.api.ask("PUT", "/_/spec", body=document)
     return Goto("/spec") if answer.done else await _spec(visit, answer, text)
 

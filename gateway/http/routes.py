@@ -81,6 +81,7 @@ SYSTEM_ROUTES: Final = (
     Route("PUT", "/_/spec", ADMIN, query=("force",)),
     Route("GET", "/_/spec/history", READ, query=("before", "limit")),
     Route("POST", "/_/spec/diff", ADMIN),
+    Route("POST", "/_/spec/try", ADMIN, query=("limit",)),
     Route("POST", "/_/spec/rollback", ADMIN, query=("force",)),
     Route("GET", "/_/openapi.json", READ, by_spec=True),
     Route("GET", "/_/sources", READ, True, ("key",)),

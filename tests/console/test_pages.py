@@ -116,6 +116,23 @@ async def test_a_spec_is_deployed_and_its_faults_are_shown_at_their_places(
     await expect(admin.get_by_role("heading", level=1)).to_have_text("Spec, revision 2")
 
 
+async def test_a_spec_is_tried_on_stored_events(admin: Page, gateway: Served, shop: Account) -> None:
+    key = await order(gateway, shop, 5, note=HOSTILE)
+    other = json.loads(json.dumps(SHOP))
+    placed = other["aggregate_types"]["order"]["events"]["was_placed"]
+    placed["schema"]["properties"]["total"] = {"type": "number", "maximum": 4}
+    placed["handler"] = {"set": {"target": "note", "value": "$.data.note"}}
+    await admin.goto(at(gateway, "spec"))
+    await admin.locator("textarea").fill(json.dumps(other))
+    await admin.get_by_role("button", name="Try on stored events").click()
+    said = admin.get_by_role("status")
+    await expect(said).to_contain_text("Not deployed. 1 stored events of 1 aggregates were folded")
+    await expect(said).to_contain_text(key)
+    await expect(said).to_contain_text("<script>")
+    await expect(admin.get_by_role("heading", level=1)).to_have_text("Spec, revision 1")
+    assert await findings(admin) == []
+
+
 async def test_a_subscription_is_tested_and_what_came_back_is_shown(
     admin: Page, gateway: Served, shop: Account
 ) -> None:

@@ -167,3 +167,28 @@ async def test_a_diff_and_a_rollback_are_for_admins(gateway: Served, shop: Accou
         refused(await writer.post("/_/spec/diff", json=FIRST), 403, "forbidden")
         refused(await writer.post("/_/spec/rollback", json={"revision": 1}), 403, "forbidden")
         assert (await writer.get("/_/spec/history")).status_code == 200
+
+
+async def test_a_spec_is_tried_on_stored_events_and_nothing_is_deployed(
+    client: httpx.AsyncClient, gateway: Served, shop: Account
+) -> None:
+    keys = sorted([new_id(), new_id()])
+    for key, data in zip(keys, ({"total": 5, "note": "x" * 2000}, {"total": "free"}), strict=True):
+        await appended(client, "order", key, "was_placed", data)
+    other = changed()
+    placed = other["aggregate_types"]["order"]["events"]["was_placed"]
+    placed["schema"] = {"type": "object", "properties": {"total": {"type": "number"}}}
+    placed["handler"] = {"set": {"target": "placed", "value": "$.data"}}
+    tried = (await client.post("/_/spec/try", json=other)).json()
+    assert (tried["ok"], tried["events"], tried["aggregates"], tried["whole"]) == (True, 2, 2, True)
+    (refusal,) = tried["refused"]["first"]
+    assert (refusal["key"], refusal["version"], refusal["path"]) == (keys[1], 1, "data.total")
+    assert (tried["refused"]["count"], tried["states"]["differ"]) == (1, 2)
+    assert "x" * 400 in str(tried["states"]) and "x" * 600 not in str(tried["states"])
+    part = (await client.post("/_/spec/try?limit=1", json={"spec": other})).json()
+    assert (part["events"], part["whole"]) == (1, False)
+    assert (await client.get("/_/spec")).json()["revision"] == 1
+    refused(await client.post("/_/spec/try", json={}), 422, "invalid_spec", more=["faults"])
+    refused(await client.post("/_/spec/try?limit=0", json=other), 422, "invalid_field", "limit")
+    async with new_client(gateway.url, shop.write) as writer:
+        refused(await writer.post("/_/spec/try", json=other), 403, "forbidden")

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import re
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -16,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.admit.preconditions import not_modified
-from gateway.aside import Aside
+from gateway.aside import Aside, Busy
 from gateway.catalog import spec_history, specs
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.database import UNANSWERED
@@ -24,6 +25,7 @@ from gateway.catalog.model import Principal
 from gateway.catalog.model import Scope as KeyScope
 from gateway.catalog.secrets import Secrets
 from gateway.catalog.spec_history import REVISION_MAX
+from gateway.catalog.spec_trial import Bounds, told, tried
 from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.http.api.reads import unavailable
@@ -35,6 +37,7 @@ from gateway.http.response import json_response, unchanged
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay.subscriptions import Subscriptions
 from spec.errors import Faults, nearest, shown
+from spec.parse import parse
 from spec.subscriptions import PermissiveEnviron
 
 logger = logging.getLogger("sluice.edge")
@@ -43,6 +46,13 @@ DEPLOYED_AT_ONCE: Final = 2
 """Deployments at a time: to read a spec takes up to seconds of a core, and each holds a connection."""
 DEPLOY_WAIT_S: Final = 10.0
 """How long a deployment waits for its turn."""
+
+TRIED_EVENTS_MAX: Final = 10_000
+"""Events that a trial over HTTP folds at most; `sluice spec try` folds all."""
+TRY_S: Final = 5.0
+"""Then a trial ends with what it has: it takes a share of the interpreter."""
+_TRIED_PAGE: Final = 20
+_TRIED_VALUE_CHARS_MAX: Final = 500
 
 _R = TypeVar("_R")
 _ETAG = re.compile(rb'"(0|[1-9][0-9]{0,8})"')
@@ -61,6 +71,8 @@ class Specs:
         self._catalog = catalog
         self._pool = pool
         self._turns = asyncio.Semaphore(DEPLOYED_AT_ONCE)
+        self._trying = False
+        self._state_bytes_max = config.state_bytes_max
         self._subscriptions = subscriptions
         self._secrets_of = Secrets(os.environ).of
         self._allow_private = config.allow_private_targets
@@ -125,6 +137,49 @@ class Specs:
         if not isinstance(result, spec_history.Plan):
             return _answer(result)
         return json_response(200, encode({"ok": True, **result.told()}))
+
+    async def try_out(self, request: Request) -> Response:
+        """Stored events folded by the body and by what is deployed, and what differs; nothing is stored. One
+        trial at a time in a gateway."""
+        query = Parameters(request.scope["query_string"])
+        limit = query.integer("limit", TRIED_EVENTS_MAX, 1, TRIED_EVENTS_MAX)
+        principal, document = await self._sent(request)
+        document, _ = _unwrapped_force(document, await decoded(self._aside, principal, document))
+        if self._trying:
+            raise Refused(
+                Refusal("rate_limited", "Another spec is being tried; try again in 1 s."),
+                [(b"retry-after", b"1")],
+            )
+        self._trying = True
+        try:
+            return await self._tried(principal, document, limit)
+        except Busy as busy:
+            raise Refused(Refusal("unavailable", busy.why)) from busy
+        except (*UNANSWERED, PostgresTrouble) as error:
+            raise Refused(unavailable()) from error
+        finally:
+            self._trying = False
+
+    async def _tried(self, principal: Principal, document: bytes, limit: int) -> Response:
+        tenant = principal.tenant.id
+        if specs.HIDDEN in document:
+            document = await specs.with_secrets(self._pool, tenant, document)
+        parsed = await asyncio.to_thread(parse, document, self._environ(principal))  # up to seconds
+        if isinstance(parsed, Faults):
+            return _answer(parsed)
+        serving = self._catalog.deployed(tenant)
+        deployed = None if serving is None else serving.spec
+        types = parsed.aggregate_types.keys() | (deployed.aggregate_types.keys() if deployed else set())
+        bounds = Bounds(
+            page_events=_TRIED_PAGE,
+            bytes_max=self._state_bytes_max,
+            until=time.monotonic() + TRY_S,
+            value_chars_max=_TRIED_VALUE_CHARS_MAX,
+            run=partial(self._aside.run, tenant.bytes),
+        )
+        trial = await tried(self._pool, tenant, deployed, parsed, sorted(types), limit, _unseen, bounds)
+        found = {name: value for name, value in told(trial).items() if name != "memory_bytes"}
+        return json_response(200, _encode_exactly({"ok": True, **found}))
 
     async def roll_back(self, request: Request) -> Response:
         """Deploys a former revision once more, by the rules of `put`."""
@@ -208,6 +263,13 @@ class Specs:
         except TimeoutError as late:
             why = "Other specs are being deployed; this one was not looked at. Send it again shortly."
             raise Refused(Refusal("unavailable", why)) from late
+
+
+_encode_exactly = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def _unseen(_events: int) -> None:
+    """No person watches."""
 
 
 def _no_revision(revision: int) -> Refusal:

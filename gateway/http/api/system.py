@@ -112,6 +112,7 @@ class System:
             ("PUT", "/_/spec"): specs.put,
             ("GET", "/_/spec/history"): specs.history,
             ("POST", "/_/spec/diff"): specs.diff,
+            ("POST", "/_/spec/try"): specs.try_out,
             ("POST", "/_/spec/rollback"): specs.roll_back,
             ("GET", "/_/openapi.json"): openapi.get,
             ("GET", "/_/schedules"): schedules.every,

@@ -14,6 +14,7 @@ from gateway.http.api.ids import IDS_MAX
 from gateway.http.api.reads import MIN_LENGTH_WAIT_S, PAGE_EVENTS_DEFAULT, PAGE_EVENTS_MAX
 from gateway.http.api.sagas import STATES as SAGA_STATES
 from gateway.http.api.schedules import STATES as SCHEDULE_STATES
+from gateway.http.api.specs import TRIED_EVENTS_MAX
 from gateway.http.api.subscriptions import LISTED_DEFAULT, LISTED_MAX
 from gateway.http.openapi.schemas import ANY_UUID, Schema, ref
 from spec.identifiers import NAME_GRAMMAR
@@ -99,6 +100,16 @@ def parameters() -> dict[str, Schema]:
             "limit",
             {"type": "integer", "minimum": 1, "maximum": LISTED_MAX, "default": LISTED_DEFAULT},
             "How many at most.",
+        ),
+        "tried-limit": _in_query(
+            "limit",
+            {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": TRIED_EVENTS_MAX,
+                "default": TRIED_EVENTS_MAX,
+            },
+            "How many events at most.",
         ),
         "count": _in_query("count", {"type": "integer", "minimum": 1, "maximum": IDS_MAX}, "How many."),
         "of-source": _in_query("source", _TEXT, "Of this source alone."),

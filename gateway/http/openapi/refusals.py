@@ -247,6 +247,12 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "spec.get": (*_SYSTEM, _NO_SPEC, _INVALID_PARAMETER),
     "deploy": _DEPLOY,
     "diff": (*_SYSTEM, *_BODY, _INVALID_SPEC),
+    "try": (
+        *_SYSTEM,
+        *_BODY,
+        _INVALID_SPEC,
+        Refusal("invalid_field", "`limit` must be a whole number from 1 to 10000.", "limit"),
+    ),
     "rollback": (
         *_DEPLOY,
         Refusal("not_found", "There is no revision 3 of the spec."),

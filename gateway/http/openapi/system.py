@@ -62,6 +62,7 @@ def system_paths(config: Config) -> dict[str, Schema]:
         "/_/spec": {"get": _spec(), "put": _deploy()},
         "/_/spec/history": {"get": _history()},
         "/_/spec/diff": {"post": _diff()},
+        "/_/spec/try": {"post": _try_out()},
         "/_/spec/rollback": {"post": _roll_back()},
         **source_paths(),
         **tenant_paths(),
@@ -317,14 +318,16 @@ def _history() -> Schema:
     )
 
 
+_CHANGE = object_of(
+    {"change": {"enum": ["added", "removed", "changed"]}, "pointer": _TEXT}, {"was": True, "now": True}
+)
+
+
 def _diff() -> Schema:
-    change = object_of(
-        {"change": {"enum": ["added", "removed", "changed"]}, "pointer": _TEXT}, {"was": True, "now": True}
-    )
     plan = {
         "revision": LENGTH,
         "changed": {"type": "boolean"},
-        "changes": list_of(change),
+        "changes": list_of(_CHANGE),
         "conflicts": list_of(object_of({"pointer": _TEXT, "error": _TEXT})),
         "notices": _NOTICES,
     }
@@ -335,6 +338,34 @@ def _diff() -> Schema:
         body=request(_DOCUMENT),
         done={"200": answer("With `conflicts` it would be refused.", object_of({"ok": OK, **plan}))},
         refused="diff",
+    )
+
+
+def _try_out() -> Schema:
+    count: Schema = {"type": "integer", "minimum": 0}
+
+    def first(counted: str, **more: Schema) -> Schema:
+        return object_of({counted: count, "first": list_of(object_of({"key": _TEXT, **more}))})
+
+    found = {
+        "events": count,
+        "aggregates": count,
+        "whole": {"type": "boolean", "description": "Nothing was left out."},
+        "undeclared": count,
+        "refused": first("count", version=LENGTH, event_type=_TEXT, path=_TEXT, error=_TEXT),
+        "states": first("differ", length=LENGTH, too_large_at=or_null(LENGTH), diff=list_of(_CHANGE)),
+        "misfits": first("count", version=LENGTH, event_type=_TEXT, operation={}, error=_TEXT),
+        "largest_state_bytes": count,
+        "seconds": {"type": "number"},
+    }
+    return operation(
+        "try",
+        "Stored events folded by a spec that is not deployed; nothing is stored (scope admin)",
+        tag=TAG,
+        parameters=("tried-limit",),
+        body=request(_DOCUMENT),
+        done={"200": answer("What it would refuse and change.", object_of({"ok": OK, **found}))},
+        refused="try",
     )
 
 
