@@ -17,9 +17,10 @@ from gateway.events import Outcome
 from gateway.relay.targets.contract import word_of
 from gateway.relay.targets.table import target_of
 from gateway.state import operations as applied
+from gateway.state.budget import Budget
 from gateway.state.fold import _scans
-from gateway.state.predicates import Where
-from gateway.state.templates import value_of
+from gateway.state.predicates import Where, _is_fixed
+from gateway.state.templates import View, value_of
 from gateway.telemetry import metrics
 from spec import handlers, operations, subscriptions
 from spec.errors import Report
@@ -28,6 +29,7 @@ from spec.operations import read_handler
 from spec.predicates import NEVER
 from spec.tables import complete
 from spec.templates import Scope
+from tests.core.state_samples import recorded
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
@@ -88,14 +90,17 @@ PIGEON: Any = SimpleNamespace(value=Constant(1), target=("a",))
 def test_a_form_that_a_function_forgets_is_an_error_and_not_another_form() -> None:
     budget = SimpleNamespace(look=lambda _items: None)
     view: Any = SimpleNamespace(size=0, counted=lambda value: value, budget=budget, roots={})
+    putting = View.of(recorded(1, b"{}"), {}, {}, Budget())
     for call in (
         lambda: subscriptions.kind_of(PIGEON),
         lambda: word_of(PIGEON),
         lambda: target_of(SimpleNamespace(target=PIGEON), {}, allow_private=False),  # type: ignore[arg-type]
         lambda: applied.apply(PIGEON, view, view, print),
+        lambda: applied._put(PIGEON, view, ("a",), Constant(1), putting),
         lambda: Where(view).holds(PIGEON, None),  # type: ignore[arg-type]
         lambda: value_of(PIGEON, view),
         lambda: operations._made(PIGEON, operations._Parts((), None, NEVER, "", Constant(1), ())),
+        lambda: _is_fixed(PIGEON),
         lambda: _scans(PIGEON),
     ):
         with pytest.raises(AssertionError):

@@ -112,3 +112,16 @@ def test_a_revision_needs_every_step_before_it() -> None:
         found = parse({"aggregate_types": {"o": {"events": {"e": event}}}, "agent_types": []})
         assert isinstance(found, Faults)
         assert "`upcast` needs a step for each" in found[0].error
+
+
+def test_data_that_are_no_object_are_told_of_where_a_step_is_left_out() -> None:
+    told: list[str] = []
+
+    def report(_: int, error: str) -> None:
+        told.append(error)
+
+    event = stored(b"[1]", 1)
+    assert upcast(event, declared({"1": []}, 2), report) is event
+    assert told == []
+    assert upcast(event, declared(STEPS), report) is event
+    assert told == ["upcast of revision 1: The data are no object."]
