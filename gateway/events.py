@@ -434,7 +434,12 @@ def appended_of(
 
 def derived_id(cause: bytes, number: int) -> bytes:
     """The id of the event number `number` that the event `cause` implies: a UUIDv5, 16 bytes."""
-    made = bytearray(sha1(b"sluice/implied/1" + cause + b"%d" % number, usedforsecurity=False).digest()[:16])
+    return id_of(b"sluice/implied/1" + cause + b"%d" % number)
+
+
+def id_of(made_of: bytes) -> bytes:
+    """A UUIDv5, 16 bytes, the same of the same bytes, which begin with what it is the id of and a version."""
+    made = bytearray(sha1(made_of, usedforsecurity=False).digest()[:16])
     made[6], made[8] = made[6] & 0x0F | 0x50, made[8] & 0x3F | 0x80
     return bytes(made)
 

@@ -6,13 +6,12 @@ Each event of its stream holds the whole state after it, so the newest one is en
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha1
 from typing import Final
 
 import msgspec
 from msgspec import Raw
 
-from gateway.events import Event, Recorded, Stream
+from gateway.events import Event, Recorded, Stream, id_of
 from gateway.reactions.timers import Emission
 from gateway.state.budget import Budget, Misfit
 from gateway.state.implications import Unfit, emit_at
@@ -83,9 +82,7 @@ decode_state = msgspec.json.Decoder(State).decode
 
 def saga_id(name: str, trigger: bytes) -> bytes:
     """16 bytes, a UUIDv5 of the rule and the event that caused it."""
-    made = bytearray(sha1(_DOMAIN + name.encode() + trigger, usedforsecurity=False).digest()[:16])
-    made[6], made[8] = made[6] & 0x0F | 0x50, made[8] & 0x3F | 0x80
-    return bytes(made)
+    return id_of(_DOMAIN + name.encode() + trigger)
 
 
 def said_of(recorded: Recorded, event_id: str) -> Said:

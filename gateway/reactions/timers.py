@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from hashlib import sha1
 from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from gateway.events import Recorded
+from gateway.events import Recorded, id_of
 from gateway.follow.model import Event
 from gateway.state.budget import Misfit
 from gateway.state.implications import Unfit, emit_at, text_of, view_of
@@ -63,9 +62,7 @@ class Faulty(msgspec.Struct, frozen=True):
 
 def timer_id(cause: bytes, rule: str) -> bytes:
     """16 bytes, a UUIDv5 of the rule and the event that caused it."""
-    made = bytearray(sha1(_DOMAIN + cause + rule.encode(), usedforsecurity=False).digest()[:16])
-    made[6], made[8] = made[6] & 0x0F | 0x50, made[8] & 0x3F | 0x80
-    return bytes(made)
+    return id_of(_DOMAIN + cause + rule.encode())
 
 
 def timers_of(
