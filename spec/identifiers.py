@@ -111,7 +111,7 @@ def _reason(text: str) -> str:
     if text == "":
         return "An identifier is missing: this one is empty."
     if text.startswith("@"):
-        return f"{shown(text)} is written as an alias; aliases are resolved only as the {{id}} of a path."
+        return f"{shown(text)} is an alias, which can't stand here; `/_/resolve/{{alias}}` has its key."
     if not text.isascii():
         first = next(character for character in text if not character.isascii())
         return f"{shown(text)} has U+{ord(first):04X}, which is not ASCII; retype it with plain characters."

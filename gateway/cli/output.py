@@ -108,7 +108,8 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold", show_header=show_header)
+    heading = "bold" if is_coloured() else ""  # bold is an escape sequence too
+    table = Table(box=None, pad_edge=False, header_style=heading, show_header=show_header)
     texts = [[Text(escaped(cell)) for cell in row] for row in rows]
     least = 2 * len(columns)  # of the table's width: the blanks between its columns
     for number, column in enumerate(columns):

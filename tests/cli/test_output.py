@@ -108,6 +108,9 @@ def test_colour_is_for_terminals_whose_owner_wants_it(
     say_parts(("order", "cyan"), (HOSTILE, None))
     out = capsys.readouterr().out
     assert out == (f"\x1b[36morder\x1b[0m  {SHOWN}\n" if coloured else f"order  {SHOWN}\n")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as a terminal would have it
+    print_table(["id"], [["7"]])
+    assert ("\x1b[" in capsys.readouterr().out) is coloured
 
 
 def test_a_command_to_paste_has_no_body_that_a_terminal_would_change() -> None:
