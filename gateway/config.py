@@ -87,6 +87,7 @@ class Config:
     relay_lease_s: float = 6.0
     relay_attempts_retention_s: float = 604_800.0
     reactions_retention_days: int = 30
+    schedules_max: int = 1_000_000
     write_timeout_s: float = 30.0
     key_unread_bytes_max: int = 32 * MIB
     unread_bytes_max: int = 128 * MIB
@@ -450,6 +451,12 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "reactions_retention_days",
         _integer(1, 36_500),
         "How long timers and sagas that have ended are listed: a row for each; their events stay.",
+    ),
+    (
+        "schedules_max",
+        _integer(1, 10**9),
+        "Pending timers of one tenant, a row of some 500 bytes each; beyond it POST /_/schedules is rejected "
+        "(403).",
     ),
     (
         "write_timeout_s",

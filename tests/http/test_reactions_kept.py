@@ -14,7 +14,7 @@ import pytest
 from gateway.config import KIB, Config
 from gateway.reactions import retention
 from tests.support.accounts import open_account
-from tests.support.calls import append, new_client, new_id
+from tests.support.calls import append, new_client, new_id, refused
 from tests.support.serving import serving
 
 DEADLINE_S = 20.0
@@ -79,6 +79,36 @@ async def test_timers_of_a_full_tenant_wait_for_room(own_config: Config, own_out
         assert (await shown(first, waits))["state"] == "pending"
     async with serving(own_config) as served, new_client(served.url, full.admin) as first:
         await reaches(first, waits, "fired")
+
+
+async def test_a_tenant_sets_so_many_timers_and_no_more_until_some_have_ended(
+    own_config: Config, own_outbox: asyncpg.Pool
+) -> None:
+    account = await open_account(own_outbox)
+    async with (
+        serving(replace(own_config, schedules_max=2)) as served,
+        new_client(served.url, account.admin) as client,
+    ):
+        first, _ = [await later(client, key) for key in ("a", "b")]
+        refused(await later(client, "c"), 403, "storage_full")
+        assert (await later(client, "a")).json() == first.json()
+        timer = first.json()["schedule"]["id"]
+        assert (await client.post(f"/_/schedules/{timer}/cancel", json={})).status_code == 200
+        async with asyncio.timeout(DEADLINE_S):
+            while (await later(client, "c")).status_code != 201:
+                await asyncio.sleep(0.1)
+        refused(await later(client, "d"), 403, "storage_full")
+
+
+async def later(client: httpx.AsyncClient, key: str) -> httpx.Response:
+    emit = {
+        "aggregate_type": "order",
+        "id": "a0000000-0000-4000-a000-000000000001",
+        "event_type": "was_noted",
+    }
+    return await client.post(
+        "/_/schedules", json={"delay": "24h", "emit": emit}, headers={"idempotency-key": key}
+    )
 
 
 async def set_timer(client: httpx.AsyncClient) -> str:

@@ -29,6 +29,7 @@ from gateway.http.request import Head, Refused
 from gateway.http.response import json_response
 from gateway.log.postgres import PostgresTrouble
 from gateway.reactions.database import fetch
+from gateway.reactions.pending import Pending
 from gateway.reactions.timers import Emission, Watched, time_of, timer_id
 from spec.identifiers import canonicalize
 from spec.implications import read_delay
@@ -55,6 +56,7 @@ class Schedules:
         self._head_of = head_of
         self._aside = aside
         self._config = config
+        self._pending = Pending(pool, config.schedules_max)
 
     async def every(self, request: Request) -> Response:
         """By the time at which they are due; `next` is the `cursor` of the next page."""
@@ -95,16 +97,22 @@ class Schedules:
         emission = self._emission(body.get("emit"), deployed, tenant, timer)
         watched = _watched(body.get("cancel_on", []), deployed)
         try:
+            full = await self._pending.full(principal.tenant.id)
             seq, mark = await self._head_of(tenant)
         except PostgresTrouble as trouble:
             raise Refused(_UNAVAILABLE) from trouble
+        if full and not await self._fetched("get_schedule", principal.tenant.id, UUID(bytes=timer)):
+            why = f"This tenant has {self._pending.most} pending timers, as many as it may."
+            raise Refused(Refusal("storage_full", why))
         correlation = request.headers.get("x-correlation-id")
         correlated = _uuid(correlation) or UUID(bytes=timer)
-        await self._fetched(
+        added = await self._fetched(
             "add_schedules", [UUID(bytes=timer)], principal.tenant.id, [None], [None], [None], [None], [seq],
             [mark], [delay_s], [at_s], [encode(emission)], [encode(watched)], [correlated],
             [None], None,
         )  # fmt: skip
+        if added:
+            self._pending.added(principal.tenant.id)
         (row,) = await self._fetched("get_schedule", principal.tenant.id, UUID(bytes=timer))
         if bytes(row["emit"]) != encode(emission) or bytes(row["cancel_on"]) != encode(watched):
             why = "This Idempotency-Key belongs to another request. Use a new one for a new request."

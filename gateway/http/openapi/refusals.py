@@ -183,6 +183,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("schema_violation", "This is not of type integer.", "emit.data.total"),
         Refusal("invalid_tag", "A tag is at most 128 bytes.", "emit.data.name"),
         Refusal("invalid_claim", "A value of the claim `email` is a text.", "emit.data.email"),
+        Refusal("storage_full", "This tenant has 1000000 pending timers, as many as it may."),
         Refusal("idempotency_mismatch", "This Idempotency-Key belongs to another request."),
         Refusal("not_found", "No spec was deployed yet; PUT one at /_/spec."),
     ),

@@ -8,7 +8,7 @@ RETURNING *, extract(epoch FROM due_at)::float8 AS due
 
 
 -- name: add_schedules
--- Timers, each once. $1 ids, $2 tenant, $3 to $6 of each trigger: event id, aggregate type, key and event type, $7 and $8
+-- Timers, each once; the ids of those that were not there yet. $1 ids, $2 tenant, $3 to $6 of each trigger: event id, aggregate type, key and event type, $7 and $8
 -- where its append ends: seq and mark, $9 seconds from now, or null, $10 the time in Unix seconds, where there are none,
 -- $11 the events to append, $12 what cancels them, $13 correlation ids, $14 when each trigger was committed at the latest
 -- by its gateway's clock, in Unix milliseconds, or null, $15 when none of them was committed yet, or null. A delay begins
@@ -26,12 +26,18 @@ FROM unnest($1::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::bigi
     AS made (id, trigger_id, trigger_type, trigger_key, trigger_event, seq, mark, delay_s, at_s, emit, cancel_on,
         correlation_id, committed_ms)
 ON CONFLICT (id) DO NOTHING
+RETURNING id
 
 
 -- name: count_schedules
 SELECT count(*) FILTER (WHERE state = 'pending') AS pending, count(*) FILTER (WHERE state = 'parked') AS parked,
     (SELECT count(*) FROM saga WHERE state = 'stuck') AS stuck
 FROM schedule WHERE state IN ('pending', 'parked')
+
+
+-- name: count_pending
+-- Pending timers of a tenant. $1 tenant, $2 counted up to here
+SELECT count(*) AS count FROM (SELECT FROM schedule WHERE tenant = $1 AND state = 'pending' LIMIT $2) counted
 
 
 -- name: declare_reacting
