@@ -50,7 +50,7 @@ logger = logging.getLogger("sluice.reactions")
 
 LEASE_S: Final = 10.0
 TENANTS_MAX: Final = 50
-"""That one process looks after; others take the rest."""
+"""That one process looks after at a time. Where there are more, they take turns, every LOOK_EVERY_S."""
 LOOK_EVERY_S: Final = 0.25
 TENANTS_AT_ONCE: Final = 8
 """Whose events are looked at, each a page of at most 4 MiB. One that waits lets the others go on."""

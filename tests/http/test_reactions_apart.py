@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from uuid import UUID
@@ -14,7 +15,7 @@ import pytest
 from gateway.aggregates.records import Records
 from gateway.config import Config
 from gateway.events import Append, NotCommitted, Outcome
-from gateway.reactions import coordinator
+from gateway.reactions import coordinator, reactor
 from tests.http.test_sagas import SHOP as CARTS
 from tests.http.test_schedules import SHOP as ORDERS
 from tests.support.accounts import Account, open_account
@@ -85,6 +86,22 @@ async def fired_and_stepped(client: httpx.AsyncClient, order: str, sku: str) -> 
 
 async def types(client: httpx.AsyncClient, of: str, key: str) -> list[str]:
     return [each["type"] for each in (await client.get(f"/{of}/{key}/events")).json().get("events", ())]
+
+
+async def test_more_tenants_than_one_process_looks_after_take_turns(
+    own_config: Config, own_outbox: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reactor, "TENANTS_MAX", 1)
+    accounts = [await open_account(own_outbox, SHOP) for _ in range(3)]
+    async with serving(own_config) as served, contextlib.AsyncExitStack() as ending:
+        clients = [await ending.enter_async_context(client_of(served, each)) for each in accounts]
+        orders = [new_id() for _ in clients]
+        for client, order in zip(clients, orders, strict=True):
+            await appended(client, "order", order, "was_placed", {})
+        async with asyncio.timeout(DEADLINE_S):
+            for client, order in zip(clients, orders, strict=True):
+                while "had_expired" not in await types(client, "order", order):
+                    await asyncio.sleep(0.02)
 
 
 async def test_a_tenant_whose_appends_wait_keeps_no_other_waiting(
