@@ -18,7 +18,8 @@ from tests.support.serving import Served, serving
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MISSING = "" if CHROMIUM else "Chromium (apt-get install chromium)"
-collect_ignore = ["test_pages.py"] if MISSING else []
+IN_A_BROWSER = ["test_pages.py", "test_live_page.py"]
+collect_ignore = IN_A_BROWSER if MISSING else []
 
 SHOP = {
     "aggregate_types": {
@@ -50,7 +51,9 @@ SHOP = {
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if MISSING:
-        terminalreporter.write_line(f"NOT RUN: tests/console/test_pages.py, which needs {MISSING}", red=True)
+        terminalreporter.write_line(
+            f"NOT RUN: tests/console/test_pages.py and test_live_page.py, which need {MISSING}", red=True
+        )
 
 
 @pytest.fixture(scope="session")
