@@ -148,7 +148,7 @@ async def test_a_subscription_that_can_not_be_started_says_so_and_keeps_no_other
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("gateway.relay.relay.RedisStreamTarget", broken)
+    monkeypatch.setattr("gateway.relay.targets.table.RedisStreamTarget", broken)
     redis = {"type": "redis_stream", "url": "redis://127.0.0.1:1/0", "stream": "x"}
     await bench.put("first", redis)
     await bench.put("second", to(receiver))
