@@ -1,0 +1,141 @@
+"""Aggregates of a type, one over its versions, and the form that appends to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from gateway.console.api import path_of
+from gateway.console.fields import data_of, fields_of
+from gateway.console.site import Goto, Page, Visit
+from gateway.console.views.parts import PAGE, changes, number, part, shown, types_of, words
+
+_NEVER: Final = "0" * 32
+
+
+async def aggregates(visit: Visit) -> Page:
+    declared = (await part(visit, "/_/spec", "spec")) or {}
+    types, singletons = declared.get("aggregate_types", {}), declared.get("singletons", ())
+    return Page("aggregates.html", {"types": types, "singletons": singletons})
+
+
+async def of_type(visit: Visit) -> Page:
+    aggregate_type = visit.name("type")
+    types = await types_of(visit)
+    asked = {name: text for name, text in visit.query.items() if name.startswith("filter[")}
+    asked |= {name: visit.query[name] for name in ("sort", "cursor") if visit.query.get(name)}
+    answer = await visit.api.get(path_of(aggregate_type), {**asked, "limit": PAGE})
+    listed = types.get(aggregate_type, {}).get("list") or {}
+    newest: list[Any] = []
+    if not answer.done:
+        query: dict[str, str | int] = {"types": aggregate_type, "order": "desc", "limit": PAGE}
+        newest = await part(visit, "/_/feed", "events", query) or []
+    return Page(
+        "of_type.html",
+        {
+            "type": aggregate_type,
+            "by": listed.get("by", []),
+            "items": answer.body.get("items", []) if answer.done else [],
+            "next": answer.body.get("next") if answer.done else None,
+            "newest": _once(newest),
+            "error": answer.error if not answer.done and listed else None,
+            "query": visit.query,
+            "shown": shown,
+        },
+        200 if aggregate_type in types else 404,
+    )
+
+
+def _once(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The newest event of each aggregate."""
+    return list({each["key"]: each for each in reversed(list(events))}.values())[::-1]
+
+
+async def aggregate(visit: Visit) -> Page:
+    """1. What it is. 2. The version that is shown. 3. The states around it, its names, a page of events."""
+    at = path_of(visit.name("type"), visit.name("id"))
+    newest = await visit.api.get(at)
+    if not newest.done:
+        return Page("problem.html", {"error": newest.error}, newest.status)
+    last = newest.body["metadata"]["length"]
+    version = min(max(number(visit.query.get("version"), last), 0), last)
+    start = max(version - PAGE // 2, 0)
+    state, before, aliases, events, children = await asyncio.gather(
+        _state(visit, at, version),
+        _state(visit, at, version - 1),
+        part(visit, f"{at}/aliases", "aliases"),
+        part(visit, f"{at}/events", "events", {"from": start + 1, "limit": PAGE}),
+        part(visit, f"{at}/children", "children"),
+    )
+    return Page(
+        "aggregate.html",
+        {
+            "type": visit.name("type"),
+            "key": newest.body["key"],
+            "id": visit.name("id"),
+            "length": last,
+            "version": version,
+            "state": shown(state),
+            "changes": changes(before, state),
+            "aliases": aliases or [],
+            "children": children or [],
+            "events": events or [],
+            "start": start,
+            "page": PAGE,
+            "event": next((each for each in events or () if each["version"] == version), None),
+            "shown": shown,
+            "types": (await types_of(visit)).get(visit.name("type"), {}).get("events", {}),
+        },
+    )
+
+
+async def _state(visit: Visit, at: str, version: int) -> Any:
+    if version <= 0:
+        return {}
+    return await part(visit, at, "data", {"at_length": version})
+
+
+async def form(visit: Visit) -> Page:
+    return await _form(visit, {}, None)
+
+
+async def _form(visit: Visit, given: Mapping[str, str], error: str | None) -> Page:
+    types = (await types_of(visit)).get(visit.name("type"), {}).get("events", {})
+    event_type = given.get("event_type") or visit.query.get("event_type") or next(iter(types), "")
+    spec: Mapping[str, Any] = (await part(visit, "/_/spec", "spec")) or {}
+    return Page(
+        "append.html",
+        {
+            "type": visit.name("type"),
+            "id": visit.name("id"),
+            "types": list(types),
+            "event_type": event_type,
+            "fields": fields_of(types.get(event_type, {}).get("schema", {}), given),
+            "agents": spec.get("agent_types", []),
+            "given": given,
+            "error": error,
+        },
+        422 if error else 200,
+    )
+
+
+async def append(visit: Visit) -> Page | Goto:
+    types = (await types_of(visit)).get(visit.name("type"), {}).get("events", {})
+    event_type = visit.form.get("event_type", "")
+    data, fault = data_of(types.get(event_type, {}).get("schema", {}), visit.form)
+    if fault:
+        return await _form(visit, visit.form, fault)
+    body = {
+        "data": data,
+        "metadata": {
+            "actor": {"type": visit.form.get("actor_type", ""), "id": visit.form.get("actor_id", "").strip()}
+        },
+    }
+    if previous := visit.form.get("previous_length"):
+        body["previous_length"] = number(previous, -1)
+    path = path_of(visit.name("type"), visit.name("id"), event_type)
+    answer = await visit.api.ask("POST", path, body=body, idempotency_key=visit.form.get("once", _NEVER))
+    if not answer.done:
+        return await _form(visit, visit.form, words(answer))
+    return Goto(path_of("aggregates", visit.name("type"), visit.name("id")))

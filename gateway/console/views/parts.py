@@ -1,0 +1,49 @@
+"""What several pages share: a part of an answer, JSON and differences for people."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import Any, Final
+
+from gateway.console.api import Answer, Query
+from gateway.console.site import Visit
+
+PAGE: Final = 50
+SHOWN_CHARS_MAX: Final = 64 * 1024
+"""Of one value: more is for the API, which the page links to."""
+
+
+def shown(value: object) -> str:
+    """JSON for people, cut."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return (
+        text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "\n… cut: ask the API for the rest"
+    )
+
+
+async def part(visit: Visit, path: str, named: str, query: Query | None = None) -> Any:
+    """A member of the answer, or None."""
+    answer = await visit.api.get(path, query)
+    return (answer.body or {}).get(named) if answer.done else None
+
+
+async def types_of(visit: Visit) -> dict[str, Any]:
+    declared: dict[str, Any] = (await part(visit, "/_/spec", "spec")) or {}
+    return dict(declared.get("aggregate_types", {}))
+
+
+def words(answer: Answer) -> str:
+    path = (answer.body or {}).get("path")
+    return f"{path}: {answer.error}" if path else answer.error
+
+
+def changes(before: object, after: object) -> list[tuple[str, str]]:
+    """Lines of a diff, each with its mark: what an event changed."""
+    lines = difflib.unified_diff(shown(before).splitlines(), shown(after).splitlines(), n=1, lineterm="")
+    kept = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+    return [(line[:1], line[1:]) for line in kept[:400]]
+
+
+def number(text: str | None, otherwise: int) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 12 else otherwise
