@@ -70,6 +70,18 @@ HEAVY: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="module")
+async def gateway(own_config: Config) -> AsyncIterator[Served]:
+    """On a database of its own: each gateway that starts later would read these specs for seconds."""
+    async with serving(own_config) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def outbox(own_outbox: asyncpg.Pool) -> asyncpg.Pool:
+    return own_outbox
+
+
 @pytest.fixture
 async def heavy(gateway: Served, outbox: asyncpg.Pool) -> AsyncIterator[httpx.AsyncClient]:
     """With the admin key of a tenant whose schemas take long."""
