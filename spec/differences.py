@@ -23,6 +23,15 @@ class Difference:
     was: object = None
     now: object = None
 
+    def as_json(self) -> dict[str, object]:
+        """Without `was` for what is added, without `now` for what is removed."""
+        shown: dict[str, object] = {"change": self.kind, "pointer": self.pointer}
+        if self.kind != "added":
+            shown["was"] = self.was
+        if self.kind != "removed":
+            shown["now"] = self.now
+        return shown
+
 
 def differences(old: object, new: object) -> tuple[Difference, ...]:
     """At most DIFFERENCES_MAX, in the order of the first document, what is added behind it."""

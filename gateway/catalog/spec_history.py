@@ -56,19 +56,10 @@ class Plan:
         return {
             "revision": self.revision,
             "changed": bool(self.changes),
-            "changes": [_told(each) for each in self.changes],
+            "changes": [each.as_json() for each in self.changes],
             "conflicts": [{"pointer": each.pointer, "error": each.error} for each in self.conflicts],
             "notices": [{"pointer": each.pointer, "notice": each.text} for each in self.notices],
         }
-
-
-def _told(change: Difference) -> dict[str, object]:
-    told: dict[str, object] = {"change": change.kind, "pointer": change.pointer}
-    if change.kind != "added":
-        told["was"] = change.was
-    if change.kind != "removed":
-        told["now"] = change.now
-    return told
 
 
 async def history(

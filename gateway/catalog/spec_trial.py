@@ -104,7 +104,7 @@ def told(trial: Trial) -> dict[str, object]:
                 {
                     "aggregate_type": each.stream.aggregate_type, "key": each.stream.key,
                     "length": each.length, "too_large_at": each.too_large_at,
-                    "diff": [difference(one) for one in each.diff],
+                    "diff": [one.as_json() for one in each.diff],
                 }
                 for each in trial.first_changed
             ],
@@ -124,16 +124,6 @@ def told(trial: Trial) -> dict[str, object]:
         "seconds": round(trial.seconds, 3),
         "memory_bytes": trial.memory_bytes,
     }  # fmt: skip
-
-
-def difference(each: Difference) -> dict[str, object]:
-    """As JSON has it."""
-    told: dict[str, object] = {"change": each.kind, "pointer": each.pointer}
-    if each.kind != "added":
-        told["was"] = each.was
-    if each.kind != "removed":
-        told["now"] = each.now
-    return told
 
 
 Run = Callable[[Callable[[], None]], Awaitable[None]]

@@ -111,9 +111,7 @@ def _encoded(value: object) -> bytes:
 
 
 def _values(each: Any) -> list[str]:
-    from gateway.catalog.spec_trial import difference
-
-    texts = [_encoded(value).decode() for name, value in difference(each).items() if name in ("was", "now")]
+    texts = [_encoded(value).decode() for name, value in each.as_json().items() if name in ("was", "now")]
     return [text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…" for text in texts]
 
 

@@ -76,6 +76,14 @@ def test_fields_and_items_that_only_one_document_has_are_added_or_removed() -> N
     assert differences([1, 2], [1]) == (Difference("removed", "/1", was=2),)
 
 
+def test_a_difference_has_in_json_what_it_was_and_is_now_where_there_is_either() -> None:
+    removed, added = differences({"a": None}, {"b": None})
+    assert removed.as_json() == {"change": "removed", "pointer": "/a", "was": None}
+    assert added.as_json() == {"change": "added", "pointer": "/b", "now": None}
+    (changed,) = differences(1, 2)
+    assert changed.as_json() == {"change": "changed", "pointer": "", "was": 1, "now": 2}
+
+
 # -- projections and joins
 
 

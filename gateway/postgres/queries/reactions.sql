@@ -100,8 +100,8 @@ SELECT seq, substr(digest, 1, 4) AS mark FROM outbox WHERE p = $1 ORDER BY seq D
 
 
 -- name: hold_reacting
--- Tenants for this process: those that it may have and that were held longest ago. $1 owner, $2 lease in seconds, $3 how many at most, $4 tenants
--- that it was caught up with, $5 when
+-- Tenants for this process: those that it may have and that were held longest ago. $1 owner, $2 lease in seconds, $3 how
+-- many at most, $4 tenants that it was caught up with, $5 when
 UPDATE reacting SET owner = $1, lease_until = now() + $2::float8 * interval '1 second',
     caught_up_at = coalesce(
         (SELECT at FROM unnest($4::uuid[], $5::timestamptz[]) AS seen (id, at) WHERE seen.id = reacting.tenant), caught_up_at)
