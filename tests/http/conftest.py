@@ -72,6 +72,19 @@ async def own_tenant(own_outbox: asyncpg.Pool) -> Account:
     return await open_account(own_outbox)
 
 
+@pytest.fixture(scope="module")
+async def own_gateway(own_config: Config) -> AsyncIterator[Served]:
+    async with serving(own_config) as served:
+        yield served
+
+
+@pytest.fixture
+async def own_client(own_gateway: Served, own_tenant: Account) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of it: the outbox that it reads holds what this module has appended, not a whole suite's."""
+    async with new_client(own_gateway.url, own_tenant.admin) as client:
+        yield client
+
+
 @pytest.fixture(scope="session")
 async def outbox(config: Config) -> AsyncIterator[asyncpg.Pool]:
     async with asyncpg.create_pool(config.postgres_url, min_size=1, max_size=4) as pool:

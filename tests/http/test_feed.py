@@ -360,20 +360,20 @@ async def test_a_page_of_any_moment_is_a_beginning_of_every_later_one(
 
 
 async def test_a_stretch_in_which_nothing_passes_is_crossed(
-    client: httpx.AsyncClient, outbox: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+    own_client: httpx.AsyncClient, own_outbox: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.relay.outbox.STRETCH", 7)
-    await appended(client, "ticket", new_id(), "was_opened")
-    await noted(client, new_id(), 40)
-    await appended(client, "ticket", new_id(), "was_opened")
+    await appended(own_client, "ticket", new_id(), "was_opened")
+    await noted(own_client, new_id(), 40)
+    await appended(own_client, "ticket", new_id(), "was_opened")
     monkeypatch.setattr("gateway.relay.outbox.SEARCH_S", 30.0)
-    page = await fed(client, "?types=ticket")
+    page = await fed(own_client, "?types=ticket")
     assert (len(page["events"]), page["caught_up"]) == (2, True)
-    assert await fed_whole(client, "types=ticket&limit=1") == page["events"]
+    assert await fed_whole(own_client, "types=ticket&limit=1") == page["events"]
     monkeypatch.setattr("gateway.relay.outbox.SEARCH_S", 0.0)
-    page = await fed(client, "?types=config")
+    page = await fed(own_client, "?types=config")
     assert (page["events"], page["caught_up"]) == ([], False)
-    assert await fed_whole(client, "types=config", page["position"]) == []
+    assert await fed_whole(own_client, "types=config", page["position"]) == []
 
 
 async def test_a_backfill_ends_when_its_reader_has_gone(

@@ -47,20 +47,20 @@ async def back(client: httpx.AsyncClient, query: str = "") -> list[str]:
 
 @pytest.mark.parametrize("stretch", [20_000, 3, 2])
 async def test_newest_first_pages_lead_to_the_beginning(
-    client: httpx.AsyncClient, stretch: int, monkeypatch: pytest.MonkeyPatch
+    own_client: httpx.AsyncClient, stretch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "STRETCH", stretch)
-    forth = await written(client)
-    assert await back(client) == forth[::-1]
-    assert await back(client, "&types=config") == forth[1::2][::-1]
-    assert await back(client, "&tags=order:global") == forth[::2][::-1]
-    first = await fed(client, "?order=desc&limit=1")
+    forth = await written(own_client)
+    assert await back(own_client) == forth[::-1]
+    assert await back(own_client, "&types=config") == forth[1::2][::-1]
+    assert await back(own_client, "&tags=order:global") == forth[::2][::-1]
+    first = await fed(own_client, "?order=desc&limit=1")
     assert (ids(first), first["caught_up"]) == ([forth[-1]], False)
-    whole = await fed(client)
+    whole = await fed(own_client)
     middle = whole["events"][3]["position"]
-    assert ids(await fed(client, f"?order=desc&after={middle}")) == forth[:3][::-1]
-    assert ids(await fed(client, "?order=desc&after=beginning")) == []
-    assert ids(await fed(client, "?order=desc&after=now")) == forth[:-1][::-1]
+    assert ids(await fed(own_client, f"?order=desc&after={middle}")) == forth[:3][::-1]
+    assert ids(await fed(own_client, "?order=desc&after=beginning")) == []
+    assert ids(await fed(own_client, "?order=desc&after=now")) == forth[:-1][::-1]
 
 
 async def test_every_form_but_the_live_one_has_that_order(client: httpx.AsyncClient) -> None:
@@ -128,15 +128,15 @@ async def _data(lines: Any) -> Any:
 
 
 async def test_from_a_time_on_the_feed_begins_at_the_first_event_of_then(
-    client: httpx.AsyncClient, outbox: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+    own_client: httpx.AsyncClient, own_outbox: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await noted(client, "global", 40)
-    events = (await fed(client))["events"]
+    await noted(own_client, "global", 40)
+    events = (await fed(own_client))["events"]
     # Behind all that is stored beside them, a minute apart, by clocks that differ by some seconds.
     base = int(time.time()) + 3_600
     minutes = [60 * n + (7, -9, 0, 4)[n % 4] for n in range(40)]
     for event, seconds in zip(events, minutes, strict=True):
-        await outbox.execute(
+        await own_outbox.execute(
             "UPDATE outbox SET recorded_at = to_timestamp($2::float8) WHERE id = $1::uuid",
             event["id"],
             base + float(seconds),
@@ -145,18 +145,18 @@ async def test_from_a_time_on_the_feed_begins_at_the_first_event_of_then(
         monkeypatch.setattr(reading, "STRETCH", stretch)
         for at in (0, 52, 60, 119, 120, 1_000, 2_344, 2_345):
             first = next((n for n, seconds in enumerate(minutes) if seconds >= at), 40)
-            page = await fed(client, f"?from_time={base + at}")
+            page = await fed(own_client, f"?from_time={base + at}")
             assert ids(page) == [each["id"] for each in events[first:]], at
-            page = await fed(client, f"?order=desc&from_time={base + at}")
+            page = await fed(own_client, f"?order=desc&from_time={base + at}")
             assert ids(page) == [each["id"] for each in events[first:]][::-1], at
             assert page["caught_up"] is True
-    assert len(ids(await fed(client, "?from_time=2023-11-14T22:13:20Z&types=order"))) == 40
-    empty = await fed(client, "?from_time=4000000000")
+    assert len(ids(await fed(own_client, "?from_time=2023-11-14T22:13:20Z&types=order"))) == 40
+    empty = await fed(own_client, "?from_time=4000000000")
     assert (empty["events"], empty["caught_up"]) == ([], True)
-    receipt = await appended(client, "order", "global", "was_noted")
-    assert ids(await fed(client, f"?after={empty['position']}")) == [receipt["event_id"]]
-    refused(await client.get("/_/feed?from_time=5&after=now"), 422, "invalid_field", "from_time")
-    refused(await client.get("/_/feed?from_time=yesterday"), 422, "invalid_field", "from_time")
-    page = await fed(client, f"?order=desc&limit=2&from_time={base + 2_200}")
-    rest = await fed(client, f"?order=desc&from_time={base + 2_200}&after={page['position']}")
+    receipt = await appended(own_client, "order", "global", "was_noted")
+    assert ids(await fed(own_client, f"?after={empty['position']}")) == [receipt["event_id"]]
+    refused(await own_client.get("/_/feed?from_time=5&after=now"), 422, "invalid_field", "from_time")
+    refused(await own_client.get("/_/feed?from_time=yesterday"), 422, "invalid_field", "from_time")
+    page = await fed(own_client, f"?order=desc&limit=2&from_time={base + 2_200}")
+    rest = await fed(own_client, f"?order=desc&from_time={base + 2_200}&after={page['position']}")
     assert ids(page) + ids(rest) == [receipt["event_id"], *[each["id"] for each in events[37:][::-1]]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
@@ -48,11 +50,23 @@ SPEC: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-async def client(gateway: Served, outbox: asyncpg.Pool) -> Any:
+@asynccontextmanager
+async def declared(gateway: Served, outbox: asyncpg.Pool) -> AsyncIterator[httpx.AsyncClient]:
     account = await open_account(outbox, SPEC)
     async with new_client(gateway.url, account.admin) as client:
         client.headers["x-tenant"] = account.id
+        yield client
+
+
+@pytest.fixture
+async def client(gateway: Served, outbox: asyncpg.Pool) -> AsyncIterator[httpx.AsyncClient]:
+    async with declared(gateway, outbox) as client:
+        yield client
+
+
+@pytest.fixture
+async def own_client(own_gateway: Served, own_outbox: asyncpg.Pool) -> AsyncIterator[httpx.AsyncClient]:
+    async with declared(own_gateway, own_outbox) as client:
         yield client
 
 
@@ -153,7 +167,7 @@ async def test_a_query_that_is_none_is_refused(client: httpx.AsyncClient) -> Non
 
 
 async def test_any_query_in_pages_is_what_its_items_match_one_by_one(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    own_client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.log.read.matches.EVENTS_OF_A_TAG", 7)
     monkeypatch.setattr("gateway.relay.outbox.STRETCH", 11)
@@ -168,10 +182,10 @@ async def test_any_query_in_pages_is_what_its_items_match_one_by_one(
         return bulk_line(chance.choice(keys), data, chance.choice(("was_made", "was_made", "was_noted")))
 
     for _ in range(3):
-        await bulk(client, *(line() for _ in range(80)))
+        await bulk(own_client, *(line() for _ in range(80)))
     spec = parse(SPEC)
     assert isinstance(spec, Spec)
-    whole = (await client.get("/_/feed")).json()["events"]
+    whole = (await own_client.get("/_/feed")).json()["events"]
     assert len(whole) == 240
 
     def item() -> dict[str, Any]:
@@ -201,7 +215,7 @@ async def test_any_query_in_pages_is_what_its_items_match_one_by_one(
         for order, wanted in (("asc", expected), ("desc", expected[::-1])):
             found, position = [], ""
             while True:
-                page = await queried(client, *asked, after=position, limit=9, order=order)
+                page = await queried(own_client, *asked, after=position, limit=9, order=order)
                 found += ids(page)
                 position = page["position"]
                 if page["caught_up"]:
