@@ -655,8 +655,11 @@ class Protocol(RuleBasedStateMachine):
         self._edit("torn", "1")
 
     def _older_epoch(self, _: int) -> None:
+        """The keys of that epoch went when it ended."""
         self._model().epoch -= 1
         self._edit("epoch", str(self._model().epoch))
+        self._delete_heads(0)
+        self._delete_journal(0)
 
     def _another_life(self, _: int) -> None:
         """A restart or promotion that kept everything: another replication id than the fence."""
