@@ -123,23 +123,44 @@ class Stand:
 
 @asynccontextmanager
 async def open_stand(
-    folder: Path, build: str | None = None, argv_of: Callable[[str | None, str], tuple[str, ...]] = argv
+    folder: Path,
+    build: str | None = None,
+    argv_of: Callable[[str | None, str], tuple[str, ...]] = argv,
+    *,
+    relay_count: int = RELAYS,
 ) -> AsyncIterator[Stand]:
     """All of it runs, and every gateway answers. It ends at once. `build` names a bad one, which `argv_of`
     starts (bad.py)."""
     servers = servers_in(folder)
-    gateways: list[Gateway] = []
-    relays: list[Server] = []
     try:
         await servers.start()
         await migrate(servers.postgres_url, 1)
+        async with open_stand_at(servers, folder, build, argv_of, relay_count=relay_count) as stand:
+            yield stand
+    finally:
+        servers.close()
+
+
+@asynccontextmanager
+async def open_stand_at(
+    servers: Servers,
+    folder: Path,
+    build: str | None = None,
+    argv_of: Callable[[str | None, str], tuple[str, ...]] = argv,
+    *,
+    relay_count: int = RELAYS,
+) -> AsyncIterator[Stand]:
+    """The same at servers that run, whose database is migrated."""
+    gateways: list[Gateway] = []
+    relays: list[Server] = []
+    try:
         async with asyncpg.create_pool(servers.postgres_url, min_size=0, max_size=2) as pool:
             tenant, neighbour = await open_account(pool), await open_account(pool)
         settings = _settings(servers)
         for number in range(GATEWAYS):
             own = settings | {"SLUICE_RELAY": "off"}
             gateways.append(Gateway(argv_of(build, "serve"), number, own, folder))
-        for number in range(RELAYS):
+        for number in range(relay_count):
             node = RelayNode(argv_of(build, "relay"), number, settings, folder)
             relays.append(Server(ServiceProcess(node, lambda _: None)))
         await asyncio.gather(*(each.start() for each in (*gateways, *relays)))
@@ -149,7 +170,6 @@ async def open_stand(
             gateway.close()
         for relay in relays:
             relay.kill()
-        servers.close()
 
 
 def _settings(servers: Servers) -> dict[str, str]:
@@ -168,7 +188,8 @@ class Killer:
 
     def __init__(self, stand: Stand, seed: int) -> None:
         self._rng = random.Random(f"{seed}/killer")
-        self._kinds: dict[str, Sequence[Mortal]] = {"gateway": stand.gateways, "relay": stand.relays}
+        kinds: dict[str, Sequence[Mortal]] = {"gateway": stand.gateways, "relay": stand.relays}
+        self._kinds = {kind: each for kind, each in kinds.items() if each}
         self._whole = dict.fromkeys(self._kinds, True)
         self.kills = dict.fromkeys(self._kinds, 0)
 
@@ -178,8 +199,8 @@ class Killer:
         until, kinds = loop.time() + seconds, itertools.cycle(self._kinds)
         async with asyncio.TaskGroup() as coming_back:
             while True:
-                await asyncio.sleep(self._rng.uniform(*KILL_EVERY_S))
-                if loop.time() > until:
+                await asyncio.sleep(min(self._rng.uniform(*KILL_EVERY_S), max(until - loop.time(), 0)))
+                if loop.time() >= until:
                     return
                 kind = next(kinds)
                 victim, down_s = self._rng.choice(self._kinds[kind]), self._rng.uniform(*DOWN_S)
