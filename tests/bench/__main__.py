@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 
-from tests.bench import append, bulk, growth, names, read, rules, tags, transactions, webhooks
+from tests.bench import append, bulk, growth, names, projected, read, rules, tags, transactions, webhooks
 from tests.bench.peers import suite as peers
 from tests.bench.suite import Options, Scenario, Scenarios, main
 
@@ -19,6 +19,7 @@ SUITES: dict[str, Scenarios] = {
     "webhooks": webhooks.scenarios,
     "names": names.scenarios,
     "rules": rules.scenarios,
+    "projected": projected.scenarios,
     "tags": tags.scenarios,
     "transactions": transactions.scenarios,
     "growth": growth.scenarios,

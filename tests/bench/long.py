@@ -3,9 +3,9 @@
     python -m tests.bench.long [--events 1000000] [--restarts 20]
 
 A stream of so many events is stored. Then: how long its state takes to be kept for the first time; its first
-read by each of some gateways that were just started, each after a cold neighbour's; a neighbour's reads while
-nothing happens, while nothing is kept and the stream is folded from the beginning, and while handlers are
-changed; and what is kept takes in Postgres.
+read by each of some gateways that were just started, each after a cold neighbour's, beside that of a stream
+of a thousand events; a neighbour's reads while nothing happens, while nothing is kept and the stream is
+folded from the beginning, and while handlers are changed; and what is kept takes in Postgres.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from tests.bench.stand import Stand, open_stand
 
 KEPT_S = 600.0
 NEIGHBOUR_S = 3.0
+SHORTER = 1_000
+"""Events of the stream that the long one is compared with."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,18 +47,23 @@ async def _measure(events: int, restarts: int) -> None:
         template = await stand.template("long", lambda url: stored.fill(url, events, 1))
         async with stand.database(template) as url:
             path, neighbour = f"/{orders.TYPE}/{stored.key(0)}", f"/{orders.TYPE}/{orders.SINGLETON}"
+            shorter = f"/{orders.TYPE}/{stored.key(1)}"
             async with _client(stand, url) as client:
+                await _append(client, shorter)
                 _tell("neighbour, nothing else", await _reads(client, neighbour, asyncio.sleep(NEIGHBOUR_S)))
                 begun = time.perf_counter()
                 during = await _reads(client, neighbour, _kept(client, path, url, events))
                 print(f"first kept after {time.perf_counter() - begun:.1f} s")
                 _tell("neighbour, while it is folded", during)
             first: list[float] = []
+            base: list[float] = []
             for _ in range(restarts):
                 async with _client(stand, url) as client:
                     await _timed(client, neighbour)
+                    base.append(await _timed(client, shorter))
                     first.append(await _timed(client, path))
-            _tell("first read of a gateway", first)
+            _tell(f"first read of a gateway, {SHORTER:,} events", base)
+            _tell(f"first read of a gateway, {events:,} events", first)
             async with _client(stand, url) as client:
                 during = await _reads(client, neighbour, _remade(client, url))
                 _tell("neighbour, while handlers changed", during)
@@ -77,6 +84,12 @@ async def _client(stand: Stand, url: str) -> AsyncIterator[httpx.AsyncClient]:
         base = f"http://{served.host}:{served.port}"
         async with httpx.AsyncClient(base_url=base, headers=headers, timeout=120, trust_env=False) as client:
             yield client
+
+
+async def _append(client: httpx.AsyncClient, path: str) -> None:
+    for _ in range(SHORTER // 100):
+        response = await client.post(path, json=json.loads(orders.batch_body(100)))
+        assert response.status_code == 201, response.text
 
 
 async def _timed(client: httpx.AsyncClient, path: str) -> float:
