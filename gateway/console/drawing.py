@@ -94,8 +94,11 @@ def _arrows(
 ) -> Iterator[tuple[str, str]]:
     for name, source in declared.get("webhooks", {}).items():
         to = source.get("to", {})
-        for event_type in [to.get("event_type"), *to.get("types", {}).values()]:
-            yield name, f"{to.get('aggregate_type')}.{event_type}"
+        for event in [to.get("event", ""), *to.get("types", {}).values()]:
+            if event.startswith("$"):  # each delivery names one of the type's events
+                yield from ((name, each) for each in events if each.startswith(f"{to.get('type')}."))
+            else:
+                yield name, f"{to.get('type')}.{event}"
     for type_, body in declared.get("aggregate_types", {}).items():
         for event, said in body.get("events", {}).items():
             for emit in _emits(said.get("implications", ())):

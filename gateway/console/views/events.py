@@ -20,19 +20,20 @@ async def event(visit: Visit) -> Page:
 
 
 async def feed(visit: Visit) -> Page:
+    """The newest first; `after` leads to earlier ones."""
     asked = {
         name: visit.query[name]
         for name in ("types", "event_types", "tags", "correlation_id", "after")
         if visit.query.get(name)
     }
-    newest = {} if "after" in asked else {"order": "desc"}
-    answer = await visit.api.get("/_/feed", {**asked, **newest, "limit": PAGE})
+    answer = await visit.api.get("/_/feed", {**asked, "order": "desc", "limit": PAGE})
+    page = answer.body if answer.done else {"events": [], "caught_up": True}
     return Page(
         "feed.html",
         {
             "asked": asked,
-            "events": answer.body["events"] if answer.done else [],
-            "next": answer.body.get("next") if answer.done else None,
+            "events": page["events"],
+            "earlier": None if page["caught_up"] else page["position"],
             "error": None if answer.done else words(answer),
             "shown": shown,
         },

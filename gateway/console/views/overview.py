@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from uuid import UUID
 
-from gateway.console.api import path_of
+from gateway.console.api import Query, path_of
 from gateway.console.rates import Rate
 from gateway.console.site import Goto, Page, Visit
-from gateway.console.views.parts import part, types_of
+from gateway.console.views.parts import types_of
+
+Sentence = tuple[str, str]
+"""For a person, and the page that it leads to."""
 
 _TAG: Final = re.compile(r"[a-z][a-z0-9_]{0,31}:.{1,128}")
 
 
 async def overview(visit: Visit) -> Page:
     rates = visit.rates
-    waiting = [each async for each in _waiting(visit)]
+    waiting, unknown = await _waiting(visit)
     up = {dict(labels)["server"]: value > 0 for labels, value in rates.gauge("sluice_backend_up").items()}
     states = {dict(labels)["state"]: int(value) for labels, value in rates.gauge("sluice_partitions").items()}
     direct = sum(value > 0 for value in rates.gauge("sluice_direct_mode").values())
@@ -27,6 +30,7 @@ async def overview(visit: Visit) -> Page:
         "overview.html",
         {
             "waiting": waiting,
+            "unknown": unknown,
             "up": up,
             "partitions": states,
             "direct": direct,
@@ -44,27 +48,50 @@ def _series(rates: Iterable[Rate]) -> str:
     return json.dumps([*columns, [None if each.p99_ms is None else each.p99_ms for each in rows]])
 
 
-async def _waiting(visit: Visit) -> Any:
-    """What needs a person: a sentence and where to go."""
-    for each in await part(visit, "/_/subscriptions", "subscriptions") or ():
-        if each.get("state") == "disabled":
-            yield f"Subscription {each['name']} is disabled.", f"/out/{each['name']}"
-        if parked := each.get("parked"):
-            yield f"Subscription {each['name']} has {parked} parked.", f"/out/{each['name']}"
-    for each in (
-        await part(visit, "/_/deliveries", "deliveries", {"verdict": "quarantined", "limit": 1}) or ()
-    ):
-        yield f"Deliveries of {each['source']} are in quarantine.", "/webhooks?verdict=quarantined"
-    for each in await part(visit, "/_/projections", "projections") or ():
-        if each.get("does_not_fit"):
-            yield f"Projection {each['name']} has events that do not fit.", f"/projections/{each['name']}"
-    for _ in await part(visit, "/_/schedules", "schedules", {"state": "parked", "limit": 1}) or ():
-        yield "Timers are parked.", "/schedules?state=parked"
-    for _ in await part(visit, "/_/sagas", "sagas", {"state": "stuck", "limit": 1}) or ():
-        yield "Sagas are stuck.", "/sagas?state=stuck"
+def _of_subscription(found: Any) -> Iterator[Sentence]:
+    if found.get("state") == "disabled":
+        yield f"Subscription {found['name']} is disabled.", f"/out/{found['name']}"
+    if parked := found.get("parked"):
+        yield f"Subscription {found['name']} has {parked} parked.", f"/out/{found['name']}"
+
+
+def _of_delivery(found: Any) -> Iterator[Sentence]:
+    yield f"Deliveries of {found['source']} are in quarantine.", "/webhooks?verdict=quarantined"
+
+
+def _of_projection(found: Any) -> Iterator[Sentence]:
+    if found.get("does_not_fit"):
+        yield f"Projection {found['name']} has events that do not fit.", f"/projections/{found['name']}"
+
+
+_LOOKS: Final[tuple[tuple[str, Query, Callable[[Any], Iterable[Sentence]]], ...]] = (
+    ("subscriptions", {}, _of_subscription),
+    ("deliveries", {"verdict": "quarantined", "limit": 1}, _of_delivery),
+    ("projections", {}, _of_projection),
+    (
+        "schedules",
+        {"state": "parked", "limit": 1},
+        lambda _: [("Timers are parked.", "/schedules?state=parked")],
+    ),
+    ("sagas", {"state": "stuck", "limit": 1}, lambda _: [("Sagas are stuck.", "/sagas?state=stuck")]),
+)
+"""What the API lists under this name, and what an item of it says."""
+
+
+async def _waiting(visit: Visit) -> tuple[list[Sentence], list[str]]:
+    """What needs a person; and which lists this key could not read, with the reason."""
+    waiting: list[Sentence] = []
+    unknown: list[str] = []
+    for named, query, sentences in _LOOKS:
+        answer = await visit.api.get(f"/_/{named}", query)
+        if answer.done:
+            waiting += [sentence for each in answer.body[named] for sentence in sentences(each)]
+        else:
+            unknown.append(f"{named.capitalize()}: {answer.error}")
     halted = dict(visit.rates.gauge("sluice_partitions")).get((("state", "halted"),), 0)
     if halted:
-        yield f"{int(halted)} partitions are halted: Postgres lost commits.", "/overview"
+        waiting.append((f"{int(halted)} partitions are halted: Postgres lost commits.", "/overview"))
+    return waiting, unknown
 
 
 async def find(visit: Visit) -> Page | Goto:

@@ -61,7 +61,7 @@ async def subscription(visit: Visit) -> Page:
 
 
 async def _subscription(
-    visit: Visit, said: Answer | None, asked: str | None = None, tested: Answer | None = None
+    visit: Visit, said: Answer | None, asked: tuple[str, str] | None = None, tested: Answer | None = None
 ) -> Page:
     at = path_of("_", "subscriptions", visit.name("name"))
     answer = await visit.api.get(at)
@@ -96,7 +96,7 @@ async def act_on_subscription(visit: Visit) -> Page | Goto:
     if act not in ("pause", "resume", "replay", "skip", "test"):
         return Page("problem.html", {"error": "There is no such act."}, 404)
     if act in _FOR_GOOD and visit.form.get("sure") != "yes":
-        return await _subscription(visit, None, act)
+        return await _subscription(visit, None, (act, visit.form.get("event_id", "")))
     body: dict[str, object] = {}
     if event_id := visit.form.get("event_id"):
         body["event_id"] = event_id
