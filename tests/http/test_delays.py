@@ -63,7 +63,7 @@ async def test_a_delay_goes_on_while_no_gateway_sets_timers(
     ("committed_s", "caught_up_s", "begins_s"),
     [
         (-HOUR_S, None, -HOUR_S),
-        (-HOUR_S, -60.0, -60.0),  # a clock that is slow: it was committed in the last minute
+        (-HOUR_S, -60.0, 0.0),  # a clock that is slow: it was committed in the last minute
         (-60.0, -HOUR_S, -60.0),
         (HOUR_S, -60.0, 0.0),  # a clock that is fast
         (None, None, 0.0),  # a client's own

@@ -12,19 +12,20 @@ RETURNING *, extract(epoch FROM due_at)::float8 AS due
 -- where its append ends: seq and mark, $9 seconds from now, or null, $10 the time in Unix seconds, where there are none,
 -- $11 the events to append, $12 what cancels them, $13 correlation ids, $14 when each trigger was committed at the latest
 -- by its gateway's clock, in Unix milliseconds, or null, $15 when none of them was committed yet, or null. A delay begins
--- with the commit, as far as the two say when that was: never before $15, and never later than now.
+-- with the commit by that clock, and never later than now; now, where the clock is slow, which $15 tells.
 INSERT INTO schedule (id, tenant, trigger_id, trigger_type, trigger_key, trigger_event, seq, mark, due_at, emit, cancel_on,
     correlation_id)
 SELECT id, $2, trigger_id, trigger_type, trigger_key, trigger_event, seq, mark,
     coalesce(
-        greatest($15::timestamptz, least(now(), timestamptz 'epoch' + committed_ms * interval '1 millisecond'))
+        CASE WHEN committed < $15::timestamptz THEN now() ELSE least(now(), committed) END
             + delay_s * interval '1 second',
         to_timestamp(at_s)),
     emit, cancel_on, correlation_id
 FROM unnest($1::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bytea[], $9::float8[],
     $10::float8[], $11::bytea[], $12::bytea[], $13::uuid[], $14::bigint[])
     AS made (id, trigger_id, trigger_type, trigger_key, trigger_event, seq, mark, delay_s, at_s, emit, cancel_on,
-        correlation_id, committed_ms)
+        correlation_id, committed_ms),
+    LATERAL (SELECT timestamptz 'epoch' + committed_ms * interval '1 millisecond' AS committed) AS at
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 
