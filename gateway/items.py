@@ -19,7 +19,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     tags: frozenset[str]
 
     def takes(self, aggregate_type: str, event_type: str, own: str, tags: Collection[str]) -> bool:
-        """`own` is the tag of the event's aggregate, `tags` are the declared ones."""
+        """`own` is the tag that every event has without a declaration, `tags` are the declared ones."""
         if self.types:
             if (aggregate_type, event_type) not in self.types:
                 return False

@@ -6,18 +6,15 @@ Owns: how a query is written, and what of it the spec must declare. Must not kno
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from gateway.errors import Refusal
-from gateway.events import Stream
 from gateway.items import Item, Items
 from spec.errors import nearest, shown
 from spec.identifiers import NAME_GRAMMAR
 from spec.model import Spec
 from spec.tags import TAGS_MAX, hashed_value
-
-__all__ = ["Item", "Items", "matches", "own_tag", "read_items", "read_query", "read_tag", "with_tags"]
 
 ITEMS_MAX: Final = 100
 """Of a query: the index is asked for each."""
@@ -37,23 +34,12 @@ _TAG: Final = re.compile(rf"({NAME_GRAMMAR}):(.+)", re.DOTALL)
 _NAMES: Final = ("types", "tags")
 
 
-def matches(items: Iterable[Item], stream: Stream, event_type: str, tags: Collection[str]) -> bool:
-    """Whether any of them takes an event with these declared tags."""
-    own = own_tag(stream)
-    return any(item.takes(stream.aggregate_type, event_type, own, tags) for item in items)
-
-
 def with_tags(items: Items, tags: Iterable[str]) -> Items:
     """What the items match and has these tags as well."""
     more = frozenset(tags)
     if not items:
         return (Item(frozenset(), more),)
     return tuple([Item(item.types, item.tags | more) for item in items])
-
-
-def own_tag(stream: Stream) -> str:
-    """The tag that every event has without a declaration."""
-    return f"{stream.aggregate_type}:{stream.key}"
 
 
 def read_query(value: object, spec: Spec | None, salt: bytes, path: str = "") -> Items | Refusal:

@@ -13,9 +13,10 @@ import asyncpg
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.admit.items import Items, read_items
+from gateway.admit.items import read_items
 from gateway.errors import Refusal
 from gateway.events import Recorded, Stream, tag_key
+from gateway.items import Items
 from gateway.log.entries import event_of
 from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
 from gateway.postgres.statements import statement_of

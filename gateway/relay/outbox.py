@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from gateway.admit.items import Items, matches
 from gateway.catalog.narrowness import Only
 from gateway.events import Recorded, Stream, event_bytes, tag_key
+from gateway.items import Items, matches
 from gateway.log.entries import event_of
 from gateway.log.epoch.partition import partition_of
 from gateway.log.postgres import Postgres
@@ -87,7 +87,10 @@ class Filter(msgspec.Struct, frozen=True):
         return (
             self.correlation_id in (None, event.correlation_id)
             and self.actor in (None, (event.actor_type, event.actor_id))
-            and (not self.items or matches(self.items, stream, event.type, entry.tags))
+            and (
+                not self.items
+                or matches(self.items, stream.aggregate_type, stream.key, event.type, entry.tags)
+            )
             and self.permits(entry)
         )
 

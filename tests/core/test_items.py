@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from gateway import items as plain_items
-from gateway.admit.items import Item, Items, matches, read_query, with_tags
+from gateway.admit.items import read_query, with_tags
 from gateway.errors import Refusal
-from gateway.events import Stream
+from gateway.items import Item, Items, matches
 from spec.tags import hashed_value
-from tests.core.appends import TENANT, declared
+from tests.core.appends import declared
 
 SALT = b"s" * 32
 SPEC = declared(
@@ -39,7 +38,7 @@ def read(*items: Any) -> Items:
 
 
 def matched(items: Items, stream: tuple[str, str], event_type: str, *tags: str) -> bool:
-    return matches(items, Stream(TENANT, *stream), event_type, tags)
+    return matches(items, *stream, event_type, tags)
 
 
 def test_an_item_matches_one_of_its_types_with_all_of_its_tags() -> None:
@@ -118,6 +117,6 @@ def test_a_query_is_narrowed_by_tags() -> None:
 
 def test_the_key_of_an_aggregate_is_its_own_tag() -> None:
     items = read({"types": ["course.was_defined"], "tags": ["course:c1", "student:s1"]})
-    assert plain_items.matches(items, "course", "c1", "was_defined", ["student:s1"])
-    assert not plain_items.matches(items, "course", "c2", "was_defined", ["student:s1"])
-    assert not plain_items.matches((), "course", "c1", "was_defined", [])
+    assert matched(items, ("course", "c1"), "was_defined", "student:s1")
+    assert not matched(items, ("course", "c2"), "was_defined", "student:s1")
+    assert not matched((), ("course", "c1"), "was_defined")

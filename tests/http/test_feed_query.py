@@ -14,9 +14,9 @@ import asyncpg
 import httpx
 import pytest
 
-from gateway.admit.items import matches, read_items
+from gateway.admit.items import read_items
 from gateway.errors import Refusal
-from gateway.events import Stream
+from gateway.items import matches
 from spec.model import Spec
 from spec.parse import parse
 from tests.http.conftest import Served
@@ -205,12 +205,7 @@ async def test_any_query_in_pages_is_what_its_items_match_one_by_one(
         expected = [
             event["id"]
             for event in whole
-            if matches(
-                items,
-                Stream(b"", event["aggregate_type"], event["key"]),
-                event["type"],
-                _tags_of(event),
-            )
+            if matches(items, event["aggregate_type"], event["key"], event["type"], _tags_of(event))
         ]
         for order, wanted in (("asc", expected), ("desc", expected[::-1])):
             found, position = [], ""

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from gateway.admit.items import Items, read_query, read_tag, with_tags
+from gateway.admit.items import read_query, read_tag, with_tags
 from gateway.aside import Aside
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
@@ -47,6 +47,7 @@ from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.parameters import Parameters
 from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json_body, read_body
 from gateway.http.unread import LARGE_BYTES
+from gateway.items import Items
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay.live import Chunk, Following, Known, Live
 from gateway.relay.outbox import PAGE_BYTES, Entry, Filter, LostPlace, Outbox, Page
