@@ -226,12 +226,12 @@ class History:
             return
         shown = [self._places.get(each["position"], -1) for each in body["matched"]]
         whole = body["matched_next"] is None
-        if shown != (matches if whole else matches[:MATCHED_MAX]):
-            self._harm("matched", f"{request.id} was shown {shown}; {matches} match up to {last}")
-        if not whole:
-            following = self._place(body["matched_next"])
-            if following is None or shown != self._matches(request.items, after, following):
-                self._harm("matched", f"{request.id}: `matched_next` lies behind what was not shown")
+        # A page that does not end in time shows fewer than MATCHED_MAX, and says where to read on.
+        following = last if whole else self._place(body["matched_next"])
+        if not shown or following is None or following > last or len(shown) > MATCHED_MAX:
+            self._harm("matched", f"{request.id} was shown {len(shown)} up to {following} of {last}")
+        elif shown != self._matches(request.items, after, following):
+            self._harm("matched", f"{request.id} was shown {shown} behind {after} up to {following}")
 
     def _check_conflict(self, told: Told, places: list[int] | None) -> None:
         body, events = told.body, told.request.events
