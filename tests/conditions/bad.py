@@ -16,18 +16,6 @@ def _remembered_only() -> None:
     _edit(Conditions, "_settle", "elif found.none:", "elif True:")
 
 
-def _committed_only() -> None:
-    from gateway.log.append import calls
-
-    _edit(calls, "_conditions", "look.seq,", "2**52,")
-
-
-def _batch_unseen() -> None:
-    from gateway.log.append.direct_sequencer import DirectSequencer
-
-    _edit(DirectSequencer, "_failed", "for placed in () if matched else self._placed:", "for placed in ():")
-
-
 def _position_too_far() -> None:
     from gateway.http.outcomes import Outcomes
 
@@ -36,8 +24,6 @@ def _position_too_far() -> None:
 
 BUILDS: dict[str, Build] = {
     "remembered-only": Build("takes what Redis does not have for nothing", _remembered_only),
-    "committed-only": Build("takes what is not committed yet for nothing", _committed_only),
-    "batch-unseen": Build("judges an append in direct mode without those of its batch", _batch_unseen),
     "position-too-far": Build("has `position` behind matches that it does not show", _position_too_far),
 }
 
