@@ -6,20 +6,21 @@ python -m tests.conditions.bad NAME serve
 from __future__ import annotations
 
 import sys
+from functools import partial
 
-from tests.outgoing.bad import Build, _edit
+from tests.support.bad_builds import Build, argv_of, edit, run
 
 
 def _remembered_only() -> None:
     from gateway.log.append.conditions import Conditions
 
-    _edit(Conditions, "_settle", "elif found.none:", "elif True:")
+    edit(Conditions, "_settle", "elif found.none:", "elif True:")
 
 
 def _position_too_far() -> None:
     from gateway.http.outcomes import Outcomes
 
-    _edit(Outcomes, "of_condition", "page.position if page is not None and whole else ", "")
+    edit(Outcomes, "of_condition", "page.position if page is not None and whole else ", "")
 
 
 BUILDS: dict[str, Build] = {
@@ -28,21 +29,8 @@ BUILDS: dict[str, Build] = {
 }
 
 
-def argv(name: str | None) -> tuple[str, ...]:
-    """How to start a gateway; without a name, the product."""
-    if name is None:
-        return (sys.executable, "-m", "gateway", "serve")
-    return (sys.executable, "-m", "tests.conditions.bad", name, "serve")
-
-
-def main(name: str, command: str) -> None:
-    """Never returns normally: serves until it is ended."""
-    BUILDS[name].spoil()
-    from gateway.__main__ import main as sluice
-
-    sys.argv = ["sluice", command]
-    sluice()
+argv = partial(argv_of, "tests.conditions.bad")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(BUILDS, *sys.argv[1:])

@@ -56,7 +56,7 @@ async def run_campaign(
         # Below what an empty one takes: then streams are evicted all the time.
         **({"SLUICE_REDIS_BYTES_MAX": "1048576"} if seed % 2 else {}),
     }
-    gateways = [Gateway(argv(build), number, settings, folder) for number in range(2)]
+    gateways = [Gateway(argv(build, "serve"), number, settings, folder) for number in range(2)]
     try:
         await asyncio.gather(*(each.start() for each in gateways))
         headers = {"authorization": f"Bearer {account.admin}"}

@@ -8,15 +8,16 @@ from __future__ import annotations
 import os
 import random
 import sys
+from functools import partial
 from typing import Any
 
-from tests.outgoing.bad import Build, _edit
+from tests.support.bad_builds import Build, argv_of, edit, run
 
 
 def _rows_apart() -> None:
     from gateway.follow import worker
 
-    _edit(worker.Worker, "_commit", ", conn.transaction():", ":")
+    edit(worker.Worker, "_commit", ", conn.transaction():", ":")
     whole = worker._put
 
     async def interrupted(*args: Any) -> None:
@@ -55,8 +56,8 @@ def _serves_early() -> None:
     from gateway.follow.events import Events
     from gateway.follow.worker import Worker
 
-    _edit(Events, "__init__", "self._events_max = events_max", "self._events_max = 200")
-    _edit(
+    edit(Events, "__init__", "self._events_max = events_max", "self._events_max = 200")
+    edit(
         Worker,
         "_would_serve",
         "page.reached.seq >= furthest and (page.caught_up",
@@ -69,8 +70,8 @@ def _half_an_append() -> None:
 
     events.APPEND_EVENTS_MAX = 1  # type: ignore[misc]
     events.PAGE_EVENTS = 7  # type: ignore[misc]
-    _edit(events.Events, "__init__", "self._events_max = events_max", "self._events_max = 7")
-    _edit(events.Events, "page", "whole = _without_last(found)", "whole = found")
+    edit(events.Events, "__init__", "self._events_max = events_max", "self._events_max = 7")
+    edit(events.Events, "page", "whole = _without_last(found)", "whole = found")
 
 
 BUILDS: dict[str, Build] = {
@@ -81,21 +82,8 @@ BUILDS: dict[str, Build] = {
 }
 
 
-def argv(name: str | None, command: str) -> tuple[str, ...]:
-    """How to start one; without a name, the product."""
-    if name is None:
-        return (sys.executable, "-m", "gateway", command)
-    return (sys.executable, "-m", "tests.following.bad", name, command)
-
-
-def main(name: str, command: str) -> None:
-    """Never returns normally: serves until it is ended."""
-    BUILDS[name].spoil()
-    from gateway.__main__ import main as sluice
-
-    sys.argv = ["sluice", command]
-    sluice()
+argv = partial(argv_of, "tests.following.bad")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(BUILDS, *sys.argv[1:])

@@ -6,14 +6,11 @@ python -m tests.states --seconds 60 --seed 7 python -m tests.states --seconds 40
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
-
-import uvloop
 
 from tests.states.bad import BUILDS
 from tests.states.campaign import Result, run_campaign
+from tests.support.campaign_command import run_command
 
 
 def told(result: Result) -> str:
@@ -27,32 +24,5 @@ def told(result: Result) -> str:
     return "\n".join([*lines, f"{len(result.violations)} violations"])
 
 
-def main(arguments: list[str]) -> int:
-    """Exit status: 0 where every promise held, or every bad build was caught."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.states", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("--seconds", type=float, default=60.0, help="of writing and killing")
-    parser.add_argument("--seed", type=int, default=None, help="default: the time")
-    parser.add_argument("--bad", choices=list(BUILDS), help="run a known-bad build, which has to be caught")
-    parser.add_argument("--all-bad", action="store_true", help="each of them")
-    asked = parser.parse_args(arguments)
-    seed = int(time.time()) if asked.seed is None else asked.seed
-    if names := list(BUILDS) if asked.all_bad else [asked.bad] if asked.bad else []:
-        caught = [_caught(name, asked.seconds, seed) for name in names]
-        return 0 if all(caught) else 1
-    result = uvloop.run(run_campaign(asked.seconds, seed))
-    print(told(result))
-    return 1 if result.violations else 0
-
-
-def _caught(name: str, seconds: float, seed: int) -> bool:
-    violations = uvloop.run(run_campaign(seconds, seed, name)).violations
-    by = f"caught: {violations[0].kind}: {violations[0].told}" if violations else "NOT CAUGHT"
-    print(f"{name} ({BUILDS[name].what}): {by}", flush=True)
-    return bool(violations)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_command(sys.argv[1:], "tests.states", __doc__, BUILDS, run_campaign, told, "seconds", 60.0))

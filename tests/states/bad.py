@@ -6,8 +6,9 @@ python -m tests.states.bad NAME serve
 from __future__ import annotations
 
 import sys
+from functools import partial
 
-from tests.outgoing.bad import Build, _edit
+from tests.support.bad_builds import Build, argv_of, edit, run
 
 
 def _kept_by_any_handlers() -> None:
@@ -34,8 +35,8 @@ def _remembered_by_any_spec() -> None:
     from gateway.aggregates.folder import Folder
     from gateway.http.api import states
 
-    _edit(Folder, "place", "deployed.revision", "0")
-    _edit(states, "_place", "subject.deployed.revision", "0")
+    edit(Folder, "place", "deployed.revision", "0")
+    edit(states, "_place", "subject.deployed.revision", "0")
 
 
 BUILDS: dict[str, Build] = {
@@ -46,21 +47,8 @@ BUILDS: dict[str, Build] = {
 }
 
 
-def argv(name: str | None, command: str) -> tuple[str, ...]:
-    """How to start one; without a name, the product."""
-    if name is None:
-        return (sys.executable, "-m", "gateway", command)
-    return (sys.executable, "-m", "tests.states.bad", name, command)
-
-
-def main(name: str, command: str) -> None:
-    """Never returns normally: serves until it is ended."""
-    BUILDS[name].spoil()
-    from gateway.__main__ import main as sluice
-
-    sys.argv = ["sluice", command]
-    sluice()
+argv = partial(argv_of, "tests.states.bad")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(BUILDS, *sys.argv[1:])
