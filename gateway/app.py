@@ -37,6 +37,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import CatalogUnavailable, Deployed
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
+from gateway.console.instance import InstanceReader
 from gateway.console.rates import Rates
 from gateway.console.sessions import Sessions
 from gateway.console.site import ConsoleHere, Site
@@ -362,16 +363,24 @@ async def _running(
                 logger.warning("catalog_not_closed", extra={"reason": str(trouble)})
 
 
+class _Console(NamedTuple):
+    """What the console shows of the last hour and of the instance, and who is signed in."""
+
+    rates: Rates
+    sessions: Sessions
+    instance: InstanceReader
+
+
 @asynccontextmanager
-async def _console(config: Config, metrics: Metrics) -> AsyncIterator[tuple[Rates, Sessions] | None]:
-    """What the console shows of the last hour, and who is signed in; None where there is no console."""
+async def _console(config: Config, metrics: Metrics) -> AsyncIterator[_Console | None]:
+    """None where there is no console."""
     if not config.console:
         yield None
         return
     rates, pool = Rates(metrics), await open_postgres(config, _CONSOLE_POOL_MAX)
     try:
         async with rates.sampled():
-            yield rates, Sessions(pool)
+            yield _Console(rates, Sessions(pool), InstanceReader(pool))
     finally:
         await close_pool(pool)
 
@@ -389,7 +398,7 @@ def _edge(
     catalog: Catalog,
     pool: asyncpg.Pool,
     admin_pool: asyncpg.Pool,
-    console: tuple[Rates, Sessions] | None,
+    console: _Console | None,
     reads: Reads,
     store: Store,
     aliases: Aliases,
@@ -452,8 +461,8 @@ def _edge(
     )
     below: Application = system
     if console is not None:
-        rates, sessions = console
-        site = Site(lambda *request: gate(*request), callers, bodies, sessions, rates, views())
+        rates, sessions, instance = console
+        site = Site(lambda *request: gate(*request), callers, bodies, sessions, rates, instance, views())
         below = ConsoleHere(system, site)
     gate: Application = AggregateRouter(
         callers,

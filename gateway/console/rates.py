@@ -53,6 +53,10 @@ class Rates:
         self.counts: Counts = {}
         """As they were counted last."""
 
+    def look(self) -> None:
+        """Reads gauges as they are now; rates stay those of the last sample."""
+        self.counts = dict(self._counted())
+
     @asynccontextmanager
     async def sampled(self) -> AsyncIterator[None]:
         task = asyncio.create_task(self._run())

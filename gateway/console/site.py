@@ -22,6 +22,7 @@ from gateway.admit.path import split
 from gateway.catalog.model import CatalogUnavailable, Principal
 from gateway.catalog.model import Scope as KeyScope
 from gateway.console.api import Api
+from gateway.console.instance import InstanceReader
 from gateway.console.rates import Rates
 from gateway.console.sessions import SESSION_S, TICKET_S, Session, Sessions
 from gateway.errors import Refusal
@@ -83,6 +84,7 @@ class Visit(NamedTuple):
     query: Mapping[str, str]
     form: Mapping[str, str]
     rates: Rates
+    instance: InstanceReader
 
     def name(self, which: str) -> str:
         return self.names.get(which) or ""
@@ -123,6 +125,7 @@ class Site:
         bodies: Bounded,
         sessions: Sessions,
         rates: Rates,
+        instance: InstanceReader,
         views: Mapping[tuple[str, str], View],
     ) -> None:
         self._api = api
@@ -130,6 +133,7 @@ class Site:
         self._bodies = bodies
         self._sessions = sessions
         self._rates = rates
+        self._instance = instance
         self._views = views
         self._tree = tree([Route(method, path) for method, path in views])
         package = files("gateway.console")
@@ -256,7 +260,7 @@ class Site:
             return
         form = await self._acting(session, head, receive) if method == "POST" else {}
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=FIELDS_MAX))
-        visit = Visit(api, principal, found.names, query, form, self._rates)
+        visit = Visit(api, principal, found.names, query, form, self._rates, self._instance)
         outcome = await self._views[method, found.path.text](visit)
         if method == "POST":
             told = {"key": principal.handle, "page": found.path.text, "tenant": str(principal.tenant.id)}

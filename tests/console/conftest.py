@@ -18,7 +18,7 @@ from tests.support.serving import Served, serving
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MISSING = "" if CHROMIUM else "Chromium (apt-get install chromium)"
-IN_A_BROWSER = ["test_pages.py", "test_live_page.py"]
+IN_A_BROWSER = ["test_pages.py", "test_live_page.py", "test_night.py"]
 collect_ignore = IN_A_BROWSER if MISSING else []
 
 SHOP = {
@@ -39,13 +39,32 @@ SHOP = {
                     "handler": {"set": {"target": "total", "value": "$.data.total"}},
                 },
                 "was_noted": {"schema": True},
-            }
+                "was_refunded": {
+                    "schema": {},
+                    "rules": [{"require": {"exists": "@.paid_at"}, "error": "It was never paid."}],
+                },
+            },
+            "list": {"by": ["total"]},
         },
     },
     "agent_types": ["user"],
     "target_types": [],
     "singletons": ["main_till"],
     "subscriptions": {"till": {"target": {"type": "pull"}}},
+    "projections": {
+        "totals": {
+            "on": {
+                "order.was_placed": {
+                    "key": "$.key",
+                    "do": [
+                        {"set": {"target": "total", "value": "$.data.total"}},
+                        {"set": {"target": "note", "value": "$.data.note"}},
+                    ],
+                }
+            },
+            "by": ["total"],
+        }
+    },
 }
 
 

@@ -6,13 +6,13 @@ An endpoint that this release does not have, or that the key may not ask, leaves
 from __future__ import annotations
 
 from gateway.console.site import View
-from gateway.console.views import aggregates, declared, events, keys, overview, reactions, webhooks
+from gateway.console.views import aggregates, declared, events, find, keys, overview, reactions, webhooks
 
 
 def views() -> dict[tuple[str, str], View]:
     return {
         ("GET", "/overview"): overview.overview,
-        ("GET", "/find"): overview.find,
+        ("GET", "/find"): find.find,
         ("GET", "/aggregates"): aggregates.aggregates,
         ("GET", "/aggregates/{type}"): aggregates.of_type,
         ("GET", "/aggregates/{type}/{id}"): aggregates.aggregate,

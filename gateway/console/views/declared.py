@@ -10,6 +10,7 @@ from gateway.console.api import Answer, path_of
 from gateway.console.drawing import leads
 from gateway.console.site import Goto, Page, Visit
 from gateway.console.views.parts import PAGE, changes, part, shown, words
+from gateway.follow.standing import LIST_PREFIX
 
 
 async def spec(visit: Visit) -> Page:
@@ -71,7 +72,11 @@ async def projections(visit: Visit) -> Page:
 async def projection(visit: Visit) -> Page:
     name = visit.name("name")
     declared: Mapping[str, Any] = (await part(visit, "/_/spec", "spec")) or {}
-    by = declared.get("projections", {}).get(name, {}).get("by", [])
+    types = declared.get("aggregate_types", {})
+    listed = types.get(name.removeprefix(LIST_PREFIX), {}).get("list") or {}
+    by = (listed if name.startswith(LIST_PREFIX) else declared.get("projections", {}).get(name, {})).get(
+        "by", []
+    )
     asked = {each: text for each, text in visit.query.items() if each.startswith("filter[") and text}
     asked |= {each: visit.query[each] for each in ("sort", "cursor") if visit.query.get(each)}
     answer = await visit.api.get(path_of("_", "projections", name), {**asked, "limit": PAGE})

@@ -1,27 +1,41 @@
-"""How the gateway and the tenant are, and what needs a person; and what an identifier names."""
+"""How the gateway, the instance and the tenant are; and what needs a person, first."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
-from uuid import UUID
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from gateway.console.api import Query, path_of
-from gateway.console.rates import Rate
-from gateway.console.site import Goto, Page, Visit
-from gateway.console.views.parts import types_of
+from gateway.console.instance import Instance
+from gateway.console.rates import Rate, Rates
+from gateway.console.site import Page, Visit
+from gateway.follow.standing import LIST_PREFIX
+from gateway.relay.position import decode
+
+LOOKED_AT: Final = 20
+"""Items of a list that the overview counts: of more it says that there are more."""
 
 Sentence = tuple[str, str]
 """For a person, and the page that it leads to."""
 
-_TAG: Final = re.compile(r"[a-z][a-z0-9_]{0,31}:.{1,128}")
+
+class Building(NamedTuple):
+    """A list or projection that is built: how much of it, from 0 to 1, and how long it takes yet."""
+
+    name: str
+    path: str
+    done: float
+    behind: int
+    left_s: float | None
 
 
 async def overview(visit: Visit) -> Page:
     rates = visit.rates
-    waiting, unknown = await _waiting(visit)
+    rates.look()
+    instance = await visit.instance.read()
+    waiting, building, unknown = await _of_tenant(visit)
     up = {dict(labels)["server"]: value > 0 for labels, value in rates.gauge("sluice_backend_up").items()}
     states = {dict(labels)["state"]: int(value) for labels, value in rates.gauge("sluice_partitions").items()}
     direct = sum(value > 0 for value in rates.gauge("sluice_direct_mode").values())
@@ -29,11 +43,13 @@ async def overview(visit: Visit) -> Page:
     return Page(
         "overview.html",
         {
-            "waiting": waiting,
+            "waiting": [*_of_instance(instance, rates, up, direct), *waiting],
+            "building": building,
             "unknown": unknown,
             "up": up,
             "partitions": states,
             "direct": direct,
+            "gateways": instance.gateways,
             "last": last,
             "series": _series(rates.rates),
             "tenant": visit.principal.tenant,
@@ -48,91 +64,111 @@ def _series(rates: Iterable[Rate]) -> str:
     return json.dumps([*columns, [None if each.p99_ms is None else each.p99_ms for each in rows]])
 
 
-def _of_subscription(found: Any) -> Iterator[Sentence]:
-    if found.get("state") == "disabled":
-        yield f"Subscription {found['name']} is disabled.", f"/out/{found['name']}"
-    if parked := found.get("parked"):
-        yield f"Subscription {found['name']} has {parked} parked.", f"/out/{found['name']}"
+def _of_instance(instance: Instance, rates: Rates, up: Mapping[str, bool], direct: int) -> Iterator[Sentence]:
+    for alarm in instance.alarms:
+        yield f"Partition {alarm.partition} is halted: {alarm.reason}", "/overview#halted"
+    halted = int(dict(rates.gauge("sluice_partitions")).get((("state", "halted"),), 0))
+    if halted > len(instance.alarms):
+        yield f"{halted} partitions are halted in this gateway: Postgres lost commits.", "/overview#halted"
+    for server, works in up.items():
+        if not works:
+            yield f"{server.capitalize()} does not answer this gateway.", f"/overview#{server}"
+    for each in instance.without_redis:
+        yield (
+            f"Gateway {each.gateway} cannot reach the Redis of {each.partitions} partitions.",
+            "/overview#redis",
+        )
+    if direct and all(up.values()) and not instance.without_redis:
+        yield f"{direct} partitions still bypass Redis.", "/overview#redis"
 
 
-def _of_delivery(found: Any) -> Iterator[Sentence]:
-    yield f"Deliveries of {found['source']} are in quarantine.", "/webhooks?verdict=quarantined"
+def _of_subscriptions(listed: list[Any], more: bool) -> Iterator[Sentence]:
+    for each in listed:
+        at = path_of("out", each["name"])
+        if each.get("state") == "disabled":
+            yield f"Subscription {each['name']} is disabled: {each.get('why') or 'see there'}", at
+        if parked := each.get("parked"):
+            yield f"Subscription {each['name']} has {parked} parked.", at
 
 
-def _of_projection(found: Any) -> Iterator[Sentence]:
-    if found.get("does_not_fit"):
-        yield f"Projection {found['name']} has events that do not fit.", f"/projections/{found['name']}"
+def _of_deliveries(listed: list[Any], more: bool) -> Iterator[Sentence]:
+    for source, count in Counter(each["source"] for each in listed).items():
+        how_many = f"{count} or more deliveries" if more else _count(count, "delivery", "deliveries")
+        is_are = "is" if count == 1 and not more else "are"
+        at = f"/webhooks?verdict=quarantined&source={source}"
+        yield f"{how_many} of {source} {is_are} in quarantine.", at
 
 
-_LOOKS: Final[tuple[tuple[str, Query, Callable[[Any], Iterable[Sentence]]], ...]] = (
-    ("subscriptions", {}, _of_subscription),
-    ("deliveries", {"verdict": "quarantined", "limit": 1}, _of_delivery),
-    ("projections", {}, _of_projection),
-    (
-        "schedules",
-        {"state": "parked", "limit": 1},
-        lambda _: [("Timers are parked.", "/schedules?state=parked")],
-    ),
-    ("sagas", {"state": "stuck", "limit": 1}, lambda _: [("Sagas are stuck.", "/sagas?state=stuck")]),
+def _of_projections(listed: list[Any], more: bool) -> Iterator[Sentence]:
+    for each in listed:
+        at = _path_of(each)
+        if each["does_not_fit"]:
+            yield f"Projection {each['name']} has events that do not fit.", at
+        if each["state"] == "paused":
+            yield f"Projection {each['name']} is paused.", at
+
+
+def _of_schedules(listed: list[Any], more: bool) -> Iterator[Sentence]:
+    yield _waiting_there(listed, more, "timer", "parked"), "/schedules?state=parked"
+
+
+def _of_sagas(listed: list[Any], more: bool) -> Iterator[Sentence]:
+    yield _waiting_there(listed, more, "saga", "stuck"), "/sagas?state=stuck"
+
+
+_LOOKS: Final[tuple[tuple[str, Query, Callable[[list[Any], bool], Iterable[Sentence]]], ...]] = (
+    ("deliveries", {"verdict": "quarantined", "limit": LOOKED_AT}, _of_deliveries),
+    ("subscriptions", {}, _of_subscriptions),
+    ("schedules", {"state": "parked", "limit": LOOKED_AT}, _of_schedules),
+    ("sagas", {"state": "stuck", "limit": LOOKED_AT}, _of_sagas),
+    ("projections", {}, _of_projections),
 )
-"""What the API lists under this name, and what an item of it says."""
+"""What the API lists under this name, and what its items say."""
 
 
-async def _waiting(visit: Visit) -> tuple[list[Sentence], list[str]]:
-    """What needs a person; and which lists this key could not read, with the reason."""
+async def _of_tenant(visit: Visit) -> tuple[list[Sentence], list[Building], list[str]]:
+    """What needs a person; what is built; and which lists this key could not read, with the reason."""
     waiting: list[Sentence] = []
+    building: list[Building] = []
     unknown: list[str] = []
     for named, query, sentences in _LOOKS:
         answer = await visit.api.get(f"/_/{named}", query)
-        if answer.done:
-            waiting += [sentence for each in answer.body[named] for sentence in sentences(each)]
-        else:
+        if not answer.done:
             unknown.append(f"{named.capitalize()}: {answer.error}")
-    halted = dict(visit.rates.gauge("sluice_partitions")).get((("state", "halted"),), 0)
-    if halted:
-        waiting.append((f"{int(halted)} partitions are halted: Postgres lost commits.", "/overview"))
-    return waiting, unknown
+            continue
+        listed = answer.body[named]
+        listed += [{**each, "name": LIST_PREFIX + each["name"]} for each in answer.body.get("lists", ())]
+        if listed:
+            waiting += sentences(listed, len(listed) == query.get("limit"))
+        if named == "projections":
+            building = list(_built(listed))
+    return waiting, building, unknown
 
 
-async def find(visit: Visit) -> Page | Goto:
-    text = visit.query.get("q", "").strip()
-    found = [each async for each in _found(visit, text)] if text else []
-    places = list(dict.fromkeys(place for _, place in found))
-    if len(places) == 1:
-        return Goto(places[0])
-    error = None
-    if text and not found:
-        checked = await visit.api.ask("POST", "/_/ids/check", body={"ids": [text]})
-        verdicts = (checked.body or {}).get("ids") or [{}]
-        error = verdicts[0].get("error") or "Nothing of this tenant has this name."
-    return Page("find.html", {"q": text, "found": found, "error": error}, 404 if error else 200)
+def _built(listed: Iterable[Mapping[str, Any]]) -> Iterator[Building]:
+    for each in listed:
+        figures = each["build"] or (each if each["state"] == "building" else None)
+        if figures is not None:
+            done = _done(figures["position"], figures["behind"])
+            yield Building(each["name"], _path_of(each), done, figures["behind"], figures["eta_s"])
 
 
-async def _found(visit: Visit, text: str) -> Any:
-    """What it may be, and where that is shown."""
-    alias = await visit.api.get(path_of("_", "resolve", "@" + text.removeprefix("@")))
-    if alias.done:
-        yield "alias", path_of("aggregates", alias.body["aggregate_type"], alias.body["key"])
-    if text.startswith("@"):
-        return
-    if _is_uuid(text):
-        if (event := await visit.api.get(path_of("_", "events", text))).done:
-            yield "event", path_of("events", event.body["event"]["id"])
-        same = await visit.api.get("/_/feed", {"correlation_id": text.lower(), "limit": 1})
-        if same.done and same.body["events"]:
-            yield "correlation", f"/feed?correlation_id={text.lower()}"
-    for aggregate_type in await types_of(visit):
-        answer = await visit.api.get(path_of(aggregate_type, text, "length"))
-        if answer.done and answer.body["length"]:
-            yield aggregate_type, path_of("aggregates", aggregate_type, text)
-    if _TAG.fullmatch(text):
-        tagged = await visit.api.get("/_/feed", {"tags": text, "limit": 1})
-        if tagged.done and tagged.body["events"]:
-            yield "tag", f"/feed?tags={text}"
+def _path_of(listed: Mapping[str, Any]) -> str:
+    return path_of("projections", listed["name"])
 
 
-def _is_uuid(text: str) -> bool:
-    try:
-        return len(text) == 36 and bool(UUID(text))
-    except ValueError:
-        return False
+def _done(position: str, behind: int) -> float:
+    """Of all that is committed, from 0 to 1; counted in places of the partition."""
+    place = decode(position)
+    seq = sum(each.seq for _, each in place.places) if place else 0
+    return seq / (seq + behind) if behind else 1.0
+
+
+def _waiting_there(listed: list[Any], more: bool, one: str, state: str) -> str:
+    if more:
+        return f"{len(listed)} or more {one}s are {state}."
+    return f"{_count(len(listed), one, f'{one}s')} {'is' if len(listed) == 1 else 'are'} {state}."
+
+
+def _count(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
