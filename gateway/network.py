@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import httpcore
 
-from spec.subscriptions import is_public
+from spec.targets.addresses import is_public
 
 
 class RefusedAddress(OSError):

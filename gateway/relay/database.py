@@ -23,7 +23,6 @@ from gateway.postgres.statements import statement_of
 from gateway.relay.outbox import Entry, Filter
 from gateway.relay.position import Place
 from gateway.telemetry.redact import reason
-from spec.subscriptions import Kind
 
 statement: Final = partial(statement_of, "relay")
 
@@ -37,7 +36,7 @@ class Subscribed:
     id: int
     tenant: bytes
     name: str
-    kind: Kind
+    kind: str
     declared: bool
     document: bytes = field(repr=False)
     filter: Filter

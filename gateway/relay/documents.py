@@ -9,22 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from gateway.config import redacted
-from spec.subscriptions import KINDS
-from spec.tables import complete
+from spec.targets.table import FORMS, SECRETS
 from spec.webhooks.secrets import without_query
 
 HIDDEN: Final = "***"
 
 _OPTIONAL: Final = ("aliases", "filter", "start")
 _OF_FILTER: Final = ("types", "event_types", "items")
-_OF_TARGET: Final[Mapping[str, tuple[str, ...]]] = complete(
-    KINDS,
-    {
-        "webhook": ("retry_s",),
-        "redis_stream": ("maxlen", "retry_s"),
-        "pull": ("lease_s", "attempts_max"),
-    },
-)
+_OF_TARGET: Final[Mapping[str, tuple[str, ...]]] = {form.kind: tuple(form.optional) for form in FORMS}
 
 
 def kept(document: dict[str, Any]) -> bytes:
@@ -54,9 +46,7 @@ def _without(fields: dict[str, Any], optional: tuple[str, ...]) -> dict[str, Any
 
 def without_secrets(target: dict[str, Any]) -> dict[str, Any]:
     """A target as it may be shown."""
-    shown = dict(target)
-    if "secret" in shown:
-        shown["secret"] = HIDDEN
+    shown = {name: HIDDEN if name in SECRETS else value for name, value in target.items()}
     if isinstance(shown.get("url"), str):
         shown["url"] = redacted(shown["url"])
     return shown
@@ -70,8 +60,7 @@ def with_secrets_of(document: dict[str, Any], stored: bytes) -> dict[str, Any]:
         return document
     before = msgspec.json.decode(stored)["target"]
     merged = dict(target)
-    if target.get("secret") == HIDDEN and "secret" in before:
-        merged["secret"] = before["secret"]
+    merged |= {name: before[name] for name in SECRETS if target.get(name) == HIDDEN and name in before}
     if "url" in before and target.get("url") in (redacted(before["url"]), without_query(before["url"])):
         merged["url"] = before["url"]
     return {**document, "target": merged}

@@ -20,7 +20,7 @@ from gateway.relay.named import AliasesOf, messages
 from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
 from gateway.relay.position import Place
 from gateway.relay.subscriptions import Subscriptions, tell_disabled, usable
-from spec.subscriptions import Pull as Declared
+from spec.targets.pull import Pull as Declared
 
 CLAIM_EVENTS_MAX: Final = 1000
 CLAIM_BYTES_MAX: Final = 4 * 1024 * 1024

@@ -35,8 +35,9 @@ from gateway.relay.targets.table import target_of
 from gateway.tasks import ended
 from gateway.telemetry.metrics import Metrics, Reading
 from gateway.telemetry.redact import reason
-from spec.subscriptions import KINDS, Pull
 from spec.subscriptions import Subscription as Declared
+from spec.targets.form import Sent
+from spec.targets.table import KINDS
 
 logger = logging.getLogger("sluice.relay")
 
@@ -167,7 +168,7 @@ class Relay:
         await fetch(self._pool, "note_why", of.id, why)
 
     def _pace(self, read: Declared) -> DeliveryPolicy:
-        assert not isinstance(read.target, Pull)
+        assert isinstance(read.target, Sent), "a pull subscription is not sent"
         return DeliveryPolicy(read.target.retry_s, self._terms.inflight, self._terms.lease_s)
 
     async def _deliver(self, courier: DeliveryWorker) -> None:

@@ -27,13 +27,12 @@ from spec.errors import Fault, Faults, Report, below
 from spec.model import Spec
 from spec.parse import parse
 from spec.subscriptions import (
-    Kind,
     PermissiveEnviron,
     Subscription,
     check_declared,
-    kind_of,
     read_subscription,
 )
+from spec.targets.table import kind_of
 from spec.webhooks.sources import RedactedEnviron
 
 logger = logging.getLogger("sluice.relay")
@@ -384,7 +383,7 @@ class Subscriptions:
         await conn.execute(statement("touch"), subscription)
 
 
-def _kind(wanted: _Wanted) -> Kind:
+def _kind(wanted: _Wanted) -> str:
     return kind_of(wanted.subscription.target)
 
 

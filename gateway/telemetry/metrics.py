@@ -35,8 +35,8 @@ from gateway.events import (
 )
 from gateway.telemetry.log_events import LOG_EVENTS
 from gateway.telemetry.tallies import WebhookCounts, WebhookTallies, counted
-from spec.subscriptions import KINDS, Kind
 from spec.tables import complete
+from spec.targets.table import SENT
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _COUNTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
@@ -609,11 +609,8 @@ class Metrics:
         self.responses: defaultdict[tuple[str, int], int] = defaultdict(int)
         """Answers by method and status, as they were begun."""
         deliveries = _counter(registry, "sluice_relay_deliveries_total")
-        self._deliveries: dict[tuple[Kind, Delivery], Counter] = {
-            (target, outcome): deliveries.labels(target, outcome)
-            for target in KINDS
-            if target != "pull"  # which is never sent
-            for outcome in DELIVERIES
+        self._deliveries: dict[tuple[str, Delivery], Counter] = {
+            (target, outcome): deliveries.labels(target, outcome) for target in SENT for outcome in DELIVERIES
         }
         self._sources: list[Callable[[], Iterable[Reading]]] = []
         registry.register(_AtScrape(self.responses, self._sources))
@@ -632,7 +629,7 @@ class Metrics:
         self._events.inc(events)
         self._wait_s.observe(wait_s)
 
-    def delivered(self, target: Kind, outcome: Delivery) -> None:
+    def delivered(self, target: str, outcome: Delivery) -> None:
         """The relay tried to deliver an event."""
         self._deliveries[target, outcome].inc()
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from spec.errors import Report, below, proposal, shown
+from spec.targets.table import SECRETS
 from spec.webhooks.sources import MASK, QUERY_MASK, UNSEEN, Key, Secret
 
 ENV = "env:"
@@ -370,8 +371,8 @@ def _with_targets(document: dict[str, object], change: object) -> dict[str, obje
         if not isinstance(target, dict):
             continue
         target = dict(target)
-        if isinstance(target.get("secret"), str):
-            target["secret"] = change(("subscriptions", name, "secret"), target["secret"])
+        for key in [key for key in SECRETS & target.keys() if isinstance(target[key], str)]:
+            target[key] = change(("subscriptions", name, key), target[key])
         if isinstance(url := target.get("url"), str) and (url == MASK or "@" in url or "?" in url):
             target["url"] = change(("subscriptions", name, "url"), url)
         changed[name] = {**each, "target": target}

@@ -51,6 +51,16 @@ async def test_names_of_stored_events_are_in_the_order_of_their_bytes(postgres_u
     assert {tuple(row) for row in rows} == {("aggregate_type", "C"), ("aggregate_id", "C")}
 
 
+async def test_the_kinds_of_targets_are_no_list_in_the_database(postgres_url: str) -> None:
+    conn = await asyncpg.connect(postgres_url)
+    checks = await conn.fetch(
+        "SELECT pg_get_constraintdef(oid) AS written FROM pg_constraint "
+        "WHERE conrelid = 'subscription'::regclass AND contype = 'c'"
+    )
+    await conn.close()
+    assert not [written for (written,) in checks if "kind" in written]
+
+
 async def test_runs_at_once_wait_for_each_other(empty_postgres_url: str) -> None:
     runs = await asyncio.gather(*(migrate(empty_postgres_url, 3) for _ in range(4)))
     assert sorted(map(len, runs)) == [0, 0, 0, len(released())]

@@ -29,7 +29,8 @@ from gateway.relay.targets.addresses import (
 )
 from gateway.relay.targets.redis_stream import RedisStreamTarget
 from gateway.relay.targets.webhook import WebhookTarget
-from spec.subscriptions import RedisStream, Webhook
+from spec.targets.redis_stream import RedisStream
+from spec.targets.webhook import Webhook
 
 HTTP, REDIS = "uvicorn.protocols.http.httptools_impl", "redis.asyncio.connection"
 GUARD = "the guard of connections to targets is not called (gateway/relay/targets/addresses.py)"

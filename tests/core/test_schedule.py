@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.relay.schedule import JITTER, JITTER_S_MAX, RETRY_AFTER_S_MAX, delay_s, retry_after_s
-from spec.subscriptions import RETRY_S
+from spec.targets.form import RETRY_S
 
 CHANCES = st.floats(0, 1)
 

@@ -11,19 +11,13 @@ import pytest
 from spec.errors import Faults
 from spec.model import Spec
 from spec.parse import parse
-from spec.subscriptions import (
-    ALLOW_PRIVATE,
-    RETRY_S,
-    Filter,
-    PermissiveEnviron,
-    Pull,
-    RedisStream,
-    Webhook,
-    is_public,
-    secret_text,
-    signing_key,
-    unsafe,
-)
+from spec.subscriptions import Filter, PermissiveEnviron
+from spec.targets.addresses import ALLOW_PRIVATE, is_public, unsafe
+from spec.targets.form import RETRY_S
+from spec.targets.pull import Pull
+from spec.targets.redis_stream import RedisStream
+from spec.targets.secrets import secret_text, signing_key
+from spec.targets.webhook import Webhook
 from spec.webhooks.secrets import masked, restored
 from spec.webhooks.sources import RedactedEnviron
 

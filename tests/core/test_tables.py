@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import runpy
 from importlib import import_module
 from pathlib import Path
@@ -15,19 +14,23 @@ import pytest
 import gateway
 from gateway.events import Outcome
 from gateway.relay.targets.contract import word_of
-from gateway.relay.targets.table import target_of
 from gateway.state import operations as applied
 from gateway.state.budget import Budget
 from gateway.state.fold import _scans
 from gateway.state.predicates import Where, _is_fixed
 from gateway.state.templates import View, value_of
 from gateway.telemetry import metrics
-from spec import handlers, operations, subscriptions
+from spec import handlers, operations
 from spec.errors import Report
 from spec.handlers import Comparison, Constant, Operation
 from spec.operations import read_handler
 from spec.predicates import NEVER
 from spec.tables import complete
+from spec.targets import table as targets
+from spec.targets.form import Form, Sent
+from spec.targets.pull import Pull
+from spec.targets.redis_stream import RedisStream
+from spec.targets.webhook import Webhook
 from spec.templates import Scope
 from tests.core.state_samples import recorded
 
@@ -47,19 +50,15 @@ def test_a_complete_table_is_read_only_and_an_incomplete_one_is_refused() -> Non
             complete(("a", "b"), rows)
 
 
-@pytest.mark.parametrize("module", ["gateway.relay.documents", "gateway.http.openapi.outgoing"])
-def test_a_kind_of_target_that_a_table_forgets_keeps_its_module_from_being_imported(
-    module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import_module(module)
-    monkeypatch.setattr(subscriptions, "KINDS", (*subscriptions.KINDS, "pigeon"))
-    with pytest.raises(TypeError, match="pigeon"):
-        runpy.run_module(module)
+def test_a_target_that_events_are_sent_to_needs_a_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "SENT", {**targets.SENT, "pigeon": type("Pigeon", (Sent,), {})})
+    with pytest.raises(TypeError, match="Pigeon"):
+        runpy.run_module("gateway.relay.targets.table")
 
 
 @pytest.mark.parametrize(
     ("module", "named"),
-    [("spec.subscriptions", "Kind"), ("spec.operations", "Name"), ("gateway.telemetry.metrics", "Outcome")],
+    [("spec.operations", "Name"), ("gateway.telemetry.metrics", "Outcome")],
 )
 def test_a_name_that_its_own_table_forgets_keeps_the_module_from_being_imported(
     module: str, named: str, monkeypatch: pytest.MonkeyPatch
@@ -69,7 +68,7 @@ def test_a_name_that_its_own_table_forgets_keeps_the_module_from_being_imported(
 
     def with_a_pigeon(of: Any) -> tuple[Any, ...]:
         found = args(of)
-        return (*found, "pigeon") if {"webhook", "merge"} & set(found) or of is Outcome else found
+        return (*found, "pigeon") if "merge" in found or of is Outcome else found
 
     monkeypatch.setattr("typing.get_args", with_a_pigeon)
     with pytest.raises(TypeError, match="pigeon"):
@@ -92,9 +91,7 @@ def test_a_form_that_a_function_forgets_is_an_error_and_not_another_form() -> No
     view: Any = SimpleNamespace(size=0, counted=lambda value: value, budget=budget, roots={})
     putting = View.of(recorded(1, b"{}"), {}, {}, Budget())
     for call in (
-        lambda: subscriptions.kind_of(PIGEON),
         lambda: word_of(PIGEON),
-        lambda: target_of(SimpleNamespace(target=PIGEON), {}, allow_private=False),  # type: ignore[arg-type]
         lambda: applied.apply(PIGEON, view, view, print),
         lambda: applied._put(PIGEON, view, ("a",), Constant(1), putting),
         lambda: Where(view).holds(PIGEON, None),  # type: ignore[arg-type]
@@ -108,28 +105,34 @@ def test_a_form_that_a_function_forgets_is_an_error_and_not_another_form() -> No
 
 
 def test_each_target_has_a_kind_and_metrics_of_its_own() -> None:
-    targets = (subscriptions.Webhook("", ""), subscriptions.RedisStream("", ""), subscriptions.Pull())
-    assert {type(target) for target in targets} == set(get_args(subscriptions.Target))
-    assert tuple(map(subscriptions.kind_of, targets)) == subscriptions.KINDS
+    declared = (Webhook("", ""), RedisStream("", ""), Pull())
+    assert tuple(map(type, declared)) == tuple(form.made for form in targets.FORMS)
+    assert tuple(map(targets.kind_of, declared)) == targets.KINDS
     made = metrics.Metrics(metrics.CollectorRegistry())
-    for kind in subscriptions.KINDS:
+    for kind in targets.KINDS:
         for outcome in metrics.DELIVERIES:
             if kind != "pull":
                 made.delivered(kind, outcome)
 
 
-def test_the_published_schema_and_the_database_know_each_kind() -> None:
+def test_the_published_schema_has_each_target_as_the_table_says() -> None:
     target = SCHEMA["subscription"]["properties"]["target"]
-    assert target["properties"]["type"]["enum"] == [*subscriptions.KINDS]
-    assert [each["$ref"] for each in target["oneOf"]] == [
-        f"#/$defs/{kind}_target" for kind in subscriptions.KINDS
-    ]
-    checks = [
-        found
-        for path in sorted((SOURCES / "postgres" / "migrations").glob("*.sql"))
-        for found in re.findall(r"kind IN \(('webhook'[^)]*)\)", path.read_text())
-    ]
-    assert checks[-1] == ", ".join(f"'{kind}'" for kind in subscriptions.KINDS)
+    assert target["properties"]["type"]["enum"] == [*targets.KINDS]
+    assert target["oneOf"] == [{"$ref": f"#/$defs/{kind}_target"} for kind in targets.KINDS]
+    for form in targets.FORMS:
+        assert SCHEMA[f"{form.kind}_target"] == form.schema
+
+
+@pytest.mark.parametrize("form", targets.FORMS, ids=targets.KINDS)
+def test_the_reader_of_a_target_refuses_what_its_schema_refuses(form: Form) -> None:
+    """Each field with a value that its schema refuses: the reader of that target refuses it too."""
+    fit = {"url": f"{'https' if form.made is Webhook else 'rediss'}://example.com", "secret": "c2VjcmV0"}
+    whole = {"type": form.kind, "stream": "s", **fit}
+    document = {name: value for name, value in whole.items() if name in ("type", *form.required)}
+    assert form.read(document, "", {}, report := Report()) is not None and not len(report)
+    for name in (*form.required, *form.optional):
+        form.read({**document, name: {}}, "", {}, report := Report())
+        assert [fault.pointer for fault in report.faults()] == [f"/{name}"]
 
 
 HOLDING: dict[str, object] = {

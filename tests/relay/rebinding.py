@@ -34,7 +34,8 @@ from gateway.relay.targets.addresses import GuardedConnection, GuardedTlsConnect
 from gateway.relay.targets.contract import Confirmed, Failed, Message, Target
 from gateway.relay.targets.redis_stream import RedisStreamTarget
 from gateway.relay.targets.webhook import WebhookTarget
-from spec.subscriptions import RedisStream, Webhook
+from spec.targets.redis_stream import RedisStream
+from spec.targets.webhook import Webhook
 from tests.relay.receivers import SECRET, door, web_receiver
 from tests.support.certificates import certificate
 

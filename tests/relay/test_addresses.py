@@ -14,7 +14,8 @@ from gateway import network
 from gateway.network import RefusedAddress, resolve
 from gateway.relay.targets.contract import Failed, Message
 from gateway.relay.targets.webhook import WebhookTarget
-from spec.subscriptions import Webhook, is_public, unsafe
+from spec.targets.addresses import is_public, unsafe
+from spec.targets.webhook import Webhook
 from tests.relay.conftest import until
 from tests.relay.receivers import SECRET, WebReceiver
 

@@ -16,7 +16,8 @@ from gateway.relay.pull import Claim
 from gateway.relay.targets.contract import SEND_TIMEOUT_S, Target
 from gateway.relay.targets.redis_stream import RedisStreamTarget
 from gateway.relay.targets.webhook import WebhookTarget
-from spec.subscriptions import RedisStream, Webhook
+from spec.targets.redis_stream import RedisStream
+from spec.targets.webhook import Webhook
 from tests.relay.conftest import Bench, until
 from tests.relay.contract import DeliveryContract, TargetContract, failing
 from tests.relay.receivers import SECRET, Answer, Door, WebReceiver, door, web_receiver

@@ -12,7 +12,8 @@ import pytest
 from gateway.relay.targets.contract import Confirmed, Failed
 from gateway.relay.targets.redis_stream import RedisStreamTarget
 from gateway.relay.targets.webhook import WebhookTarget
-from spec.subscriptions import RedisStream, Webhook
+from spec.targets.redis_stream import RedisStream
+from spec.targets.webhook import Webhook
 from tests.relay.contract import parcel
 from tests.relay.receivers import SECRET, door, web_receiver
 from tests.support.calls import new_id

@@ -9,7 +9,7 @@ from standardwebhooks import Webhook
 
 from gateway.relay.targets.contract import Confirmed, Message
 from gateway.relay.targets.webhook import WebhookTarget
-from spec.subscriptions import Webhook as Declared
+from spec.targets.webhook import Webhook as Declared
 from tests.relay.conftest import Bench, until
 from tests.relay.receivers import SECRET, Answer, Delivery, WebReceiver
 from tests.support.calls import new_id

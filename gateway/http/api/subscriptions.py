@@ -39,7 +39,8 @@ from gateway.relay.subscriptions import (
 from gateway.relay.targets.contract import Confirmed, word_of
 from gateway.relay.trial import Tested, Trials
 from spec.errors import Fault, Faults
-from spec.subscriptions import LEASE_S_MAX, NAME_GRAMMAR, is_filtered_name, is_subscription_name
+from spec.subscriptions import NAME_GRAMMAR, is_filtered_name, is_subscription_name
+from spec.targets.pull import LEASE_S_MAX
 
 logger = logging.getLogger("sluice.edge")
 

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from gateway.admit.items import ITEMS_MAX
 from gateway.http.api.subscriptions import ACKED_MAX, WAIT_S_MAX
 from gateway.http.openapi.operations import JSON, answer, operation, request
 from gateway.http.openapi.parameters import EXAMPLE_EVENT_ID
 from gateway.http.openapi.schemas import ANY_UUID, LENGTH, OK, Schema, list_of, object_of, or_null, ref
+from gateway.relay.documents import HIDDEN
 from gateway.relay.pull import CLAIM_EVENTS_MAX
-from spec.subscriptions import (
-    ATTEMPTS_MAX,
-    FILTER_NAMES_MAX,
-    KINDS,
-    LEASE_S,
-    LEASE_S_MAX,
-    MAXLEN_MAX,
-    RETRIES_MAX,
-    RETRY_S_MAX,
-    SECRET_CHARS_MAX,
-    URL_CHARS_MAX,
-)
-from spec.tables import complete
+from spec.subscriptions import FILTER_NAMES_MAX
+from spec.targets.form import Form
+from spec.targets.pull import LEASE_S_MAX
+from spec.targets.table import FORMS
 
 TAG = "/_/"
 _TEXT: Schema = {"type": "string"}
@@ -69,7 +59,7 @@ def subscription_schemas() -> dict[str, Schema]:
     filtered = object_of({}, _or_nulls(filters), closed=True)
     start = {"type": "string", "pattern": "^[!-~]{1,1024}$", "description": "`beginning`, `now`, a position."}
     aliases: Schema = {"type": "boolean", "description": "Events carry the aliases of their aggregates."}
-    target = {"anyOf": [target() for target in _TARGETS.values()]}
+    target = {"anyOf": [_target(form) for form in FORMS]}
     return {
         "Subscription": object_of(
             {"target": target},
@@ -99,67 +89,13 @@ def subscription_schemas() -> dict[str, Schema]:
     }
 
 
-def _retry_s() -> Schema:
-    seconds = {"type": "number", "minimum": 0, "maximum": RETRY_S_MAX}
-    return list_of(seconds, maxItems=RETRIES_MAX, description="Seconds before each further attempt.")
-
-
-def _webhook() -> Schema:
-    forms = (
-        r"(whsec_)?[A-Za-z0-9+/]+={0,2}",
-        "env:SLUICE_SECRET_[A-Z0-9_]+",
-        r"file:[A-Za-z0-9_][A-Za-z0-9._-]*",
-        r"\*\*\*",
-    )
-    return object_of(
-        {
-            "type": {"const": "webhook"},
-            "url": {"type": "string", "pattern": "^https?://", "maxLength": URL_CHARS_MAX},
-            "secret": {"type": "string", "pattern": f"^({'|'.join(forms)})$", "maxLength": SECRET_CHARS_MAX},
-        },
-        _or_nulls({"retry_s": _retry_s()}),
-        closed=True,
-    )
-
-
-def _redis_stream() -> Schema:
-    return object_of(
-        {
-            "type": {"const": "redis_stream"},
-            "url": {"type": "string", "pattern": "^rediss?://", "maxLength": URL_CHARS_MAX},
-            "stream": {"type": "string", "pattern": "^[!-~]{1,255}$"},
-        },
-        _or_nulls(
-            {
-                "maxlen": {"type": "integer", "minimum": 1, "maximum": MAXLEN_MAX},
-                "retry_s": _retry_s(),
-            }
-        ),
-        closed=True,
-    )
-
-
-def _pull() -> Schema:
-    return object_of(
-        {"type": {"const": "pull"}},
-        _or_nulls(
-            {
-                "lease_s": {
-                    "type": "number",
-                    "exclusiveMinimum": 0,
-                    "maximum": LEASE_S_MAX,
-                    "default": LEASE_S,
-                },
-                "attempts_max": {"type": "integer", "minimum": 1, "maximum": 1000, "default": ATTEMPTS_MAX},
-            }
-        ),
-        closed=True,
-    )
-
-
-_TARGETS: Mapping[str, Callable[[], Schema]] = complete(
-    KINDS, {"webhook": _webhook, "redis_stream": _redis_stream, "pull": _pull}
-)
+def _target(form: Form) -> Schema:
+    """As it is PUT: null counts as absent, and a secret that is shown may be sent back as it is."""
+    required = {
+        name: {"anyOf": [schema, {"const": HIDDEN}]} if name in form.secrets else dict(schema)
+        for name, schema in form.required.items()
+    }
+    return object_of({"type": {"const": form.kind}, **required}, _or_nulls(dict(form.optional)), closed=True)
 
 
 def _one(description: str) -> Schema:

@@ -63,6 +63,8 @@ def or_null(schema: Schema) -> Schema:
     """For an optional field: null counts as absent."""
     if isinstance(schema.get("type"), str):
         return {**schema, "type": [schema["type"], "null"]}
+    if "null" in schema.get("type", ()):
+        return dict(schema)
     return {"anyOf": [schema, {"type": "null"}]}
 
 

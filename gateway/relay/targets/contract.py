@@ -1,8 +1,8 @@
 """The contract of a target that events are sent to.
 
-A target sends one parcel at a time to where it leads, and says what became of it. It keeps no order and no
-schedule: the courier does. Whoever adds a target implements `Target`, and has it pass the suite in
-tests/relay/contract.py.
+A target sends one message at a time to where it leads, and returns the outcome. It keeps no order and no
+schedule: the delivery worker does. A new kind of target is a module of `spec.targets` with its form, a module
+here that implements `Target`, a row in the table of each, and the suite in tests/relay/contract.py.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from gateway.relay.targets.addresses import (
     GuardedTlsConnection,
 )
 from gateway.relay.targets.contract import SEND_TIMEOUT_S, Confirmed, Failed, Message, Outcome
-from spec.subscriptions import RedisStream, unsafe
+from spec.targets.addresses import unsafe
+from spec.targets.redis_stream import RedisStream
 
 _CONNECTIONS_MAX: Final = 64
 

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
-from spec.subscriptions import secret_text, signing_key
+from spec.targets.secrets import secret_text, signing_key
 
 
 class NoSecret(Exception):

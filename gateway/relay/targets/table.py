@@ -1,15 +1,34 @@
-"""Which target each kind of subscription leads to: one table."""
+"""How events are sent to each kind of target: one table."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import assert_never
+from typing import Any, Final
 
 from gateway.relay.targets.contract import Target
 from gateway.relay.targets.redis_stream import RedisStreamTarget
 from gateway.relay.targets.webhook import WebhookTarget
-from spec.subscriptions import Pull, RedisStream, Subscription, Webhook
+from spec.subscriptions import Subscription
+from spec.tables import complete
+from spec.targets.redis_stream import RedisStream
+from spec.targets.table import SENT
+from spec.targets.webhook import Webhook
+
+Make = Callable[[Any, Mapping[str, str], bool, Callable[[], float]], Target]
+"""Of the declared target, the environment, whether private addresses are allowed, and the clock."""
+
+SENDERS: Final[Mapping[type, Make]] = complete(
+    SENT.values(),
+    {
+        Webhook: lambda declared, environ, private, clock: WebhookTarget(
+            declared, environ, allow_private=private, clock=clock
+        ),
+        RedisStream: lambda declared, _environ, private, _clock: RedisStreamTarget(
+            declared, allow_private=private
+        ),
+    },
+)
 
 
 def target_of(
@@ -19,13 +38,5 @@ def target_of(
     allow_private: bool,
     clock: Callable[[], float] = time.time,
 ) -> Target:
-    """`environ` has the secrets that it names; `clock` gives Unix seconds."""
-    match declared.target:
-        case Webhook() as webhook:
-            return WebhookTarget(webhook, environ, allow_private=allow_private, clock=clock)
-        case RedisStream() as stream:
-            return RedisStreamTarget(stream, allow_private=allow_private)
-        case Pull():
-            raise AssertionError("a pull subscription is not sent")
-        case impossible:
-            assert_never(impossible)
+    """`environ` has the secrets that it names, `clock` gives Unix seconds. KeyError for `pull`."""
+    return SENDERS[type(declared.target)](declared.target, environ, allow_private, clock)

@@ -25,7 +25,8 @@ from gateway.relay.targets.contract import (
     Outcome,
 )
 from gateway.relay.targets.signing import NoSecret, headers, key_of
-from spec.subscriptions import Webhook, unsafe
+from spec.targets.addresses import unsafe
+from spec.targets.webhook import Webhook
 
 _RESPONSE_BYTES_READ: Final = 64 * 1024  # more than that is not read: the connection is closed
 _RESPONSE_S: Final = 2.0  # for a body that nobody needs
