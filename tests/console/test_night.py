@@ -185,11 +185,11 @@ async def test_at_night_all_that_needs_a_person_is_two_clicks_from_the_overview(
 
     # A webhook in quarantine: replayed once the spec takes it.
     await night.followed("1 delivery of bank is in quarantine.")
-    await page.get_by_role("button", name="Replay").click()
+    await page.get_by_role("button", name="Replay", exact=True).click()
     await expect(page.get_by_role("alert")).to_contain_text("amount")
     mended = {**SPEC, "webhooks": {"bank": {**SPEC["webhooks"]["bank"], "data": {"amount": "$.body.sum"}}}}
     assert (await night.client.put("/_/spec", json=mended)).status_code == 200
-    await page.get_by_role("button", name="Replay").click()
+    await page.get_by_role("button", name="Replay", exact=True).click()
     await expect(page.get_by_role("status")).to_contain_text("is the event")
     await night.says_nothing_of("bank")
 

@@ -60,7 +60,7 @@ async def every_page(served: Served, shop: Account) -> list[str]:
 
         await until(folded)
     of_order = f"aggregates/order/{key}"
-    return [*PAGES, of_order, f"{of_order}/append", f"events/{event}"]
+    return [*PAGES, of_order, f"{of_order}/append", f"events/{event}", f"out/till/deliveries/{event}"]
 
 
 def at(served: Served, path: str) -> str:
@@ -265,16 +265,16 @@ async def test_a_delivery_is_replayed_and_the_page_says_what_came_of_it(
         assert (await client.post(hooks.path("typed"), json={"n": 1})).json()["quarantined"]
         page = await signed_in(context, gateway, hooks.account.admin)
         await page.goto(at(gateway, "webhooks"))
-        await page.get_by_role("button", name="Replay").click()
+        await page.get_by_role("button", name="Replay", exact=True).click()
         await expect(page.get_by_role("alert")).to_contain_text("schema_violation")
         hooks.spec["webhooks"]["typed"]["to"] = to()
         assert (await hooks.deploy(hooks.spec)).status_code == 200
         with caplog.at_level(logging.INFO, logger="sluice.console"):
-            await page.get_by_role("button", name="Replay").click()
+            await page.get_by_role("button", name="Replay", exact=True).click()
             await expect(page.get_by_role("status")).to_contain_text("is the event")
         (act,) = [each for each in caplog.records if each.message == "console_act"]
         assert (act.page, act.tenant) == ("/webhooks/replay", hooks.account.id)  # type: ignore[attr-defined]
-        await page.get_by_role("button", name="Replay").click()
+        await page.get_by_role("button", name="Replay", exact=True).click()
         await expect(page.get_by_role("status")).to_contain_text("as before")
         assert await findings(page) == []
         assert len(await hooks.events()) == 1
@@ -282,4 +282,4 @@ async def test_a_delivery_is_replayed_and_the_page_says_what_came_of_it(
         assert forged.status == 403
         reading = await signed_in(context, gateway, hooks.account.read)
         await reading.goto(at(gateway, "webhooks"))
-        await expect(reading.get_by_role("button", name="Replay")).to_have_count(0)
+        await expect(reading.get_by_role("button", name="Replay", exact=True)).to_have_count(0)

@@ -6,11 +6,13 @@ import html
 import re
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
 from gateway.console.drawing import leads
 from tests.console.test_site import SIGN_IN, person, signed_in, token_of
+from tests.http.webhooks import open_hooks, to
 from tests.relay.receivers import SECRET, Answer, web_receiver
 from tests.support.accounts import Account
 from tests.support.calls import appended, new_client, new_id, until
@@ -70,6 +72,90 @@ async def test_an_event_is_skipped_only_where_it_was_asked_for_twice(
         waiting = (await client.get("/_/subscriptions/hooks/waiting?state=parked")).json()["waiting"]
         assert [each["event_id"] for each in waiting] == [events[1]]
         await client.delete("/_/subscriptions/hooks")
+
+
+async def test_one_delivery_has_a_page_with_each_attempt_and_is_replayed_from_it(
+    signed_in: httpx.AsyncClient, gateway: Served, shop: Account
+) -> None:
+    async with web_receiver() as receiver, new_client(gateway.url, shop.admin) as client:
+        receiver.answer = lambda _: Answer(503, body=b"<b>closed</b>")
+        target = {"type": "webhook", "url": receiver.url, "secret": SECRET, "retry_s": []}
+        assert (await client.put("/_/subscriptions/hooks", json={"target": target})).status_code == 201
+        event = (await appended(client, "order", new_id(), "was_noted"))["event_id"]
+
+        async def parked() -> bool:
+            return bool((await client.get("/_/subscriptions/hooks")).json()["parked"] == 1)
+
+        await until(parked)
+        at = f"{CONSOLE}/out/hooks/deliveries/{event}"
+        assert f'href="{at}"' in (await signed_in.get(f"{CONSOLE}/out/hooks")).text
+        shown = (await signed_in.get(at)).text
+        assert "It is parked since 20" in shown
+        assert "failed, HTTP 503" in shown and "&lt;b&gt;closed&lt;/b&gt;" in shown
+        assert re.search(r"<td>\d+ ms</td>", shown)
+        receiver.answer = lambda _: Answer(200)
+        act = {"csrf": await token_of(signed_in), "event_id": event, "of": "delivery"}
+        asked = await signed_in.post(f"{CONSOLE}/out/hooks/skip", data=act)
+        assert "Delivery of" in asked.text and 'name="sure"' in asked.text
+        replayed = await signed_in.post(f"{CONSOLE}/out/hooks/replay", data=act)
+        assert (replayed.status_code, replayed.headers["location"]) == (303, at)
+
+        async def confirmed() -> bool:
+            shown = (await signed_in.get(at)).text
+            return "confirmed, HTTP 200" in shown and "It does not wait." in shown
+
+        await until(confirmed)
+        assert (await signed_in.get(f"{CONSOLE}/out/hooks/deliveries/nonsense")).status_code == 422
+        await client.delete("/_/subscriptions/hooks")
+
+
+async def test_several_deliveries_are_discarded_once_a_person_is_sure_of_each(
+    person: httpx.AsyncClient, gateway: Served, pool: asyncpg.Pool
+) -> None:
+    async with new_client(gateway.url, None) as client:
+        hooks = await open_hooks(pool, client, {"typed": {"unsigned": True, "to": to("was_typed")}})
+        assert (await person.post(SIGN_IN, data={"key": hooks.account.admin})).status_code == 303
+        for n in range(3):
+            assert (await client.post(hooks.path("typed"), json={"n": n})).json()["quarantined"]
+        reason = {"verdict": "quarantined", "reason": "schema_violation"}
+        listed = (await person.get(f"{CONSOLE}/webhooks", params=reason)).text
+        first, second, third = re.findall(r'form="chosen" name="(id\.[0-9a-f-]{36})"', listed)
+        assert "None." in (await person.get(f"{CONSOLE}/webhooks", params={"verdict": "accepted"})).text
+        path = f"{CONSOLE}/webhooks/discard"
+        chosen = {"csrf": await token_of(person), first: "yes", second: "yes"}
+        asked = await person.post(path, data=chosen, params=reason)
+        sure = {f"sure.{name[3:]}": "yes" for name in (first, second)}
+        assert all(f'name="{name}"' in asked.text for name in sure)
+        assert "was discarded" not in (await person.post(path, data={**chosen, **sure, third: "yes"})).text
+        done = await person.post(path, data={**chosen, **sure}, params=reason)
+        assert "2 deliveries were discarded." in done.text
+        left = re.findall(r'form="chosen" name="(id\.[0-9a-f-]{36})"', done.text)
+        assert left == [third]
+        assert 'value="schema_violation"' in done.text, "the filter stays"
+        replayed = await person.post(f"{CONSOLE}/webhooks/replay", data={**chosen, third: "yes"})
+        assert replayed.status_code == 404, "two of them are no more"
+
+
+@pytest.mark.parametrize("act", ["run", "cancel", "move"])
+async def test_an_act_on_a_timer_comes_back_to_the_part_of_the_list(
+    signed_in: httpx.AsyncClient, gateway: Served, shop: Account, act: str
+) -> None:
+    async with new_client(gateway.url, shop.admin) as client:
+        emit = {"aggregate_type": "order", "id": new_id(), "event_type": "was_noted"}
+        body = {"due_at": "2090-01-01T00:00:00Z", "emit": emit}
+        made = await client.post("/_/schedules", json=body, headers={"idempotency-key": new_id()})
+    at = f"/schedules/{made.json()['schedule']['id']}/{act}?state=pending"
+    assert f'action="{CONSOLE}{at}"' in (await signed_in.get(f"{CONSOLE}/schedules?state=pending")).text
+    form = {"csrf": await token_of(signed_in), "sure": "yes", "due_at": "2091-01-01T00:00:00Z"}
+    answer = await signed_in.post(f"{CONSOLE}{at}", data=form)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{CONSOLE}/schedules?state=pending")
+
+
+async def test_an_act_on_a_saga_comes_back_to_the_part_of_the_list(signed_in: httpx.AsyncClient) -> None:
+    form = {"csrf": await token_of(signed_in)}
+    answer = await signed_in.post(f"{CONSOLE}/sagas/{new_id()}/retry?state=stuck", data=form)
+    assert answer.status_code == 404
+    assert '<option value="stuck" selected>' in answer.text
 
 
 @pytest.mark.parametrize(

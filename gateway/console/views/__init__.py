@@ -6,7 +6,7 @@ An endpoint that this release does not have, or that the key may not ask, leaves
 from __future__ import annotations
 
 from gateway.console.site import View
-from gateway.console.views import aggregates, declared, events, find, keys, overview, reactions, webhooks
+from gateway.console.views import aggregates, declared, events, find, keys, out, overview, reactions, webhooks
 
 
 def views() -> dict[tuple[str, str], View]:
@@ -35,7 +35,8 @@ def views() -> dict[tuple[str, str], View]:
         ("POST", "/keys"): keys.make_key,
         ("POST", "/keys/{handle}/rotate"): keys.rotate_key,
         ("POST", "/keys/{handle}/revoke"): keys.revoke_key,
-        ("GET", "/out"): webhooks.out,
-        ("GET", "/out/{name}"): webhooks.subscription,
-        ("POST", "/out/{name}/{act}"): webhooks.act_on_subscription,
+        ("GET", "/out"): out.out,
+        ("GET", "/out/{name}"): out.subscription,
+        ("GET", "/out/{name}/deliveries/{event_id}"): out.delivery,
+        ("POST", "/out/{name}/{act}"): out.act_on_subscription,
     }

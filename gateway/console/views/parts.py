@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from gateway.console.api import Answer, Query
 from gateway.console.site import Visit
@@ -47,3 +50,16 @@ def changes(before: object, after: object) -> list[tuple[str, str]]:
 
 def number(text: str | None, otherwise: int) -> int:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 12 else otherwise
+
+
+def filter_of(wanted: Mapping[str, str]) -> str:
+    """What follows a page's path, for the same part of its list: acts come back to it."""
+    return f"?{urlencode(wanted)}" if wanted else ""
+
+
+def moment(unix_s: float | None) -> str:
+    return (
+        ""
+        if unix_s is None
+        else datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    )

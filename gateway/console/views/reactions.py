@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.console.api import Answer, path_of
 from gateway.console.site import Goto, Page, Visit
-from gateway.console.views.parts import PAGE, shown, words
+from gateway.console.views.parts import PAGE, filter_of, shown, words
 
 
 async def schedules(visit: Visit) -> Page:
@@ -18,7 +18,7 @@ async def sagas(visit: Visit) -> Page:
 async def _reactions(
     visit: Visit, which: str, said: Answer | None, asked: tuple[str, str] | None = None
 ) -> Page:
-    wanted = {each: visit.query[each] for each in ("state", "cursor") if visit.query.get(each)}
+    wanted = _wanted(visit)
     answer = await visit.api.get(f"/_/{which}", {**wanted, "limit": PAGE})
     failed = said if said is not None and not said.done else None if answer.done else answer
     return Page(
@@ -27,12 +27,18 @@ async def _reactions(
             "listed": answer.body[which] if answer.done else [],
             "next": answer.body.get("next") if answer.done else None,
             "wanted": wanted,
+            "filter": filter_of(wanted),
             "asked": asked,
             "error": None if failed is None else words(failed),
             "shown": shown,
         },
         200 if failed is None else failed.status,
     )
+
+
+def _wanted(visit: Visit) -> dict[str, str]:
+    """The part of the list that is shown, also where an act was sent from it."""
+    return {each: visit.query[each] for each in ("state", "cursor") if visit.query.get(each)}
 
 
 async def act_on_schedule(visit: Visit) -> Page | Goto:
@@ -51,4 +57,8 @@ async def _act_on_reaction(visit: Visit, which: str, acts: frozenset[str], for_g
         return await _reactions(visit, which, None, (identifier, act))
     body = {"due_at": visit.form.get("due_at", "")} if act == "move" else {}
     answer = await visit.api.ask("POST", path_of("_", which, identifier, act), body=body)
-    return Goto(f"/{which}") if answer.done else await _reactions(visit, which, answer)
+    return (
+        Goto(f"/{which}{filter_of(_wanted(visit))}")
+        if answer.done
+        else await _reactions(visit, which, answer)
+    )
