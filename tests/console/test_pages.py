@@ -210,6 +210,23 @@ async def test_every_page_has_no_finding_of_axe_in_light_or_dark_and_fits_a_phon
     assert found == []
 
 
+async def test_the_chart_of_the_overview_fits_a_window_that_becomes_narrow(admin: Page) -> None:
+    await admin.evaluate(
+        """() => {
+            const chart = document.querySelector(".chart");
+            chart.replaceChildren();
+            document.querySelector("main").append(chart);  // from what is drawn again every 10 s
+            chart.dataset.series = "[[1,2,3],[1,2,3],[1,2,3],[1,null,3]]";
+            drawCharts();
+        }"""
+    )
+    await expect(admin.locator("main > .chart canvas")).to_be_visible()
+    await admin.set_viewport_size({"width": 360, "height": 740})
+    fits = "() => document.querySelector('main > .chart .uplot').scrollWidth <= 360"
+    await admin.wait_for_function(fits, timeout=10_000)
+    assert await admin.evaluate("document.documentElement.scrollWidth") <= 360
+
+
 async def test_every_page_reads_without_javascript(browser: Browser, gateway: Served, shop: Account) -> None:
     async with await browser.new_context(java_script_enabled=False) as context:
         page = await signed_in(context, gateway, shop.admin)

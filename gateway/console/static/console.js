@@ -2,13 +2,16 @@
 // What moves: the chart, the live feed, the slider. Every page reads without it.
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+const widthIn = (place) => Math.min(place.clientWidth || 600, 960);
+
 function drawCharts() {
   for (const place of document.querySelectorAll(".chart:empty")) {
     const series = JSON.parse(place.dataset.series);
     if (!series[0].length || !window.uPlot) continue;
     const line = (label, colour) => ({ label, stroke: css(colour), width: 2 });
     const axis = { stroke: css("--soft"), grid: { stroke: css("--line") } };
-    new uPlot({ width: Math.min(place.clientWidth || 600, 960), height: 220, series: [{}, line("appends/s", "--accent"), line("reads/s", "--good"), line("p99 ms", "--bad")], axes: [axis, axis] }, series, place);
+    const chart = new uPlot({ width: widthIn(place), height: 220, series: [{}, line("appends/s", "--accent"), line("reads/s", "--good"), line("p99 ms", "--bad")], axes: [axis, axis] }, series, place);
+    new ResizeObserver(() => chart.setSize({ width: widthIn(place), height: 220 })).observe(place);
   }
 }
 
