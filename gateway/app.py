@@ -453,9 +453,18 @@ def _edge(
         aliases,
         named,
         SubscriptionPaths(
-            going_out.subscriptions, going_out.trials, going_out.pull, keys, catalog, aside, config, stopping
+            going_out.subscriptions,
+            going_out.trials,
+            going_out.pull,
+            keys,
+            catalog,
+            aside,
+            config,
+            stopping,
+            named,
         ),
         Projections(rows, live_rows, going_out.declarations, catalog),
+        catalog,
         log,
         reads.upcasts,
     )

@@ -6,6 +6,8 @@ held to a grammar without quotes or control characters before it was stored.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gateway.events import Recorded
 from gateway.stored_extra import identity_json, split
 
@@ -28,6 +30,15 @@ def event_json(recorded: Recorded) -> bytes:
 def fed_json(recorded: Recorded, position: str) -> bytes:
     """One event as the feed gives it: with the position behind it."""
     return b"".join((*_parts(recorded), b'},"position":"', position.encode(), b'"}'))
+
+
+def named_json(event: bytes, key: str, aliases: Sequence[str], *, keyless: bool) -> bytes:
+    """An event's JSON with the aliases of its aggregate; with `keyless` the key is left out where there are
+    any. The key's member stands before all that its writer chose, so the first that looks like it is it."""
+    if keyless and aliases:
+        event = event.replace(b'"key":"%b",' % key.encode(), b"", 1)
+    listed = b",".join([b'"%b"' % alias.encode() for alias in aliases])
+    return b'%b,"aliases":[%b]}' % (event[:-1], listed)
 
 
 def _parts(recorded: Recorded) -> tuple[bytes, bytes, bytes, bytes]:

@@ -36,6 +36,7 @@ from gateway.log.redis.announcements import Announcements
 from gateway.log.redis.cluster import open_redis
 from gateway.pools import CannotStart, close_pool, open_postgres, ops_listener
 from gateway.relay.home import WATCH_EVERY_S, not_adopted
+from gateway.relay.named import EventNames
 from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull
 from gateway.relay.relay import Listen, Relay, RelayOptions
@@ -76,13 +77,13 @@ async def outgoing(
         allow_private = config.allow_private_targets
         secrets_of = Secrets(os.environ).of
         subscriptions = Subscriptions(pool, outbox, secrets_of, allow_private=allow_private)
-        aliases_of = Store(pool).aliases_of_each
+        names = EventNames(pool, Store(pool).aliases_of_each)
         relay = None
         if relayed:
             terms = RelayOptions(
                 config.relay_inflight, config.relay_lease_s, config.relay_attempts_retention_s, allow_private
             )
-            relay = Relay(pool, outbox, subscriptions, secrets_of, terms, metrics, aliases_of, listen=listen)
+            relay = Relay(pool, outbox, subscriptions, secrets_of, terms, metrics, names, listen=listen)
             metrics.read_at_scrape(relay.readings)
         moves = Moves(rows_pool, listen)
         try:
@@ -90,7 +91,7 @@ async def outgoing(
                 nullcontext() if relay is None else _at_home(relay, pool),
                 _following(config, outbox, metrics, listen, moves.moved, relayed=relayed),
             ):
-                pull = Pull(pool, outbox, subscriptions, aliases_of)
+                pull = Pull(pool, outbox, subscriptions, names)
                 rows, declarations = RowReading(rows_pool), Declarations(rows_pool, outbox)
                 trials = Trials(pool, secrets_of, allow_private=allow_private)
                 yield Outbound(subscriptions, trials, pull, relay, rows, moves, declarations)

@@ -139,9 +139,12 @@ class Spec:
     """Whether any of its events may write others."""
     schedules: bool = field(init=False, compare=False)
     """Whether any of its events may set timers."""
+    telling: frozenset[str] = field(init=False, compare=False)
+    """The types whose aliases are told without being asked for."""
 
     def __post_init__(self) -> None:
         types = self.aggregate_types.values()
+        object.__setattr__(self, "telling", frozenset([each.name for each in types if each.tells_aliases]))
         object.__setattr__(self, "weight", max((each.weight for each in types), default=WEIGHT_MIN))
         object.__setattr__(self, "ruled", any(each.ruled for each in types))
         object.__setattr__(self, "implies", any(each.implies for each in types))

@@ -44,13 +44,15 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """`start` is where a new one begins: `beginning`, `now`, or a position of the feed. `aliases`: its events
-    carry those of their aggregates."""
+    """`start` is where a new one begins: `beginning`, `now`, or a position of the feed. `aliases`: whether
+    its events carry those of their aggregates, None where their types say; `keyless`: those that have any
+    have no key."""
 
     filter: Filter
     start: Start
     target: Target
-    aliases: bool = False
+    aliases: bool | None = None
+    keyless: bool = False
 
 
 class PermissiveEnviron(Mapping[str, str]):
@@ -110,11 +112,13 @@ def read_subscription(
 ) -> Subscription | None:
     """One subscription; None, with its faults in `report`, where it can't be used."""
     before = len(report)
-    known = ("aliases", "filter", "start", "target")
+    known = ("aliases", "filter", "keys", "start", "target")
     declared = read_object(value, pointer, "A subscription", known, ("target",), report)
-    aliases = declared.get("aliases", False)
-    if not isinstance(aliases, bool):
+    aliases, keys = declared.get("aliases"), declared.get("keys", "alias")
+    if not isinstance(aliases, bool) and "aliases" in declared:
         report.add("wrong_type", below(pointer, "aliases"), "`aliases` is true or false.")
+    if keys != "alias":
+        report.add("invalid_value", below(pointer, "keys"), '`keys` is "alias", or left out.')
     filtered = _filter(declared.get("filter", {}), below(pointer, "filter"), report)
     start = declared.get("start", "now")
     if not isinstance(start, str) or not _POSITION.fullmatch(start):
@@ -125,7 +129,8 @@ def read_subscription(
         target = read_target(declared["target"], below(pointer, "target"), environ, report)
     if len(report) > before or target is None or not isinstance(start, str):
         return None
-    return Subscription(filtered, start, target, aliases is True)
+    told = aliases if isinstance(aliases, bool) else None
+    return Subscription(filtered, start, target, told, "keys" in declared)
 
 
 def _filter(value: object, pointer: str, report: Report) -> Filter:

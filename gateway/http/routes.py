@@ -41,9 +41,9 @@ _OF_EVENTS: Final = ("from", "limit", "order", "upcast", *_FRESH, *_NAMED)
 
 AGGREGATE_ROUTES: Final = (
     Route("GET", "/{type}", READ, True, (*_LIST, *_NAMED, "content", "context"), narrow=True, streams=True),
-    Route("QUERY", "/{type}", READ, by_spec=True, narrow=True),
+    Route("QUERY", "/{type}", READ, True, _NAMED, narrow=True),
     Route("POST", "/{type}", WRITE, by_spec=True, narrow=True),
-    Route("POST", "/{type}/_query", READ, by_spec=True, narrow=True),
+    Route("POST", "/{type}/_query", READ, True, _NAMED, narrow=True),
     Route("GET", "/{type}/{id}", READ, True, _OF_STATE, narrow=True),
     Route("POST", "/{type}/{id}", WRITE, by_spec=True, narrow=True),
     Route("GET", "/{type}/{id}/length", READ, True, _FRESH, narrow=True),
@@ -110,7 +110,7 @@ SYSTEM_ROUTES: Final = (
     Route("GET", "/_/subscriptions/{name}", ADMIN),
     Route("PUT", "/_/subscriptions/{name}", ADMIN),
     Route("DELETE", "/_/subscriptions/{name}", ADMIN),
-    Route("GET", "/_/subscriptions/{name}/waiting", ADMIN, query=("state", "limit")),
+    Route("GET", "/_/subscriptions/{name}/waiting", ADMIN, query=("state", "limit", *_NAMED)),
     Route("GET", "/_/subscriptions/{name}/attempts", ADMIN, query=("event_id", "limit")),
     Route("POST", "/_/subscriptions/{name}/pause", ADMIN),
     Route("POST", "/_/subscriptions/{name}/resume", ADMIN),

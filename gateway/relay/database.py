@@ -31,7 +31,8 @@ ACQUIRE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """A row of `subscription`. `moves` is what a compare-and-swap names; `document` holds secrets."""
+    """A row of `subscription`. `moves` is what a compare-and-swap names; `document` holds secrets. `aliases`
+    is None where its types decide whether events carry them; `keyless`: those that have any have no key."""
 
     id: int
     tenant: bytes
@@ -48,7 +49,8 @@ class Subscribed:
     failing_since: float | None
     confirmed_at: float | None
     owner: str | None
-    aliases: bool = False
+    aliases: bool | None = None
+    keyless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ def subscribed(row: Any) -> Subscribed:
     return Subscribed(
         row["id"], tenant, row["name"], row["kind"], row["declared"], row["document"], wanted, row["p"],
         Place(row["seq"], row["mark"]), row["moves"], row["state"], row["why"], seconds(row["failing_since"]),
-        seconds(row["confirmed_at"]), row["owner"], document.get("aliases") is True,
+        seconds(row["confirmed_at"]), row["owner"], document.get("aliases"),
+        document.get("keys") == "alias",
     )  # fmt: skip
 
 

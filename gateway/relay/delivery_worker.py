@@ -25,7 +25,7 @@ from gateway.log.postgres import PostgresTrouble
 from gateway.relay import database, subscriptions
 from gateway.relay.cursor import Aggregate, Changed, Cursor
 from gateway.relay.database import Attempt, RetryEntry, Subscribed
-from gateway.relay.named import AliasesOf, messages
+from gateway.relay.named import EventNames
 from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
 from gateway.relay.schedule import FAILING_S_MAX, delay_s
 from gateway.relay.subscriptions import tell_disabled, too_many_parked
@@ -88,14 +88,14 @@ class DeliveryWorker:
         target: Target,
         pace: DeliveryPolicy,
         metrics: Metrics,
-        aliases_of: AliasesOf,
+        names: EventNames,
         *,
         clock: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.of = of
         self._pool, self._outbox, self._target, self._pace = pool, outbox, target, pace
-        self._metrics, self._aliases_of = metrics, aliases_of
+        self._metrics, self._names = metrics, names
         self._clock, self._chance = clock, chance
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -315,9 +315,9 @@ class DeliveryWorker:
 
     async def _parcel(self, entry: Entry) -> Message:
         """Raises PostgresTrouble."""
-        (body,) = await messages(self.of, (entry,), self._aliases_of)
+        (outgoing,) = await self._names.outgoing(self.of, (entry,))
         stream, event = entry.recorded.stream, entry.recorded.event
-        return Message(uuid_text(event.id), stream.aggregate_type, stream.key, event.type, body)
+        return Message(uuid_text(event.id), stream.aggregate_type, outgoing.key, event.type, outgoing.body)
 
     def _overtake_slow(self) -> None:
         """A receiver that hangs holds up its own aggregate alone."""

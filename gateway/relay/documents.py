@@ -14,7 +14,7 @@ from spec.webhooks.secrets import without_query
 
 HIDDEN: Final = "***"
 
-_OPTIONAL: Final = ("aliases", "filter", "start")
+_OPTIONAL: Final = ("aliases", "filter", "keys", "start")
 _OF_FILTER: Final = ("types", "event_types", "items")
 _OF_TARGET: Final[Mapping[str, tuple[str, ...]]] = {form.kind: tuple(form.optional) for form in FORMS}
 

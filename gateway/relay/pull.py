@@ -16,7 +16,7 @@ import asyncpg
 
 from gateway.relay import database, subscriptions
 from gateway.relay.database import RetryEntry, Subscribed, connection, statement, subscribed
-from gateway.relay.named import AliasesOf, messages
+from gateway.relay.named import EventNames
 from gateway.relay.outbox import Entry, LostPlace, Outbox, entry_bytes
 from gateway.relay.position import Place
 from gateway.relay.subscriptions import Subscriptions, tell_disabled, usable
@@ -75,12 +75,12 @@ class Pull:
         pool: asyncpg.Pool,
         outbox: Outbox,
         subscriptions: Subscriptions,
-        aliases_of: AliasesOf,
+        names: EventNames,
     ) -> None:
         self._pool = pool
         self._outbox = outbox
         self._subscriptions = subscriptions
-        self._aliases_of = aliases_of
+        self._names = names
 
     async def claim(
         self,
@@ -89,14 +89,17 @@ class Pull:
         limit: int,
         lease_s: float | None = None,
         aliases: bool | None = None,
+        *,
+        keyless: bool | None = None,
     ) -> Claim | NotPulled:
-        """Up to `limit` events: first those whose lease is over, then new ones; with aliases as asked here,
-        else as the subscription says."""
+        """Up to `limit` events: first those whose lease is over, then new ones; with aliases, and
+        without keys, as asked here, else as the subscription says."""
         handed = await self._handed(tenant, name, limit, lease_s)
         if isinstance(handed, NotPulled):
             return handed
-        of = handed.of if aliases is None else replace(handed.of, aliases=aliases)
-        events = tuple(await messages(of, handed.entries, self._aliases_of))
+        of = handed.of if aliases is None else replace(handed.of, aliases=aliases, keyless=False)
+        of = of if keyless is None else replace(of, keyless=keyless)
+        events = tuple([each.body for each in await self._names.outgoing(of, handed.entries)])
         return Claim(handed.claim if events else None, events, handed.lease_s)
 
     async def _handed(

@@ -27,7 +27,7 @@ from gateway.relay import database
 from gateway.relay.cursor import Overtaken
 from gateway.relay.database import Subscribed, fetch, subscribed
 from gateway.relay.delivery_worker import DeliveryPolicy, DeliveryWorker
-from gateway.relay.named import AliasesOf
+from gateway.relay.named import EventNames
 from gateway.relay.outbox import Outbox
 from gateway.relay.standing import OfKind, standing_by_kind
 from gateway.relay.subscriptions import Subscriptions, usable
@@ -79,7 +79,7 @@ class Relay:
         secrets_of: SecretsOf,
         terms: RelayOptions,
         metrics: Metrics,
-        aliases_of: AliasesOf,
+        names: EventNames,
         *,
         listen: Listen | None = None,
         clock: Callable[[], float] | None = None,
@@ -91,7 +91,7 @@ class Relay:
         self._subscriptions = subscriptions
         self._secrets_of = secrets_of
         self._terms = terms
-        self._metrics, self._aliases_of = metrics, aliases_of
+        self._metrics, self._names = metrics, names
         self._listen = listen
         self._clock, self._chance = clock, chance
         self._loop = asyncio.get_running_loop()
@@ -153,7 +153,7 @@ class Relay:
             clock = self._clock or _running_from(await database.now(conn))
         courier = DeliveryWorker(
             self._pool, self._outbox, of, waiting, target, self._pace(read), self._metrics,
-            self._aliases_of,
+            self._names,
             clock=clock, chance=self._chance,
         )  # fmt: skip
         task = self._loop.create_task(self._deliver(courier))

@@ -430,6 +430,7 @@ def _shown(of: Subscribed, stands: Standing) -> dict[str, Any]:
     return {
         "name": of.name,
         "aliases": of.aliases,
+        "keys": "alias" if of.keyless else None,
         "filter": document.get("filter", {}),
         "start": document.get("start", "now"),
         "target": without_secrets(document["target"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from uuid import UUID
 
-from gateway.event_json import event_json, fed_json
+from gateway.event_json import event_json, fed_json, named_json
 from gateway.events import Event, Recorded, Stream
 from gateway.stored_extra import RecordSaid, guarded, with_record
 
@@ -73,3 +73,14 @@ def test_an_extra_that_only_looks_like_a_record_shows_no_identity() -> None:
     shown = json.loads(event_json(Recorded(STREAM, 1, event(extra=guarded(b'{"$identity":{}}')))))
     assert shown["metadata"]["extra"] == {"$identity": {}}
     assert "identity" not in shown["metadata"]
+
+
+def test_an_alias_may_stand_for_the_key_and_only_for_that() -> None:
+    payload = b'{"key":"ABC123XYZ","n":1}'
+    text = fed_json(Recorded(STREAM, 7, event(payload=payload)), "AQ")
+    named = json.loads(named_json(text, STREAM.key, ("ORD-1", "bd-k86gaq"), keyless=False))
+    assert named == {**json.loads(text), "aliases": ["ORD-1", "bd-k86gaq"]}
+    keyless = json.loads(named_json(text, STREAM.key, ("ORD-1",), keyless=True))
+    assert (keyless["aliases"], "key" in keyless, keyless["data"]["key"]) == (["ORD-1"], False, STREAM.key)
+    nameless = json.loads(named_json(text, STREAM.key, (), keyless=True))
+    assert (nameless["key"], nameless["aliases"]) == (STREAM.key, [])

@@ -51,6 +51,16 @@ def test_what_is_declared_becomes_values_with_the_defaults_filled_in() -> None:
     assert pulled.subscriptions["all"].target == Pull(30.0, 20)
 
 
+def test_a_subscription_may_say_how_its_events_are_named() -> None:
+    pull = {"type": "pull"}
+    for said, known in (({}, (None, False)), ({"aliases": False, "keys": "alias"}, (False, True))):
+        spec = parse(declared(pull, **said))
+        assert isinstance(spec, Spec)
+        assert (spec.subscriptions["all"].aliases, spec.subscriptions["all"].keyless) == known
+    for said in ({"aliases": None}, {"keys": "uuid"}):
+        assert isinstance(parse(declared(pull, **said)), Faults)
+
+
 @pytest.mark.parametrize("name", ["env:SLUICE_SECRET_HOOK", "file:hook.key"])
 def test_a_secret_by_name_is_looked_up_where_the_spec_is_checked(name: str) -> None:
     target, place = {**WEBHOOK, "secret": name}, name.removeprefix("env:")

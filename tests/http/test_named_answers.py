@@ -89,6 +89,16 @@ async def test_a_type_may_tell_its_aliases_by_itself(gateway: Served, outbox: as
         for _ in range(3):
             assert (await client.get(f"/order/{key}")).json()["aliases"] == ["BD-1"]
         assert "aliases" not in (await client.get(f"/order/{key}?aliases=false")).json()
+        other = new_id()
+        await appended(client, "config", other, "was_changed", {})
+        page = (await client.get("/_/feed?types=order,config")).json()
+        assert [(each["key"], each.get("aliases")) for each in page["events"]] == [
+            (key, ["BD-1"]),
+            (other, None),
+        ]
+        event = page["events"][0]
+        assert (await client.get(f"/_/events/{event['id']}")).json()["event"]["aliases"] == ["BD-1"]
+        assert "aliases" not in (await client.get("/_/feed?types=order&aliases=false")).json()["events"][0]
 
 
 async def test_children_are_listed_and_say_whose_they_are(gateway: Served, outbox: asyncpg.Pool) -> None:

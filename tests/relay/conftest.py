@@ -24,6 +24,7 @@ from gateway.config import Config
 from gateway.log.epoch.partition import partition_of
 from gateway.log.epoch.settling import settling_without_log
 from gateway.log.postgres import Postgres, open_pool
+from gateway.relay.named import EventNames
 from gateway.relay.outbox import Outbox
 from gateway.relay.pull import Pull
 from gateway.relay.relay import Relay, RelayOptions
@@ -151,7 +152,7 @@ async def relaying(bench: Bench, **more: Any) -> AsyncIterator[Relay]:
         Secrets({}).of,
         terms,
         Metrics(CollectorRegistry()),
-        Store(bench.pool).aliases_of_each,
+        EventNames(bench.pool, Store(bench.pool).aliases_of_each),
         **more,
     )
     await relay.start()
@@ -168,7 +169,7 @@ async def bench(
     async with settling_without_log(config.postgres_url, Postgres(pool), 5.0) as settling:
         outbox = Outbox(Postgres(pool), PARTITIONS, settling.stands)
         subscriptions = Subscriptions(pool, outbox, Secrets({}).of, allow_private=True)
-        pull = Pull(pool, outbox, subscriptions, Store(pool).aliases_of_each)
+        pull = Pull(pool, outbox, subscriptions, EventNames(pool, Store(pool).aliases_of_each))
         yield Bench(pool, client, uuid.UUID(tenant.id), outbox, subscriptions, pull)
 
 

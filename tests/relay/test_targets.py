@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ from gateway.relay.targets.webhook import WebhookTarget
 from spec.targets.redis_stream import RedisStream
 from spec.targets.webhook import Webhook
 from tests.relay.conftest import Bench, until
-from tests.relay.contract import DeliveryContract, TargetContract, failing
+from tests.relay.contract import DeliveryContract, TargetContract, failing, parcel
 from tests.relay.receivers import SECRET, Answer, Door, WebReceiver, door, web_receiver
 from tests.support.calls import new_id
 
@@ -67,8 +68,11 @@ class Stream:
         url = f"redis://127.0.0.1:{self._door.port}/0"
         return {"type": "redis_stream", "url": url, "stream": self.key, "retry_s": RETRY_S}
 
+    async def entries(self) -> list[dict[bytes, bytes]]:
+        return [each for _, each in await self._redis.xrange(self.key)]
+
     async def arrived(self) -> list[tuple[str, bytes]]:
-        return [(each[b"id"].decode(), each[b"event"]) for _, each in await self._redis.xrange(self.key)]
+        return [(each[b"id"].decode(), each[b"event"]) for each in await self.entries()]
 
     def fail(self, part: float) -> None:
         self._door.failing = part
@@ -184,3 +188,14 @@ async def test_a_stream_is_trimmed_to_the_length_asked_for(stream: Stream, bench
 
         await until(all_sent)
     assert len(await stream.arrived()) == 7
+
+
+async def test_an_entry_of_a_stream_has_no_key_where_an_alias_stands_for_it(
+    stream: Stream,
+) -> None:
+    target = stream.target()
+    await target.send(replace(parcel(), key=None))
+    await target.send(parcel(2))
+    await target.close()
+    without, with_key = await stream.entries()
+    assert {*with_key} - {*without} == {b"key"}

@@ -131,7 +131,8 @@ class Feed:
         form = wanted_stream(head.joined(b"accept"), (SSE, NDJSON, cloud_events.BATCH))
         resumed = head.get(b"last-event-id") if form == SSE else None
         query = Parameters(scope["query_string"])
-        names = wanted(query, None)
+        deployed = self._catalog.deployed(principal.tenant.id)
+        names = wanted(query, None if deployed is None or form is not None else deployed.spec)
         if form is not None and not names.nothing:
             raise Refused(Refusal("invalid_field", "Aliases are told in pages of JSON.", "aliases"))
         newest_first = is_newest_first(query, live=form == SSE)

@@ -106,6 +106,6 @@ class Lists:
         if scope["method"] in ("GET", "HEAD"):
             deployed = self._catalog.deployed(UUID(bytes=named.tenant))
             spec = None if deployed is None else deployed.spec
-            names = wanted(Parameters(scope["query_string"]), spec, named.name)
+            names = wanted(Parameters(scope["query_string"]), spec)
             read = await self._told.told(named.tenant, read, names, named.name)
         await response.answer_read(send, read, scope["method"] == "HEAD")

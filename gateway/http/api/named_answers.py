@@ -25,7 +25,7 @@ from gateway.names.aliases import Kind
 from spec.model import Spec
 
 PARAMETERS: Final = ("aliases", "keys")
-_LISTS: Final = ("events", "items")
+_LISTS: Final = ("events", "items", "waiting")
 PARENTS_MAX: Final = 50_000
 """Aggregates of which it is remembered whose children they are, some 300 bytes each."""
 _ORPHAN_S: Final = 60.0
@@ -37,22 +37,25 @@ _text = msgspec.json.Decoder(str).decode
 
 
 class Wanted(NamedTuple):
-    """Whether aliases are told, and whether keys are left out."""
+    """Of which types aliases are told, None for all; and whether keys are left out."""
 
-    aliases: bool = False
+    types: frozenset[str] | None = frozenset()
     keyless: bool = False
 
     @property
     def nothing(self) -> bool:
-        return not self.aliases
+        return self.types is not None and not self.types
+
+    def of(self, aggregate_type: str) -> bool:
+        return self.types is None or aggregate_type in self.types
 
 
-def wanted(query: Parameters, spec: Spec | None, aggregate_type: str | None = None) -> Wanted:
-    """What a query asks for; a type that says `"aliases": true` asks by itself. Raises Refused."""
-    keyless = query.choice("keys", ("alias",), "") == "alias"
-    declared = None if spec is None or aggregate_type is None else spec.aggregate_types.get(aggregate_type)
-    by_itself = declared is not None and declared.tells_aliases and not query.given("aliases")
-    return Wanted(keyless or by_itself or query.boolean("aliases"), keyless)
+def wanted(query: Parameters, spec: Spec | None) -> Wanted:
+    """What a query asks for; types that say `"aliases": true` ask by themselves. Raises Refused."""
+    keyless, asked = query.choice("keys", ("alias",), "") == "alias", query.boolean("aliases")
+    if keyless or asked:
+        return Wanted(None, keyless)
+    return Wanted() if spec is None or query.given("aliases") else Wanted(spec.telling)
 
 
 class NamedAnswers:
@@ -69,8 +72,11 @@ class NamedAnswers:
             return read
         members = _decode(read.body)
         places = list(_places(members, aggregate_type))
-        aliases = await self._aliases(tenant, {stream for _, stream in places})
-        for place, stream in places:
+        named = [(place, stream) for place, stream in places if asked.of(stream[0])]
+        if not named:
+            return read
+        aliases = await self._aliases(tenant, {stream for _, stream in named})
+        for place, stream in named:
             found = aliases.get(stream, ())
             place["aliases"] = msgspec.Raw(encode(found))
             if asked.keyless and found:
@@ -123,8 +129,8 @@ class NamedAnswers:
 def _places(
     members: dict[str, msgspec.Raw], aggregate_type: str | None
 ) -> Iterable[tuple[dict[str, msgspec.Raw], tuple[str, str]]]:
-    """Each object of an answer that names an aggregate, and which: the answer itself, its event, its events
-    or items. Those inside are taken apart, and put back by `_put_back`."""
+    """Each object of an answer that names an aggregate, and which: the answer itself, its event, or those
+    that it lists. Those inside are taken apart, and put back by `_put_back`."""
     if "key" in members and aggregate_type is not None:
         yield members, (aggregate_type, _text(members["key"]))
     inner: list[dict[str, msgspec.Raw]] = []

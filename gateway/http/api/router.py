@@ -242,7 +242,7 @@ class AggregateRouter:
     ) -> ReadAnswer:
         """With what the query asks for of aliases, and of a child with its parent."""
         stream, spec = subject.stream, subject.deployed.spec
-        asked = wanted(query, spec, stream.aggregate_type)
+        asked = wanted(query, spec)
         read = await self._named.told(principal.tenant.id.bytes, read, asked, stream.aggregate_type)
         return await self._named.with_parent(stream, read) if parent and spec.hash_ids is not None else read
 
@@ -266,7 +266,7 @@ class AggregateRouter:
             await self._follow.ndjson(subject, query, head, send, head_only=head_only)
         else:
             read = await self._reads.events(subject, query)
-            asked = wanted(query, subject.deployed.spec, subject.stream.aggregate_type)
+            asked = wanted(query, subject.deployed.spec)
             tenant, aggregate_type = subject.stream.tenant, subject.stream.aggregate_type
             read = await self._named.told(tenant, read, asked, aggregate_type)
             await response.answer_read(send, read, head_only)

@@ -18,6 +18,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
+from gateway.http.api.named_answers import NamedAnswers, wanted
 from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.declared import undeclared_name
 from gateway.http.json_body import decoded
@@ -25,7 +26,7 @@ from gateway.http.key_watch import KeyWatch
 from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.render import encode
 from gateway.http.request import Head, Refused, check_json_body, content_length, read_body
-from gateway.http.response import json_response
+from gateway.http.response import ReadAnswer, json_response
 from gateway.log.postgres import PostgresTrouble
 from gateway.relay.pull import CLAIM_EVENTS_MAX, Claim, NotPulled, Pull
 from gateway.relay.subscriptions import (
@@ -64,6 +65,7 @@ class SubscriptionPaths:
         aside: Aside,
         config: Config,
         stopping: asyncio.Event,
+        named: NamedAnswers,
     ) -> None:
         self._subscriptions = subscriptions
         self._trials = trials
@@ -72,6 +74,7 @@ class SubscriptionPaths:
         self._catalog = catalog
         self._aside = aside
         self._stopping = stopping
+        self._named = named
         self._body_bytes_max = config.body_bytes_max
         self._body_timeout_s = config.body_timeout_s
 
@@ -153,7 +156,10 @@ class SubscriptionPaths:
         state = query.choice("state", _STATES, "") or None
         limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
         found = await self._subscriptions.waiting(_tenant(request), name, state, limit)
-        return _done({"waiting": _there(found, name)})
+        deployed = self._catalog.deployed(_tenant(request))
+        asked = wanted(query, None if deployed is None else deployed.spec)
+        read = ReadAnswer(encode({"ok": True, "waiting": _there(found, name)}))
+        return json_response(200, (await self._named.told(_tenant(request).bytes, read, asked)).body)
 
     async def attempts(self, request: Request) -> Response:
         """What was tried and answered, newest first."""
@@ -219,20 +225,25 @@ class SubscriptionPaths:
         asked hangs up."""
         name, body = (
             _name(request),
-            _fields(await self._object(request), ("aliases", "limit", "lease_s", "wait")),
+            _fields(await self._object(request), ("aliases", "keys", "limit", "lease_s", "wait")),
         )
         limit = int(_number(body, "limit", 100, 1, CLAIM_EVENTS_MAX, whole=True))
         lease_s = _number(body, "lease_s", 0, 0.001, LEASE_S_MAX) or None
         aliases = body.get("aliases")
         if not isinstance(aliases, bool | None):
             raise Refused(Refusal("invalid_field", "`aliases` is true or false.", "aliases"))
+        keyless = True if "keys" in body else None
+        if body.get("keys", "alias") != "alias":
+            raise Refused(Refusal("invalid_field", '`keys` is "alias", or left out.', "keys"))
         loop = asyncio.get_running_loop()
         until = loop.time() + _number(body, "wait", 0, 0, WAIT_S_MAX)
         gone = asyncio.ensure_future(request.receive())  # the body was read: nothing else can come
         try:
             with self._keys.watching(Head(request.scope)) as key:
                 while True:
-                    claim = await self._pull.claim(_tenant(request), name, limit, lease_s, aliases)
+                    claim = await self._pull.claim(
+                        _tenant(request), name, limit, lease_s, aliases, keyless=keyless
+                    )
                     if isinstance(claim, NotPulled):
                         raise Refused(_not_pulled(claim))
                     left = until - loop.time()

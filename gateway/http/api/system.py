@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.catalog.narrowness import Only
 from gateway.errors import Refusal
@@ -81,11 +82,13 @@ class System:
         named: NamedAnswers,
         subscriptions: SubscriptionPaths,
         projections: Projections,
+        catalog: Catalog,
         log: Log,
         upcasts: Upcasts,
     ) -> None:
         self._callers = callers
         self._webhooks = webhooks
+        self._catalog = catalog
         self._log = log
         self._named = named
         self._upcasts = upcasts
@@ -206,7 +209,9 @@ class System:
         if Parameters(request.scope["query_string"]).boolean("upcast"):
             (found,) = await self._upcasts.all(tenant, (found,))
         read = response.ReadAnswer(b'{"ok":true,"event":%b}' % render.event_json(found))
-        asked = wanted(Parameters(request.scope["query_string"]), None)
+        deployed = self._catalog.deployed(principal_of(request).tenant.id)
+        spec = None if deployed is None else deployed.spec
+        asked = wanted(Parameters(request.scope["query_string"]), spec)
         return response.json_response(200, (await self._named.told(tenant, read, asked)).body)
 
 

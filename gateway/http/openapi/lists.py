@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.follow.query import LIMIT_DEFAULT, LIMIT_MAX
 from gateway.http.api.list_query import WAIT_DEFAULT_S, WAIT_MAX_S
 from gateway.http.openapi.operations import SSE, answer, operation, request
-from gateway.http.openapi.schemas import LENGTH, OK, Schema, list_of, object_of, or_null, ref
+from gateway.http.openapi.schemas import LENGTH, NAMED, OK, Schema, list_of, object_of, or_null, ref
 from spec.model import AggregateType
 
 _ASKED = (
@@ -56,7 +56,7 @@ def list_schemas() -> dict[str, Schema]:
     metadata = object_of(
         {"length": LENGTH, "created_at": {"type": "integer"}, "updated_at": {"type": "integer"}}
     )
-    row = {"key": _TEXT, "data": {"type": "object"}, "metadata": metadata}
+    row = {"data": {"type": "object"}, "metadata": metadata}
     count = {"anyOf": [LENGTH, object_of({"at_least": LENGTH})]}
     page = {"ok": OK, "items": list_of(ref("Row")), "next": or_null(_TEXT)}
     position = {"type": "string", "description": "What the rows are as of."}
@@ -69,7 +69,7 @@ def list_schemas() -> dict[str, Schema]:
         "build": or_null(ref("Build")),
     }
     return {
-        "Row": object_of(row),
+        "Row": object_of(row, NAMED),
         "RowPage": object_of({**page, "position": position}, {"count": count}),
         "Build": build,
         "Standing": {"allOf": [ref("Build"), object_of(standing)]},
@@ -112,6 +112,7 @@ def list_paths(declared: AggregateType) -> dict[str, Schema]:
         f"query.{name}",
         f"All aggregates of {name}, by tests",
         tag=name,
+        parameters=("aliases", "keys"),
         body=request(body),
         done={"200": page},
         refused="list.query",

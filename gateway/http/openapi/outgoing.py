@@ -6,7 +6,7 @@ from gateway.admit.items import ITEMS_MAX
 from gateway.http.api.subscriptions import ACKED_MAX, WAIT_S_MAX
 from gateway.http.openapi.operations import JSON, answer, operation, request
 from gateway.http.openapi.parameters import EXAMPLE_EVENT_ID
-from gateway.http.openapi.schemas import ANY_UUID, LENGTH, OK, Schema, list_of, object_of, or_null, ref
+from gateway.http.openapi.schemas import ANY_UUID, LENGTH, NAMED, OK, Schema, list_of, object_of, or_null, ref
 from gateway.relay.documents import HIDDEN
 from gateway.relay.pull import CLAIM_EVENTS_MAX
 from spec.subscriptions import FILTER_NAMES_MAX
@@ -19,6 +19,7 @@ _TEXT: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _TIME: Schema = {"type": "number", "description": "Unix seconds."}
 _NAME = ("subscription",)
+_KEYS: Schema = {"const": "alias", "description": "Events carry aliases, and no key where there are any."}
 _EXAMPLE: Schema = {
     "filter": {"types": ["order"]},
     "start": "now",
@@ -58,18 +59,19 @@ def subscription_schemas() -> dict[str, Schema]:
     filters = {"types": names, "event_types": names, "include_undeclared": undeclared, "items": items}
     filtered = object_of({}, _or_nulls(filters), closed=True)
     start = {"type": "string", "pattern": "^[!-~]{1,1024}$", "description": "`beginning`, `now`, a position."}
-    aliases: Schema = {"type": "boolean", "description": "Events carry the aliases of their aggregates."}
+    aliases: Schema = {"type": "boolean", "description": "Events carry aliases; without it, as types say."}
     target = {"anyOf": [_target(form) for form in FORMS]}
     return {
         "Subscription": object_of(
             {"target": target},
-            _or_nulls({"aliases": aliases, "filter": filtered, "start": start}),
+            _or_nulls({"aliases": aliases, "filter": filtered, "keys": _KEYS, "start": start}),
             closed=True,
         ),
         "StandingSubscription": object_of(
             {
                 "name": _TEXT,
-                "aliases": {"type": "boolean"},
+                "aliases": or_null({"type": "boolean"}),
+                "keys": or_null({"const": "alias"}),
                 "filter": {"type": "object"},
                 "start": _TEXT,
                 "target": {"type": "object", "description": "Secrets read `***`."},
@@ -147,20 +149,20 @@ def _waiting() -> Schema:
         {
             "event_id": ANY_UUID,
             "aggregate_type": _TEXT,
-            "key": _TEXT,
             "version": LENGTH,
             "state": {"enum": ["retrying", "claimed", "parked"]},
             "attempts": _COUNT,
             "since": _TIME,
             "due_at": or_null(_TIME),
             "error": or_null(_TEXT),
-        }
+        },
+        NAMED,
     )
     return operation(
         "subscription.waiting",
         "Events that are tried again, claimed or parked, oldest first (scope admin)",
         tag=TAG,
-        parameters=(*_NAME, "state", "listed-limit"),
+        parameters=(*_NAME, "state", "listed-limit", "aliases", "keys"),
         done={"200": answer("The events.", object_of({"ok": OK, "waiting": list_of(each)}))},
         refused="subscription",
     )
@@ -251,6 +253,7 @@ def _claim() -> Schema:
         _or_nulls(
             {
                 "aliases": {"type": "boolean", "description": "As the subscription says, unless given."},
+                "keys": _KEYS,
                 "limit": {"type": "integer", "minimum": 1, "maximum": CLAIM_EVENTS_MAX, "default": 100},
                 "lease_s": {"type": "number", "minimum": 0.001, "maximum": LEASE_S_MAX},
                 "wait": {"type": "number", "minimum": 0, "maximum": WAIT_S_MAX, "default": 0},

@@ -41,6 +41,13 @@ _TOLD_ALIASES: Schema = {
 }
 
 
+NAMED: Schema = {
+    "key": {"type": "string", "description": "With `keys=alias`, only where there is no alias."},
+    "aliases": {"type": "array", "items": {"type": "string"}, "description": "Where they are asked for."},
+}
+"""Of an aggregate in an answer, beside what is always there."""
+
+
 def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
@@ -213,7 +220,7 @@ def _state() -> Schema:
         {"length": LENGTH, "created_at": seconds, "updated_at": seconds},
         {"handler_errors": list_of(handler_error), "misfits": misfits},
     )
-    return object_of({"ok": OK, "key": {"type": "string"}, "data": {"type": "object"}, "metadata": metadata})
+    return object_of({"ok": OK, "data": {"type": "object"}, "metadata": metadata}, NAMED)
 
 
 def _event() -> Schema:
@@ -234,12 +241,12 @@ def _event() -> Schema:
             "id": ref("EventId"),
             "stream_id": {"type": "string"},
             "version": VERSION,
-            "key": {"type": "string"},
             "aggregate_type": NAME,
             "type": {"type": "string"},
             "data": {"description": "Exactly as sent, byte for byte. An older spec may have accepted it."},
             "metadata": metadata,
-        }
+        },
+        NAMED,
     )
 
 
@@ -248,11 +255,11 @@ def _events_page() -> Schema:
     return object_of(
         {
             "ok": OK,
-            "key": {"type": "string"},
             "events": list_of(ref("Event")),
             "length": LENGTH,
             "next": following,
-        }
+        },
+        NAMED,
     )
 
 

@@ -352,6 +352,12 @@ WHERE ($1::uuid IS NULL OR r.tenant = $1) AND r.tenant > $2 AND r.revision > coa
 ORDER BY r.tenant LIMIT $3
 
 
+-- name: spec_since
+-- The deployed spec, if it is another than that of a revision. $1 tenant, $2 revision
+SELECT revision, document FROM spec_revision
+WHERE tenant = $1 AND revision > $2 ORDER BY revision DESC LIMIT 1
+
+
 -- name: waiting
 -- Events that wait: stragglers by state, the parked ones or all. $1 subscription, $2 state or NULL, $3 at most
 SELECT aggregate_type, aggregate_id, version, event, state, attempts, due_at, since, error FROM straggler

@@ -25,11 +25,11 @@ SEND_TIMEOUT_S: Final = 10.0
 @dataclass(frozen=True, slots=True)
 class Message:
     """One event on its way. `id` is the same at every attempt; `body` is the event in JSON, as the feed has
-    it."""
+    it. `key` is None where an alias stands for it."""
 
     id: str
     aggregate_type: str
-    key: str
+    key: str | None
     type: str
     body: bytes
 

@@ -54,7 +54,7 @@ class RedisStreamTarget:
         fields: dict[Any, Any] = {
             "id": parcel.id,
             "aggregate_type": parcel.aggregate_type,
-            "key": parcel.key,
+            **({} if parcel.key is None else {"key": parcel.key}),
             "type": parcel.type,
             "event": parcel.body,
         }
