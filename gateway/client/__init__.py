@@ -27,6 +27,7 @@ from gateway.client.model import (
     Event,
     FeedPage,
     Hashes,
+    Imported,
     Metadata,
     NewEvent,
     Receipt,
@@ -40,7 +41,14 @@ from gateway.client.model import (
     Target,
     Tenant,
 )
-from gateway.client.options import AppendAllOptions, AppendOptions, CreateOptions, FeedOptions, RowOptions
+from gateway.client.options import (
+    AppendAllOptions,
+    AppendOptions,
+    CreateOptions,
+    FeedOptions,
+    ImportOptions,
+    RowOptions,
+)
 from gateway.client.positions import PositionFile, SavedPosition
 from gateway.client.retry import Patience
 from gateway.client.synchronous import Client
@@ -63,6 +71,8 @@ __all__ = (
     "FeedOptions",
     "FeedPage",
     "Hashes",
+    "ImportOptions",
+    "Imported",
     "Metadata",
     "NewEvent",
     "NotCommitted",

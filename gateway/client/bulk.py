@@ -1,4 +1,4 @@
-"""Bulk requests: many independent appends, in parts, each line repeated under its own key. Pure.
+"""Requests of many lines: independent appends, in parts, each line repeated under its own key. Pure.
 
 Lines of one aggregate are appended in their order: behind one that failed for now, its later lines fail for
 now as well (docs/http-api.md), so that all of them can be sent again as they were.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic
 
 import msgspec
 
@@ -22,6 +23,7 @@ from gateway.client.retry import (
     Patience,
     Pause,
     Request,
+    T,
     may_repeat,
     refusal,
     retry_after_s,
@@ -35,6 +37,16 @@ Outcome = Receipt | Refused | NotCommitted | OutcomeUnknown
 
 _encode = msgspec.json.Encoder().encode
 _METADATA = ("target", "previous_length", "event_id", "causation_id", "extra")
+
+
+@dataclass(frozen=True, slots=True)
+class Lines(Generic[T]):
+    """What one request is made of: each line with the key that tells it, the request that some of them make,
+    and how a line's own answer is read."""
+
+    lines: Sequence[tuple[str, bytes]]
+    request: Callable[[bytes], Request]
+    read: Callable[[Answer], T]
 
 
 class _Line(msgspec.Struct):
@@ -74,20 +86,29 @@ def _line(append: BulkAppend) -> tuple[str, bytes]:
     return key, _encode(line)
 
 
+def appends_of(part: Sequence[tuple[str, bytes]]) -> Lines[Receipt]:
+    return Lines(part, _bulk, receipt_of)
+
+
+def _bulk(body: bytes) -> Request:
+    return Request("POST", "/_/bulk", {}, {"content-type": "application/x-ndjson"}, body)
+
+
 def attempts_of(
-    lines: Sequence[tuple[str, bytes]],
+    of: Lines[T],
     patience: Patience,
     clock: Callable[[], float],
     chance: Callable[[], float],
-) -> Attempts[list[Outcome]]:
+) -> Attempts[list[T | Refused | NotCommitted | OutcomeUnknown]]:
     """What became of each line, in their order. As `retry.attempts`; patience starts again with each line
     that is settled. Raises Refused where the request as a whole is refused."""
-    outcomes: list[Outcome | None] = [None] * len(lines)
+    lines = of.lines
+    outcomes: list[T | Refused | NotCommitted | OutcomeUnknown | None] = [None] * len(lines)
     unknown = [False] * len(lines)
     left, failures, until = list(range(len(lines))), 0, clock() + patience.give_up_s
     while True:
         body = b"".join([lines[number][1] + b"\n" for number in left])
-        got = yield Request("POST", "/_/bulk", {}, {"content-type": "application/x-ndjson"}, body)
+        got = yield of.request(body)
         assert got is not None
         if isinstance(got, Answer) and got.status != 200 and not may_repeat(got):
             refused = refusal(got)
@@ -100,7 +121,7 @@ def attempts_of(
         answers = _answers(got)
         for number, answer in zip(left, answers, strict=False):
             if 200 <= answer.status < 300:
-                outcomes[number] = receipt_of(answer)
+                outcomes[number] = of.read(answer)
             elif not may_repeat(answer):
                 outcomes[number] = refusal(answer)
         for place, number in enumerate(left):

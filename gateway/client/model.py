@@ -92,6 +92,16 @@ class NewEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     source: Source | None = None
 
 
+class Imported(msgspec.Struct, frozen=True):
+    """What became of a record: `result` is `new`, `unchanged`, `edited`, `renamed` or `linked`; `event_id`
+    is of what was written, `was` the ref that a renamed one had. `key` is None for what would be new."""
+
+    result: str
+    key: str | None
+    event_id: str | None = None
+    was: str | None = None
+
+
 class Appended(msgspec.Struct, frozen=True):
     """One event of an append to several aggregates; `length` is its aggregate's after it."""
 

@@ -57,6 +57,20 @@ class FeedOptions(TypedDict, total=False):
     from_time: str
 
 
+class ImportOptions(TypedDict, total=False):
+    """`event`: the event type that a record becomes, where the aggregate type has several; `ref`: the field
+    that is a record's external ref; `actor`: who acts, else the importer; `dry_run`: say what would be, and
+    write nothing. Several calls with one `import_id`, a UUID, are one import: it is told all refs first by
+    calls with `only_refs`, which import nothing."""
+
+    event: str
+    ref: str
+    actor: Actor
+    dry_run: bool
+    import_id: str
+    only_refs: bool
+
+
 class RowOptions(TypedDict, total=False):
     """`filters`: by field of `by` its value, or values by operator, as in `{"total": {"gte": 10}}`; `sort`:
     fields, `-` before one for falling; `fields`: of the data, which to send; `after`: a position, as of a

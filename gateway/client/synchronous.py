@@ -9,7 +9,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Unpack
 
-from gateway.client import bulk, calls
+from gateway.client import bulk, calls, imports
 from gateway.client.connection import (
     BATCH_WAIT_S,
     FOLLOW_READ_S,
@@ -40,7 +40,14 @@ from gateway.client.model import (
     State,
     Tenant,
 )
-from gateway.client.options import AppendAllOptions, AppendOptions, CreateOptions, FeedOptions, RowOptions
+from gateway.client.options import (
+    AppendAllOptions,
+    AppendOptions,
+    CreateOptions,
+    FeedOptions,
+    ImportOptions,
+    RowOptions,
+)
 from gateway.client.positions import SavedPosition
 from gateway.client.retry import Answer, Attempts, Call, Lost, Patience, Request, T, attempts
 from gateway.client.sync_pool import Pool
@@ -123,8 +130,29 @@ class Client:
         Raises Refused where a request as a whole is refused.
         """
         for part in bulk.parts(appends):
-            steps = bulk.attempts_of(part, self._patience, monotonic, chance)
+            steps = bulk.attempts_of(bulk.appends_of(part), self._patience, monotonic, chance)
             for outcome in self._follow_steps(steps):
+                yield outcome
+
+    def import_records(
+        self,
+        aggregate_type: str,
+        records: Iterable[imports.Record],
+        **options: Unpack[ImportOptions],
+    ) -> Generator[imports.Outcome, None, None]:
+        """Records of a foreign system, each a mapping or its JSON text: each goes to the aggregate of its
+        external ref, else of its content, else to a new one, and is an event where it says something new.
+        What became of each, in their order: an Imported, or what `append` would have raised. All records are
+        held in memory; importing them again is safe at any time.
+
+        Raises Refused where the import as a whole is refused.
+        """
+        importing = imports.Import(aggregate_type, records, options)
+        for refs in importing.announced:
+            self._carry_out(importing.announcement(refs))
+        for part in importing.parts:
+            steps = bulk.attempts_of(importing.lines(part), self._patience, monotonic, chance)
+            for outcome in imports.outcomes_of(part, self._follow_steps(steps)):
                 yield outcome
 
     def receipt(self, *, idempotency_key: str | None = None, event_id: str | None = None) -> Receipt | None:
