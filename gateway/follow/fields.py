@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from gateway.follow import sort_values
@@ -26,8 +27,13 @@ def fields_of(row: Row, by: Sequence[str], state: Fields | None = None) -> tuple
         if is_metadata(each):
             found.append(sort_values.of_integer(_metadata(row, each)))
         else:
-            found.append(sort_values.of_node(sort_values.at(state, each.split("."))))
+            found.append(sort_values.of_node(sort_values.at(state, _path(each))))
     return (*found, *unused)
+
+
+@lru_cache(maxsize=1024)
+def _path(field: str) -> tuple[str, ...]:
+    return tuple(field.split("."))
 
 
 def is_metadata(field: str) -> bool:

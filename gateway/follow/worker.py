@@ -24,6 +24,7 @@ from gateway.follow.model import MISFITS_SHOWN, Build, Changes, Misfit, build_of
 from gateway.follow.output import Output
 from gateway.follow.row_cache import RowCache
 from gateway.relay.position import Place
+from gateway.tasks import ended
 from spec.lists import BY_MAX
 
 logger = logging.getLogger("sluice.follow")
@@ -197,16 +198,22 @@ class Worker:
 
     async def _advance(self, group: Sequence[Followed], limit: Place | None) -> bool:
         """By a page, or by some where more is left, no further than `limit`; whether there is more to read.
-        While a page is written, the next one is folded."""
+        While a page is folded, the next one is read, and the one before is written."""
         until = self._loop.time() + AT_ONCE_S
+        reading: asyncio.Task[Page] | None = None
         writing: asyncio.Task[None] | None = None
         try:
             while True:
                 began = self._loop.time()
-                page = await self._page(group, limit)
+                page = await (reading or self._page(group, group[0].place, limit))
                 self._left = page.head - page.reached.seq
                 if not self._is_worth_writing(group, page):
                     break
+                at_end = page.caught_up or (limit is not None and page.reached.seq >= limit.seq)
+                at_end = at_end or self._turn_is_over(group, until)
+                if not at_end:
+                    reading = self._loop.create_task(self._page(group, page.reached, limit))
+                    reading.add_done_callback(_retrieved)
                 if writing is not None and any(each.output.reads_back for each in group):
                     await writing
                 changes = [await each.output.fold(page.events, page.reached, each.rows) for each in group]
@@ -216,21 +223,26 @@ class Worker:
                 if writing is not None:
                     await writing
                 writing = self._loop.create_task(self._commit(group, page, changes, began))
-                at_end = page.caught_up or (limit is not None and page.reached.seq >= limit.seq)
-                if at_end or self._loop.time() > until:
+                if at_end:
                     break
         finally:
+            if reading is not None:
+                await ended([reading])
             if writing is not None:
                 await writing
         for each in group:
             each.place = page.reached
         return not page.caught_up
 
-    async def _page(self, group: Sequence[Followed], limit: Place | None) -> Page:
-        first = group[0]
+    async def _page(self, group: Sequence[Followed], after: Place, limit: Place | None) -> Page:
         types: Collection[str] = frozenset().union(*(each.output.types for each in group))
-        page = await self._events.page(self.tenant, first.build.p, first.place, types)
+        page = await self._events.page(self.tenant, group[0].build.p, after, types)
         return page if limit is None else page.up_to(limit)
+
+    def _turn_is_over(self, group: Sequence[Followed], until: float) -> bool:
+        """Whether other builds, those who append, or a change of the builds wait for the end of this turn."""
+        waited_for = self._stale or self._busy() or len(group) < len(self._at_work())
+        return waited_for and self._loop.time() > until
 
     def _is_worth_writing(self, group: Sequence[Followed], page: Page) -> bool:
         """Whether there are events, or a build serves from here on, or many of other tenants' lie behind."""
@@ -243,8 +255,7 @@ class Worker:
         serving = self._would_serve(group, page)
         async with connection(self._pool) as conn, conn.transaction():
             # Rows and place are lost together, if at all, and folded again: no commit here waits for the
-            # disk.
-            await conn.execute("SET LOCAL synchronous_commit TO off")
+            # disk (`move` says so).
             moves = {}
             for each, change in sorted(zip(group, changes, strict=True), key=lambda pair: pair[0].build.id):
                 moves[each.build.id] = await self._move(conn, each, page, change, began)
@@ -290,6 +301,12 @@ class Worker:
             if page.reached.seq >= furthest and (page.caught_up or (before and page.reached.seq == furthest)):
                 found.append(each)
         return found
+
+
+def _retrieved(reading: asyncio.Task[Page]) -> None:
+    """A page that is not waited for any more may have failed too."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 async def _serve(conn: Any, build: Build) -> None:

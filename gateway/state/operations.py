@@ -10,6 +10,8 @@ from decimal import Decimal
 from functools import partial
 from typing import assert_never
 
+from msgspec import Raw
+
 from gateway.state import lists
 from gateway.state.budget import Exhausted, Misfit, TooLarge, TooLong
 from gateway.state.draft import FIELDS_MAX, Draft, Target, full
@@ -25,6 +27,7 @@ from gateway.state.values import (
     number_of,
     plain,
     raw,
+    short_integer,
     sum_of,
 )
 from spec.handlers import (
@@ -296,6 +299,21 @@ def _add(draft: Draft, target: Target, value: Node, sign: int) -> None:
         raise Misfit("The whole state is an object, not a number; name a field of it.")
     place = draft.place(target)
     found = place.found
+    total = _short_sum(found, value, sign) or _sum(target, found, value, sign)
+    draft.check(target, total, length(total))
+    place.room()
+    place.put(total)
+
+
+def _short_sum(found: Node | None, value: Node, sign: int) -> Raw | None:
+    """What `_sum` makes of integers of a few digits, in a third of the time; None where it is not two of
+    them."""
+    number = 0 if found is None else short_integer(found)
+    by = short_integer(value)
+    return None if number is None or by is None else Raw(b"%d" % (number + sign * by))
+
+
+def _sum(target: Target, found: Node | None, value: Node, sign: int) -> Raw:
     number = Decimal(0) if found is None else number_of(found)
     if number is None:
         raise _unfit(target, found, "a number")
@@ -305,6 +323,4 @@ def _add(draft: Draft, target: Target, value: Node, sign: int) -> None:
     total = sum_of(number, by if sign > 0 else by.copy_negate())
     if total is None:
         raise Misfit(f"The sum has more than {NUMBER_DIGITS_MAX} digits.")
-    draft.check(target, total, length(total))
-    place.room()
-    place.put(total)
+    return total

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, assert_never
 from uuid import UUID
 
@@ -109,6 +110,7 @@ def value_of(template: Template, view: View) -> Node | None:
 _NULL: Final = Raw(b"null")
 
 
+@lru_cache(maxsize=1024)
 def name_size(name: str) -> int:
     """Bytes that a field adds to its value, at most, or to an object that is made on the way to it: quotes,
     colon, comma and braces; a character may be escaped into six."""

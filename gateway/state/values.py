@@ -24,6 +24,8 @@ NUMBER_DIGITS_MAX: Final = 4300
 """Most digits of a computed number: Python's own limit for integers, which other readers of events share.
 Without one, adding 1 to 1e999999 would write a million digits."""
 
+_SHORT_DIGITS: Final = 15
+
 Node = Raw | dict[str, "Node"] | list["Node"]
 """Raw is a value as it was sent; an object or a list is one that was opened. Scalars are always Raw."""
 
@@ -34,7 +36,11 @@ decode_fields = cast(Callable[[bytes | Raw], Fields], msgspec.json.Decoder(dict[
 _decode_items = cast(Callable[[Raw], list[Node]], msgspec.json.Decoder(list[Raw]).decode)
 decode_raw = msgspec.json.Decoder(Raw).decode
 
-_KINDS = {"{": "an object", "[": "a list", '"': "a text", "t": "a boolean", "f": "a boolean", "n": "null"}
+_KINDS = {
+    ord(first): name for first, name in {
+        "{": "an object", "[": "a list", '"': "a text", "t": "a boolean", "f": "a boolean", "n": "null"
+    }.items()
+}  # fmt: skip
 _NUMBER = "a number"
 _TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _TEXTS_AND_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
@@ -71,7 +77,7 @@ def length(value: Raw) -> int:
 def kind(node: Node) -> str:
     """What a person calls it: `a list`."""
     if isinstance(node, Raw):
-        return _KINDS.get(chr(memoryview(node)[0]), _NUMBER)
+        return _KINDS.get(memoryview(node)[0], _NUMBER)
     return "an object" if isinstance(node, dict) else "a list"
 
 
@@ -122,7 +128,17 @@ _EXACT = Context(
 
 def number_of(node: Node) -> Decimal | None:
     """The exact number if it is one; Infinity stands for what no Decimal can hold."""
-    return _number(bytes(node).decode()) if isinstance(node, Raw) and kind(node) == _NUMBER else None
+    if not isinstance(node, Raw) or memoryview(node)[0] in _KINDS:
+        return None
+    return _number(bytes(node).decode())
+
+
+def short_integer(node: Node) -> int | None:
+    """The integer if it is one of at most 15 digits, without a sign."""
+    if not isinstance(node, Raw):
+        return None
+    text = bytes(node) if length(node) <= _SHORT_DIGITS else b""
+    return int(text) if text.isdigit() else None
 
 
 def sum_of(one: Decimal, other: Decimal) -> Raw | None:

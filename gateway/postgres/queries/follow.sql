@@ -106,11 +106,12 @@ RETURNING revision
 
 -- name: move
 -- Moves a build by compare-and-swap. $1 id, $2 moves as seen, $3 seq, $4 mark, $5 rows more, $6 misfits more, $7 the last
--- misfits or NULL, $8 events a second. No row: another process, or a person, has changed it
+-- misfits or NULL, $8 events a second. No row: another process, or a person, has changed it. The transaction's commit
+-- does not wait for the disk.
 UPDATE follower SET seq = $3, mark = $4, rows = rows + $5, misfits = misfits + $6,
     last_misfits = coalesce($7, last_misfits), rate = $8, moves = moves + 1
 WHERE id = $1 AND moves = $2 AND state IN ('building', 'serving') AND NOT paused
-RETURNING moves
+RETURNING moves, set_config('synchronous_commit', 'off', true)
 
 
 -- name: moved
