@@ -1,50 +1,42 @@
-"""Implied events, timers and sagas under load, through two gateways that are killed; Redis is restarted too.
+"""Implied events, timers and sagas under load, through two gateways and a relay that are killed; Redis is
+killed or emptied, Postgres restarted. --clocks: meanwhile their clocks step by an hour, back and forth.
 
-    python -m tests.reacting [--seconds 600] [--writers 16] [--seed N]
+    python -m tests.reacting [--seconds 600] [--seed N] [--clocks]
+    python -m tests.reacting --seconds 20 --bad NAME, --all-bad
 
-Exit 0: each output happened exactly once, none early, no cancelled one, and every saga came to its end. The
-checker knows no code of the gateway.
+Exit 0: each output happened exactly once, none early, no cancelled one, and every saga came to its end; or
+every bad build was caught. The checker knows no code of the gateway.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import contextlib
-import random
 import sys
-from collections import Counter
-from collections.abc import Sequence
+from functools import partial
 
-from tests.reacting.campaign import DELAY_S, Campaign
-from tests.reacting.checker import violations
-from tests.support.servers import open_folder, servers_in
+from tests.reacting.bad import BUILDS
+from tests.reacting.campaign import Result, run_campaign
+from tests.support.campaign_command import run_command
 
-
-def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tests.reacting", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--writers", type=int, default=16)
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    asked = parser.parse_args(argv)
-    print(f"seed {asked.seed}", flush=True)
-    return asyncio.run(_run(asked.seconds, asked.writers, asked.seed))
+CLOCKS = "--clocks"
 
 
-async def _run(seconds: float, writers: int, seed: int) -> int:
-    with open_folder() as folder:
-        servers = servers_in(folder)
-        with contextlib.closing(servers):
-            await servers.start()
-            campaign = Campaign(servers, folder, seed)
-            rows = await campaign.run(seconds, writers)
-    harms = violations(rows, DELAY_S)
-    print(f"{len(rows)} events {dict(Counter(row.type for row in rows))}; kills {campaign.kills}")
-    print(f"{campaign.begun} orders and carts, {len(harms)} violations")
-    for harm in harms[:20]:
-        print(harm)
-    return 1 if harms else 0
+def told(result: Result) -> str:
+    late_s = result.late_s or [0.0]
+    lines = [
+        f"seed {result.seed}: {_listed(result.events)}",
+        f"  faults: {_listed(result.faults)}",
+        f"  {len(result.late_s):,} firings, late by {late_s[len(late_s) // 2]:.2f} s (median),"
+        f" {late_s[-1]:.1f} s at most",
+        *(f"  VIOLATION {kind}: {what}" for kind, what in result.violations[:20]),
+    ]
+    return "\n".join([*lines, f"{len(result.violations)} violations"])
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    words = [word for word in sys.argv[1:] if word != CLOCKS]
+    campaign = partial(run_campaign, clocks=CLOCKS in sys.argv[1:])
+    sys.exit(run_command(words, "tests.reacting", __doc__, BUILDS, campaign, told, "seconds", 600.0))

@@ -1,217 +1,269 @@
-"""Orders that imply and expire, carts with a saga: two gateways, killed at random, and Redis restarted."""
+"""Orders that imply and expire, carts with a saga: two gateways and a relay, killed at random; Redis killed
+or emptied, Postgres restarted; with `clocks` the clocks of all three step by an hour meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import random
 import time
-from contextlib import AsyncExitStack
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import asyncpg
 import httpx
 
 from gateway.catalog.migrate import migrate
-from tests.reacting.checker import Row
+from gateway.dev.service_process import ServiceProcess
+from tests.faults.cluster import CLOCK, OFFSET
+from tests.outgoing.stand import Gateway, RelayNode
+from tests.reacting.bad import argv
+from tests.reacting.checker import Acknowledged, Row, Violation, check, lateness
+from tests.reacting.spec import ACTOR, DELAY_S, SPEC
 from tests.support.accounts import open_account
-from tests.support.servers import Servers
-from tests.support.serving import Child, child_serving
+from tests.support.servers import Server, Servers, open_folder, servers_in
 
-ACTOR = {"type": "user", "id": "a0000000-0000-4000-a000-000000000001"}
-DELAY_S = 1.5
-EXPIRY = {"aggregate_type": "order", "id": "$.key", "event_type": "had_expired"}
-PAID = {"aggregate_type": "order", "id": "$.key", "event_type": "was_paid"}
-ANSWERS = ["was_reserved", "reservation_failed"]
-SETTLE_S = 90.0
-SPEC: dict[str, Any] = {
-    "aggregate_types": {
-        "order": {
-            "events": {
-                "was_placed": {
-                    "schema": {},
-                    "implications": [
-                        {"emit": {"aggregate_type": "account", "id": "$.key", "event_type": "was_credited"}},
-                        {
-                            "schedule": {
-                                "delay_ms": int(DELAY_S * 1000),
-                                "emit": {
-                                    "aggregate_type": "order",
-                                    "id": "$.key",
-                                    "event_type": "had_expired",
-                                },
-                                "cancel_on": [
-                                    {"aggregate_type": "order", "id": "$.key", "event_type": "was_paid"}
-                                ],
-                            }
-                        },
-                    ],
-                },
-                "was_paid": {"schema": {}},
-                "had_expired": {"schema": {}},
-            }
-        },
-        "account": {"events": {"was_credited": {"schema": {}}}},
-        "cart": {"events": {"was_checked_out": {"schema": {}}, "was_shipped": {"schema": {}}}},
-        "stock": {
-            "events": {
-                "reservation_asked": {"schema": {}},
-                "was_reserved": {"schema": {}},
-                "reservation_failed": {"schema": {}},
-                "was_released": {"schema": {}},
-            }
-        },
-        "payment": {"events": {"charge_asked": {"schema": {}}, "was_refunded": {"schema": {}}}},
-    },
-    "agent_types": ["user"],
-    "sagas": {
-        "checkout": {
-            "trigger": {"aggregate_type": "cart", "event_type": "was_checked_out"},
-            "steps": [
-                {
-                    "name": "reserve",
-                    "emit": {"aggregate_type": "stock", "id": "$.key", "event_type": "reservation_asked"},
-                    "await": {
-                        "aggregate_type": "stock",
-                        "event_types": ["was_reserved", "reservation_failed"],
-                    },
-                    "fail_on": ["reservation_failed"],
-                    "compensate": {"aggregate_type": "stock", "id": "$.key", "event_type": "was_released"},
-                    "timeout_ms": 3000,
-                },
-                {
-                    "name": "charge",
-                    "emit": {"aggregate_type": "payment", "id": "$.key", "event_type": "charge_asked"},
-                    "compensate": {"aggregate_type": "payment", "id": "$.key", "event_type": "was_refunded"},
-                },
-                {
-                    "name": "ship",
-                    "emit": {"aggregate_type": "cart", "id": "$.key", "event_type": "was_shipped"},
-                },
-            ],
-        }
-    },
-}
+GATEWAYS, WRITERS = 2, 16
+ANSWERED_S = 90.0
+"""An append that is not acknowledged for so long is stuck."""
+STUCK_S = 45.0
+"""Beyond leases of 10 and 30 s, which the last gateway that was killed holds."""
+ASKED_S = 5.0
+"""Beyond it, or at random, a reservation is not answered in time."""
+CLOCKS_S = (-3_600, 0, 3_600)
+FAULTS = ("gateway",) * 5 + ("relay", "redis", "redis", "postgres")
+# By Postgres' own clock, a moment before the commit: gateways' clocks are wrong.
+STAMPED = "ALTER TABLE outbox ADD COLUMN stored_at timestamptz DEFAULT clock_timestamp()"
 STORED = """
-SELECT seq, id, causation_id, aggregate_type, aggregate_id, type,
-    extract(epoch FROM recorded_at)::float8 AS at
+SELECT seq, id::text, causation_id::text AS causation, aggregate_type, aggregate_id AS key, type,
+    extract(epoch FROM stored_at)::float8 AS stored_s
 FROM outbox ORDER BY p, seq
 """
 LEFT = """
-SELECT (SELECT count(*) FROM schedule WHERE state = 'pending')
-    + (SELECT count(*) FROM saga WHERE state = 'running')
+SELECT (SELECT count(*) FROM schedule WHERE state = 'pending') AS timers,
+    (SELECT count(*) FROM saga WHERE state = 'running') AS sagas
 """
 
 
 @dataclass(slots=True)
-class Campaign:
-    servers: Servers
-    folder: Path
+class Result:
     seed: int
-    key: str = ""
-    gateways: list[Child | None] = field(default_factory=lambda: [None, None])
-    kills: dict[str, int] = field(default_factory=lambda: {"gateway": 0, "redis": 0})
-    begun: int = 0
-    _stop: bool = False
+    events: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    late_s: list[float] = field(default_factory=list)
+    """Of each firing, in order."""
+    violations: list[Violation] = field(default_factory=list)
 
-    async def run(self, seconds: float, writers: int) -> list[Row]:
-        """What is stored once nothing is pending any more. Raises TimeoutError where something is stuck."""
-        await migrate(self.servers.postgres_url, 4)
-        async with (
-            asyncpg.create_pool(self.servers.postgres_url, min_size=1, max_size=1) as pool,
-            AsyncExitStack() as ends,
-            httpx.AsyncClient(timeout=30, trust_env=False) as client,
-        ):
-            self.key = (await open_account(pool, SPEC)).write
-            places = [await ends.enter_async_context(AsyncExitStack()) for _ in self.gateways]
-            for n, place in enumerate(places):
-                await self._start(n, place)
-            working = [asyncio.create_task(self._writer(client, n)) for n in range(writers)]
-            await self._break(places, seconds)
-            self._stop = True
-            async with asyncio.timeout(SETTLE_S):
-                await asyncio.gather(*working)
-                quiet_since = time.monotonic()
-                while time.monotonic() - quiet_since < DELAY_S + 1:
-                    if await pool.fetchval(LEFT):
-                        quiet_since = time.monotonic()
-                    await asyncio.sleep(0.1)
-            return [
-                Row(
-                    row["seq"],
-                    str(row["id"]),
-                    None if row["causation_id"] is None else str(row["causation_id"]),
-                    row["aggregate_type"],
-                    row["aggregate_id"],
-                    row["type"],
-                    row["at"],
-                )
-                for row in await pool.fetch(STORED)
-            ]
 
-    async def _start(self, n: int, place: AsyncExitStack) -> None:
-        folder = self.folder / f"gateway-{n}"
-        folder.mkdir(exist_ok=True)
-        urls = (self.servers.postgres_url, self.servers.redis_url)
-        self.gateways[n] = await place.enter_async_context(child_serving(*urls, folder))
+class Campaign:
+    """`build` is a known-bad one (bad.py), or None."""
 
-    async def _break(self, places: list[AsyncExitStack], seconds: float) -> None:
-        chance, ends = random.Random(self.seed), time.monotonic() + seconds
-        while time.monotonic() < ends:
-            await asyncio.sleep(chance.uniform(0.5, 2))
-            if chance.random() < 0.25:
-                self.kills["redis"] += 1
-                await self.servers.redis.restart()
-                continue
-            n = chance.randrange(len(places))
-            gateway = self.gateways[n]
-            assert gateway is not None
-            gateway.process.kill()
-            self.gateways[n] = None
-            self.kills["gateway"] += 1
-            await places[n].aclose()
-            await self._start(n, places[n])
+    def __init__(
+        self,
+        servers: Servers,
+        folder: Path,
+        seed: int,
+        build: str | None,
+        *,
+        clocks: bool,
+        faults: Sequence[str],
+    ) -> None:
+        inherited = {name: text for name, text in os.environ.items() if not name.startswith("SLUICE_")}
+        urls = {"SLUICE_POSTGRES_URL": servers.postgres_url, "SLUICE_REDIS_URL": servers.redis_url}
+        settings = inherited | urls
+        self._servers = servers
+        self._chance = random.Random(seed)
+        self._seed = seed
+        self._faults = faults
+        self._gateways = [
+            Gateway(argv(build, "serve"), number, settings, folder) for number in range(GATEWAYS)
+        ]
+        self._clocks = [each.set_clock for each in self._gateways] if clocks else []
+        if clocks:
+            file = folder / "relay.clock"
+            settings = settings | {"PYTHONPATH": str(CLOCK), "FAULTS_CLOCK_FILE": str(file)}
+            self._clocks.append(lambda offset_s: _set(file, offset_s))
+        node = RelayNode(argv(build, "relay"), 0, settings, folder)
+        self._relay = Server(ServiceProcess(node, lambda _: None))
+        self._under_way: set[str] = set()
+        self._acknowledged: list[Acknowledged] = []
+        self._ended = False
+        self.result = Result(seed)
 
-    async def _writer(self, client: httpx.AsyncClient, n: int) -> None:
-        chance = random.Random(self.seed * 1_000 + n)
-        while not self._stop:
+    async def run(self, seconds: float) -> Result:
+        await migrate(self._servers.postgres_url, 4)
+        async with asyncpg.create_pool(self._servers.postgres_url, min_size=1, max_size=1) as pool:
+            await pool.execute(STAMPED)
+            headers = {"Authorization": f"Bearer {(await open_account(pool, SPEC)).write}"}
+        try:
+            self._step_clocks()
+            await asyncio.gather(*(each.start() for each in (*self._gateways, self._relay)))
+            async with httpx.AsyncClient(timeout=30, trust_env=False, headers=headers) as client:
+                await self._work(client, seconds)
+            await self._settled()
+        finally:
+            for gateway in self._gateways:
+                gateway.close()
+            self._relay.kill()
+        return self.result
+
+    async def _work(self, client: httpx.AsyncClient, seconds: float) -> None:
+        writing = [asyncio.create_task(self._write(client, number)) for number in range(WRITERS)]
+        try:
+            await self._break(seconds)
+            self._ended = True
+            await asyncio.gather(*writing)
+        finally:
+            for task in writing:
+                task.cancel()
+
+    # ---- faults ----
+
+    async def _break(self, seconds: float) -> None:
+        """Each kind of fault once at a time. Returns when that time is over and all are back."""
+        ends = time.monotonic() + seconds
+        async with asyncio.TaskGroup() as under_way:
+            while time.monotonic() < ends:
+                await asyncio.sleep(self._chance.uniform(0.3, 1.5))
+                self._step_clocks()
+                fault = self._chance.choice(self._faults)
+                if fault not in self._under_way:
+                    self._under_way.add(fault)
+                    self.result.faults[fault] += 1
+                    under_way.create_task(self._fault(fault))
+
+    async def _fault(self, fault: str) -> None:
+        match fault:
+            case "gateway":
+                victim = self._chance.choice(self._gateways)
+                victim.kill()
+                await asyncio.sleep(self._chance.uniform(0, 0.5))
+                await victim.start()
+            case "relay":
+                await self._relay.restart()
+            case "redis":
+                if self._chance.random() < 0.5:
+                    self._servers.redis.kill()
+                else:
+                    self._servers.wipe_redis()
+                await self._servers.redis.start()
+            case _:
+                await self._servers.postgres.restart()
+        self._under_way.discard(fault)
+
+    def _step_clocks(self) -> None:
+        for set_clock in self._clocks:
+            set_clock(self._chance.choice(CLOCKS_S))
+
+    # ---- clients ----
+
+    async def _write(self, client: httpx.AsyncClient, number: int) -> None:
+        chance = random.Random(f"{self._seed}/{number}")
+        while not self._ended:
             key = str(UUID(int=chance.getrandbits(128), version=4))
-            self.begun += 1
-            if n % 2:
+            if number % 2:
                 await self._append(client, chance, "order", key, "was_placed")
                 if chance.random() < 0.5:
                     await asyncio.sleep(chance.uniform(0, 2 * DELAY_S))
                     await self._append(client, chance, "order", key, "was_paid")
             else:
                 await self._append(client, chance, "cart", key, "was_checked_out")
-                await asyncio.sleep(chance.uniform(0, 0.5))
+                await self._asked(client, chance, key)
                 luck = chance.random()
                 if luck < 0.8:
                     answer = "was_reserved" if luck < 0.6 else "reservation_failed"
                     await self._append(client, chance, "stock", key, answer)
 
+    async def _asked(self, client: httpx.AsyncClient, chance: random.Random, key: str) -> None:
+        """Returns once the saga asks for a reservation, or does not for a while."""
+        until = time.monotonic() + ASKED_S
+        while time.monotonic() < until:
+            await asyncio.sleep(0.1)
+            with contextlib.suppress(httpx.HTTPError):
+                url = f"{chance.choice(self._gateways).url}/stock/{key}"
+                if (await client.get(url)).status_code == 200:
+                    return
+
     async def _append(
         self, client: httpx.AsyncClient, chance: random.Random, of: str, key: str, event: str
     ) -> None:
         """One request, until it is answered 201."""
-        headers = {"Authorization": f"Bearer {self.key}", "Idempotency-Key": f"{of}-{key}-{event}"}
-        until = time.monotonic() + SETTLE_S
+        headers = {"Idempotency-Key": f"{of}-{key}-{event}"}
+        body = {"data": {}, "metadata": {"actor": ACTOR}}
+        until = time.monotonic() + ANSWERED_S
         while time.monotonic() < until:
-            gateway = chance.choice(self.gateways)
-            if gateway is None:
+            living = [each for each in self._gateways if each.serves]
+            if not living:
                 await asyncio.sleep(0.05)
                 continue
-            url = f"{gateway.served.url}/{of}/{key}/{event}"
+            url = f"{chance.choice(living).url}/{of}/{key}/{event}"
             try:
-                body = {"data": {}, "metadata": {"actor": ACTOR}}
                 response = await client.post(url, json=body, headers=headers)
             except httpx.HTTPError:
                 await asyncio.sleep(0.05)
                 continue
             if response.status_code == 201:
+                self._acknowledged.append(Acknowledged(of, key, event))
                 return
-            assert response.status_code in (429, 503, 504), response.text
+            if response.status_code not in (429, 503, 504):
+                self._violated("refused", f"{of} {key} {event}: {response.status_code} {response.text}")
+                return
             await asyncio.sleep(0.05)
-        raise TimeoutError(f"{event} was never acknowledged")
+        self._violated("stuck", f"{of} {key} {event} was not acknowledged in {ANSWERED_S:.0f} s")
+
+    # ---- at rest ----
+
+    async def _settled(self) -> None:
+        """Nothing may be pending any more after a while, and no more is appended then."""
+        connection = await asyncpg.connect(self._servers.postgres_url)
+        before, since = None, time.monotonic()
+        try:
+            while before is None or any(before) or time.monotonic() - since < DELAY_S + 1:
+                left = tuple(await connection.fetchrow(LEFT))
+                if left != before:
+                    before, since = left, time.monotonic()
+                if time.monotonic() - since > STUCK_S:
+                    told = "{} timers pending, {} sagas running, and no change".format(*left)
+                    self._violated("stuck", f"{told} for {STUCK_S:.0f} s")
+                    break
+                await asyncio.sleep(0.1)
+            rows = [Row(**row) for row in await connection.fetch(STORED)]
+        finally:
+            await connection.close()
+        for gateway in self._gateways:
+            gateway.keeper.tick()
+            if gateway.keeper.pid is None:
+                self._violated("dead", f"{gateway.keeper.name} ended by itself")
+        self.result.events.update(row.type for row in rows)
+        self.result.late_s = lateness(rows, DELAY_S)
+        self.result.violations += check(rows, self._acknowledged, DELAY_S)
+
+    def _violated(self, kind: str, told: str) -> None:
+        self.result.violations.append(Violation(kind, told))
+
+
+def _set(file: Path, offset_s: int) -> None:
+    with file.open("r+b" if file.exists() else "wb") as clock:
+        clock.write(OFFSET.pack(offset_s))
+
+
+async def run_campaign(
+    seconds: float,
+    seed: int,
+    build: str | None = None,
+    *,
+    clocks: bool = False,
+    faults: Sequence[str] = FAULTS,
+) -> Result:
+    """Raises what the campaign itself fails at; a violation is a result."""
+    with open_folder() as folder:
+        servers = servers_in(folder)
+        try:
+            await servers.start()
+            return await Campaign(servers, folder, seed, build, clocks=clocks, faults=faults).run(seconds)
+        finally:
+            servers.close()

@@ -4,10 +4,15 @@ early, no cancelled one fired, every saga at its end. Shares no code with the ga
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-EARLY_S = 0.0
+STEPS = ("reservation_asked", "charge_asked", "was_shipped")
+
+
+class Violation(NamedTuple):
+    kind: str
+    told: str
 
 
 class Row(NamedTuple):
@@ -19,67 +24,83 @@ class Row(NamedTuple):
     aggregate_type: str
     key: str
     type: str
-    committed_s: float
-    """Unix seconds at which the gateway took it in."""
+    stored_s: float
+    """Unix seconds by Postgres' clock, a moment before its commit."""
 
 
-def violations(rows: Sequence[Row], delay_s: float) -> list[str]:
+class Acknowledged(NamedTuple):
+    """An append of a client that was answered 201."""
+
+    aggregate_type: str
+    key: str
+    type: str
+
+
+def check(rows: Sequence[Row], acknowledged: Sequence[Acknowledged], delay_s: float) -> list[Violation]:
     """Of the campaign's own spec: an order that is placed implies a credit, and expires unless it is paid; a
     cart goes through reservation, charge and shipping, or is compensated."""
-    found: list[str] = []
     of: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    by_cause: Counter[tuple[str, str]] = Counter()
     for row in rows:
         of[row.aggregate_type, row.key].append(row)
-        if row.causation is not None:
-            by_cause[row.causation, row.type] += 1
+    found: list[Violation] = []
     for (kind, key), events in of.items():
-        types = [each.type for each in events]
         if kind == "order":
-            found += [f"order {key}: {each}" for each in _order(events, types, by_cause, delay_s)]
+            found += [
+                Violation(what, f"order {key}: {told}") for what, told in _order(key, events, of, delay_s)
+            ]
         elif kind == "cart":
-            found += [f"cart {key}: {each}" for each in _cart(key, types, of)]
+            found += [Violation(what, f"cart {key}: {told}") for what, told in _cart(key, of)]
+    stored = Counter((row.aggregate_type, row.key, row.type) for row in rows)
+    for append in acknowledged:
+        if stored[append] != 1:
+            kind = "doubled" if stored[append] else "lost"
+            found.append(Violation(kind, f"{append} was acknowledged, and is stored {stored[append]} times"))
     return found
 
 
-def _order(
-    events: Sequence[Row], types: Sequence[str], by_cause: Counter[tuple[str, str]], delay_s: float
-) -> list[str]:
-    found = []
+def lateness(rows: Sequence[Row], delay_s: float) -> list[float]:
+    """Of each firing, in seconds behind its due time, in order."""
+    placed = {row.id: row.stored_s for row in rows if row.type == "was_placed"}
+    fired = [row for row in rows if row.type == "had_expired" and row.causation in placed]
+    return sorted(row.stored_s - placed[row.causation or ""] - delay_s for row in fired)
+
+
+Of = dict[tuple[str, str], list[Row]]
+
+
+def _order(key: str, events: Sequence[Row], of: Of, delay_s: float) -> Iterator[tuple[str, str]]:
     placed = events[0]
-    if (credits := by_cause[placed.id, "was_credited"]) != 1:
-        found.append(f"{credits} credits for one order")
+    credits = [each for each in of.get(("account", key), ()) if each.type == "was_credited"]
+    if len(credits) != 1:
+        yield "doubled" if credits else "lost", f"{len(credits)} credits for one order"
     expired = [each for each in events if each.type == "had_expired"]
     if len(expired) > 1:
-        found.append("it expired twice")
-    if "was_paid" in types:
-        paid = next(each for each in events if each.type == "was_paid")
-        if any(each.seq > paid.seq for each in expired):
-            found.append("it expired although it had been paid before")
-    elif not expired:
-        found.append("it never expired")
+        yield "doubled", f"it expired {len(expired)} times"
+    if any(each.causation != placed.id for each in (*credits, *expired)):
+        yield "cause", "what followed from it names another cause"
+    paid = next((each for each in events if each.type == "was_paid"), None)
+    if paid is None and not expired:
+        yield "lost", "it never expired"
+    if paid is not None and any(each.seq > paid.seq for each in expired):
+        yield "cancelled", "it expired although it had been paid before"
     for each in expired:
-        if each.committed_s - placed.committed_s < delay_s - EARLY_S:
-            found.append(f"it expired after {each.committed_s - placed.committed_s:.3f} s")
-    return found
+        if (after_s := each.stored_s - placed.stored_s) < delay_s:
+            yield "early", f"it expired after {after_s:.3f} s"
 
 
-def _cart(key: str, types: Sequence[str], of: dict[tuple[str, str], list[Row]]) -> list[str]:
-    found = []
-    stock = Counter(each.type for each in of.get(("stock", key), ()))
-    payment = Counter(each.type for each in of.get(("payment", key), ()))
-    for name, count in (
-        ("reservation_asked", stock["reservation_asked"]),
-        ("shipped", types.count("was_shipped")),
-    ):
-        if count > 1:
-            found.append(f"{name} {count} times")
-    if stock["reservation_asked"] != 1:
-        found.append(f"the first step was taken {stock['reservation_asked']} times")
-    shipped = types.count("was_shipped")
-    if shipped:
-        if payment["charge_asked"] != 1 or payment["was_refunded"] or stock["was_released"]:
-            found.append(f"shipped with {dict(payment)} and {dict(stock)}")
-    elif stock["was_released"] != 1 or payment["was_refunded"] != payment["charge_asked"]:
-        found.append(f"not shipped, and not compensated once: {dict(payment)}, {dict(stock)}")
-    return found
+def _cart(key: str, of: Of) -> Iterator[tuple[str, str]]:
+    rows = [row for kind in ("stock", "payment", "cart") for row in of.get((kind, key), ())]
+    count = Counter(row.type for row in rows)
+    for name in (*STEPS, "was_released", "was_refunded"):
+        if count[name] > 1:
+            yield "doubled", f"{name} {count[name]} times"
+    places = [row.seq for name in STEPS for row in rows if row.type == name]
+    if places != sorted(places):
+        yield "order", f"its steps are at {places}"
+    if not count["reservation_asked"]:
+        yield "lost", "its saga never began"
+    elif count["was_shipped"]:
+        if not count["charge_asked"] or count["was_refunded"] or count["was_released"]:
+            yield "steps", f"shipped with {dict(count)}"
+    elif not count["was_released"] or count["was_refunded"] != count["charge_asked"]:
+        yield "compensation", f"not shipped, and not compensated: {dict(count)}"
