@@ -55,8 +55,6 @@ LOOK_EVERY_S: Final = 0.25
 TENANTS_AT_ONCE: Final = 8
 """Whose events are looked at, each a page of at most 4 MiB. One that waits lets the others go on."""
 AGAIN_S: Final = 1.0
-COMMIT_MS: Final = 1_000
-"""From an event's time, when its gateway took it in, to its commit; longer where Redis or Postgres fails."""
 SPECS_KEPT: Final = 64
 COUNT_EVERY_S: Final = 10.0
 
@@ -271,7 +269,7 @@ class Reactor:
         sagas: Sequence[tuple[object, ...]] = (),
     ) -> bool:
         """Timers, sagas and place in one transaction; False where another process has moved it. `since`: when
-        what set the timers was not committed yet."""
+        what set the timers could not be seen yet."""
         async with connection(self._pool) as conn, conn.transaction():
             moved = await conn.fetchval(
                 statement("move_reacting"), PgUUID(tenant), self.owner, before.seq, after.seq, after.mark
@@ -310,7 +308,6 @@ def _columns(tenant: bytes, timers: Sequence[Timer], since: datetime | None) -> 
         [_encode(each.emission) for each in timers],
         [_encode(each.cancel_on) for each in timers],
         [PgUUID(each.recorded.event.correlation_id) for each in triggers],
-        [each.recorded.event.recorded_at_ms + COMMIT_MS for each in triggers],
         since,
     )
 

@@ -78,7 +78,8 @@ async def test_the_outbox_has_the_columns_that_the_page_lists(postgres_url: str)
     finally:
         await connection.close()
     types = {
-        row["attname"]: row["type"].replace("timestamp(3) with time zone", "timestamptz(3)") for row in found
+        row["attname"]: re.sub(r"timestamp(\(3\)|) with time zone", r"timestamptz\1", row["type"])
+        for row in found
     }
     assert dict(listed) == types
 

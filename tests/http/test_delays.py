@@ -46,8 +46,8 @@ async def test_a_delay_goes_on_while_no_gateway_sets_timers(
         await appended(to, "order", new_id(), "was_placed", {})
     tenant = UUID(shop.id)
     committed = await own_outbox.fetchval(  # an hour passes
-        "UPDATE outbox SET recorded_at = recorded_at - interval '1 hour' WHERE tenant = $1"
-        " RETURNING extract(epoch FROM recorded_at)::float8",
+        "UPDATE outbox SET stored_at = stored_at - interval '1 hour' WHERE tenant = $1"
+        " RETURNING extract(epoch FROM stored_at)::float8",
         tenant,
     )
     assert await own_outbox.fetchval("SELECT caught_up_at FROM reacting WHERE tenant = $1", tenant) is None
@@ -60,31 +60,48 @@ async def test_a_delay_goes_on_while_no_gateway_sets_timers(
 
 
 @pytest.mark.parametrize(
-    ("committed_s", "caught_up_s", "begins_s"),
+    ("stored_s", "caught_up_s", "begins_s"),
     [
-        (-HOUR_S, None, -HOUR_S),
-        (-HOUR_S, -60.0, 0.0),  # a clock that is slow: it was committed in the last minute
-        (-60.0, -HOUR_S, -60.0),
-        (HOUR_S, -60.0, 0.0),  # a clock that is fast
-        (None, None, 0.0),  # a client's own
+        (-HOUR_S, None, 1 - HOUR_S),
+        (-HOUR_S, -60.0, -60.0),  # it was stored, and a standby let nobody see it until then
+        (-60.0, -HOUR_S, -59.0),
+        (0.0, None, 0.0),
+        (None, None, 0.0),  # an event that is older than the column
     ],
 )
-async def test_no_gateway_s_clock_makes_a_delay_shorter(
-    own_outbox: asyncpg.Pool, committed_s: float | None, caught_up_s: float | None, begins_s: float
+async def test_a_delay_begins_when_its_trigger_was_stored(
+    own_outbox: asyncpg.Pool,
+    own_config: Config,
+    stored_s: float | None,
+    caught_up_s: float | None,
+    begins_s: float,
 ) -> None:
-    shop, timer, now = await open_account(own_outbox, SHOP), uuid4(), time.time()
-    caught_up = None if caught_up_s is None else _time(now + caught_up_s)
-    committed_ms = None if committed_s is None else int((now + committed_s) * 1000)
+    shop, timer = await open_account(own_outbox, SHOP), uuid4()
+    tenant = UUID(shop.id)
+    async with serving(replace(own_config, relay=False)) as served, new_client(served.url, shop.admin) as to:
+        await appended(to, "order", new_id(), "was_placed", {})
+    now = time.time()
+    trigger = await own_outbox.fetchval(
+        "UPDATE outbox SET recorded_at = to_timestamp(0), stored_at = to_timestamp($2::float8)"
+        " WHERE tenant = $1 RETURNING id",
+        tenant, None if stored_s is None else now + stored_s,
+    )  # fmt: skip
+    caught_up = None if caught_up_s is None else datetime.fromtimestamp(now + caught_up_s, UTC)
     void = [None]
     await own_outbox.execute(
-        statement("add_schedules"), [timer], UUID(shop.id), void, void, void, void, [0], [bytes(4)], [DAY_S],
-        void, [b"{}"], [b"[]"], [uuid4()], [committed_ms], caught_up,
+        statement("add_schedules"), [timer], tenant, [trigger], void, void, void, [0], [bytes(4)], [DAY_S],
+        void, [b"{}"], [b"[]"], [uuid4()], caught_up,
     )  # fmt: skip
     due = await own_outbox.fetchval(
         "SELECT extract(epoch FROM due_at)::float8 FROM schedule WHERE id = $1", timer
     )
-    assert due == pytest.approx(now + begins_s + DAY_S, abs=5)
+    assert due == pytest.approx(now + begins_s + DAY_S, abs=0.5)
 
 
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+async def test_an_event_says_when_postgres_stored_it(own_outbox: asyncpg.Pool, own_config: Config) -> None:
+    shop = await open_account(own_outbox, SHOP)
+    before = await own_outbox.fetchval("SELECT clock_timestamp()")
+    async with serving(replace(own_config, relay=False)) as served, new_client(served.url, shop.admin) as to:
+        await appended(to, "order", new_id(), "was_placed", {})
+    stored = await own_outbox.fetchval("SELECT stored_at FROM outbox WHERE tenant = $1", UUID(shop.id))
+    assert before < stored < await own_outbox.fetchval("SELECT clock_timestamp()")

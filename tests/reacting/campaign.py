@@ -37,10 +37,10 @@ ASKED_S = 5.0
 CLOCKS_S = (-3_600, 0, 3_600)
 FAULTS = ("gateway",) * 5 + ("relay", "redis", "redis", "postgres")
 # By Postgres' own clock, a moment before the commit: gateways' clocks are wrong.
-STAMPED = "ALTER TABLE outbox ADD COLUMN stored_at timestamptz DEFAULT clock_timestamp()"
+STAMPED = "ALTER TABLE outbox ADD COLUMN campaign_at timestamptz DEFAULT clock_timestamp()"
 STORED = """
 SELECT seq, id::text, causation_id::text AS causation, aggregate_type, aggregate_id AS key, type,
-    extract(epoch FROM stored_at)::float8 AS stored_s
+    extract(epoch FROM campaign_at)::float8 AS stored_s
 FROM outbox ORDER BY p, seq
 """
 LEFT = """

@@ -109,7 +109,7 @@ class Schedules:
         added = await self._fetched(
             "add_schedules", [UUID(bytes=timer)], principal.tenant.id, [None], [None], [None], [None], [seq],
             [mark], [delay_s], [at_s], [encode(emission)], [encode(watched)], [correlated],
-            [None], None,
+            None,
         )  # fmt: skip
         if added:
             self._pending.added(principal.tenant.id)

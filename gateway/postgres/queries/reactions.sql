@@ -8,24 +8,23 @@ RETURNING *, extract(epoch FROM due_at)::float8 AS due
 
 
 -- name: add_schedules
--- Timers, each once; the ids of those that were not there yet. $1 ids, $2 tenant, $3 to $6 of each trigger: event id, aggregate type, key and event type, $7 and $8
--- where its append ends: seq and mark, $9 seconds from now, or null, $10 the time in Unix seconds, where there are none,
--- $11 the events to append, $12 what cancels them, $13 correlation ids, $14 when each trigger was committed at the latest
--- by its gateway's clock, in Unix milliseconds, or null, $15 when none of them was committed yet, or null. A delay begins
--- with the commit by that clock, and never later than now; now, where the clock is slow, which $15 tells.
+-- Timers, each once; the ids of those that were not there yet. $1 ids, $2 tenant, $3 to $6 of each trigger: event id,
+-- aggregate type, key and event type, $7 and $8 where its append ends: seq and mark, $9 seconds from now, or null, $10 the
+-- time in Unix seconds, where there are none, $11 the events to append, $12 what cancels them, $13 correlation ids, $14 when
+-- none of the triggers could be seen yet, or null. A delay begins a second behind the time at which its trigger was stored,
+-- to which the end of that transaction belongs, not before $14, and never later than now.
 INSERT INTO schedule (id, tenant, trigger_id, trigger_type, trigger_key, trigger_event, seq, mark, due_at, emit, cancel_on,
     correlation_id)
-SELECT id, $2, trigger_id, trigger_type, trigger_key, trigger_event, seq, mark,
+SELECT made.id, $2, trigger_id, trigger_type, trigger_key, trigger_event, made.seq, mark,
     coalesce(
-        CASE WHEN committed < $15::timestamptz THEN now() ELSE least(now(), committed) END
-            + delay_s * interval '1 second',
+        least(now(), o.stored_at + greatest(interval '1 second', $14::timestamptz - o.stored_at)) + delay_s * interval '1 second',
         to_timestamp(at_s)),
-    emit, cancel_on, correlation_id
+    emit, cancel_on, made.correlation_id
 FROM unnest($1::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bytea[], $9::float8[],
-    $10::float8[], $11::bytea[], $12::bytea[], $13::uuid[], $14::bigint[])
+    $10::float8[], $11::bytea[], $12::bytea[], $13::uuid[])
     AS made (id, trigger_id, trigger_type, trigger_key, trigger_event, seq, mark, delay_s, at_s, emit, cancel_on,
-        correlation_id, committed_ms),
-    LATERAL (SELECT timestamptz 'epoch' + committed_ms * interval '1 millisecond' AS committed) AS at
+        correlation_id)
+LEFT JOIN outbox o ON o.id = trigger_id AND o.tenant = $2
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 
