@@ -50,7 +50,7 @@ class Api:
         more = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         if body is not None:
             more += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
-        scope = self.scope(method, path, urlencode(query or {}).encode(), more)
+        scope = self.scope(method, path, urlencode(query or {}, quote_via=quote).encode(), more)
         await self._application(scope, _whole(content), got.send)
         return Answer(got.status, got.headers, msgspec.json.decode(got.body) if got.body else None)
 

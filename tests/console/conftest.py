@@ -37,6 +37,7 @@ SHOP = {
                         },
                     },
                     "handler": {"set": {"target": "total", "value": "$.data.total"}},
+                    "tags": ["note:$.data.note"],
                 },
                 "was_noted": {"schema": True},
                 "was_refunded": {

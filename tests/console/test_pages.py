@@ -167,11 +167,23 @@ async def test_a_subscription_is_tested_and_what_came_back_is_shown(
         await client.delete("/_/subscriptions/hooks")
 
 
+async def test_an_aggregate_shows_what_led_to_an_event_and_what_came_of_it(
+    admin: Page, gateway: Served, shop: Account
+) -> None:
+    await admin.goto(at(gateway, f"aggregates/order/{await order(gateway, shop, 1)}"))
+    await admin.get_by_text("Cause and effects", exact=True).click()
+    causes = admin.get_by_role("group", name="Events of this correlation")
+    await expect(causes.get_by_role("link")).to_have_count(1)
+    assert await findings(admin) == []
+
+
 async def test_the_feed_goes_live(admin: Page, gateway: Served, shop: Account) -> None:
     await admin.goto(at(gateway, "feed"))
+    await admin.get_by_label("Tag", exact=True).fill("note:so far")
+    await admin.get_by_role("button", name="Filter").click()
     async with admin.expect_response("**/feed/live*"):
         await admin.get_by_role("button", name="Go live").click()
-    key = await order(gateway, shop, 7)
+    key = await order(gateway, shop, 7, note="so far")
     await expect(admin.locator("#events")).to_contain_text(key)
 
 

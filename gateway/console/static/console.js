@@ -23,7 +23,7 @@ function followFeed(button) {
     const asked = new URLSearchParams(new FormData(document.querySelector("main form")));
     for (const [name, value] of [...asked]) if (!value) asked.delete(name);
     asked.set("after", "now");
-    source = new EventSource(button.dataset.feed + "?" + asked);
+    source = new EventSource(button.dataset.feed + "?" + String(asked).replaceAll("+", "%20"));
     button.textContent = "Pause";
     source.onmessage = show;
     source.addEventListener("event", show);

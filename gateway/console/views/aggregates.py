@@ -9,7 +9,17 @@ from typing import Any, Final
 from gateway.console.api import path_of
 from gateway.console.fields import data_of, fields_of
 from gateway.console.site import Goto, Page, Visit
-from gateway.console.views.parts import PAGE, changes, number, part, shown, types_of, words
+from gateway.console.views.parts import (
+    PAGE,
+    changes,
+    moment,
+    number,
+    part,
+    shown,
+    tags_of_event,
+    types_of,
+    words,
+)
 
 _NEVER: Final = "0" * 32
 
@@ -68,6 +78,8 @@ async def aggregate(visit: Visit) -> Page:
         part(visit, f"{at}/events", "events", {"from": start + 1, "limit": PAGE}),
         part(visit, f"{at}/children", "children"),
     )
+    types = await types_of(visit)
+    event = next((each for each in events or () if each["version"] == version), None)
     return Page(
         "aggregate.html",
         {
@@ -83,9 +95,11 @@ async def aggregate(visit: Visit) -> Page:
             "events": events or [],
             "start": start,
             "page": PAGE,
-            "event": next((each for each in events or () if each["version"] == version), None),
+            "event": event,
+            "tags": [] if event is None else tags_of_event(types, event),
             "shown": shown,
-            "types": (await types_of(visit)).get(visit.name("type"), {}).get("events", {}),
+            "moment": moment,
+            "types": types.get(visit.name("type"), {}).get("events", {}),
         },
     )
 

@@ -2,21 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import UUID
+
 from gateway.console.api import path_of
 from gateway.console.drawing import causes
 from gateway.console.site import Page, Visit
-from gateway.console.views.parts import PAGE, part, shown, words
+from gateway.console.views.parts import PAGE, moment, shown, tags_of_event, types_of, words
+
+_CAUSES_MAX: Final = 10
+_BEFORE_S: Final = 3600.0
 
 
 async def event(visit: Visit) -> Page:
+    """1. The event. 2. What led to it, one by one. 3. What else has its correlation, as far as a page of the
+    feed finds it."""
     answer = await visit.api.get(path_of("_", "events", visit.name("id")))
     if not answer.done:
         return Page("problem.html", {"error": answer.error}, answer.status)
     found = answer.body["event"]
     correlation = found["metadata"]["correlation_id"]
-    related = await part(visit, "/_/feed", "events", {"correlation_id": correlation, "limit": PAGE}) or []
-    drawn = causes([each for each in related if each["id"] != found["id"]] + [found], found["id"])
-    return Page("event.html", {"event": found, "drawn": drawn, "shown": shown, "correlation": correlation})
+    wanted = {"correlation_id": correlation, "from_time": _began(found), "limit": PAGE}
+    related = await visit.api.get("/_/feed", wanted)
+    page: Mapping[str, Any] = related.body if related.done else {"events": [], "caught_up": False}
+    before = await _causes(visit, found)
+    together = {each["id"]: each for each in [*before, *page["events"], found]}
+    return Page(
+        "event.html",
+        {
+            "event": found,
+            "drawn": causes(together.values(), found["id"]),
+            "whole": page["caught_up"],
+            "tags": tags_of_event(await types_of(visit), found),
+            "shown": shown,
+            "moment": moment,
+            "correlation": correlation,
+        },
+    )
+
+
+def _began(event: Mapping[str, Any]) -> float:
+    """Unix seconds: no event of this one's correlation is older. The gateway's own correlation ids tell; of a
+    client's own it is a guess."""
+    correlation = UUID(event["metadata"]["correlation_id"])
+    told: float = event["metadata"]["timestamp"]
+    return (
+        min(told, (correlation.int >> 80) / 1000) if correlation.version == 7 else max(told - _BEFORE_S, 0.0)
+    )
+
+
+async def _causes(visit: Visit, event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The event's cause, and that one's, and so on."""
+    found: list[Mapping[str, Any]] = []
+    cause = event["metadata"]["causation_id"]
+    while cause is not None and len(found) < _CAUSES_MAX:
+        answer = await visit.api.get(path_of("_", "events", cause))
+        if not answer.done:
+            break
+        found.append(answer.body["event"])
+        cause = found[-1]["metadata"]["causation_id"]
+    return found
 
 
 async def feed(visit: Visit) -> Page:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from gateway.console.api import Answer, Query
 from gateway.console.site import Visit
+from spec.errors import Report
+from spec.tags import TagFault, read_tags, tags_of
 
 PAGE: Final = 50
 SHOWN_CHARS_MAX: Final = 64 * 1024
@@ -36,6 +39,16 @@ async def types_of(visit: Visit) -> dict[str, Any]:
     return dict(declared.get("aggregate_types", {}))
 
 
+def tags_of_event(types: Mapping[str, Any], event: Mapping[str, Any]) -> list[str]:
+    """As the spec declares them now, its own first; of one that is stored as a hash, the value: the data has
+    it."""
+    own = f"{event['aggregate_type']}:{event['key']}"
+    declared = types.get(event["aggregate_type"], {}).get("events", {}).get(event["type"], {})
+    rules = read_tags(declared.get("tags", []), "", {}, Report())
+    found = tags_of([replace(rule, hashed=False) for rule in rules], event["data"], b"")
+    return [own] if isinstance(found, TagFault) else [own, *found]
+
+
 def words(answer: Answer) -> str:
     path = (answer.body or {}).get("path")
     return f"{path}: {answer.error}" if path else answer.error
@@ -54,7 +67,7 @@ def number(text: str | None, otherwise: int) -> int:
 
 def filter_of(wanted: Mapping[str, str]) -> str:
     """What follows a page's path, for the same part of its list: acts come back to it."""
-    return f"?{urlencode(wanted)}" if wanted else ""
+    return f"?{urlencode(wanted, quote_via=quote)}" if wanted else ""
 
 
 def moment(unix_s: float | None) -> str:
