@@ -8,7 +8,19 @@ from __future__ import annotations
 import itertools
 import sys
 
-from tests.bench import append, bulk, growth, names, projected, read, rules, tags, transactions, webhooks
+from tests.bench import (
+    append,
+    bulk,
+    console,
+    growth,
+    names,
+    projected,
+    read,
+    rules,
+    tags,
+    transactions,
+    webhooks,
+)
 from tests.bench.peers import suite as peers
 from tests.bench.suite import Options, Scenario, Scenarios, main
 
@@ -22,6 +34,7 @@ SUITES: dict[str, Scenarios] = {
     "projected": projected.scenarios,
     "tags": tags.scenarios,
     "transactions": transactions.scenarios,
+    "console": console.scenarios,
     "growth": growth.scenarios,
     "peers": peers.scenarios,
 }

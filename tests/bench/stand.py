@@ -67,11 +67,18 @@ class Stand:
         self._templates: set[str] = set()
 
     @asynccontextmanager
-    async def gateway(self, *, template: str = TEMPLATE, workers: int | None = None) -> AsyncIterator[Served]:
+    async def gateway(
+        self,
+        *,
+        template: str = TEMPLATE,
+        workers: int | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> AsyncIterator[Served]:
         """The gateway, on nothing but a tenant, its key and its spec, and what `template` has beside them; as
-        many processes as was asked for, or `workers`."""
+        many processes as was asked for, or `workers`; with `settings` beside the usual ones."""
         async with self.database(template) as postgres_url:
-            with self._serving(COMMAND, self._settings(postgres_url), workers or self._workers) as served:
+            told = {**self._settings(postgres_url), **settings}
+            with self._serving(COMMAND, told, workers or self._workers) as served:
                 yield replace(served, postgres_url=postgres_url)
 
     @asynccontextmanager

@@ -39,6 +39,7 @@ SCENARIOS = {
     "names/append_plain": f"names/append_plain/{CONNECTIONS}",
     "names/append_public_id": f"names/append_public_id/{CONNECTIONS}",
     "names/read_alias": f"names/read_alias/{CONNECTIONS}",
+    "console/feeds": f"console/feeds/{CONNECTIONS}",
     "growth/stored_2000/state": f"growth/stored_2000/state/{CONNECTIONS}",
     "growth/streams_1/": f"growth/streams_1/{CONNECTIONS}",
 }

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from importlib.resources import files
 
 import asyncpg
 import httpx
@@ -88,6 +89,11 @@ async def test_every_page_forbids_what_it_does_not_need(signed_in: httpx.AsyncCl
         assert "default-src 'none'" in policy and "unsafe" not in policy, path
         assert "frame-ancestors 'none'" in policy
         assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_what_a_browser_loads_is_below_150_kb() -> None:
+    static = files("gateway.console") / "static"
+    assert sum(len(each.read_bytes()) for each in static.iterdir()) < 150_000
 
 
 async def test_a_link_signs_in_once(person: httpx.AsyncClient, shop: Account) -> None:

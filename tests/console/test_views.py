@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import time
 from typing import Any
 
 import asyncpg
@@ -15,7 +16,7 @@ from tests.console.test_site import SIGN_IN, person, signed_in, token_of
 from tests.http.webhooks import open_hooks, to
 from tests.relay.receivers import SECRET, Answer, web_receiver
 from tests.support.accounts import Account
-from tests.support.calls import appended, new_client, new_id, until
+from tests.support.calls import appended, new_client, new_id, noted, until
 from tests.support.serving import Served
 
 __all__ = ("person", "signed_in")
@@ -156,6 +157,24 @@ async def test_an_act_on_a_saga_comes_back_to_the_part_of_the_list(signed_in: ht
     answer = await signed_in.post(f"{CONSOLE}/sagas/{new_id()}/retry?state=stuck", data=form)
     assert answer.status_code == 404
     assert '<option value="stuck" selected>' in answer.text
+
+
+async def test_a_page_of_an_aggregate_of_10_000_events_costs_little(
+    signed_in: httpx.AsyncClient, gateway: Served, shop: Account
+) -> None:
+    """In time of the CPU, since others use the machine: gateway and client, the better of two looks.
+    `tests.bench.console` measures what a person waits for."""
+    key, used_s = new_id(), []
+    async with new_client(gateway.url, shop.write) as client:
+        for _ in range(10):
+            receipt = await noted(client, key, 1000, {"text": "x" * 100})
+    assert receipt["length"] == 10_000
+    for version in (10_000, 5_000, 1, 10_000, 5_000, 1):
+        began = time.process_time()
+        page = await signed_in.get(f"{CONSOLE}/aggregates/order/{key}", params={"version": version})
+        used_s.append(time.process_time() - began)
+        assert f"{version} of 10000</output>" in page.text
+    assert max(min(used_s[n], used_s[n + 3]) for n in range(3)) < 0.15
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gateway.console.api import path_of
+from gateway.console.api import Answer, path_of
 from gateway.console.fields import data_of, fields_of
 from gateway.console.site import Goto, Page, Visit
 from gateway.console.views.parts import (
@@ -65,20 +65,19 @@ def _once(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 async def aggregate(visit: Visit) -> Page:
     """1. What it is. 2. The version that is shown. 3. The states around it, its names, a page of events."""
     at = path_of(visit.name("type"), visit.name("id"))
-    newest = await visit.api.get(at)
+    newest, types = await asyncio.gather(visit.api.get(at), types_of(visit))
     if not newest.done:
         return Page("problem.html", {"error": newest.error}, newest.status)
     last = newest.body["metadata"]["length"]
     version = min(max(number(visit.query.get("version"), last), 0), last)
     start = max(version - PAGE // 2, 0)
     state, before, aliases, events, children = await asyncio.gather(
-        _state(visit, at, version),
-        _state(visit, at, version - 1),
+        _state(visit, at, version, newest),
+        _state(visit, at, version - 1, newest),
         part(visit, f"{at}/aliases", "aliases"),
         part(visit, f"{at}/events", "events", {"from": start + 1, "limit": PAGE}),
         part(visit, f"{at}/children", "children"),
     )
-    types = await types_of(visit)
     event = next((each for each in events or () if each["version"] == version), None)
     return Page(
         "aggregate.html",
@@ -104,9 +103,11 @@ async def aggregate(visit: Visit) -> Page:
     )
 
 
-async def _state(visit: Visit, at: str, version: int) -> Any:
+async def _state(visit: Visit, at: str, version: int, newest: Answer) -> Any:
     if version <= 0:
         return {}
+    if version == newest.body["metadata"]["length"]:
+        return newest.body["data"]
     return await part(visit, at, "data", {"at_length": version})
 
 
