@@ -435,7 +435,7 @@ def _edge(
     system = System(
         callers,
         operators.health,
-        SeveralAppends(log, ruled, catalog, outcomes, aliases, source_keys, aside, config),
+        SeveralAppends(log, records, catalog, outcomes, aliases, source_keys, aside, config),
         Bulk(log, records, catalog, keys, outcomes, aliases, aside, source_keys, config),
         Feed(outbox, live, catalog, reads.upcasts, named, keys, bounds, aside, config),
         Specs(catalog, admin_pool, going_out.subscriptions, aside, config),

@@ -254,8 +254,9 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     `expected` is a length, ANOTHER_HISTORY, ANY_LENGTH or AT_LEAST_ONE. Where the append is to several
     streams, `spread` says which, `stream` and `expected` are the first one's, and `others` what the rest are
     asked to be, in their order. `claims` are in the order of the events; the value of each stands at its path
-    in the request. `source` is the foreign id (source, scope, id) that its events are records of, and
-    `skip_unchanged` whether nothing is to be written where they are the record before.
+    in the request. `source` is the foreign id (source, scope, id) that its events are records of, `sources`
+    that of each where they name one each, and `skip_unchanged` whether nothing is to be written where they
+    are the record before.
     """
 
     stream: Stream
@@ -273,6 +274,7 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     claims: tuple[Claim, ...] = ()
     claim_paths: tuple[str, ...] = ()
     source: tuple[str, str, str] | None = None
+    sources: tuple[tuple[str, str, str] | None, ...] = ()
     skip_unchanged: bool = False
     condition: Condition | None = None
     implied: int = 0

@@ -95,6 +95,14 @@ class Several(Struct, frozen=True, gc=False):
     minted: frozenset[int]
 
 
+def with_sources(append: Append, sources: Mapping[int, tuple[str, str, str]]) -> Append:
+    """An append whose events are records of foreign ids, by their numbers."""
+    if not sources:
+        return append
+    named = tuple([sources.get(n) for n in range(len(append.events))])
+    return msgspec.structs.replace(append, sources=named)
+
+
 _decode_body = msgspec.json.Decoder(_Body).decode
 _target = attrgetter("target")
 
@@ -233,7 +241,19 @@ def _names_fault(spec: Spec | None, value: object, aliases: Aliases) -> Refusal 
         refusal = None if spec is None else _key_fault(spec, event, aliases)
         if refusal is not None:
             return replace(refusal, path=f"events[{n}].key")
-    return None
+    return next(filter(None, [_content_fault(declared, n, event) for n, event in events]), None)
+
+
+def _content_fault(declared: Mapping[str, AggregateType], n: int, event: dict[str, Any]) -> Refusal | None:
+    """An aggregate that is made of its content says one thing, and is there already or not: so it is written
+    by an append of its own. What is laid over it has streams of their own, which any append may have."""
+    name, key = event.get("aggregate_type"), event.get("key")
+    if not isinstance(name, str) or declared[name].mint != "content":
+        return None
+    if isinstance(key, str) and ":" in key:
+        return None
+    why = f"Aggregates of {name!r} are made of their content, each by itself: POST /{{type}} makes them."
+    return Refusal("invalid_field", why, f"events[{n}].aggregate_type")
 
 
 def _key_fault(spec: Spec, event: dict[str, Any], aliases: Aliases) -> Refusal | None:

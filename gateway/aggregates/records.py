@@ -9,7 +9,7 @@ again, until its deadline. Must not know how an append is judged otherwise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -27,6 +27,7 @@ from gateway.events import (
     Append,
     Conflict,
     Declined,
+    Event,
     NotCommitted,
     Outcome,
     Stream,
@@ -41,6 +42,7 @@ from gateway.log.read.reader import VERSION_MAX, Range
 from gateway.names.content import Grade
 from gateway.names.records import Record, key_of_content, record_of
 from gateway.stored_extra import RecordSaid, SourceRef, split, with_record
+from spec.identity import IdentityRule
 from spec.model import AggregateType, Spec
 
 RECORDS_BACK_MAX: Final = 1_000
@@ -48,6 +50,8 @@ RECORDS_BACK_MAX: Final = 1_000
 _PAGE: Final = 100
 _AT_ONCE_BYTES: Final = 16 * 1024
 """Larger data are hashed beside the event loop."""
+
+Names = tuple[str, str, str]
 
 DeployedOf = Callable[[UUID], Deployed | None]
 
@@ -88,37 +92,94 @@ class Records:
 
     def append(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, at the latest when the append's deadline has passed."""
-        declared = self._declared(append)
-        return self._ruled.append(append) if declared is None else self._begun(append, declared)
+        work = self._work(append)
+        return self._ruled.append(append) if work is None else self._begun(work)
 
     def append_each(self, tenant: bytes, asked: Iterable[tuple[Append, Waiter]]) -> None:
         """As the log's."""
         others: list[tuple[Append, Waiter]] = []
         for append, waiter in asked:
-            declared = self._declared(append)
-            if declared is None:
+            work = self._work(append)
+            if work is None:
                 others.append((append, waiter))
             else:
-                self._begun(append, declared).add_done_callback(partial(_tell, waiter))
+                self._begun(work).add_done_callback(partial(_tell, waiter))
         self._ruled.append_each(tenant, others)
 
-    def _declared(self, append: Append) -> AggregateType | None:
-        """Its type, where that declares records; an append to several streams has none."""
-        if append.spread is not None:
-            return None
+    def _work(self, append: Append) -> Coroutine[None, None, Outcome] | None:
+        """What appends it where events of it are records, or make a project."""
         deployed = self._deployed_of(UUID(bytes=append.stream.tenant))
-        declared = (
-            None if deployed is None else deployed.spec.aggregate_types.get(append.stream.aggregate_type)
-        )
-        if deployed is None or declared is None:
+        if deployed is None:
             return None
-        return declared if declared.identity is not None or creates_project(deployed.spec, append) else None
+        types = deployed.spec.aggregate_types
+        if append.spread is not None or append.condition is not None or append.sources:
+            found = [types.get(stream.aggregate_type) for stream in append.streams]
+            rules = {
+                which: each.identity
+                for which, each in enumerate(found)
+                if each is not None and each.identity is not None
+            }
+            return self._append_several(append, rules) if rules else None
+        declared = types.get(append.stream.aggregate_type)
+        if declared is None:
+            return None
+        if declared.identity is None and not creates_project(deployed.spec, append):
+            return None
+        return self._append(append, declared)
 
-    def _begun(self, append: Append, declared: AggregateType) -> asyncio.Task[Outcome]:
-        task = self._loop.create_task(self._append(append, declared))
+    def _begun(self, work: Coroutine[None, None, Outcome]) -> asyncio.Task[Outcome]:
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    async def _append_several(self, append: Append, rules: Mapping[int, IdentityRule]) -> Outcome:
+        """One to several streams, or on a condition: those with a rule, by their numbers, at the lengths at
+        which their events were graded, the others as they ask."""
+        until = self._loop.time() + self._deadline_s
+        read = partial(_records_of_several, append, rules)
+        try:
+            light = append.size_bytes <= _AT_ONCE_BYTES
+            records = read() if light else await self._aside.run(append.stream.tenant, read)
+            while True:
+                events, lengths = await self._graded_events(append, records)
+                outcome = await self._ruled.append(_of_several(append, events, lengths))
+                if not isinstance(outcome, Conflict):
+                    return outcome
+                asked = append.lengths[outcome.which]
+                fits = asked == ANY_LENGTH or (asked == AT_LEAST_ONE and outcome.length > 0)
+                if outcome.which not in rules or not fits:
+                    return outcome
+                if self._loop.time() > until:
+                    return NotCommitted("other appends to the aggregates were faster until its deadline")
+        except Busy as busy:
+            return NotCommitted(busy.why.rstrip("."))
+        except PostgresTrouble:
+            return NotCommitted("Postgres does not answer, and the record before is needed")
+
+    async def _graded_events(
+        self, append: Append, records: Mapping[int, Record | None]
+    ) -> tuple[tuple[Event, ...], list[int]]:
+        """The events with what is said of those that are records, and the lengths at which that holds."""
+        events, lengths = list(append.events), list(append.lengths)
+        before: dict[tuple[int, Names | None], Record | None] = {}
+        for n, record in records.items():
+            which = 0 if append.spread is None else append.spread.order[n]
+            source = append.sources[n] if append.sources else None
+            if (which, source) not in before:
+                length, last = await self._before(append.streams[which], source)
+                before[which, source] = None if last is None else last.record
+                if lengths[which] == ANY_LENGTH or (lengths[which] == AT_LEAST_ONE and length):
+                    lengths[which] = length
+            said = None
+            if record is not None:
+                ref = None if source is None else SourceRef(*source)
+                grade = record.graded(before[which, source]).value
+                said = RecordSaid(record.content, record.context, grade, ref)
+                before[which, source] = before[which, None] = record
+            extra = with_record(split(events[n].extra)[0], said)
+            events[n] = msgspec.structs.replace(events[n], extra=extra)
+        return tuple(events), lengths
 
     async def _append(self, append: Append, declared: AggregateType) -> Outcome:
         try:
@@ -133,7 +194,7 @@ class Records:
             until = self._loop.time() + self._deadline_s
             async with turn:  # in this gateway one at a time: they would only make each other lose
                 while True:
-                    length, last = await self._before(append)
+                    length, last = await self._before(append.stream, append.source)
                     outcome = await self._try(append, declared, records, length, last)
                     fits = append.expected == ANY_LENGTH or (append.expected == AT_LEAST_ONE and length > 0)
                     if not (isinstance(outcome, Conflict) and fits):
@@ -224,16 +285,16 @@ class Records:
         done = await self._log.receipt(tenant, event_identity(tenant, last.event_id), last.event_id)
         return NotCommitted("the record before is gone") if done is None else Unchanged(done)
 
-    async def _before(self, append: Append) -> tuple[int, _Last | None]:
-        """The length of the stream, and the last record: of the same source id where the append has one."""
-        stream, end, looked = append.stream, VERSION_MAX, 0
+    async def _before(self, stream: Stream, source: Names | None) -> tuple[int, _Last | None]:
+        """The length of the stream, and the last record: of the source id where there is one."""
+        end, looked = VERSION_MAX, 0
         length: int | None = None
         while True:
             page = await self._log.page(Range(stream, 1, end, _PAGE, newest_first=True))
             length = page.length if length is None else length
             for each in page.events:
                 _, said, _ = split(each.event.extra)
-                if said is not None and (append.source is None or said.source == SourceRef(*append.source)):
+                if said is not None and (source is None or said.source == SourceRef(*source)):
                     return length, _Last(Record(said.content, said.context), each.event.id)
             looked += len(page.events)
             if not page.events or page.events[-1].version == 1 or looked >= RECORDS_BACK_MAX:
@@ -256,8 +317,35 @@ def _records(append: Append, declared: AggregateType) -> list[Record | None]:
     ]
 
 
+def _records_of_several(append: Append, rules: Mapping[int, IdentityRule]) -> dict[int, Record | None]:
+    """Of the events to streams with a rule, by their numbers."""
+    found: dict[int, Record | None] = {}
+    for n, event in enumerate(append.events):
+        which = 0 if append.spread is None else append.spread.order[n]
+        if which in rules:
+            data = msgspec.json.decode(event.payload or b"null")
+            found[n] = record_of(rules[which], data, append.streams[which].key, event.type)
+    return found
+
+
+def _of_several(append: Append, events: tuple[Event, ...], lengths: Sequence[int]) -> Append:
+    return make_append(
+        append.stream,
+        events,
+        lengths[0],
+        append.retry,
+        append.tags,
+        append.spread,
+        tuple(lengths[1:]),
+        append.claims,
+        append.claim_paths,
+        append.condition,
+        append.implied,
+    )
+
+
 def _graded(
-    records: Sequence[Record | None], last: _Last | None, source: tuple[str, str, str] | None
+    records: Sequence[Record | None], last: _Last | None, source: Names | None
 ) -> list[RecordSaid | None]:
     """Each against the one before it."""
     ref = None if source is None else SourceRef(*source)

@@ -74,8 +74,10 @@ def position_text(last: FeedPlace | None) -> str:
 
 
 def with_aliases(receipt: bytes, aliases: tuple[str, ...]) -> bytes:
-    """A receipt that tells the names of the new aggregate too."""
-    return b'%b,"aliases":%b}' % (receipt[:-1], encode(aliases))
+    """A receipt that tells the names of the new aggregate too, and of a child its parent."""
+    named = b'%b,"aliases":%b}' % (receipt[:-1], encode(aliases))
+    parent = next((each.rpartition(".")[0] for each in aliases if "." in each), None)
+    return named if parent is None else with_member(named, b'"parent":%b' % encode(parent))
 
 
 def with_member(body: bytes, member: bytes) -> bytes:

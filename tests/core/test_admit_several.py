@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.admit.append import EventContext, Fault
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
-from gateway.admit.several import AGGREGATES_MAX, Several, first_type, judge_several, names_sent
+from gateway.admit.several import AGGREGATES_MAX, Several, first_type, judge_several, names_sent, with_sources
 from gateway.errors import Refusal
 from gateway.events import ANY_LENGTH, FeedPlace, RevisedEvent, Stream, event_identity, identity
 from gateway.items import Condition, Item
@@ -130,6 +130,26 @@ def test_the_events_of_several_aggregates_become_one_append_in_their_order() -> 
     assert [each.id for each in append.events] == [minted_id(1), minted_id(2), minted_id(3)]
     assert append.lengths == (ANY_LENGTH, ANY_LENGTH)
     assert found.minted == frozenset()
+
+
+def test_an_aggregate_that_is_its_content_is_none_of_several() -> None:
+    block = {
+        "mint": "content",
+        "identity": {"content": {"text": "$.data.text"}},
+        "events": {"was_seen": {"schema": True}},
+    }
+    spec = declared({"aggregate_types": {"block": block}, "agent_types": ["user"]})
+    for key in (None, UUID):
+        told = judged(body(event("block", key, "was_seen")), spec=spec)
+        assert isinstance(told, Fault)
+        assert (told.refusal.code, told.refusal.path) == ("invalid_field", "events[0].aggregate_type")
+    assert isinstance(judged(body(event("block", f"{UUID}:de", "was_seen")), spec=spec), Several)
+
+
+def test_each_event_may_be_a_record_of_its_own_source() -> None:
+    append = admitted(judged(body(placed(), taken()))).append
+    assert with_sources(append, {}) is append
+    assert with_sources(append, {1: ("xliff", "a", "tu1")}).sources == (None, ("xliff", "a", "tu1"))
 
 
 def test_an_append_to_one_aggregate_is_one_like_any_other() -> None:

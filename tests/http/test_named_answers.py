@@ -116,6 +116,10 @@ async def test_children_are_listed_and_say_whose_they_are(gateway: Served, outbo
             [f"{name}.11", f"{name}.12"],
             None,
         )
+        assert (children[0]["parent"], grandchild["parent"]) == (name, f"{name}.2")
+        assert "parent" not in parent
+        for path in ("events", "events/1"):
+            assert (await client.get(f"/order/@{name}.1/{path}")).json()["parent"] == name
         for _ in range(2):
             assert (await client.get(f"/order/{children[0]['key']}")).json()["parent"] == name
             assert (await client.get(f"/order/@{name}.2.1")).json()["parent"] == f"{name}.2"

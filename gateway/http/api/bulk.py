@@ -27,7 +27,7 @@ from gateway.admit.line import (
     judge_line,
     judge_several_line,
 )
-from gateway.admit.several import first_type
+from gateway.admit.several import first_type, with_sources
 from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
@@ -41,7 +41,7 @@ from gateway.http.api.appends import mint, minted_key
 from gateway.http.api.bulk_responses import PIECE_BYTES, ConditionMissed, Doubted, Missed, as_line
 from gateway.http.api.bulk_run import Broken, Line, Run
 from gateway.http.api.several import place_in, receipt_of_several
-from gateway.http.api.source_keys import SOURCE, NamedLine, SourceKeys
+from gateway.http.api.source_keys import SOURCE, NamedLine, Names, SourceKeys
 from gateway.http.authentication import UNAUTHORIZED
 from gateway.http.correlation import correlation_id_of
 from gateway.http.key_watch import KeyWatch, Watched
@@ -252,14 +252,17 @@ class Bulk:
     ) -> Line:
         keys, foreign = meant
         named, source = foreign.get(line), None
+        sources: Mapping[int, Names] = {}
         if isinstance(named, Fault):
             return Line(number, named)
         if named is not None:
-            line, source = named
+            line, source, sources = named
         try:
             if is_several(line):
                 of = OfSeveral(minted_key, partial(place_in, self._log, minting.tenant))
                 judged = judge_several_line(spec, line, minting, of)
+                if not isinstance(judged, Fault):
+                    judged = judged._replace(append=with_sources(judged.append, sources))
                 return Line(number, judged, first_type(line))
             return Line(number, judge_line(spec, line, minting, known, keys, source))
         except Exception:

@@ -223,9 +223,9 @@ class AggregateRouter:
                 read = await self._aliases.children(subject, query)
             case "/{type}/{id}/events/{version}":
                 read = await self._reads.event(subject, found.names["version"] or "", query)
-                read = await self._with_names(principal, subject, query, read, parent=False)
+                read = await self._with_names(principal, subject, query, read)
             case "/{type}/{id}/events":
-                await self._events(principal.handle, subject, query, head, receive, send, head_only)
+                await self._events(principal, subject, query, head, receive, send, head_only)
                 return
             case path:
                 raise NotImplementedError(path)
@@ -237,18 +237,16 @@ class AggregateRouter:
         subject: Subject,
         query: Parameters,
         read: ReadAnswer,
-        *,
-        parent: bool = True,
     ) -> ReadAnswer:
         """With what the query asks for of aliases, and of a child with its parent."""
         stream, spec = subject.stream, subject.deployed.spec
         asked = wanted(query, spec)
         read = await self._named.told(principal.tenant.id.bytes, read, asked, stream.aggregate_type)
-        return await self._named.with_parent(stream, read) if parent and spec.hash_ids is not None else read
+        return await self._named.with_parent(stream, read) if spec.hash_ids is not None else read
 
     async def _events(
         self,
-        holder: str,
+        principal: Principal,
         subject: Subject,
         query: Parameters,
         head: Head,
@@ -261,14 +259,12 @@ class AggregateRouter:
         if streamed in (SSE, NDJSON) and not wanted(query, None).nothing:
             raise Refused(Refusal("invalid_field", "Aliases are told in pages of JSON.", "aliases"))
         if streamed == SSE:
-            await self._follow.sse(holder, subject, query, head, receive, send, head_only=head_only)
+            await self._follow.sse(principal.handle, subject, query, head, receive, send, head_only=head_only)
         elif streamed == NDJSON:
             await self._follow.ndjson(subject, query, head, send, head_only=head_only)
         else:
             read = await self._reads.events(subject, query)
-            asked = wanted(query, subject.deployed.spec)
-            tenant, aggregate_type = subject.stream.tenant, subject.stream.aggregate_type
-            read = await self._named.told(tenant, read, asked, aggregate_type)
+            read = await self._with_names(principal, subject, query, read)
             await response.answer_read(send, read, head_only)
 
 

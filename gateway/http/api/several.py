@@ -15,8 +15,8 @@ import msgspec
 
 from gateway.admit.append import EventContext, Fault
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
-from gateway.admit.several import Several, first_type, judge_several, names_sent
-from gateway.aggregates.ruled import Ruled
+from gateway.admit.several import Several, first_type, judge_several, names_sent, with_sources
+from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
@@ -26,7 +26,7 @@ from gateway.events import ANY_LENGTH, Conflict, FeedPlace, OutcomeUnknown
 from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import KEYS_AGAIN_MAX, correlation, mint, minted_key
-from gateway.http.api.source_keys import SOURCE, SourceKeys
+from gateway.http.api.source_keys import SOURCE, NamedBody, SourceKeys
 from gateway.http.outcomes import Answer, Outcomes
 from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json_body, read_body
 from gateway.log.log import Log
@@ -41,7 +41,7 @@ class SeveralAppends:
     def __init__(
         self,
         log: Log,
-        ruled: Ruled,
+        records: Records,
         catalog: Catalog,
         outcomes: Outcomes,
         aliases: Aliases,
@@ -50,7 +50,7 @@ class SeveralAppends:
         config: Config,
     ) -> None:
         self._log = log
-        self._ruled = ruled
+        self._records = records
         self._catalog = catalog
         self._outcomes = outcomes
         self._aliases = aliases
@@ -71,11 +71,10 @@ class SeveralAppends:
         if refusal is not None:
             raise Refused(refusal)
         body = await read_body(receive, self._body_bytes_max, self._body_timeout_s)
-        if SOURCE in body:
-            body = await self._with_keys(principal, body)
+        named = await self._with_keys(principal, body) if SOURCE in body else NamedBody(body)
         asked = NOTHING_ASKED if isinstance(read, Refusal) else read
         correlation_id, correlation_bytes = correlation(asked)
-        answer = await self._answer(principal, read, body, correlation_bytes)
+        answer = await self._answer(principal, read, named, correlation_bytes)
         lines = f"x-correlation-id: {correlation_id}\r\n"
         if answer.replayed:
             lines += "idempotency-replayed: true\r\n"
@@ -84,8 +83,9 @@ class SeveralAppends:
         await response.answer_with(send, answer.status, answer.body, lines.encode())
 
     async def _answer(
-        self, principal: Principal, read: Asked | Refusal, body: bytes, correlation_id: bytes
+        self, principal: Principal, read: Asked | Refusal, named: NamedBody, correlation_id: bytes
     ) -> Answer:
+        body = named.body
         judge = await self._judge(principal, read, body, correlation_id)
         again, minimal = KEYS_AGAIN_MAX, isinstance(read, Asked) and read.minimal
         while True:
@@ -93,7 +93,7 @@ class SeveralAppends:
             if isinstance(judged, Fault):
                 return receipt_of_several(await self._outcomes.of_fault(judged, batch=True), first_type(body))
             try:
-                outcome = await self._ruled.append(judged.append)
+                outcome = await self._records.append(with_sources(judged.append, named.sources))
             except asyncio.CancelledError:  # a shutdown that waits no longer
                 outcome = OutcomeUnknown(judged.append.append_id)
             if not (isinstance(outcome, Conflict) and outcome.which in judged.minted and again):
@@ -101,7 +101,7 @@ class SeveralAppends:
                 return receipt_of_several(answer, judged.append.stream.aggregate_type)
             again -= 1  # a key that was minted is an aggregate's already
 
-    async def _with_keys(self, principal: Principal, body: bytes) -> bytes:
+    async def _with_keys(self, principal: Principal, body: bytes) -> NamedBody:
         """The body with keys in place of foreign ids: a retry has the same, since they stand for one key
         permanently. Raises Refused."""
         deployed = self._catalog.deployed(principal.tenant.id)

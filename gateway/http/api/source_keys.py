@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -34,10 +35,20 @@ Names = tuple[str, str, str]
 
 
 class NamedLine(NamedTuple):
-    """A bulk line with its key, and the foreign id that leads to it; None where its events have theirs."""
+    """A bulk line with its key, and the foreign id that leads to it; None where its events have theirs, by
+    their numbers in `sources`."""
 
     line: bytes
     source: Names | None
+    sources: Mapping[int, Names] = MappingProxyType({})
+
+
+class NamedBody(NamedTuple):
+    """A body of /_/append with keys, and the foreign ids that lead to them, by the numbers of their
+    events."""
+
+    body: bytes
+    sources: Mapping[int, Names] = MappingProxyType({})
 
 
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -70,12 +81,12 @@ class SourceKeys:
         key = found[0]
         return key if isinstance(key, Refusal) else (key, _names(wanted))
 
-    async def of_events(self, tenant: UUID, spec: Spec | None, body: bytes) -> bytes | Refusal:
+    async def of_events(self, tenant: UUID, spec: Spec | None, body: bytes) -> NamedBody | Refusal:
         """A body of /_/append, in which events that name a foreign id have its key in place of it. What
         can't be read, or names no declared type, stays as it is: it is refused when it is judged."""
         named = _events_named(body, spec)
         if not named:
-            return body
+            return NamedBody(body)
         keys: dict[int, str | None] = {}
         by_type: dict[str, dict[int, SourceId]] = {}
         for n, event in named.items():
@@ -98,7 +109,8 @@ class SourceKeys:
                 if isinstance(key, Refusal):
                     return replace(key, path=f"events[{n}].source")
                 keys[n] = key
-        return _with_keys(body, keys)
+        wanted_by = {n: source for several in by_type.values() for n, source in several.items()}
+        return NamedBody(_with_keys(body, keys), {n: _names(each) for n, each in wanted_by.items()})
 
     async def of_lines(
         self, tenant: UUID, spec: Spec | None, lines: Sequence[bytes]
@@ -112,7 +124,11 @@ class SourceKeys:
                 continue
             if is_several(line):
                 body = await self.of_events(tenant, spec, line)
-                found[line] = Fault(body, None) if isinstance(body, Refusal) else NamedLine(body, None)
+                found[line] = (
+                    Fault(body, None)
+                    if isinstance(body, Refusal)
+                    else NamedLine(body.body, None, body.sources)
+                )
                 continue
             aggregate_type = value.get("aggregate_type")
             if "source" not in value or "key" in value:

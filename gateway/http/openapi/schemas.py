@@ -37,7 +37,8 @@ _TOLD_ALIASES: Schema = {
         "type": "array",
         "items": {"type": "string"},
         "description": "Of a new aggregate, with `Prefer: wait`, where its type gets names.",
-    }
+    },
+    "parent": {"type": "string", "description": "Of a new child."},
 }
 
 
