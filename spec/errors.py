@@ -25,6 +25,11 @@ _COMPARED_MAX = 20
 _MEASURED_MAX = 2_000
 """Names whose length is looked at to find those."""
 
+_ABOUT_AS_NEAR = 0.05
+"""By how much less the second name may be like a word and still be about as near as the first."""
+_ABOUT_AS_NEAR_MAX = 3
+"""Names that are compared by this."""
+
 CODES: Mapping[str, str] = MappingProxyType(
     {
         # The text
@@ -153,15 +158,37 @@ def nearest(word: str, known: Collection[str]) -> str:
     some: Iterable[str] = islice(known, _MEASURED_MAX)
     if len(known) > _COMPARED_MAX:
         some = heapq.nsmallest(_COMPARED_MAX, some, key=lambda each: abs(len(each) - len(word)))
-    close = difflib.get_close_matches(word, some, n=1, cutoff=0.6)
-    return f" (did you mean `{close[0]}`?)" if close else ""
+    close = _closest(word, some)
+    return "" if close is None else f" (did you mean `{close}`?)"
 
 
 def proposal(word: str, known: Collection[str]) -> str:
     """A sentence that names the member of `known` nearest to `word`, or all of them when none is near."""
     if not known:
         return "There is none yet."
-    close = difflib.get_close_matches(word[:SHOWN_CHARS_MAX].lower(), known, n=1, cutoff=0.6)
-    if close:
-        return f"Did you mean {shown(close[0])}?"
+    close = _closest(word[:SHOWN_CHARS_MAX].lower(), known)
+    if close is not None:
+        return f"Did you mean {shown(close)}?"
     return f"Known here: {', '.join(sorted(known))}."
+
+
+def _closest(word: str, known: Iterable[str]) -> str | None:
+    """Of the names that are about as near as the nearest one, the one that shares the longest beginning with
+    `word`: `was_payed` means `was_paid` rather than `was_placed`."""
+    close = difflib.get_close_matches(word, known, n=_ABOUT_AS_NEAR_MAX, cutoff=0.6)
+    if not close:
+        return None
+    matcher = difflib.SequenceMatcher(b=word)
+    least = _ratio(matcher, close[0]) - _ABOUT_AS_NEAR
+    near = [name for name in close if _ratio(matcher, name) >= least]
+    return max(near, key=lambda name: _begin_alike(name, word))
+
+
+def _begin_alike(name: str, word: str) -> int:
+    alike = [a == b for a, b in zip(name, word, strict=False)]
+    return alike.index(False) if False in alike else len(alike)
+
+
+def _ratio(matcher: difflib.SequenceMatcher[str], name: str) -> float:
+    matcher.set_seq1(name)
+    return matcher.ratio()

@@ -21,7 +21,7 @@ MAX_AGE_S: Final = 600
 
 _ALLOWED: Final = (
     "Authorization, Content-Type, Idempotency-Key, X-Idempotency-Key, If-Match, If-None-Match, Prefer, "
-    "Last-Event-ID, X-Correlation-Id, Traceparent, Tracestate, Cache-Control"
+    "Sluice-If-Unchanged, Last-Event-ID, X-Correlation-Id, Traceparent, Tracestate, Cache-Control"
 )
 _EXPOSED: Final = (
     "ETag, Location, Content-Location, X-Correlation-Id, Idempotency-Replayed, Retry-After, Allow, "

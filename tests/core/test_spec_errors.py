@@ -8,13 +8,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spec.errors import SHOWN_CHARS_MAX, nearest, shown
+from spec.errors import SHOWN_CHARS_MAX, nearest, proposal, shown
 
 
 def test_of_many_names_only_those_of_about_the_same_length_are_compared() -> None:
     known = [f"{'x' * n}_name" for n in range(100)]
     assert nearest(f"{'x' * 40}_nmae", known) == f" (did you mean `{known[40]}`?)"
     assert nearest("entirely-different", known) == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("was_payed", "was_paid"), ("was_palced", "was_placed"), ("was_plcd", "was_placed")]
+)
+def test_of_names_that_are_about_as_near_the_one_that_begins_alike_is_proposed(word: str, meant: str) -> None:
+    known = ("was_placed", "was_paid", "was_reserved", "was_cancelled")
+    assert nearest(word, known) == f" (did you mean `{meant}`?)"
+    assert proposal(word, known) == f'Did you mean "{meant}"?'
 
 
 @given(st.text() | st.text("\x1f\U00010000", max_size=100))

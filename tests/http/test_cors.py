@@ -42,6 +42,24 @@ async def test_a_preflight_needs_no_key(calling: tuple[str, Account]) -> None:
         refused(await page.options("/order/global", headers={"origin": SHOP}), 401, "unauthorized")
 
 
+async def test_a_page_may_send_and_read_every_header_of_the_document(calling: tuple[str, Account]) -> None:
+    url, account = calling
+    async with new_client(url, account.write) as page:
+        shared = (await page.get("/_/openapi.json")).json()["components"]
+        sent = {each["name"] for each in shared["parameters"].values() if each["in"] == "header"}
+        asked = {"origin": SHOP, "access-control-request-method": "POST"}
+        answer = await page.options("/order/global/was_noted", headers=asked)
+        assert "Sluice-If-Unchanged" in sent
+        assert sent - set(answer.headers["access-control-allow-headers"].split(", ")) == set()
+        exposed = (await page.get("/_/tenant", headers={"origin": SHOP})).headers[
+            "access-control-expose-headers"
+        ]
+        readable_by_all = {
+            "Cache-Control"
+        }  # https://fetch.spec.whatwg.org/#cors-safelisted-response-header-name
+        assert set(shared["headers"]) - set(exposed.split(", ")) - readable_by_all == set()
+
+
 async def test_answers_to_an_allowed_origin_may_be_read(calling: tuple[str, Account]) -> None:
     url, account = calling
     async with new_client(url, account.write) as page:

@@ -154,6 +154,11 @@ def _unchanged(declared: AggregateType) -> Schema:
     return {} if declared.identity is None else _IF_UNCHANGED
 
 
+def _asked(declared: AggregateType, *names: str) -> tuple[str, ...]:
+    """The parameters of an append to this type."""
+    return names if declared.identity is None else (*names, "Sluice-If-Unchanged")
+
+
 def _append(spec: Spec, declared: AggregateType, event_type: EventType, data: object) -> Schema:
     schema = object_of(
         {"data": ref(_data_name(declared, event_type)), "metadata": ref("Metadata")},
@@ -167,7 +172,7 @@ def _append(spec: Spec, declared: AggregateType, event_type: EventType, data: ob
         f"append.{declared.name}.{event_type.name}",
         f"Append {event_type.name} to one {declared.name}",
         tag=declared.name,
-        parameters=("id", *_ASKED),
+        parameters=_asked(declared, "id", *_ASKED),
         body=json_request(schema, example),
         done=shared("201", "appended"),
         refused="append",
@@ -179,7 +184,7 @@ def _batch(declared: AggregateType, example: object) -> Schema:
         f"append.{declared.name}",
         f"Append several events to one {declared.name}, all or nothing",
         tag=declared.name,
-        parameters=("id", *_ASKED),
+        parameters=_asked(declared, "id", *_ASKED),
         body=json_request(ref(_batch_name(declared)), example),
         done=shared("201", "appended-several"),
         refused="batch",
@@ -191,7 +196,7 @@ def _mint(declared: AggregateType, example: object) -> Schema:
         f"create.{declared.name}",
         f"Create a new {declared.name}; the gateway mints its key ({declared.mint})",
         tag=declared.name,
-        parameters=("Idempotency-Key", "X-Correlation-Id", "Prefer"),
+        parameters=_asked(declared, "Idempotency-Key", "X-Correlation-Id", "Prefer"),
         body=json_request(ref(_minting_name(declared)), example),
         done=shared("201", "appended-several"),
         refused="mint",

@@ -172,6 +172,12 @@ def _of_appends() -> dict[str, Schema]:
             _TEXT,
             "`return=minimal`: a 409 without the missed events; `wait`: tells a new aggregate's aliases.",
         ),
+        "Sluice-If-Unchanged": _header(
+            "Sluice-If-Unchanged",
+            {"const": "skip"},
+            "Of types with content identity, as `if_unchanged` in the body: nothing is written for an "
+            "unchanged record, and the answer is 200 with `unchanged`.",
+        ),
     }
 
 
