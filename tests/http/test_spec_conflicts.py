@@ -14,6 +14,7 @@ import pytest
 
 from gateway.catalog import spec_use
 from gateway.http.api.specs import DEPLOYED_AT_ONCE
+from tests.changes.twelve import NAMED, TWELVE, append_what_is_in_the_way
 from tests.support.accounts import Account, open_account
 from tests.support.calls import append, appended, new_client, new_id, refused
 from tests.support.serving import Served
@@ -198,94 +199,17 @@ async def test_deployments_that_wait_hold_up_no_other_tenant(
         assert [response.status_code for response in await asyncio.gather(*held)] == [200] * len(held)
 
 
-NAMED: dict[str, Any] = {
-    "aggregate_types": {
-        "order": {
-            "events": {
-                "was_placed": {
-                    "schema": {
-                        "type": "object",
-                        "properties": {"total": {"type": "integer"}, "status": {"enum": ["new", "old"]}},
-                    }
-                },
-                "was_paid": {"schema": {"type": "object"}},
-            }
-        },
-        "parcel": {"events": {"was_sent": {"schema": {}}}},
-    },
-    "agent_types": ["user", "service"],
-    "target_types": ["order"],
-    "singletons": ["order_service", "settings"],
-    "public_ids": {"key": "ORD", "types": ["order"]},
-}
-_PLACED = ("aggregate_types", "order", "events", "was_placed", "schema")
-
-
-def _with(*places: tuple[str, ...], value: object = None) -> dict[str, Any]:
-    """NAMED with another value at each of these places; without them where that is None."""
-    spec = copy.deepcopy(NAMED)
-    for place in places:
-        inner = spec
-        for name in place[:-1]:
-            inner = inner[name]
-        if value is None:
-            del inner[place[-1]]
-        else:
-            inner[place[-1]] = value
-    return spec
-
-
-TWELVE: dict[str, tuple[dict[str, Any], str]] = {
-    "another type of a property": (
-        _with((*_PLACED, "properties", "total"), value={"type": "string"}),
-        "/aggregate_types/order/events/was_placed/schema",
-    ),
-    "a property that is required": (
-        _with((*_PLACED, "required"), value=["email"]),
-        "/aggregate_types/order/events/was_placed/schema",
-    ),
-    "fewer values of a property": (
-        _with((*_PLACED, "properties", "status"), value={"enum": ["old"]}),
-        "/aggregate_types/order/events/was_placed/schema",
-    ),
-    "no more properties": (
-        _with((*_PLACED, "additionalProperties"), value=False),
-        "/aggregate_types/order/events/was_placed/schema",
-    ),
-    "no event of the type": (
-        _with(_PLACED, value={"not": {}}),
-        "/aggregate_types/order/events/was_placed/schema",
-    ),
-    "without an event type": (
-        _with(("aggregate_types", "order", "events", "was_paid")),
-        "/aggregate_types/order/events/was_paid",
-    ),
-    "without an aggregate type": (_with(("aggregate_types", "parcel")), "/aggregate_types/parcel"),
-    "without an agent type": (_with(("agent_types",), value=["user"]), "/agent_types"),
-    "without a target type": (_with(("target_types",), value=[]), "/target_types"),
-    "without a singleton that acts": (_with(("singletons",), value=["settings"]), "/singletons/0"),
-    "without a singleton that has a stream": (
-        _with(("singletons",), value=["order_service"]),
-        "/singletons/1",
-    ),
-    "another key of public ids": (_with(("public_ids", "key"), value="BST"), "/public_ids/key"),
-}
-
-
-async def test_twelve_changes_are_told_before_they_are_refused(gateway: Served, outbox: asyncpg.Pool) -> None:
+async def test_twelve_changes_are_told_before_they_are_refused_and_force_deploys_them(
+    gateway: Served, outbox: asyncpg.Pool
+) -> None:
     account = await open_account(outbox, NAMED)
     async with new_client(gateway.url, account.admin) as client:
-        key = new_id()
-        acting = {"actor": {"type": "service", "id": "order_service"}}
-        target = {"target": {"type": "order", "id": key}}
-        placed = {"total": 5, "status": "new", "note": ""}
-        await appended(client, "order", key, "was_placed", placed, {"prefer": "wait"}, **acting)
-        await appended(client, "order", key, "was_paid", {}, **target)
-        await appended(client, "parcel", "settings", "was_sent", {})
+        await append_what_is_in_the_way(client)
         for name, (spec, pointer) in TWELVE.items():
             plan = (await client.post("/_/spec/diff", json=spec)).json()
             assert [each["pointer"] for each in plan["conflicts"]] == [pointer], name
             told = await conflicts(client, spec)
             assert told == [(each["pointer"], each["error"]) for each in plan["conflicts"]], name
-        first = next(iter(TWELVE.values()))[0]
-        assert (await client.put("/_/spec?force=true", json=first)).json()["revision"] == 2
+        for name, (spec, _) in TWELVE.items():
+            assert (await client.put("/_/spec?force=true", json=spec)).json()["changed"], name
+            assert (await client.put("/_/spec", json={"spec": NAMED, "force": True})).status_code == 200, name
