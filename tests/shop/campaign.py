@@ -146,7 +146,7 @@ class Campaign:
         return cart
 
     async def _paid(self, cart: Cart, alias: str) -> None:
-        """Stripe says so twice, by the name that the customer was told, and also a type that the spec does not map."""
+        """Stripe says so twice, by the name that the customer was told, and sends a type of no event."""
         cart.paid, delivery = True, f"evt_{uuid4().hex}"
         first = await self.on.pay(f"@{alias}", delivery)
         again = await self.on.pay(f"@{alias}", delivery)
