@@ -34,7 +34,7 @@ def list_(
         print_json(found)
         return
     columns = ["id", "state", "due", "emits", "set by", "reason"]
-    print_table(columns, [_row(each) for each in found["schedules"]], fold=("reason",))
+    print_table(columns, [_row(each) for each in found["items"]], fold=("reason",))
 
 
 @app.command()
@@ -114,4 +114,4 @@ def _row(timer: dict[str, Any]) -> list[str]:
     emit, trigger = timer["emit"], timer.get("trigger")
     emits = f"{emit['aggregate_type']}.{emit['event_type']} {emit['id'] or 'new'}"
     by = "" if trigger is None else f"{trigger['aggregate_type']}.{trigger['type']} {trigger['key']}"
-    return [timer["id"], timer["state"], timer["due_at"], emits, by, timer.get("reason", "")]
+    return [timer["id"], timer["state"], timer["due_at"], emits, by, timer["reason"] or ""]

@@ -125,7 +125,7 @@ SYSTEM_ROUTES: Final = (
     Route("POST", "/_/schedules/{id}/cancel", ADMIN),
     Route("POST", "/_/schedules/{id}/run", ADMIN),
     Route("POST", "/_/schedules/{id}/move", ADMIN),
-    Route("GET", "/_/sagas", ADMIN, query=("state", "limit")),
+    Route("GET", "/_/sagas", ADMIN, query=("state", "limit", "cursor")),
     Route("GET", "/_/sagas/{id}", ADMIN),
     Route("POST", "/_/sagas/{id}/retry", ADMIN),
     Route("POST", "/_/sagas/{id}/abandon", ADMIN),

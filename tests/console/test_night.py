@@ -165,8 +165,8 @@ async def test_at_night_all_that_needs_a_person_is_two_clicks_from_the_overview(
 
     async def all_broken() -> bool:
         return bool(
-            (await night.get("/_/sagas", state="stuck"))["sagas"]
-            and (await night.get("/_/schedules", state="parked"))["schedules"]
+            (await night.get("/_/sagas", state="stuck"))["items"]
+            and (await night.get("/_/schedules", state="parked"))["items"]
             and (await night.get("/_/subscriptions/shipping"))["parked"]
             and (await night.get("/_/projections"))["projections"][0]["state"] == "live"
         )
@@ -210,7 +210,7 @@ async def test_at_night_all_that_needs_a_person_is_two_clicks_from_the_overview(
     await page.get_by_role("button", name="Run now").click()
 
     async def fired() -> bool:
-        return bool((await night.get("/_/schedules", state="fired"))["schedules"])
+        return bool((await night.get("/_/schedules", state="fired"))["items"])
 
     await until(fired)
     await night.says_nothing_of("parked")
@@ -221,7 +221,7 @@ async def test_at_night_all_that_needs_a_person_is_two_clicks_from_the_overview(
     await page.get_by_role("button", name="Retry").click()
 
     async def compensated() -> bool:
-        return bool((await night.get("/_/sagas", state="compensated"))["sagas"])
+        return bool((await night.get("/_/sagas", state="compensated"))["items"])
 
     await until(compensated)
     await night.says_nothing_of("stuck")

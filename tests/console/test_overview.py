@@ -55,7 +55,7 @@ async def test_many_parked_timers_are_one_sentence(
 
         async def parked() -> bool:
             listed = await client.get("/_/schedules", params={"state": "parked"})
-            return len(listed.json()["schedules"]) == LOOKED_AT
+            return len(listed.json()["items"]) == LOOKED_AT
 
         await until(parked)
     shown = (await signed_in.get(OVERVIEW)).text

@@ -105,7 +105,7 @@ async def only(client: httpx.AsyncClient, state: str) -> dict[str, Any]:
     """The tenant's saga, once it is in this state."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
-            found = (await client.get("/_/sagas", params={"state": state})).json()["sagas"]
+            found = (await client.get("/_/sagas", params={"state": state})).json()["items"]
             if found:
                 assert len(found) == 1
                 saga: dict[str, Any] = found[0]
@@ -135,6 +135,23 @@ async def test_steps_follow_each_other_and_the_history_is_the_state(client: http
     assert not [each for each in shown if each["aggregate_type"] == "_saga"]
     asked = (await client.get("/_/feed?limit=100&types=_saga")).json()["events"]
     assert len(asked) == 6
+
+
+async def test_pages_of_sagas_are_in_the_order_of_their_changes(client: httpx.AsyncClient) -> None:
+    for _ in range(3):
+        await appended(client, "cart", new_id(), "checkout_started", {"sku": new_id()})
+
+    async def page(**more: Any) -> Any:
+        return (await client.get("/_/sagas", params={"state": "compensated", **more})).json()
+
+    async with asyncio.timeout(DEADLINE_S):
+        while len((whole := await page())["items"]) < 3:
+            await asyncio.sleep(0.02)
+    first = await page(limit=2)
+    rest = await page(limit=2, cursor=first["next"])
+    ids = [each["id"] for each in whole["items"]]
+    assert [each["id"] for each in first["items"] + rest["items"]] == ids
+    assert (len(ids), whole["next"], rest["next"]) == (3, None, None)
 
 
 async def test_a_step_that_fails_is_compensated_too_last_first(client: httpx.AsyncClient) -> None:

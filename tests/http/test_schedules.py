@@ -59,8 +59,8 @@ async def ended(client: httpx.AsyncClient, key: str, state: str) -> dict[str, An
     async with asyncio.timeout(DEADLINE_S):
         while True:
             answer = await client.get("/_/schedules", params={"key": key, "state": state})
-            if answer.json()["schedules"]:
-                found: dict[str, Any] = answer.json()["schedules"][0]
+            if answer.json()["items"]:
+                found: dict[str, Any] = answer.json()["items"][0]
                 return found
             await asyncio.sleep(0.02)
 
@@ -157,7 +157,7 @@ async def test_pages_of_timers_are_in_the_order_of_their_times(client: httpx.Asy
     seen, cursor = [], {}
     while True:
         answer = (await client.get("/_/schedules", params={"limit": 2, **cursor})).json()
-        seen += [each["due_at"][:10] for each in answer["schedules"]]
+        seen += [each["due_at"][:10] for each in answer["items"]]
         if answer["next"] is None:
             break
         cursor = {"cursor": answer["next"]}

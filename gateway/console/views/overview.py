@@ -136,7 +136,7 @@ async def _of_tenant(visit: Visit) -> tuple[list[Sentence], list[Building], list
         if not answer.done:
             unknown.append(f"{named.capitalize()}: {answer.error}")
             continue
-        listed = answer.body[named]
+        listed = answer.body[named] if named in answer.body else answer.body["items"]
         listed += [{**each, "name": LIST_PREFIX + each["name"]} for each in answer.body.get("lists", ())]
         if listed:
             waiting += sentences(listed, len(listed) == query.get("limit"))

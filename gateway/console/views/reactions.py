@@ -24,7 +24,7 @@ async def _reactions(
     return Page(
         f"{which}.html",
         {
-            "listed": answer.body[which] if answer.done else [],
+            "listed": answer.body["items"] if answer.done else [],
             "next": answer.body.get("next") if answer.done else None,
             "wanted": wanted,
             "filter": filter_of(wanted),

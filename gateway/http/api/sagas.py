@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from gateway.catalog.model import Principal
 from gateway.errors import Refusal
+from gateway.http.api.schedules import cursor_of, cursor_text
 from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.render import encode, raw
 from gateway.http.request import Refused
@@ -32,12 +33,14 @@ class Sagas:
         self._coordinator = coordinator
 
     async def every(self, request: Request) -> Response:
-        """Those that changed last first."""
+        """Those that changed last first; `next` is the `cursor` of the next page."""
         query = Parameters(request.scope["query_string"])
         state = query.choice("state", STATES, "") or None
         limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
-        rows = await self._fetched("list_sagas", _tenant(request), state, limit)
-        return _done({"sagas": [_shown(row) for row in rows]})
+        before_us, before_id = cursor_of(query.text("cursor")) or (None, None)
+        rows = await self._fetched("list_sagas", _tenant(request), state, before_us, before_id, limit)
+        following = cursor_text(rows[-1]["changed_at"], rows[-1]["id"]) if len(rows) == limit else None
+        return _done({"items": [_shown(row) for row in rows], "next": following})
 
     async def get(self, request: Request) -> Response:
         return _done({"saga": _shown(await self._one(request))})

@@ -63,15 +63,13 @@ class Schedules:
         query = Parameters(request.scope["query_string"])
         state = query.choice("state", STATES, "") or None
         limit = query.integer("limit", LISTED_DEFAULT, 1, LISTED_MAX)
-        after_us, after_id = _cursor(query.text("cursor"))
+        after_us, after_id = cursor_of(query.text("cursor")) or (0, _NOTHING)
         tenant = _tenant(request)
         rows = await self._fetched(
             "list_schedules", tenant, state, query.text("type"), query.text("key"), after_us, after_id, limit
         )
-        following = None
-        if len(rows) == limit:
-            following = _cursor_text(rows[-1])
-        return _done({"schedules": [_shown(row) for row in rows], "next": following})
+        following = cursor_text(rows[-1]["due_at"], rows[-1]["id"]) if len(rows) == limit else None
+        return _done({"items": [_shown(row) for row in rows], "next": following})
 
     async def get(self, request: Request) -> Response:
         rows = await self._fetched("get_schedule", _tenant(request), _id(request))
@@ -243,6 +241,7 @@ def _shown(row: Any) -> dict[str, Any]:
         "id": str(row["id"]),
         "state": row["state"],
         "due_at": _time(row["due_at"]),
+        "reason": row["reason"],
         "emit": raw(bytes(row["emit"])),
         "cancel_on": raw(bytes(row["cancel_on"])),
         "created_at": _time(row["created_at"]),
@@ -254,7 +253,7 @@ def _shown(row: Any) -> dict[str, Any]:
             "key": row["trigger_key"],
             "type": row["trigger_event"],
         }
-    for name in ("reason", "fired_event", "ended_at"):
+    for name in ("fired_event", "ended_at"):
         if row[name] is not None:
             shown[name] = _time(row[name]) if name == "ended_at" else str(row[name])
     return shown
@@ -264,14 +263,16 @@ def _time(value: datetime) -> str:
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _cursor_text(row: Any) -> str:
-    micros = int(row["due_at"].timestamp() * 1_000_000)
-    return base64.urlsafe_b64encode(micros.to_bytes(8, "big") + row["id"].bytes).decode().rstrip("=")
+def cursor_text(time: datetime, identifier: Any) -> str:
+    """Of what is listed by a time and an id: behind this one."""
+    micros = int(time.timestamp() * 1_000_000)
+    return base64.urlsafe_b64encode(micros.to_bytes(8, "big") + identifier.bytes).decode().rstrip("=")
 
 
-def _cursor(text: str | None) -> tuple[int, UUID]:
+def cursor_of(text: str | None) -> tuple[int, UUID] | None:
+    """Unix microseconds and id. Raises Refused."""
     if text is None:
-        return 0, _NOTHING
+        return None
     try:
         made = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):

@@ -86,7 +86,7 @@ def parameters() -> dict[str, Schema]:
         "schedule-state": _in_query("state", {"enum": list(SCHEDULE_STATES)}, "Only those."),
         "trigger-type": _in_query("type", _TEXT, "Those that events of this aggregate type set."),
         "trigger-key": _in_query("key", _TEXT, "Those that events of this aggregate set."),
-        "schedule-cursor": _in_query("cursor", _TEXT, "The `next` of the page before."),
+        "listed-cursor": _in_query("cursor", _TEXT, "The `next` of the page before."),
         "Idempotency-Key-required": {
             "name": "Idempotency-Key",
             "in": "header",

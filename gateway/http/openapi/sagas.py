@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.http.api.sagas import STATES
 from gateway.http.openapi.operations import answer, operation
 from gateway.http.openapi.outgoing import TAG
-from gateway.http.openapi.schemas import ANY_UUID, OK, Schema, list_of, object_of
+from gateway.http.openapi.schemas import ANY_UUID, OK, Schema, list_of, object_of, or_null
 
 _TEXT: Schema = {"type": "string"}
 _SAGA = object_of(
@@ -37,8 +37,10 @@ def _every() -> Schema:
         "sagas",
         "Sagas, those that changed last first (scope admin)",
         tag=TAG,
-        parameters=("saga-state", "listed-limit"),
-        done={"200": answer("Some.", object_of({"ok": OK, "sagas": list_of(_SAGA)}))},
+        parameters=("saga-state", "listed-limit", "listed-cursor"),
+        done={
+            "200": answer("A page.", object_of({"ok": OK, "items": list_of(_SAGA), "next": or_null(_TEXT)}))
+        },
         refused="ids",
     )
 

@@ -17,11 +17,12 @@ _SCHEDULE = object_of(
         "id": ANY_UUID,
         "state": {"enum": list(STATES)},
         "due_at": _TEXT,
+        "reason": or_null(_TEXT),
         "emit": _EMIT,
         "cancel_on": list_of(_WATCHED),
         "created_at": _TEXT,
     },
-    {"trigger": _TRIGGER, "reason": _TEXT, "fired_event": ANY_UUID, "ended_at": _TEXT},
+    {"trigger": _TRIGGER, "fired_event": ANY_UUID, "ended_at": _TEXT},
 )
 _ONE = object_of({"ok": OK, "schedule": _SCHEDULE})
 
@@ -39,12 +40,12 @@ def schedule_paths() -> dict[str, Schema]:
 
 
 def _every() -> Schema:
-    page = object_of({"ok": OK, "schedules": list_of(_SCHEDULE), "next": or_null(_TEXT)})
+    page = object_of({"ok": OK, "items": list_of(_SCHEDULE), "next": or_null(_TEXT)})
     return operation(
         "schedules",
         "Timers by the time at which they are due (scope admin)",
         tag=TAG,
-        parameters=("schedule-state", "trigger-type", "trigger-key", "listed-limit", "schedule-cursor"),
+        parameters=("schedule-state", "trigger-type", "trigger-key", "listed-limit", "listed-cursor"),
         done={"200": answer("A page.", page)},
         refused="ids",
     )

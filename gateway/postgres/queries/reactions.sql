@@ -154,8 +154,12 @@ SELECT * FROM saga WHERE tenant = $1 AND id = $2
 
 
 -- name: list_sagas
--- The newest first. $1 tenant, $2 state or null, $3 how many
-SELECT * FROM saga WHERE tenant = $1 AND ($2::text IS NULL OR state = $2) ORDER BY changed_at DESC, id LIMIT $3
+-- The newest first. $1 tenant, $2 state or null, $3 and $4 when the last one before changed, in Unix microseconds, and its
+-- id, or null, $5 how many
+SELECT * FROM saga
+WHERE tenant = $1 AND ($2::text IS NULL OR state = $2)
+    AND ($3::bigint IS NULL OR (changed_at, id) < (timestamptz 'epoch' + $3 * interval '1 microsecond', $4::uuid))
+ORDER BY changed_at DESC, id DESC LIMIT $5
 
 
 -- name: put_saga
