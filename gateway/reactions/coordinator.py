@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -94,10 +95,10 @@ class Coordinator:
                     each.waits = None  # its next event says what it waits for then
         return [_row(tenant, each) for each in changed.values()]
 
-    async def late(self, tenant: bytes) -> None:
-        """Fails steps that have waited too long, of a tenant whose events were all looked at. Raises
-        PostgresTrouble."""
-        for row in await fetch(self._pool, "due_sagas", PgUUID(tenant), DUE_AT_ONCE):
+    async def late(self, tenant: bytes, looked_at: datetime) -> None:
+        """Fails steps that had waited too long at a time up to which all events of the tenant were looked at.
+        Raises PostgresTrouble."""
+        for row in await fetch(self._pool, "due_sagas", PgUUID(tenant), DUE_AT_ONCE, looked_at):
             state = decode_state(row["data"])
             saga = await self._saga(tenant, state)
             if saga is not None:

@@ -211,7 +211,7 @@ class Reactor:
         else:
             return
         self._caught_up[tenant] = row["at"]  # the page was read behind it
-        await self.coordinator.late(tenant)
+        await self.coordinator.late(tenant, row["at"])
 
     async def _timers(self, tenant: bytes, events: Sequence[Event]) -> list[Timer]:
         """What these events set, each by the spec that it was appended under."""

@@ -105,3 +105,18 @@ async def test_an_event_says_when_postgres_stored_it(own_outbox: asyncpg.Pool, o
         await appended(to, "order", new_id(), "was_placed", {})
     stored = await own_outbox.fetchval("SELECT stored_at FROM outbox WHERE tenant = $1", UUID(shop.id))
     assert before < stored < await own_outbox.fetchval("SELECT clock_timestamp()")
+
+
+async def test_a_step_is_late_only_once_all_events_up_to_its_end_were_looked_at(
+    own_outbox: asyncpg.Pool,
+) -> None:
+    """What was committed in time may lie behind the place where events were looked at last."""
+    tenant = UUID((await open_account(own_outbox, SHOP)).id)
+    await own_outbox.execute(
+        "INSERT INTO saga (id, tenant, name, state, length, seq, data, correlation_id, due_at)"
+        " VALUES ($1, $2, 'checkout', 'running', 1, 1, '{}', $1, now() - interval '1 second')",
+        uuid4(), tenant,
+    )  # fmt: skip
+    for looked_at_s, late in ((-2.0, 0), (0.0, 1)):
+        looked_at = datetime.fromtimestamp(time.time() + looked_at_s, UTC)
+        assert len(await own_outbox.fetch(statement("due_sagas"), tenant, 100, looked_at)) == late

@@ -144,8 +144,9 @@ SELECT s.document, t.salt FROM spec_revision s JOIN tenant t ON t.id = s.tenant 
 
 
 -- name: due_sagas
--- Those of a tenant whose step has waited too long. $1 tenant, $2 how many at most
-SELECT id, data, length FROM saga WHERE tenant = $1 AND due_at <= now() ORDER BY due_at LIMIT $2
+-- Those of a tenant whose step has waited too long. $1 tenant, $2 how many at most, $3 up to when all events were looked at:
+-- what was committed later may be what a step waits for, in time
+SELECT id, data, length FROM saga WHERE tenant = $1 AND due_at <= $3 ORDER BY due_at LIMIT $2
 
 
 -- name: get_saga
