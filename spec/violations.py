@@ -139,9 +139,11 @@ class CompiledSchema:
 
     def violation(self, instance: object) -> SchemaViolation | None:
         """The first violation: of a value before its parts, in the order in which the data has them."""
-        if self.whole.is_valid(instance):
-            return None
-        return self._search("", instance, (), frozenset())
+        return self._search("", instance, (), frozenset()) if self.is_violated(instance) else None
+
+    def is_violated(self, instance: object) -> bool:
+        """Whether there is a violation, without looking for it."""
+        return not self.whole.is_valid(instance)
 
     def _accepts(self, pointer: str, instance: object) -> bool:
         return self.parts["#" + pointer].is_valid(instance)

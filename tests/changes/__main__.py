@@ -58,8 +58,8 @@ async def _run(events: int, limit_s: float) -> int:
             config = Config(redis_url=servers.redis_url, postgres_url=servers.postgres_url)
             async with serving(config) as served, new_client(served.url, account.admin) as client:
                 client.timeout = httpx.Timeout(60)
-                await append_what_is_in_the_way(client)
-                await _fill(pool, account, events)
+                stored = await append_what_is_in_the_way(client)
+                await _fill(pool, account, events - stored)
                 return await _changes(client, limit_s)
 
 

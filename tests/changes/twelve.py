@@ -83,8 +83,8 @@ TWELVE: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-async def append_what_is_in_the_way(client: httpx.AsyncClient) -> None:
-    """The events that the changes meet, in a tenant whose spec is NAMED."""
+async def append_what_is_in_the_way(client: httpx.AsyncClient) -> int:
+    """The events that the changes meet, in a tenant whose spec is NAMED; how many."""
     key = new_id()
     acting = {"actor": {"type": "service", "id": "order_service"}}
     target = {"target": {"type": "order", "id": key}}
@@ -92,3 +92,4 @@ async def append_what_is_in_the_way(client: httpx.AsyncClient) -> None:
     await appended(client, "order", key, "was_placed", placed, {"prefer": "wait"}, **acting)
     await appended(client, "order", key, "was_paid", {}, **target)
     await appended(client, "parcel", "settings", "was_sent", {})
+    return 3
