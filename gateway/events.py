@@ -3,15 +3,18 @@
 Owns: what an append is, how its events are packed for Redis, the digests and the chain, its outcomes.
 Must not know: HTTP, Redis, Postgres, clocks.
 
-Source: the append protocol (docs/guarantees.md); docs/decisions/0003 (digests without the version).
+Source: the append protocol (docs/guarantees.md); docs/decisions/0003 (digests without the version), 0052
+(digests with a salt).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1, sha256
 from operator import attrgetter
+from os import urandom
 from typing import ClassVar, Final, Literal
 
 import msgspec
@@ -27,6 +30,7 @@ ANOTHER_HISTORY: Final = 2**63 - 1
 
 # Format versions, hashed into every digest: a new format never collides with an old one.
 _ROW_DOMAIN: Final = b"sluice/row/1"
+_SALTED_ROW_DOMAIN: Final = b"sluice/row/2"
 _IDENTITY_DOMAIN: Final = b"sluice/identity/1"
 _REQUEST_DOMAIN: Final = b"sluice/request/1"
 _TAG_DOMAIN: Final = b"sluice/tag/1"
@@ -63,6 +67,13 @@ class RevisedEvent(Event, array_like=True, frozen=True, gc=False):
 
 
 _REVISED_PARTS: Final = bytes([0x90 + 13])  # the first byte of it packed
+
+SALT_BYTES: Final = 16
+# With a salt, an event has one of these first bytes packed, and its salt at the end, behind a null. The first
+# byte tells whether a revision comes before the null.
+_SALTED_PARTS: Final = bytes([0x90 + 14])
+_SALTED_REVISED_PARTS: Final = bytes([0x90 + 15])
+_BEFORE_SALT: Final = b"\xc0\xc4\x10"  # null, and the beginning of 16 bytes
 
 
 def revised(event: Event, revision: int) -> Event:
@@ -142,7 +153,42 @@ unpack_header = _decode_header
 
 
 def unpack_event(packed: bytes) -> Event:
-    return _decode_revised(packed) if packed[:1] == _REVISED_PARTS else _decode_event(packed)
+    if packed[:1] in (_REVISED_PARTS, _SALTED_REVISED_PARTS):
+        return _decode_revised(packed)
+    return _decode_event(packed)
+
+
+def salted(packed: bytes, salt: bytes) -> bytes:
+    """A packed event with the salt of its row, SALT_BYTES random ones; as it is where that is empty: a row of
+    a release that had none."""
+    if not salt:
+        return packed
+    begins = _SALTED_REVISED_PARTS if packed[:1] == _REVISED_PARTS else _SALTED_PARTS
+    return begins + packed[1:] + _BEFORE_SALT + salt
+
+
+_salts: deque[bytes] = deque()
+
+
+def _fresh_salt() -> bytes:
+    """Random; from any thread. A call of the system for each costs as much as the digest."""
+    try:
+        return _salts.pop()
+    except IndexError:
+        block = urandom(256 * SALT_BYTES)
+        _salts.extend([block[at : at + SALT_BYTES] for at in range(0, len(block), SALT_BYTES)])
+        return urandom(SALT_BYTES)
+
+
+def salts_of(packed_events: Sequence[bytes]) -> bytes:
+    """The salts of an append's events, one after another; empty where they have none."""
+    if not _is_salted(packed_events[0]):
+        return b""
+    return b"".join([packed[-SALT_BYTES:] for packed in packed_events])
+
+
+def _is_salted(packed: bytes) -> bool:
+    return packed[:1] in (_SALTED_PARTS, _SALTED_REVISED_PARTS)
 
 
 def pack_header(header: Header) -> bytes:
@@ -164,8 +210,10 @@ def event_bytes(event: Event) -> int:
 
 def row_digest(stream: Stream, append_id: bytes, packed_event: bytes) -> bytes:
     """SHA-256 over every stored column but p, seq, version and the chain. MessagePack delimits its own
-    parts, so the encoding is injective; the version enters through the chain."""
-    return sha256(_ROW_DOMAIN + _encode(stream) + append_id + packed_event).digest()
+    parts, so the encoding is injective; the version enters through the chain. The salt of the row, which is
+    among the event's parts, keeps the digest from telling what was in a row that is erased."""
+    domain = _SALTED_ROW_DOMAIN if _is_salted(packed_event) else _ROW_DOMAIN
+    return sha256(domain + _encode(stream) + append_id + packed_event).digest()
 
 
 def row_digests(
@@ -176,7 +224,8 @@ def row_digests(
         return b"".join(
             [row_digest(spread.stream_of(n), append_id, packed) for n, packed in enumerate(packed_events)]
         )
-    prefix = _ROW_DOMAIN + _encode(stream) + append_id
+    domain = _SALTED_ROW_DOMAIN if _is_salted(packed_events[0]) else _ROW_DOMAIN
+    prefix = domain + _encode(stream) + append_id
     if len(packed_events) == 1:  # as nearly always: a comprehension costs as much as the digest
         return sha256(prefix + packed_events[0]).digest()
     return b"".join([sha256(prefix + packed).digest() for packed in packed_events])
@@ -338,11 +387,14 @@ def make_append(
     condition: Condition | None = None,
     implied: int = 0,
 ) -> Append:
-    """Packs and digests once; nothing downstream encodes an event again."""
+    """Packs, salts and digests once; nothing downstream encodes an event again."""
     append_id = events[0].id
     minted = event_identity(stream.tenant, append_id)
     chosen = retry.chosen
-    packed = tuple(map(_encode, events))
+    if len(events) == 1:  # as nearly always
+        packed: tuple[bytes, ...] = (salted(_encode(events[0]), _fresh_salt()),)
+    else:
+        packed = tuple([salted(_encode(event), _fresh_salt()) for event in events])
     return Append(
         stream=stream,
         events=events,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import (
+    SALT_BYTES,
     Append,
     Claim,
     Event,
@@ -19,8 +20,11 @@ from gateway.events import (
     Stream,
     Tags,
     next_chain,
+    pack_event,
     revised,
     row_digests,
+    salted,
+    salts_of,
     tag_key,
     unpack_event,
     unpack_header,
@@ -31,7 +35,8 @@ _V = TypeVar("_V")
 
 class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
     """An append with the place that a script gave it: its last event stands at `last_seq`. Of one to several
-    streams, `stream` and `first_version` are the first event's, and `versions` those of all events."""
+    streams, `stream` and `first_version` are the first event's, and `versions` those of all events. `salts`
+    are its rows', one after another; empty where an earlier release has sequenced it."""
 
     stream: Stream
     append_id: bytes
@@ -45,6 +50,7 @@ class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
     spread: Spread | None = None
     versions: tuple[int, ...] = ()
     claims: tuple[Claim, ...] = ()
+    salts: bytes = b""
 
     @property
     def first_seq(self) -> int:
@@ -68,6 +74,11 @@ class SequencedAppend(msgspec.Struct, frozen=True, gc=False):
         for n, (_, version) in enumerate(self.places()):
             yield self.first_seq + n, (version, self.digests[32 * n : 32 * n + 32])
 
+    def packed(self) -> Iterator[bytes]:
+        """Its events as they were sequenced, with their salts."""
+        for n, event in enumerate(self.events):
+            yield salted(pack_event(event), self.salts[SALT_BYTES * n : SALT_BYTES * (n + 1)])
+
     def chain_after(self, chain: str) -> str:
         return next_chain(chain, self.first_version, self.digests, self.versions)
 
@@ -78,7 +89,7 @@ def sequenced_append(append: Append, firsts: Sequence[int], last_seq: int) -> Se
     return SequencedAppend(
         append.stream, append.append_id, append.events, append.digests, retry.chosen, retry.request_digest,
         firsts[0], last_seq, append.tags, spread, () if spread is None else spread.versions(firsts),
-        append.claims,
+        append.claims, salts_of(append.packed),
     )  # fmt: skip
 
 
@@ -113,6 +124,7 @@ def _placed(place: bytes, parts: Sequence[msgspec.Raw]) -> tuple[SequencedAppend
         spread=header.spread,
         versions=() if header.spread is None else header.spread.versions(firsts),
         claims=header.claims,
+        salts=salts_of(packed),
     )
     return placed, chain.decode()
 
@@ -134,15 +146,16 @@ def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
     revisions.
 
     Most arrays go as literals: asyncpg looks at each item of an array twice to see whether it is one itself,
-    which takes longer than anything else in a commit. Ids of appends, digests, identities and payloads are
-    cut out of one string each; a payload that was erased is -1 bytes long. A column without a value is None.
+    which takes longer than anything else in a commit. Ids of appends with salts, digests, identities and
+    payloads are cut out of one string each; a payload that was erased is -1 bytes long. A column without a
+    value is None.
     """
     events = [event for placed in run for event in placed.events]
     if len(events) == len(run):
-        owners, versions = run, [placed.first_version for placed in run]
-        streams = [placed.stream for placed in run]
+        versions, streams = [placed.first_version for placed in run], [placed.stream for placed in run]
+        owned = b"".join([placed.append_id + (placed.salts or _NO_SALT) for placed in run])
     else:
-        owners = [placed for placed in run for _ in placed.events]
+        owned = b"".join(map(_owned, run))
         places = [each for placed in run for each in placed.places()]
         versions = [version for _, version in places]
         streams = [stream for stream, _ in places]
@@ -167,13 +180,24 @@ def commit_columns(run: Sequence[SequencedAppend]) -> list[Any]:
         _present([event.extra for event in events]),
         _numbers(list(accumulate(map(len, kept[:-1]), initial=1))),
         _numbers(sizes),
-        b"".join([placed.append_id for placed in owners]),
+        owned,
         b"".join([placed.digests for placed in run]),
         b"".join(kept),
         *_claims(run),
         *_tags(run),
         _revisions(events),
     ]
+
+
+_NO_SALT: Final = bytes(SALT_BYTES)
+"""Stands for none in a commit."""
+
+
+def _owned(placed: SequencedAppend) -> bytes:
+    """Of each of its rows, the append's id and the salt."""
+    salts = placed.salts or _NO_SALT * len(placed.events)
+    each = [salts[n : n + SALT_BYTES] for n in range(0, len(salts), SALT_BYTES)]
+    return placed.append_id + placed.append_id.join(each)
 
 
 def _claims(run: Sequence[SequencedAppend]) -> list[Any]:

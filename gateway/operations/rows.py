@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable
 from typing import Any, Final
 from uuid import UUID
 
-from gateway.events import Stream, pack_event, row_digest
+from gateway.events import Stream, pack_event, row_digest, salted
 from gateway.log.entries import event_of, stream_of
 from gateway.log.epoch.chain import ChainWalk
 from gateway.log.epoch.partition import partition_of
@@ -86,9 +86,10 @@ class RowWalk:
 
     def _check_digest(self, row: Any, stream: Stream) -> None:
         self._report.count("rows")
+        packed = salted(pack_event(event_of(row)), row["salt"])
         if row["payload"] is None:
             self._violated("rows", row, "its payload is gone")
-        elif row_digest(stream, row["append_id"], pack_event(event_of(row))) != row["digest"]:
+        elif row_digest(stream, row["append_id"], packed) != row["digest"]:
             self._violated("rows", row, "the row is not what its digest says")
 
     def _check_append(self, row: Any, stream: Stream, begins: bool) -> None:

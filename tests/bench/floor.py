@@ -23,7 +23,16 @@ from uuid import uuid4
 from uuid_utils import uuid7
 
 from gateway.config import Config
-from gateway.events import ANY_LENGTH, Append, Event, Stream, make_append, make_retry, request_digest
+from gateway.events import (
+    ANY_LENGTH,
+    Append,
+    Event,
+    Stream,
+    make_append,
+    make_retry,
+    request_digest,
+    salts_of,
+)
 from gateway.log import postgres
 from gateway.log.append.calls import CallHead, sequence_call
 from gateway.log.entries import SequencedAppend, chain_over, commit_columns
@@ -167,6 +176,7 @@ class CommitCalls:
             append.request_digest,
             version,
             seq,
+            salts=salts_of(append.packed),
         )
 
     async def _call(self, args: tuple[Any, ...]) -> None:

@@ -38,6 +38,8 @@ from gateway.events import (
     revised,
     row_digest,
     row_digests,
+    salted,
+    salts_of,
     same_append,
     tag_key,
     unpack_event,
@@ -317,6 +319,40 @@ def test_the_digests_of_version_1() -> None:
     assert request_digest("/order/global/was_placed", b'{"data":{}}', 5).hex() == REQUEST
     assert next_chain("", 1, bytes.fromhex(ROW)) == CHAIN_1
     assert next_chain(CHAIN_1, 2, bytes.fromhex(ROW) * 2) == CHAIN_2
+
+
+# -- format version 2: rows have salts
+
+
+SALT = bytes(range(0x50, 0x60))
+SALTED_ROW = "a3bb4a4635e8e4a474e489d36583e3f5b86069919fe06363da33398cea8c23a4"
+
+
+def test_the_packed_form_and_the_digest_with_a_salt() -> None:
+    packed = salted(pack_event(EVENT), SALT)
+    assert packed.hex() == "9e" + PACKED[2:] + "c0c410" + SALT.hex()
+    assert row_digest(STREAM, FIRST, packed).hex() == SALTED_ROW
+    assert row_digests(STREAM, FIRST, (packed,)).hex() == SALTED_ROW
+    assert salted(pack_event(EVENT), b"").hex() == PACKED
+    assert (salts_of((packed, packed)), salts_of((pack_event(EVENT),))) == (SALT * 2, b"")
+
+
+@given(EVENTS, st.integers(1, 300), st.binary(min_size=16, max_size=16))
+def test_a_salt_changes_the_digest_and_not_the_event(event: Event, revision: int, salt: bytes) -> None:
+    event = revised(event, revision)
+    plain, packed = pack_event(event), salted(pack_event(event), salt)
+    assert unpack_event(packed) == unpack_event(plain) == event
+    assert (salts_of((packed, packed)), salts_of((plain,))) == (salt * 2, b"")
+    assert row_digest(STREAM, FIRST, packed) != row_digest(STREAM, FIRST, plain)
+    other = salted(plain, bytes([salt[0] ^ 1]) + salt[1:])
+    assert row_digest(STREAM, FIRST, packed) != row_digest(STREAM, FIRST, other)
+
+
+def test_every_row_has_a_salt_of_its_own() -> None:
+    retry = make_retry(TENANT, None, (), b"d")
+    appends = [make_append(STREAM, (EVENT,) * count, ANY_LENGTH, retry) for count in (1, 1, 2)]
+    assert len({packed[-16:] for append in appends for packed in append.packed}) == 4
+    assert len({append.digests[-32:] for append in appends}) == 3
 
 
 def test_an_event_is_as_large_as_its_payload_and_extra() -> None:

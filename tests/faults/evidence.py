@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 from redis.asyncio import Redis
 
-from gateway.events import Event, Stream, pack_event
+from gateway.events import Event, Stream, pack_event, unpack_event
 from gateway.log.entries import placed_from_journal, stream_entry
 from gateway.log.redis.keys import partition_keys
 from tests.faults.cluster import Cluster
@@ -23,7 +23,7 @@ _RANGE = "return redis.call('XRANGE', KEYS[1], '-', '+')"  # raw: a field may st
 
 
 class Row(NamedTuple):
-    """An event in the outbox. `packed` are its columns as the gateway packs them."""
+    """An event in the outbox. `packed` are its columns as the gateway packs them, without the salt."""
 
     partition: int
     seq: int
@@ -36,6 +36,7 @@ class Row(NamedTuple):
     payload: bytes
     place: Stream
     packed: bytes
+    salt: bytes = b""
 
 
 class Standing(NamedTuple):
@@ -150,8 +151,14 @@ async def _copy(
     for place in places:
         if place.tenant in here:
             entries = await redis.eval(_RANGE, 1, keys.stream(place))
-            streams[place] = tuple(stream_entry(entry) for entry in entries)
+            streams[place] = tuple(map(_entry, entries))
     return Copy(meta, tuple(journal), streams)
+
+
+def _entry(entry: Any) -> tuple[int, int, bytes]:
+    """Without the salt, which an entry that was filled from Postgres does not have."""
+    version, seq, packed = stream_entry(entry)
+    return version, seq, pack_event(unpack_event(packed))
 
 
 def _row(found: Any, tenants: Mapping[bytes, int]) -> Row:
@@ -167,6 +174,7 @@ def _row(found: Any, tenants: Mapping[bytes, int]) -> Row:
         payload=found["payload"],
         place=place,
         packed=pack_event(_event(found)),
+        salt=found["salt"] or b"",
     )
 
 

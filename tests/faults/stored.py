@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
-from gateway.events import row_digest
+from gateway.events import row_digest, salted
 from gateway.log.epoch.chain import ChainWalk
 from tests.faults.evidence import Copy, Evidence, Row
 from tests.faults.history import StreamName
@@ -44,7 +44,8 @@ def _partition(evidence: Evidence, partition: int, rows: list[Row], *, digests: 
         if row.seq != n:
             yield "gap", f"partition {partition}: seq {row.seq}, expected {n}"
             return
-        if digests and row_digest(row.place, row.append_id, row.packed) != row.digest:
+        packed = salted(row.packed, row.salt)
+        if digests and row_digest(row.place, row.append_id, packed) != row.digest:
             yield "chain", f"partition {partition}: the row at seq {n} is not what its digest says"
         walk.add(row.append_id, row.version, row.digest)
         chains[n] = walk.chain

@@ -13,7 +13,7 @@ from uuid import UUID
 import asyncpg
 from redis.asyncio import Redis
 
-from gateway.events import Event, Stream, pack_event, row_digest
+from gateway.events import Event, Stream, pack_event, row_digest, salted, unpack_event
 from gateway.log.entries import SequencedAppend, placed_from_journal, stream_entry
 from gateway.log.epoch.chain import roll
 from gateway.log.redis.keys import PartitionKeys, partition_keys
@@ -77,7 +77,8 @@ def _check_rows(rows: list[Any]) -> None:
     seen: set[bytes] = set()
     before = None
     for each in rows:
-        digest = row_digest(_stream(each), each["append_id"], pack_event(_event(each)))
+        packed = salted(pack_event(_event(each)), each["salt"])
+        digest = row_digest(_stream(each), each["append_id"], packed)
         assert digest == each["digest"], f"row at seq {each['seq']} is not what its digest says"
         if each["append_id"] != before:
             assert each["append_id"] not in seen, f"the append at seq {each['seq']} is torn apart"
@@ -137,7 +138,7 @@ def _check_stream_entry(entry: Any, c: int, stream: Stream, rows: list[Any]) -> 
     if seq <= c:
         there = rows[seq - 1]
         assert there["version"] == version
-        assert pack_event(_event(there)) == packed
+        assert _event(there) == unpack_event(packed)
         assert _stream(there) == stream
 
 

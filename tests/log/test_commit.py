@@ -12,7 +12,17 @@ import msgspec
 import pytest
 from uuid_utils import uuid7
 
-from gateway.events import Append, Appended, Outcome, Stream, next_chain, tag_key
+from gateway.events import (
+    Append,
+    Appended,
+    Outcome,
+    Stream,
+    next_chain,
+    pack_event,
+    row_digests,
+    salts_of,
+    tag_key,
+)
 from gateway.log.commit_connection import ChainBroken, CommitConnection, Ready, RefusedByPostgres
 from gateway.log.entries import SequencedAppend, chain_over, commit_columns, event_of, stream_of
 from gateway.log.log import Log
@@ -49,7 +59,22 @@ def placed(one: Append, first_version: int, last_seq: int) -> SequencedAppend:
         one.request_digest,
         first_version,
         last_seq,
+        salts=salts_of(one.packed),
     )
+
+
+async def test_a_row_has_the_salt_that_its_digest_is_over_and_one_of_an_earlier_release_has_none(
+    log: Log, place: Place
+) -> None:
+    stream = new_stream()
+    salted, earlier = append(stream, 2), append(stream, 2)
+    packed = tuple(map(pack_event, earlier.events))
+    digests = row_digests(stream, earlier.append_id, packed)
+    earlier = msgspec.structs.replace(earlier, packed=packed, digests=digests)
+    await appended(log, salted, earlier)
+    rows = await place.fetch("SELECT salt FROM outbox WHERE aggregate_id = $1 ORDER BY seq", stream.key)
+    assert [row["salt"] for row in rows] == [each[-16:] for each in salted.packed] + [None, None]
+    await check_invariants(place)
 
 
 @pytest.fixture

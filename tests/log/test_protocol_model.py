@@ -27,7 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Page, Stream
+from gateway.events import ANY_LENGTH, AT_LEAST_ONE, Append, Conflict, Page, Stream, salts_of
 from gateway.log import postgres
 from gateway.log.append.direct import Direct
 from gateway.log.append.identities import ClaimedByAnother, Original, look_up, receipt
@@ -807,6 +807,7 @@ def _placed(entries: list[Entry]) -> list[SequencedAppend]:
         SequencedAppend(
             each.append.stream, each.append.append_id, each.append.events, each.append.digests,
             each.append.chosen, each.append.request_digest, each.first_version, each.last_seq,
+            salts=salts_of(each.append.packed),
         )
         for each in entries
     ]  # fmt: skip

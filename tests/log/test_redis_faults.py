@@ -390,7 +390,7 @@ async def test_a_redis_that_was_set_back_is_not_believed_by_who_knows_more_commi
     await check_invariants(place)
 
 
-async def test_what_another_release_has_begun_is_refused_and_left_as_it_is(
+async def test_what_a_newer_release_has_begun_is_refused_and_left_as_it_is(
     open_log: OpenLog, place: Place, redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = await open_log()
@@ -399,32 +399,39 @@ async def test_what_another_release_has_begun_is_refused_and_left_as_it_is(
     await appended(log, append(stream))
     partition = lane(log, stream).partition
     keys, epoch = partition.keys, partition.epoch
-    await redis.hset(keys.meta, "format", "2")
+    await redis.hset(keys.meta, "format", "3")
     pending = log.append(append(stream))
     await until(lambda: not partition.open)
     assert (await log.page(Range(stream))).length == 1
-    await until(lambda: any("in format 2" in getattr(each, "reason", "") for each in caplog.records))
+    await until(lambda: any("in format 3" in getattr(each, "reason", "") for each in caplog.records))
     time_is_up(log, stream)
     assert isinstance(await pending, NotCommitted)
     (row,) = await place.fetch("SELECT epoch FROM partition_log WHERE p = $1", partition.number)
     assert row["epoch"] == epoch == int(await redis.hget(keys.meta, "epoch") or 0)
-    await redis.hset(keys.meta, "format", "1")
+    await redis.hset(keys.meta, "format", "2")
     await until(lambda: partition.open)
     await appended(log, append(stream))
     await check_invariants(place)
 
 
-async def test_an_epoch_that_names_no_format_is_of_the_first_one(
-    log: Log, place: Place, redis: Redis
+@pytest.mark.parametrize("written", ["1", None])
+async def test_an_epoch_of_an_older_release_is_followed_by_one_of_this_release(
+    log: Log, place: Place, redis: Redis, written: str | None
 ) -> None:
+    """An epoch that names no format is of the first one."""
     stream = new_stream()
     await opened(log, stream)
     await appended(log, append(stream))
     partition = lane(log, stream).partition
-    epoch = partition.epoch
-    await redis.hdel(partition.keys.meta, "format")
+    meta, epoch = partition.keys.meta, partition.epoch
+    if written is None:
+        await redis.hdel(meta, "format")
+    else:
+        await redis.hset(meta, "format", written)
     await appended(log, append(stream))
-    assert partition.epoch == epoch
+    assert partition.epoch == epoch + 1
+    assert await redis.hget(meta, "format") == b"2"
+    assert await log.length(stream) == 2
     await check_invariants(place)
 
 

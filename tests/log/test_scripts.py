@@ -59,7 +59,7 @@ async def test_the_journal_holds_what_any_gateway_needs_to_commit(partition: Par
         assert (there.digests, there.first_version, there.last_seq) == (one.digests, version, last)
         assert chain == chain_over("", [each for each, _ in placed if each.last_seq <= last])
     entries = [stream_entry(each) for each in await partition.entries(partition.keys.stream(stream))]
-    packed = [pack_event(each) for one in appends for each in one.events]
+    packed = [each for one in appends for each in one.packed]
     assert entries == [(n + 1, n + 1, packed[n]) for n in range(3)]
 
 

@@ -11,7 +11,6 @@ from uuid import UUID
 
 import msgspec
 
-from gateway.events import pack_event
 from gateway.log.commit_connection import ChainBroken, CommitConnection, RefusedByPostgres
 from gateway.log.entries import SequencedAppend, placed_from_journal
 from gateway.log.epoch.partition import Partition
@@ -169,7 +168,7 @@ async def quarantine(
 ) -> bool:
     """Keeps whole an append that Postgres refuses, and ends the epoch: all that was sequenced after it rests
     on it. False where the partition has gone on without us, and nothing was done. Raises PostgresTrouble."""
-    entry = b"".join(pack_event(event) for event in bad.events)
+    entry = b"".join(bad.packed())
     kept = await postgres.fetch("quarantine", partition.number, epoch, bad.first_seq, entry, error)
     partition.distrust()
     if kept:

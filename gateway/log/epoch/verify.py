@@ -50,8 +50,8 @@ class Inspection:
     c: int
     chain_at_c: str
     chain_at_seq: str  # its chain where Postgres stands; '' when it has none there
-    format: str  # of the epoch's keys; '' means 1
-    known_format: str  # to the scripts of this release
+    format: int  # of the epoch's keys; one that names none is of format 1
+    known_format: int  # to the scripts of this release
 
     @classmethod
     def from_reply(cls, reply: Sequence[Any]) -> Inspection:
@@ -69,14 +69,14 @@ class Inspection:
             c=int(c or -1),
             chain_at_c=chain_at_c,
             chain_at_seq=chain_at_seq,
-            format=written,
-            known_format=known,
+            format=int(written or 1),
+            known_format=int(known),
         )
 
     @property
-    def foreign(self) -> bool:
-        """Whether a release that writes another format has begun the epoch."""
-        return self.format not in ("", self.known_format)
+    def newer(self) -> bool:
+        """Whether a release that writes a newer format has begun the epoch."""
+        return self.format > self.known_format
 
     @property
     def witness(self) -> CommitEvidence:
@@ -88,10 +88,11 @@ class Inspection:
         return self.epoch == row.epoch and self.c == row.seq and self.chain_at_c == row.chain
 
     def continues(self, row: PartitionRow) -> bool:
-        """Whether this server is still in the life in which it was verified for this epoch, and its history
-        contains all that Postgres committed. In another life (a restart, a promotion) it may have forgotten
-        what a gateway is committing at this moment, so it is never believed again (docs/decisions/0010)."""
-        if row.mode != REDIS:
+        """Whether this server is still in the life in which it was verified for this epoch, by a release that
+        writes this format, and its history contains all that Postgres committed. In another life (a restart,
+        a promotion) it may have forgotten what a gateway is committing at this moment, so it is never
+        believed again (docs/decisions/0010)."""
+        if row.mode != REDIS or self.format != self.known_format:
             return False
         if self.epoch != row.epoch or self.fence != self.replid or self.torn or self.q < row.seq:
             return False
@@ -155,9 +156,9 @@ class Verifier:
                 raise PostgresLostCommits(row.alarm, None)
             if not seen.master:
                 raise CannotVerify(f"partition {partition.number}: this Redis is a replica")
-            if seen.foreign:
+            if seen.newer:
                 raise CannotVerify(
-                    f"partition {partition.number}: another release has begun epoch {seen.epoch} in Redis, "
+                    f"partition {partition.number}: a newer release has begun epoch {seen.epoch} in Redis, "
                     f"in format {seen.format}; this one reads and writes format {seen.known_format}"
                 )
             if seen.continues(row):

@@ -5,12 +5,12 @@
 -- KEYS  1 meta, 2 heads of the new epoch
 -- ARGV  1 nonce, 2 new epoch, 3 replid that was inspected, 4 and 5 seq and chain in Postgres, 6 bucket size
 -- returns {nonce, 'OK'} or {nonce, 'STALE'}: another gateway was here first, or this is another server, or
--- another release's
+-- a newer release's
 
 local master, replid = server_identity()
 local m = redis.call('HMGET', META, 'epoch', 'old', 'journals', 'format')
 if not master or replid ~= ARGV[3] or tonumber(m[1] or '0') >= tonumber(ARGV[2])
-  or m[4] and m[4] ~= FORMAT then
+  or tonumber(m[4] or '1') > tonumber(FORMAT) then
   return { NONCE, 'STALE' }
 end
 local before = ' ' .. (m[1] or whole(tonumber(ARGV[2]) - 1))

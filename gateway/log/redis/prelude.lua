@@ -3,7 +3,7 @@
 
 -- How this partition's keys are laid out: meta, journal, streams, identities. An epoch's keys are all of the format
 -- that its meta hash names; without a name it is 1. What another release has written is not believed.
-local FORMAT = '1'
+local FORMAT = '2'
 
 local META = KEYS[1]
 local NONCE = ARGV[1]
@@ -51,7 +51,7 @@ local function open_partition(epoch)
   if not master then return nil, 'replica' end
   local m = redis.call('HMGET', META, 'epoch', 'fence', 'torn', 'q', 'h', 'c', 'e', 'w', 'past', 'format')
   if not m[1] then return nil, 'missing' end
-  if m[10] and m[10] ~= FORMAT then return nil, 'format' end
+  if (m[10] or '1') ~= FORMAT then return nil, 'format' end
   if m[1] ~= epoch then return nil, 'epoch' end
   if m[2] ~= replid then return nil, 'fence' end
   if m[3] ~= '' then return nil, 'torn' end

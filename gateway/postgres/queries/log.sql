@@ -70,8 +70,8 @@ SELECT max(seq) AS seq FROM search
 -- The compare-and-swap that decides: moves the partition from one (seq, chain) to the next and inserts the
 -- rows in between, or does nothing at all. Never ON CONFLICT: a violation is a bug and must be loud.
 -- $1 p, $2 epoch, $3 and $4 seq and chain before, $5 and $6 after, then a column an array, one item a row, where
--- each payload begins and how long it is (-1: none), all ids of appends, 16 bytes each, all digests, 32 bytes each,
--- and all payloads; then the identities that clients chose, these and their requests' digests as digests are; then
+-- each payload begins and how long it is (-1: none), all ids of appends, 16 bytes each with the row's salt of 16 behind it
+-- (zeros: none), all digests, 32 bytes each, and all payloads; then the identities that clients chose, these and their requests' digests as digests are; then
 -- the declared tags, and the seq of the event that has each; the revisions of the events, NULL where all are 1;
 -- and last the mode. Returns the number of rows inserted, 0 when the swap failed.
 -- The arrays are unnested side by side in a list of columns: in FROM, each would be stored before it is read.
@@ -83,11 +83,12 @@ WITH swapped AS (
     RETURNING p, pg_advisory_xact_lock(1936483683, p)
 ), inserted AS (
     INSERT INTO outbox (p, seq, version, recorded_at, id, tenant, correlation_id, causation_id, spec_rev, revision,
-        append_id, digest, aggregate_type, aggregate_id, type, actor_type, actor_id, target_type, target_id,
+        append_id, salt, digest, aggregate_type, aggregate_id, type, actor_type, actor_id, target_type, target_id,
         extra, payload)
     SELECT swapped.p, $3 + r.n, r.version,
         timestamptz 'epoch' + r.recorded_at_ms * interval '1 millisecond', r.id, r.tenant,
-        r.correlation_id, r.causation_id, r.spec_rev, nullif(r.revision, 1), substr($24::bytea, 16 * r.n - 15, 16),
+        r.correlation_id, r.causation_id, r.spec_rev, nullif(r.revision, 1), substr($24::bytea, 32 * r.n - 31, 16),
+        nullif(substr($24::bytea, 32 * r.n - 15, 16), '\x00000000000000000000000000000000'),
         substr($25::bytea, 32 * r.n - 31, 32), r.aggregate_type,
         r.aggregate_id, r.type, r.actor_type, r.actor_id, r.target_type, r.target_id, r.extra,
         substr($26::bytea, r.payload_from, nullif(r.payload_length, -1))
