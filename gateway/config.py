@@ -331,7 +331,7 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
     (
         "state_bytes_max",
         _integer(KIB, 16 * MIB),
-        "Size of a state as JSON: beyond it its reads are a 422 `state_too_large`, and appends go on.",
+        "Size of a state as JSON: beyond it its reads are a 422 `state_too_large`, and appends continue.",
     ),
     ("headers_max", _integer(8, 1000), "Header lines of a request: each costs work before the key is known."),
     ("header_bytes_max", _integer(KIB, MIB), "Size of all header lines, buffered before the key is known."),
@@ -620,4 +620,4 @@ def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
         candidates = sorted(candidate.removeprefix(PREFIX) for candidate in known)
         nearest = difflib.get_close_matches(name.removeprefix(PREFIX), candidates, n=1)
         proposal = f": did you mean {PREFIX}{nearest[0]}?" if nearest else ": unset it."
-        yield f"{name} is no setting{proposal}"
+        yield f"{name} is not a setting{proposal}"

@@ -31,7 +31,7 @@ async def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
     try:
         found = await _looked_up(host, port)
     except UnicodeError:  # a label that is empty, or longer than 63 characters
-        raise socket.gaierror(socket.EAI_NONAME, f"{host} is no name of a host") from None
+        raise socket.gaierror(socket.EAI_NONAME, f"{host} is not the name of a host") from None
     addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
     if not allow_private:
         for address in addresses:
@@ -75,7 +75,7 @@ def _look_up(host: str, port: int) -> asyncio.Future[list[Any]]:
         else:
             tell(partial(looking.set_result, found))
 
-    threading.Thread(target=look, name=f"look-up of {host}", daemon=True).start()
+    threading.Thread(target=look, name=f"resolving {host}", daemon=True).start()
     return looking
 
 

@@ -114,7 +114,7 @@ def _bound(config: Config) -> socket.socket:
         try:
             return socket.socket(fileno=config.listen_fd)
         except OSError as fault:
-            why = f"SLUICE_LISTEN_FD {config.listen_fd} is no open socket: {fault.strerror}"
+            why = f"SLUICE_LISTEN_FD {config.listen_fd} is not an open socket: {fault.strerror}"
             raise CannotStart(why) from fault
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     own = socket.socket(family, socket.SOCK_STREAM)

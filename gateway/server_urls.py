@@ -52,11 +52,11 @@ def redis(text: str) -> str:
     scheme, hosts, path, options = _parts(text, REDIS)
     _check_ports(_ports(hosts))
     if scheme != "unix" and not re.fullmatch(f"(/({_NUMBER})?)?", path):
-        raise Unfit("names a database that is no number")
+        raise Unfit("names a database that is not a number")
     known = _REDIS_OPTIONS | (_TLS_OPTIONS if scheme.startswith("rediss") else {})
     for name, value in options:
         if not re.fullmatch(known.get(name, "(?!)"), value):
-            raise Unfit(f"has an option that is none of {', '.join(known)}, or not with that value")
+            raise Unfit(f"has an option that is not one of {', '.join(known)}, or not with that value")
     return text
 
 
@@ -77,4 +77,4 @@ def _ports(hosts: str) -> list[str]:
 
 def _check_ports(ports: Iterable[str]) -> None:
     if not all(re.fullmatch(_NUMBER, port) and 1 <= int(port) <= _PORT_MAX for port in ports):
-        raise Unfit(f"has a port that is no number from 1 to {_PORT_MAX}")
+        raise Unfit(f"has a port that is not a number from 1 to {_PORT_MAX}")

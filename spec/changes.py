@@ -143,7 +143,7 @@ def reread(old: Spec, new: Spec) -> tuple[Reread, ...]:
             f"from now on begin with {new.hash_ids.prefix}, those given before keep {old.hash_ids.prefix}"
         )
         place = below("", "hash_ids", "prefix")
-        found.append(Reread(f"Hash ids {prefixes} and go on resolving.", place))
+        found.append(Reread(f"Hash ids {prefixes} and still resolve.", place))
     return tuple(found)
 
 

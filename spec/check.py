@@ -165,7 +165,7 @@ def _check_editors(value: dict[str, object], pointer: str, report: Report) -> No
 def _check_keys(value: dict[str, object], pointer: str, known: frozenset[str], report: Report) -> None:
     for key in value:
         if key not in known:
-            why = f"{shown(key)} means nothing here. {proposal(key, known)}"
+            why = f"{shown(key)} is not a known key here. {proposal(key, known)}"
             report.add("unknown_key", below(pointer, key), why)
 
 
@@ -218,7 +218,7 @@ def _add_name_fault(fault: NameFault, pointer: str, report: Report) -> None:
 def _name_fault(name: str) -> NameFault:
     if is_name(name):
         return None
-    return "invalid_name", f"{shown(name)} is no name here; names are `{NAME_GRAMMAR}`."
+    return "invalid_name", f"{shown(name)} is not a valid name; names are `{NAME_GRAMMAR}`."
 
 
 def _event_type_fault(name: str) -> NameFault:
@@ -232,7 +232,9 @@ def _event_type_fault(name: str) -> NameFault:
 
 def _agent_type_fault(name: str) -> NameFault:
     if name.startswith(RESERVED_ACTOR_PREFIX):
-        why = f"Agent types that start with {RESERVED_ACTOR_PREFIX} are the gateway's own; name it otherwise."
+        why = (
+            f"Agent types that start with {RESERVED_ACTOR_PREFIX} are the gateway's own; choose another name."
+        )
         return "reserved_name", why
     return _name_fault(name)
 

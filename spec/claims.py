@@ -47,7 +47,7 @@ def read_claims(value: object, pointer: str, schema: Schema, report: Report) -> 
 
 def _read_claim(name: str, value: object, pointer: str, schema: Schema, report: Report) -> ClaimRule | None:
     if not is_name(name):
-        report.add("invalid_name", pointer, f"{shown(name)} is no name here; names are `{NAME_GRAMMAR}`.")
+        report.add("invalid_name", pointer, f"{shown(name)} is not a valid name; names are `{NAME_GRAMMAR}`.")
     if not isinstance(value, dict):
         report.add("wrong_type", pointer, 'A claim is an object, like {"value": "$.data.email"}.')
         return None

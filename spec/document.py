@@ -136,7 +136,7 @@ def _copied_object(
     copy: dict[str, object] = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            report.add("invalid_json", pointer, "A key of this object is no text.")
+            report.add("invalid_json", pointer, "A key of this object is not a text.")
             continue
         if _NOT_TEXT.search(key):
             report.add("invalid_json", pointer, f"The key {shown(key)} holds U+0000 or a lone surrogate.")
@@ -146,6 +146,6 @@ def _copied_object(
         for key in value.keys_twice:
             if key in copy:
                 report.add(
-                    "duplicate_key", below(pointer, key), f"The key {shown(key)} is here twice; keep one."
+                    "duplicate_key", below(pointer, key), f"The key {shown(key)} is given twice; keep one."
                 )
     return copy

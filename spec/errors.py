@@ -40,8 +40,8 @@ CODES: Mapping[str, str] = MappingProxyType(
         # Its shape
         "wrong_type": "another type of value is needed here",
         "missing_key": "a required key is absent",
-        "unknown_key": "a key that means nothing here",
-        "invalid_value": "the right type, but not a value that is possible here",
+        "unknown_key": "a key that is not known here",
+        "invalid_value": "the right type, but not a valid value",
         # Names
         "invalid_name": "a name that is not `[a-z][a-z0-9_]{0,63}`",
         "reserved_name": "a name that the system keeps for itself",
@@ -68,7 +68,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         # Parts
         "implication_cycle": "events that would imply each other without end",
         "undeclared": "a name that the spec does not declare elsewhere",
-        "missing_secret": "a secret that is not there where the gateway runs",
+        "missing_secret": "a secret that is not set where the gateway runs",
         "invalid_secret": "a secret that can't be a key of its provider",
         "too_many_faults": "there are more faults than are reported at once",
     }
@@ -113,7 +113,7 @@ class Report:
 
     def truncated(self) -> Faults:
         """The faults so far, and a last one that says there are more."""
-        more = Fault("too_many_faults", "", f"There are more than {FAULTS_MAX} faults; mend these first.")
+        more = Fault("too_many_faults", "", f"There are more than {FAULTS_MAX} faults; correct these first.")
         return Faults((*self.faults(), more))
 
     def __len__(self) -> int:

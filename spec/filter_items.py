@@ -45,7 +45,7 @@ def _read_item(value: object, pointer: str, report: Report) -> FilterItem:
         return FilterItem((), ())
     for key in value:
         if key not in _KEYS:
-            why = f"{shown(key)} means nothing here. {proposal(key, _KEYS)}"
+            why = f"{shown(key)} is not a known key here. {proposal(key, _KEYS)}"
             report.add("unknown_key", below(pointer, key), why)
     lists = {key: _list(value[key], below(pointer, key), report) for key in _KEYS if key in value}
     if not any(lists.values()):

@@ -111,7 +111,7 @@ def _reason(text: str) -> str:
     if text == "":
         return "An identifier is missing: this one is empty."
     if text.startswith("@"):
-        return f"{shown(text)} is an alias, which can't stand here; `/_/resolve/{{alias}}` has its key."
+        return f"{shown(text)} is an alias and cannot be used here; `/_/resolve/{{alias}}` has its key."
     if not text.isascii():
         first = next(character for character in text if not character.isascii())
         return f"{shown(text)} has U+{ord(first):04X}, which is not ASCII; retype it with plain characters."
@@ -123,21 +123,21 @@ def _reason(text: str) -> str:
     if (found := _LIKE_UUID.fullmatch(text)) and len(digits := found[1].replace("-", "").lower()) == 32:
         return _uuid_reason(text, digits)
     if len(text) == HUMANE_LENGTH and not is_name(text):
-        return f"{shown(text)} is no humane code: those are 9 letters and digits, without separators."
+        return (
+            f"{shown(text)} is not a humane code: a humane code is 9 letters and digits, without separators."
+        )
     if is_name(text):
         return (
             f"{shown(text)} is not a declared singleton; add it to `singletons` in the spec, or use a UUID."
         )
-    return f"{shown(text)} is none of: a UUID (v4 or v5), a 9-character code, a singleton, a tagged UUID."
+    return f"{shown(text)} is not a UUID (v4 or v5), a 9-character code, a singleton or a tagged UUID."
 
 
 def _uuid_reason(text: str, digits: str) -> str:
     if digits[12] not in "45":
         return f"{shown(text)} is a UUID of version {digits[12]}; only versions 4 and 5 are accepted as ids."
     if digits[16] not in "89ab":
-        return (
-            f"{shown(text)} is no RFC 9562 UUID: {digits[16]} stands where 8, 9, a or b must; mint another."
-        )
+        return f"{shown(text)} is not an RFC 9562 UUID: {digits[16]} stands where 8, 9, a or b must be."
     spelled = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
     return f"{shown(text)} is not the plain form of a UUID; write {spelled}."
 
@@ -187,7 +187,7 @@ def singleton_fault(name: str) -> str | None:
         return f"`global` exists without being declared; remove it, or declare {shown(_spelling(name))}."
     if not is_name(name):
         return (
-            f"{shown(name)} is no singleton name: a lower-case letter, then up to 63 of a-z, 0-9 and _. "
+            f"{shown(name)} is not a singleton's name: a lower-case letter, then up to 63 of a-z, 0-9 and _. "
             f"{shown(_spelling(name))} works."
         )
     if _HUMANE.fullmatch(name):

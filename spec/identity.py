@@ -65,7 +65,7 @@ def _content(value: object, pointer: str, report: Report) -> tuple[Path | None, 
 def _path(value: object, pointer: str, report: Report) -> Path:
     path = read_path(value, pointer, _SCOPE, report)
     if path.root not in _ROOTS or EACH in path.fields:
-        why = "A record is told by single values of its event: `$.data.field`, `$.key` or `$.type`."
+        why = "A record is identified by single values of its event: `$.data.field`, `$.key` or `$.type`."
         report.add("invalid_path", pointer, why)
     return path
 
@@ -76,6 +76,6 @@ def _object(value: object, pointer: str, known: tuple[str, ...], report: Report)
         return {}
     for key in value:
         if key not in known:
-            why = f"{shown(key)} means nothing here. {proposal(key, frozenset(known))}"
+            why = f"{shown(key)} is not a known key here. {proposal(key, frozenset(known))}"
             report.add("unknown_key", below(pointer, key), why)
     return {key: each for key, each in value.items() if key in known}

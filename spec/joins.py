@@ -128,7 +128,7 @@ def read_join(value: object, pointer: str, spec: Spec, report: Report) -> Join |
 def _check_keys(value: Mapping[str, object], pointer: str, known: frozenset[str], report: Report) -> None:
     for key in value:
         if key not in known:
-            why = f"{shown(key)} means nothing here. {proposal(key, known)}"
+            why = f"{shown(key)} is not a known key here. {proposal(key, known)}"
             report.add("unknown_key", below(pointer, key), why)
 
 
@@ -145,7 +145,11 @@ def _type(value: object, pointer: str, spec: Spec, report: Report) -> str:
 def _is_name(name: str, pointer: str, report: Report) -> bool:
     if _NAME.fullmatch(name) and name != "key":
         return True
-    report.add("invalid_name", pointer, f"{shown(name)} is no name of a source; names are `{_NAME.pattern}`.")
+    report.add(
+        "invalid_name",
+        pointer,
+        f"{shown(name)} is not a valid name of a source; names are `{_NAME.pattern}`.",
+    )
     return False
 
 

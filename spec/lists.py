@@ -32,7 +32,7 @@ def check_list(value: object, pointer: str, report: Report) -> Listed | None:
         return None
     for key in value:
         if key not in _KEYS:
-            why = f"{shown(key)} means nothing here. {proposal(key, _KEYS)}"
+            why = f"{shown(key)} is not a known key here. {proposal(key, _KEYS)}"
             report.add("unknown_key", below(pointer, key), why)
     return Listed(read_by(value, pointer, report))
 

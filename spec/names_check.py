@@ -48,7 +48,7 @@ def _projects(value: dict[str, object], pointer: str, spec: Spec, report: Report
     before = len(report)
     place = below(pointer, "projects")
     if "projects" not in value:
-        report.add("missing_key", pointer, f"`member` needs `projects` beside it: {_PROJECT_EXAMPLE}.")
+        report.add("missing_key", pointer, f"`member` needs `projects` as well: {_PROJECT_EXAMPLE}.")
         return None
     declared = _object(value["projects"], place, _PROJECT, report)
     if not isinstance(value["projects"], dict):
@@ -136,7 +136,7 @@ def _object(value: object, pointer: str, known: frozenset[str], report: Report) 
         return {}
     for key in value:
         if key not in known:
-            why = f"{shown(key)} means nothing here. {proposal(key, known)}"
+            why = f"{shown(key)} is not a known key here. {proposal(key, known)}"
             report.add("unknown_key", below(pointer, key), why)
     return {key: each for key, each in value.items() if key in known}
 
@@ -178,7 +178,7 @@ def _read(
 def _check_keys(value: dict[str, object], pointer: str, keys: tuple[str, ...], report: Report) -> None:
     for key in value:
         if key not in keys:
-            why = f"{shown(key)} means nothing here. {proposal(key, frozenset(keys))}"
+            why = f"{shown(key)} is not a known key here. {proposal(key, frozenset(keys))}"
             report.add("unknown_key", below(pointer, key), why)
     for key in keys:
         if key not in value:
@@ -194,7 +194,7 @@ def _types(value: object, pointer: str, declared: Collection[str], report: Repor
     for index, name in enumerate(value):
         place = below(pointer, index)
         if isinstance(name, str) and name in found:
-            report.add("duplicate_name", place, f"{shown(name)} stands above already; remove one.")
+            report.add("duplicate_name", place, f"{shown(name)} is listed above already; remove one.")
         elif _is_type(name, place, declared, report):
             found[name] = None
     return tuple(found)

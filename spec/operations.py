@@ -304,7 +304,7 @@ def _read_let(value: Arguments, pointer: str, scope: Scope, report: Report) -> O
 
 def _check_name(name: str, pointer: str, report: Report) -> None:
     if name in _TAKEN_NAMES:
-        report.add("reserved_name", pointer, f"`$.{name}` is the event's own; name it otherwise.")
+        report.add("reserved_name", pointer, f"`$.{name}` is the event's own; choose another name.")
     elif not _LET_NAME.fullmatch(name):
-        why = f"{shown(name)} is no name for `let`: 1 to 32 of a to z and _."
+        why = f"{shown(name)} is not a valid name for `let`: 1 to 32 of a to z and _."
         report.add("invalid_name", pointer, why)

@@ -78,13 +78,13 @@ def check_projections(
 
 def _read(name: str, value: object, pointer: str, spec: Spec, report: Report) -> Projection | None:
     if not is_name(name):
-        report.add("invalid_name", pointer, f"{shown(name)} is no name here; names are `{NAME_GRAMMAR}`.")
+        report.add("invalid_name", pointer, f"{shown(name)} is not a valid name; names are `{NAME_GRAMMAR}`.")
     if not isinstance(value, dict):
         report.add("wrong_type", pointer, "A projection is an object with `on`.")
         return None
     for key in value:
         if key not in _KEYS:
-            why = f"{shown(key)} means nothing here. {proposal(key, _KEYS)}"
+            why = f"{shown(key)} is not a known key here. {proposal(key, _KEYS)}"
             report.add("unknown_key", below(pointer, key), why)
     if ("on" in value) == ("join" in value):
         why = "A projection needs `on`, what events do to rows, or else `join`, what rows are made of."
@@ -139,7 +139,7 @@ def _read_rule(value: object, pointer: str, of: EventType | None, report: Report
         return None
     for key in value:
         if key not in _RULE_KEYS:
-            why = f"{shown(key)} means nothing here. {proposal(key, _RULE_KEYS)}"
+            why = f"{shown(key)} is not a known key here. {proposal(key, _RULE_KEYS)}"
             report.add("unknown_key", below(pointer, key), why)
     schema = True if of is None else of.schema
     named = [key for key in ("key", "keys") if key in value]

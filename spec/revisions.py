@@ -42,7 +42,7 @@ def _read_steps(value: object, revision: int, pointer: str, report: Report) -> t
     for name, step in value.items():
         here = below(place, name)
         if not _NUMBER.fullmatch(name) or int(name) >= revision:
-            why = f"{shown(name)} is no revision before {revision}, which this event type has now."
+            why = f"{shown(name)} is not a revision before {revision}, which this event type has now."
             report.add("unknown_key", here, why)
         else:
             steps[int(name)] = read_handler(step, here, _OPEN, report)

@@ -75,7 +75,7 @@ def _read_sentence(value: object, pointer: str, scope: Scope, report: Report) ->
     for found in _PARTS.finditer(value):
         text = found[0]
         if text in ("{", "}"):
-            why = "A path stands between `{` and `}`; the brace itself is `{{` or `}}`."
+            why = "A path is written between `{` and `}`; the brace itself is `{{` or `}}`."
             report.add("invalid_template", pointer, why)
             return ()
         if found[1] is not None:

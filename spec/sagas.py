@@ -91,7 +91,7 @@ def check_modules(
 
 def _read_saga(name: str, value: object, pointer: str, spec: Spec, report: Report) -> Saga | None:
     if not is_name(name):
-        report.add("invalid_name", pointer, f"{shown(name)} is no name here; names are `{NAME_GRAMMAR}`.")
+        report.add("invalid_name", pointer, f"{shown(name)} is not a valid name; names are `{NAME_GRAMMAR}`.")
     declared = _object(value, pointer, _SAGA_KEYS, _SAGA_KEYS, report)
     if not declared.keys() >= _SAGA_KEYS:
         return None

@@ -32,7 +32,7 @@ SCHEMA_WEIGHT_MAX = 10_000
 """Subschemas that one value may be checked against, references unfolded: about 0.2 ms of checking."""
 
 _NO_LINEAR_MATCH = (
-    "is no regular expression, or none that takes linear time and little memory: close every bracket, and "
+    "is not a regular expression that takes linear time and little memory: close every bracket, and "
     "write it without lookaround, without backreferences and without large counted repeats (`maxLength` "
     "counts)."
 )
@@ -98,7 +98,11 @@ def _check_vocabulary(schema: Schema, pointer: str, report: Report) -> None:
         if place not in seen:
             seen.add(place)
             keyword = error.instance_path[-1] if error.instance_path else ""
-            why = _TYPES if keyword == "type" else f"JSON Schema 2020-12 has this otherwise: {error.message}."
+            why = (
+                _TYPES
+                if keyword == "type"
+                else f"In JSON Schema 2020-12 this is written differently: {error.message}."
+            )
             report.add("invalid_schema", place, why)
 
 

@@ -88,11 +88,13 @@ def check_subscriptions(
         place = below(pointer, name)
         if not is_subscription_name(name):
             report.add(
-                "invalid_name", place, f"{shown(name)} is no name of a subscription: `{NAME_GRAMMAR}`."
+                "invalid_name",
+                place,
+                f"{shown(name)} is not a valid name of a subscription: `{NAME_GRAMMAR}`.",
             )
         read = read_subscription(declared, place, environ, report)
         if read is not None and read.start not in ("beginning", "now") and not _FED.match(read.start):
-            why = f'{shown(read.start)} is no position of the feed: send one as it gave it, or "now".'
+            why = f'{shown(read.start)} is not a position of the feed: send one that it gave, or "now".'
             report.add("invalid_value", below(place, "start"), why)
         elif read is not None:
             found[name] = read
@@ -183,5 +185,5 @@ def _filtered(value: object, pointer: str, report: Report) -> tuple[str, ...]:
         return ()
     for index, name in enumerate(value):
         if not is_filtered_name(name):
-            report.add("invalid_name", below(pointer, index), "This is no name of a type.")
+            report.add("invalid_name", below(pointer, index), "This is not a valid name of a type.")
     return tuple(value)

@@ -96,7 +96,7 @@ def _read_tag(value: object, pointer: str, schema: Schema, report: Report) -> Ta
         return None
     found = _TAG.fullmatch(value)
     if found is None:
-        why = f"{shown(value)} is no tag; {_TAGS_ARE}. A prefix is {PREFIX_GRAMMAR}."
+        why = f"{shown(value)} is not a tag; {_TAGS_ARE}. A prefix is {PREFIX_GRAMMAR}."
         report.add("invalid_value", pointer, why)
         return None
     steps = read_steps(found[2], pointer, schema, report)
@@ -111,7 +111,7 @@ def read_steps(
     if found is None or (not items and _ITEMS in found[1]):
         each = ", `[*]` for each item of a list" if items else ""
         what = shown(value) if isinstance(value, str) else "This"
-        report.add("invalid_path", pointer, f"{what} is no path here: paths are `$.data.field`{each}.")
+        report.add("invalid_path", pointer, f"{what} is not a path here: paths are `$.data.field`{each}.")
         return None
     steps = tuple([field or None for field, _ in _STEP.findall(found[1])])
     before_items = f"$.data{found[1].split(_ITEMS)[0]}"

@@ -81,7 +81,9 @@ def _read_object(value: dict[str, object], pointer: str, scope: Scope, report: R
     mark = marks[0]
     inner, place = value[mark], below(pointer, mark)
     if mark not in _TEMPLATES:
-        report.add("invalid_template", place, f"{shown(mark)} is no template. {proposal(mark, _TEMPLATES)}")
+        report.add(
+            "invalid_template", place, f"{shown(mark)} is not a template. {proposal(mark, _TEMPLATES)}"
+        )
     elif len(value) > 1:
         report.add("invalid_template", pointer, f"`{mark}` must be the only key of its object; use `$merge`.")
     elif mark == "$literal":
@@ -116,7 +118,7 @@ def read_path(value: object, pointer: str, scope: Scope, report: Report) -> Path
     if found is None:
         what = shown(value) if isinstance(value, str) else "This"
         report.add(
-            "invalid_path", pointer, f'{what} is no path: {_PATHS_ARE}. A text is `{{"$literal": …}}`.'
+            "invalid_path", pointer, f'{what} is not a path: {_PATHS_ARE}. A text is `{{"$literal": …}}`.'
         )
         return Path(Root.DATA)
     first = _ALSO.get(found[1], found[1])
@@ -156,7 +158,7 @@ def _nowhere(path: Path, scope: Scope) -> str | None:
             near = f" {proposal(first, _METADATA)}" if isinstance(first, str) else ""
             return f"An event's metadata has no {what}.{near}"
         case Root.METADATA, ("actor" | "target", second, *rest) if second not in _PARTY or rest:
-            return "An actor or target has a `type` and an `id`, no more."
+            return "An actor or target has a `type` and an `id`, and no other field."
         case (Root.METADATA, ("timestamp" | "correlation_id" | "causation_id", _, *_)) | (
             Root.KEY | Root.TYPE,
             (_, *_),
@@ -202,7 +204,7 @@ def read_target(value: object, pointer: str, report: Report) -> tuple[str, ...] 
     if isinstance(value, str) and _FIELDS.fullmatch(value) and not value.startswith(("$", "@")):
         return tuple(value.split("."))
     what = shown(value) if isinstance(value, str) else "This"
-    why = f'{what} is no target: name fields of the state, as in "customer.email"; "" is the whole state.'
+    why = f'{what} is not a target: name fields of the state, as in "customer.email"; "" is the whole state.'
     report.add("invalid_target", pointer, why)
     return None
 

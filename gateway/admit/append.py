@@ -182,7 +182,7 @@ def bad_identifier(text: str | None, spec: Spec, path: str) -> Refusal:
     if text is None:
         return Refusal("invalid_identifier", _UNDECODABLE, path)
     verdict = identify(text, spec.singletons)
-    reason = verdict.reason if isinstance(verdict, NotAnIdentifier) else "This is no identifier."
+    reason = verdict.reason if isinstance(verdict, NotAnIdentifier) else "This is not an identifier."
     return Refusal("invalid_identifier", reason, path)
 
 
@@ -315,7 +315,7 @@ def _of_a_new_aggregate(expected: int, asked: Asked) -> int | Refusal:
     if expected in (ANY_LENGTH, 0):
         return 0
     path = asked.expected_by or "metadata.previous_length"
-    return Refusal("invalid_field", "A new aggregate has 0 events before; ask for no other length.", path)
+    return Refusal("invalid_field", "A new aggregate has 0 events; no other length can be expected.", path)
 
 
 def retry_of(

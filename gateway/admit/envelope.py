@@ -117,7 +117,7 @@ def read_batch(
         return fault
     parent, source = sent.parent if isinstance(sent.parent, str) else None, sent.source
     if parent is not None and source not in (UNSET, None):
-        why = "What has a `source` stands for one aggregate; it is no new child. Leave one of them out."
+        why = "A `source` names one aggregate, so it cannot make a new child. Leave one of the two out."
         return Refusal("invalid_field", why, "source")
     found = None if source is UNSET else source
     return _envelope(tuple(events), metadata, parent, found, skip_unchanged=sent.if_unchanged == SKIP)

@@ -348,7 +348,7 @@ def _lengths(sent: _Body, streams: Sequence[Stream]) -> dict[Stream, int] | Refu
         lengths[stream] = ANY_LENGTH if event.previous_length is None else event.previous_length
         if event.key is None:
             if event.previous_length not in (None, 0):
-                why = "A new aggregate has 0 events before; ask for no other length."
+                why = "A new aggregate has 0 events; no other length can be expected."
                 return Refusal("invalid_field", why, path)
             lengths[stream] = 0
     if len(lengths) > AGGREGATES_MAX:

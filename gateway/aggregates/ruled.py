@@ -301,7 +301,7 @@ class Ruled:
 
     async def _read(self, lane: Lane, deployed: Deployed) -> None:
         if self._states_bytes > STATES_BYTES_MAX:
-            raise Busy("The states that rules judge take the memory that they may.")
+            raise Busy("The states that rules read use all memory that they may.")
         began = self._loop.time()
         place = lane.place
         state = await self._folder.committed(lane.stream, deployed, lane.base)

@@ -233,7 +233,7 @@ class _Round:
             ):
                 told = {
                     "tenant": str(UUID(bytes=self._tenant)),
-                    "reason": f"{namer.declared} has no more names",
+                    "reason": f"{namer.declared} has no names left",
                 }
                 logger.error("names_exhausted", extra=told)
             changes.append(Give(tuple(names)))

@@ -113,7 +113,7 @@ class Children:
             least = taken + 1
             if written:
                 child = msgspec.structs.replace(child, key=mint())
-        return NotCommitted("each number or key that it could have was taken meanwhile")
+        return NotCommitted("each number or key that it could have was taken in the meantime")
 
     async def _number(self, parent: Stream, child: Stream, retry: Retry, least: int) -> _Numbered | Outcome:
         stream = stream_of(parent)
@@ -126,7 +126,7 @@ class Children:
                 last = _decode(page.events[0].event.payload or b"").number if page.events else 0
                 number = max(last + 1, least)
                 if number > CHILD_NUMBER_MAX:
-                    return NotCommitted("the parent has no more numbers for children", 60)
+                    return NotCommitted("the parent has no numbers left for children", 60)
                 numbered = _Numbered(number, child.aggregate_type, child.key)
                 outcome = await self._log.append(_append(stream, numbered, page.length, retry))
             if isinstance(outcome, Appended):

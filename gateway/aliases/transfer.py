@@ -26,7 +26,7 @@ from spec.model import Spec
 NAMES_MAX: Final = 100_000
 """Of one file: about 10 MB in one append. A larger one is split, in any way."""
 FAULTS_MAX: Final = 100
-"""Told at once: nobody mends more in one sitting."""
+"""Told at once: more are not corrected in one sitting."""
 _FIELDS: Final = ("aggregate_type", "alias", "key", "retired")
 _REQUIRED: Final = ("alias", "aggregate_type", "key")
 _AT_ONCE: Final = 1000
@@ -103,7 +103,7 @@ def _read_line(number: int, line: bytes, spec: Spec, kinds: Mapping[str, frozens
         return Fault(number, 'A line is {"alias": "VNO-42", "aggregate_type": "character", "key": "a000…"}.')
     for field in _REQUIRED:
         if not isinstance(value.get(field), str):
-            return Fault(number, f"`{field}` is missing, or no string.")
+            return Fault(number, f"`{field}` is missing, or not a string.")
     for field in value:
         if field not in _FIELDS:
             return Fault(number, f"There is no field {shown(field)}. {proposal(field, frozenset(_FIELDS))}")
@@ -117,7 +117,7 @@ def _read_line(number: int, line: bytes, spec: Spec, kinds: Mapping[str, frozens
         return Fault(number, f"The spec declares no aggregate type {shown(value['aggregate_type'])}.")
     key = canonicalize(value["key"], spec.singletons)
     if key is None:
-        return Fault(number, f"{shown(value['key'])} is no identifier.")
+        return Fault(number, f"{shown(value['key'])} is not an identifier.")
     given = named(alias)
     name = Given(given.kind, given.prefix, given.body, given.path, value["aggregate_type"], key)
     return Wanted(number, name, retired)
@@ -172,7 +172,7 @@ async def plan(at: Snapshot, wanted: Sequence[Wanted], tell: Tell = lambda _: No
 def _held(wanted: Wanted, holder: Found) -> Fault | None:
     if (holder.aggregate_type, holder.key) == (wanted.name.aggregate_type, wanted.name.key):
         return None
-    why = f"{holder.alias.text} is the {holder.aggregate_type} {holder.key}, and never another."
+    why = f"{holder.alias.text} is the {holder.aggregate_type} {holder.key} and is never given to another."
     return Fault(wanted.line, why)
 
 

@@ -20,7 +20,7 @@ BATCH_MAX: Final = 64
 ANSWER_S: Final = 2.0
 """Look-ups by index; two tries fit within the time for which a gateway honours keys without Postgres."""
 
-_BROKEN_OFF: Final = "the look-up was broken off"
+_BROKEN_OFF: Final = "the query was interrupted"
 
 
 class KeyLookUps:

@@ -90,7 +90,7 @@ async def create(
     if len(name) > NAME_CHARS_MAX or not name.isprintable():
         raise CatalogError(f"a key's name has at most {NAME_CHARS_MAX} characters, all printable")
     if expires_in is not None and not timedelta(0) < expires_in <= LIFETIME_MAX:
-        raise CatalogError("a key expires after more than nothing and within a hundred years")
+        raise CatalogError("a key expires after more than 0 seconds and within a hundred years")
     if only is not None and scope > Scope.WRITE:
         raise CatalogError(f"a key of scope {scope.text} can't be narrowed: take read or write")
     origin = _Origin(None, only.names if only else None, made_by)
@@ -223,7 +223,9 @@ async def _insert(
         )
         if row is not None:
             return Minted(text, handle, tenant.name, scope, name, row["expires_at"], origin.only)
-    raise CatalogError(f"no unique handle after {HANDLE_ATTEMPTS_MAX} attempts: no randomness here?")
+    raise CatalogError(
+        f"no unique handle after {HANDLE_ATTEMPTS_MAX} attempts: is the source of randomness broken?"
+    )
 
 
 def _scope(row: Any) -> Scope:

@@ -75,7 +75,7 @@ def _tell(
 ) -> None:
     for event, each in events.items():
         place = below("", "aggregate_types", name, "events", event, "tags")
-        share = "" if whole else " or more (not all were looked at)"
+        share = "" if whole else " or more (not all were searched)"
         if count := len(lacking[event]):
             stored = "1 stored event" if count == 1 else f"{count:,} stored events"
             lack = "lacks" if count == 1 and whole else "lack"

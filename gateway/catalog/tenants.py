@@ -111,7 +111,9 @@ async def insert(conn: Any, tenant_id: UUID, name: str, entropy: tokens.Entropy)
         tenant = Tenant(tenant_id, name, tokens.new_handle(entropy))
         if await conn.fetchval(statement("create_tenant"), tenant.id, tenant.name, tenant.handle):
             return tenant
-    raise CatalogError(f"no unique handle after {HANDLE_ATTEMPTS_MAX} attempts: no randomness here?")
+    raise CatalogError(
+        f"no unique handle after {HANDLE_ATTEMPTS_MAX} attempts: is the source of randomness broken?"
+    )
 
 
 async def named(database: Database, name: str) -> Tenant:
@@ -182,7 +184,7 @@ async def found(conn: Any, name: str) -> Tenant | None:
 
 def _check_name(name: str) -> None:
     if re.fullmatch(NAME_RULE, name) is None:
-        raise BadName(f"{name!r} is no tenant name: {NAME_RULE}, a lower-case letter first")
+        raise BadName(f"{name!r} is not a valid name of a tenant: {NAME_RULE}, a lower-case letter first")
 
 
 def _no_such(tenant_id: UUID) -> NoSuchTenant:

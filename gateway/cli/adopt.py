@@ -18,7 +18,8 @@ ReplacementOption = Annotated[
     bool, typer.Option("--replacement", help="It takes the original's place, and its instance id.")
 ]
 CloneOption = Annotated[
-    bool, typer.Option("--clone", help="Although it seems to be where it was, as a copy of a disk does.")
+    bool,
+    typer.Option("--clone", help="Adopt also a database that seems unchanged, such as a copy of a disk."),
 ]
 
 

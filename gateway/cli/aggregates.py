@@ -25,10 +25,10 @@ def show(
     aggregate_type: TypeArgument,
     key: AggregateArgument,
     at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="As it was then: RFC 3339, or Unix seconds.")
+        str | None, typer.Option(metavar="TIME", help="The state at that time: RFC 3339, or Unix seconds.")
     ] = None,
     at_length: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="As its first N events make it.")
+        int | None, typer.Option(metavar="N", min=0, help="The state after its first N events.")
     ] = None,
     url: UrlOption = None,
     api_key: KeyOption = None,
@@ -68,17 +68,18 @@ def append(
     actor: Annotated[
         str | None,
         typer.Option(
-            metavar="TYPE:ID", help="Who acts; else SLUICE_ACTOR, else you (a UUIDv5 of your login)."
+            metavar="TYPE:ID", help="The actor; default: SLUICE_ACTOR, else you (a UUIDv5 of your login)."
         ),
     ] = None,
-    target: Annotated[str | None, typer.Option(metavar="TYPE:ID", help="On what or whom.")] = None,
+    target: Annotated[str | None, typer.Option(metavar="TYPE:ID", help="The target of the event.")] = None,
     previous_length: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Append only if there are exactly N events.")
     ] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="To repeat this command safely; else one is made.")
+        str | None,
+        typer.Option(metavar="KEY", help="Makes it safe to repeat this command; default: a new one."),
     ] = None,
-    correlation: Annotated[str | None, typer.Option(metavar="UUID", help="What it belongs to.")] = None,
+    correlation: Annotated[str | None, typer.Option(metavar="UUID", help="The correlation id.")] = None,
     file: Annotated[
         str | None,
         typer.Option(
@@ -149,7 +150,7 @@ def _append_file(
         metadata = msgspec.json.decode(body.get("metadata", b"{}"), type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
         raise typer.BadParameter(
-            f"{file} is no body of POST /_/append: {fault}", param_hint="--file"
+            f"{file} is not a body of POST /_/append: {fault}", param_hint="--file"
         ) from None
 
     def work(client: Client) -> Any:

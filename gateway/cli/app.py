@@ -101,10 +101,10 @@ def _tell_version(asked: bool) -> None:
 def sluice(
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Say which release this is."),
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """What stands before every command."""
+    """Options of every command."""
 
 
 @app.command()
@@ -114,7 +114,7 @@ def serve(
         typer.Option(min=1, max=WORKERS_MAX, help="Processes behind the port; else SLUICE_WORKERS, else 1."),
     ] = None,
 ) -> None:
-    """Run the gateway alone. Settings come from SLUICE_*; any number share one Redis and Postgres."""
+    """Run a gateway. Settings come from SLUICE_*; any number of gateways share one Redis and Postgres."""
     environ = dict(os.environ)
     if workers is not None:
         environ["SLUICE_WORKERS"] = str(workers)

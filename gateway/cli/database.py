@@ -14,7 +14,7 @@ from gateway.config import ConfigError, one
 
 PostgresOption = Annotated[
     str | None,
-    typer.Option("--postgres", metavar="URL", help="The database; else SLUICE_POSTGRES_URL says which."),
+    typer.Option("--postgres", metavar="URL", help="Postgres URL; default: SLUICE_POSTGRES_URL."),
 ]
 
 DEVELOPMENT = Path(".sluice/run/env")

@@ -21,7 +21,7 @@ GIVE_UP_S = 15.0
 """A person at a terminal waits for no longer; a program has the client."""
 
 UrlOption = Annotated[
-    str | None, typer.Option("--url", metavar="URL", help="The gateway; else SLUICE_URL says which.")
+    str | None, typer.Option("--url", metavar="URL", help="URL of the gateway; default: SLUICE_URL.")
 ]
 KeyOption = Annotated[
     str | None, typer.Option("--key", metavar="KEY", help="Better in SLUICE_KEY or the file SLUICE_KEY_FILE.")

@@ -89,7 +89,7 @@ def hash_(
     else:
         raw = sys.stdin.buffer.read() if value == "-" else (value or "").encode()
         if isinstance(decode(raw), Malformed):
-            raise typer.BadParameter("this is no JSON.", param_hint="--value")
+            raise typer.BadParameter("this is not JSON.", param_hint="--value")
         content = content_of_json(raw, strict=True)
     told: dict[str, str] = {"content": content}
     if name is not None or kind is not None or properties:
@@ -169,7 +169,7 @@ def _percent(share: float) -> str:
 def _singletons(file: str | None, tenant: str | None, postgres: str | None) -> frozenset[str]:
     """Of the spec that is meant, none where none is. The rest of it does not matter here, nor its secrets."""
     if file is not None and tenant is not None:
-        raise ConfigError(("--spec and --tenant say two specs: give one of them",))
+        raise ConfigError(("--spec and --tenant exclude each other",))
     if file is not None:
         document = _read(file)
     elif tenant is not None or postgres or is_database_set():
@@ -180,7 +180,7 @@ def _singletons(file: str | None, tenant: str | None, postgres: str | None) -> f
         spec = json.loads(document)
         return frozenset(spec.get("spec", spec).get("singletons", []))
     except (ValueError, AttributeError, TypeError):
-        raise CatalogError(f"{file} is no spec: `sluice spec check {file}` says why") from None
+        raise CatalogError(f"{file} is not a spec: `sluice spec check {file}` says why") from None
 
 
 def _read(file: str) -> bytes:

@@ -41,7 +41,7 @@ def resolve(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print an alias as a whole, with the type and key of its aggregate; exit 1 where there is none, or
+    """Print the full alias, with the type and key of its aggregate; exit 1 if there is none, or
     several."""
 
     async def work(pool: asyncpg.Pool) -> list[Found]:
@@ -64,7 +64,7 @@ def resolve(
 def list_(
     tenant: TenantOption = "main",
     of_type: Annotated[str | None, typer.Option("--type", help="Of aggregates of this type only.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many; else all.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many; default: all.")] = None,
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -168,9 +168,11 @@ class To(StrEnum):
 
 @app.command()
 def migrate(
-    from_: Annotated[From, typer.Option("--from", help="The names that there are.")],
-    to: Annotated[To, typer.Option("--to", help="The names that they also get.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be, and write nothing.")] = False,
+    from_: Annotated[From, typer.Option("--from", help="The present names.")],
+    to: Annotated[To, typer.Option("--to", help="The names to add.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")
+    ] = False,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
     redis: RedisOption = None,
@@ -232,7 +234,7 @@ def rebuild(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Rebuild the tables of names from the events; exit 1 where they differed from what the events say."""
+    """Rebuild the tables of names from the events; exit 1 if they differed."""
 
     async def work(pool: asyncpg.Pool) -> Rebuilt:
         from gateway.operations import names

@@ -117,7 +117,7 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
 def repair(
     partition: PartitionOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
     ] = False,
     postgres: PostgresOption = None,
     redis: RedisOption = None,
@@ -158,7 +158,7 @@ def repair(
 
 def rewind(
     accept_data_loss: Annotated[
-        bool, typer.Option("--accept-data-loss", help="Do it; without this, only say what would be lost.")
+        bool, typer.Option("--accept-data-loss", help="Do it; without this, only show what would be lost.")
     ] = False,
     partition: PartitionOption = None,
     out: Annotated[

@@ -80,7 +80,7 @@ def event_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no event's id: those are UUIDs") from None
+        raise typer.BadParameter(f"{text!r} is not an event's id: an event's id is a UUID") from None
 
 
 def there(found: _T | None, name: str, tenant: str) -> _T:

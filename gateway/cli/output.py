@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 LimitOption = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many; else all.")
+    int | None, typer.Option("--limit", metavar="N", min=1, help="At most this many; default: all.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One line of JSON on stdout, for scripts.")]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spec.model import Spec
 
 app = typer.Typer(
-    help="How lists and projections stand, and what to do about them.",
+    help="Inspect and operate lists and projections.",
     epilog="The list of a type is named `list:order` here.",
     no_args_is_help=True,
 )
@@ -95,7 +95,7 @@ def show(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print how one stands as JSON, with what did not fit last."""
+    """Print the status of one as JSON, with the events that did not fit last."""
     print_json(_found(name, tenant, postgres).document, indent=None if as_json else 2)
 
 
@@ -115,7 +115,7 @@ def _refuse_unknown(name: str, tenant: str) -> None:
 def status(
     tenant: TenantOption = "main", postgres: PostgresOption = None, as_json: JsonOption = False
 ) -> None:
-    """How far each is behind, and how far builds are."""
+    """Show the lag of each, and the progress of builds."""
     every = _standings(postgres, tenant)
     if as_json:
         print_json([{**each.document, "name": _full_name(each)} for each in every])
@@ -145,7 +145,7 @@ def _span(seconds: float) -> str:
 def try_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The spec; - reads stdin.")],
     name: Annotated[str, typer.Option("--name", help="The projection's, or `list:` and a type.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Fold so many events, from the first.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Fold this many events, from the first.")] = None,
     rows: Annotated[int, typer.Option(min=0, max=SHOWN_MAX, help="Rows to print, by key.")] = SHOWN_DEFAULT,
     tenant: TenantOption = "main",
     postgres: PostgresOption = None,
@@ -217,7 +217,7 @@ def rebuild(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Build it from the first event, beside what serves; a build that is under way begins again."""
+    """Build it from the first event, while the present rows are served; a running build begins again."""
     _act(name, tenant, postgres, "rebuild")
     confirm(f"{name} is being built: `sluice projections status` says how far it is", as_json, name=name)
 
@@ -229,7 +229,7 @@ def pause(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fold no more events until it is resumed; what there is serves on."""
+    """Stop folding events until it is resumed; the present rows are still served."""
     _act(name, tenant, postgres, "set_paused", True)
     confirm(f"{name} is paused", as_json, name=name)
 
@@ -253,7 +253,7 @@ def drop(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End a build beside what serves; where there is none, delete all rows until a rebuild."""
+    """Cancel a running build; if there is none, delete all rows until a rebuild."""
     _act(name, tenant, postgres, "drop")
     confirm(f"{name} is dropped", as_json, name=name)
 

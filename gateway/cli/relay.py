@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from gateway.relay.standing import Standing
 
 app = typer.Typer(
-    help="Run a relay, or manage what is delivered.",
-    epilog="Alone, `sluice relay` runs a relay until SIGTERM. What is declared, waits or was tried: `sluice "
-    "subscriptions`.",
+    help="Run a relay, or manage deliveries.",
+    epilog="Without a command, `sluice relay` runs a relay until SIGTERM. Declarations, waiting events and "
+    "attempts: `sluice subscriptions`.",
 )
 
 
 @app.callback(invoke_without_command=True)
 def relay(context: typer.Context) -> None:
     """Without a command, run a relay until SIGTERM: it delivers subscriptions. Settings come from SLUICE_*;
-    any number may run beside the gateways' own. The commands act on what is delivered."""
+    any number may run in addition to the gateways' own. The commands act on deliveries."""
     if context.invoked_subcommand is not None:
         return
     config = Config.from_environ(os.environ, read_file)
@@ -51,7 +51,7 @@ def status(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How every subscription stands: its lag, and what waits."""
+    """Show every subscription: its lag, and the events that wait."""
     rows, off = _standings(postgres, tenant)
     if as_json:
         print_json([dataclasses.asdict(each) for each in rows])
@@ -73,7 +73,7 @@ def status(
         if each.why:
             say(f"{each.tenant}/{each.name}: {each.why}")
     if off:
-        say(f"nothing is delivered: {off}; `sluice adopt` says that it may", err=True)
+        say(f"nothing is delivered: {off}; `sluice adopt` allows it", err=True)
 
 
 def _standings(postgres: str | None, tenant: str | None) -> tuple[list[Standing], str | None]:
@@ -151,7 +151,7 @@ def pause(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Deliver nothing more of a subscription until it is resumed."""
+    """Stop deliveries of a subscription until it is resumed."""
     done = on_subscriptions(postgres, tenant, lambda all_, owner: all_.pause(owner, name))
     there(done or None, name, tenant)
     confirm(f"{name} is paused", as_json, name=name, state="paused")

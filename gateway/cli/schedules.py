@@ -22,7 +22,7 @@ def list_(
     state: Annotated[
         str | None, typer.Option(metavar="STATE", help="pending, fired, cancelled or parked.")
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="At most this many.")] = 50,
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,
@@ -58,7 +58,7 @@ def cancel(
 def run(
     schedule: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
 ) -> None:
-    """One fires now; one that is parked, once more."""
+    """Fire a timer now, or a parked one again."""
     _act(schedule, "run", {}, "due now", url, api_key, as_json=as_json)
 
 
@@ -70,7 +70,7 @@ def move(
     api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One is due at another time."""
+    """Change the time at which a timer is due."""
     _act(schedule, "move", {"due_at": due_at}, f"due at {due_at}", url, api_key, as_json=as_json)
 
 

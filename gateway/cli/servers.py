@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 RedisOption = Annotated[
-    str | None, typer.Option("--redis", metavar="URL", help="Redis; else SLUICE_REDIS_URL says which.")
+    str | None, typer.Option("--redis", metavar="URL", help="Redis URL; default: SLUICE_REDIS_URL.")
 ]
 PartitionOption = Annotated[
     int | None, typer.Option("--partition", metavar="P", min=0, help="Only this partition (default: all).")

@@ -57,7 +57,7 @@ def _data(body: bytes, read: bytes, file: str) -> str:
     if escaped(text) == text:  # what a terminal would not show can't be pasted either
         return f"--data-raw {shlex.quote(text)}"
     if body != read or file in ("", "-"):
-        raise CatalogError("a body with control characters, or that is no text, must be a file: --body FILE")
+        raise CatalogError("a body with control characters, or that is not text, must be a file: --body FILE")
     return f"--data-binary {shlex.quote(f'@{file}')}"
 
 
@@ -70,7 +70,7 @@ def _source(document: bytes, name: str, tenant: str) -> Source:
         alone = {key: part for key, part in bare.items() if key not in _WITH_SECRETS_OF_THEIR_OWN}
         declared = bare.get("webhooks", {})
     except (msgspec.MsgspecError, AttributeError):
-        raise CatalogError("this is no spec: `sluice spec check FILE` says why") from None
+        raise CatalogError("this is not a spec: `sluice spec check FILE` says why") from None
     if name not in declared:
         raise CatalogError(f"the spec declares no source {name!r}: {', '.join(declared) or 'none at all'}")
     parsed = parse({**alone, "webhooks": {name: declared[name]}}, Secrets(os.environ).of(tenant))

@@ -33,7 +33,7 @@ def key(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the key that an id stands for; exit 1 where it was never seen."""
+    """Print the key that an id maps to; exit 1 if it is unknown."""
     found = asyncio.run(_key(postgres_url(postgres), tenant, _read(source, scope, source_id)))
     if found is None:
         raise CatalogError(f"{source} has no {source_id!r} in scope {scope!r}: it was never seen")
@@ -47,7 +47,7 @@ def find(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what foreign systems call an aggregate."""
+    """List the foreign ids of an aggregate."""
     found = asyncio.run(_source_ids(postgres_url(postgres), tenant, _canonical(key)))
     if as_json:
         print_json(
@@ -67,7 +67,7 @@ def link(
     postgres: PostgresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let an id stand for an aggregate of yours. What an id stands for already never changes."""
+    """Map an id to an aggregate of yours. An existing mapping never changes."""
     stored = asyncio.run(
         _link(postgres_url(postgres), tenant, _read(source, scope, source_id), _canonical(key))
     )

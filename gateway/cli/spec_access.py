@@ -24,7 +24,7 @@ def gateway_of(url: str | None, postgres: str | None, key: str | None) -> str | 
     """The gateway to speak to, None for the database: an option goes before the environment, and there the
     database before a gateway, which serves one tenant by its key. A key in an option is for a gateway."""
     if url and postgres:
-        raise ConfigError(("--url and --postgres say two places: give one of them",))
+        raise ConfigError(("--url and --postgres exclude each other",))
     database = postgres or (not key and is_database_set())
     return url or (None if database else os.environ.get("SLUICE_URL") or None)
 
@@ -161,13 +161,13 @@ def over_http(
             timeout=HTTP_TIMEOUT_S,
         )
     except (httpx.InvalidURL, ValueError):  # their texts quote it, perhaps with a password
-        raise CatalogError(f"the gateway at {redacted(url)} can't be asked: that is no URL") from None
+        raise CatalogError(f"the gateway at {redacted(url)} cannot be reached: that is not a URL") from None
     except httpx.HTTPError as error:
-        raise CatalogError(f"the gateway at {redacted(url)} can't be asked: {error}") from error
+        raise CatalogError(f"the gateway at {redacted(url)} cannot be reached: {error}") from error
     answer = _json_object(response.content)
     if not (answer.get("ok") is True and answer.keys() & {"revision", "revisions"}) and "error" not in answer:
         status = response.status_code
-        raise CatalogError(f"what answers at {redacted(url)} is no Sluice gateway: status {status}")
+        raise CatalogError(f"the server at {redacted(url)} is not a Sluice gateway: status {status}")
     return answer
 
 

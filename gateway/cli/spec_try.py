@@ -25,7 +25,7 @@ _SHOWN_CHARS = 200  # of a value
 def try_spec(
     file: Annotated[str, typer.Argument(metavar="FILE", help="JSON; - reads stdin.")],
     limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Read at most N events; else all of them.")
+        int | None, typer.Option(min=1, metavar="N", help="Read at most N events; default: all.")
     ] = None,
     aggregate_type: Annotated[
         str | None, typer.Option("--type", metavar="T", help="Only aggregates of this type.")

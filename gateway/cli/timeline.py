@@ -31,7 +31,7 @@ TagsOption = Annotated[
     list[str] | None, typer.Option("--tag", metavar="TAG", help="With this tag, and each further one.")
 ]
 ActorOption = Annotated[str | None, typer.Option(metavar="TYPE:ID", help="By this actor.")]
-LimitOption = Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="At most so many.")]
+LimitOption = Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="At most this many.")]
 
 
 def events(

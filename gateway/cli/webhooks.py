@@ -44,7 +44,7 @@ def list_(
 ) -> None:
     """List deliveries, the newest first."""
     if verdict not in (None, *_VERDICTS):
-        raise typer.BadParameter(f"{verdict} is none of {', '.join(_VERDICTS)}", param_hint="--verdict")
+        raise typer.BadParameter(f"{verdict} is not one of {', '.join(_VERDICTS)}", param_hint="--verdict")
     found = asyncio.run(_listed(postgres_url(postgres), tenant, source, verdict, limit))
     _print(found, as_json, ("id", "received_at", "source", "delivery_id", "verdict", "event_id", "took_ms"))
 
@@ -199,7 +199,7 @@ def sign(
 
     split = urlsplit(url)
     if split.scheme not in ("http", "https") or not split.netloc or split.query or split.fragment:
-        raise typer.BadParameter(f"{url} is no URL such as http://127.0.0.1:8017", param_hint="--url")
+        raise typer.BadParameter(f"{url} is not a URL such as http://127.0.0.1:8017", param_hint="--url")
     if not _ID.fullmatch(delivery_id):
         raise typer.BadParameter("an id is up to 255 visible ASCII characters", param_hint="--id")
     text = None if not body else read_input(body, "--body")

@@ -218,7 +218,7 @@ def receipt(idempotency_key: str | None, event_id: str | None) -> Call[Receipt]:
     given = {"idempotency_key": idempotency_key, "event_id": event_id}
     params = {name: value for name, value in given.items() if value is not None}
     if len(params) != 1:
-        raise TypeError("a receipt is asked for by idempotency_key or by event_id")
+        raise TypeError("a receipt is named by idempotency_key or by event_id")
     return Call(Request("GET", "/_/receipts", params, {}), receipt_of)
 
 

@@ -138,7 +138,7 @@ def retry_after_s(got: Answer | Lost) -> float:
 def refusal(answer: Answer) -> Refused:
     """What an answer that is no success says."""
     body = _body(answer)
-    error = body.get("error", "the answer is none of the service's own")
+    error = body.get("error", "the answer is not from the service")
     if body.get("code") == "version_conflict" and "missed" in body:
         missed = msgspec.json.decode(answer.content, type=_Missed).missed
         return Conflict(error, body, body["length"], missed, body["missed_next"])

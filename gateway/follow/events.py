@@ -103,7 +103,9 @@ def _read(
     """Adds the events of a statement; whether it was cut short, and how far it went. Raises LostPlace."""
     first, last = rows[0], rows[-1]
     if after.seq and bytes(first["mark_before"] or b"") != after.mark:
-        raise LostPlace("The event that a follower stands behind is not there: Postgres lost commits since.")
+        raise LostPlace(
+            "The last event that a follower processed is missing in Postgres: commits were lost since."
+        )
     if last["seq"] is None:
         return False, _reached(last, after)
     for row in rows:

@@ -137,7 +137,7 @@ class ProjectionOutput:
             return text
         key = canonicalize(value, self._singletons) if isinstance(value, str) else None
         if key is None:
-            raise Unfit(f"Its key is {kind(node)} that is no identifier.")
+            raise Unfit(f"Its key is {kind(node)} that is not an identifier.")
         return key
 
     def _rows(

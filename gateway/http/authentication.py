@@ -24,7 +24,7 @@ _NO_TICKET = Refusal(
     "unauthorized", "This ticket is used, expired, or for another stream; ask for a new one."
 )
 
-SUSPENDED = Refusal("tenant_suspended", "This tenant is suspended. Ask those who operate the gateway.")
+SUSPENDED = Refusal("tenant_suspended", "This tenant is suspended. Ask the operator of the gateway.")
 
 HELD_BACK_S = 2.0
 """How long an address that tried too many unknown keys waits for each further answer."""

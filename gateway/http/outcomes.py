@@ -223,8 +223,8 @@ def known(outcome: Known, *, batch: bool) -> Answer:
             refusal = Refusal("not_committed", f"The event will never appear: {reason}.")
             return refused(refusal, retry_after_s)
         case Quarantined(error):
-            why = f"The event will never appear: Postgres refused it ({error}). The operator has it."
-            return refused(Refusal("not_committed", why), 30)
+            why = f"Postgres rejected it ({error}); it is quarantined for the operator."
+            return refused(Refusal("not_committed", f"The event will never appear: {why}"), 30)
         case OutcomeUnknown(event_id):
             return refused(_UNKNOWN, 1, event_id=render.uuid_text(event_id))
         case _:

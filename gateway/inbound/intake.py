@@ -451,9 +451,9 @@ class Intake:
         """Appends a stored delivery by the spec of today. What is an event already stays that event, unless
         `again` asks for another one. Raises PostgresTrouble, CatalogUnavailable, Busy."""
         if stored.verdict == "batch":
-            return Quarantine("batch", "This is the request of a batch: replay the deliveries in it.")
+            return Quarantine("batch", "This is the request of a batch: replay its deliveries.")
         if stored.request is None:
-            return Quarantine("not_found", "The request is kept no longer.")
+            return Quarantine("not_found", "The request is no longer stored.")
         reading = partial(deliveries, place.source, stored.request)
         light = normalize.are_light(place.plan, (stored.request.body,))
         found = reading() if light else await self._aside.run(place.tenant_id, reading)

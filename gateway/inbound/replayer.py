@@ -32,7 +32,7 @@ class Replayer:
         Raises PostgresTrouble, CatalogUnavailable, Busy."""
         stored = await store.stored(self._pool, self._tenant.id.bytes, delivery)
         if stored is None:
-            return without_event(delivery, "not_found", "The delivery is kept no longer.")
+            return without_event(delivery, "not_found", "The delivery is no longer stored.")
         source = self.deployed.spec.webhooks.get(stored.source)
         if source is None:
             why = f"The spec declares no source {stored.source!r} any more."

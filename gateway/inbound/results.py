@@ -29,11 +29,11 @@ from gateway.inbound.normalize import Quarantine
 from gateway.inbound.verdicts import Rejected
 
 OTHER_BYTES: Final = Quarantine(
-    "idempotency_mismatch", "A delivery of this id came before with other bytes; its event stands."
+    "idempotency_mismatch", "A delivery of this id came before with other bytes; its event is unchanged."
 )
 
 NOT_THERE: Final = Quarantine(
-    "not_found", "There is no such aggregate yet, and `to.must_exist` asks for one."
+    "not_found", "There is no such aggregate yet, and `to.must_exist` requires one."
 )
 
 
@@ -66,13 +66,13 @@ class Deferred:
     retry_after_s: int = 1
 
 
-TOO_SLOW: Final = Deferred("it takes longer than the sender would wait", unknown=True)
-NO_CERTIFICATE: Final = Deferred("the certificate that signed it is not at hand", unknown=False)
+TOO_SLOW: Final = Deferred("it takes longer than the sender waits", unknown=True)
+NO_CERTIFICATE: Final = Deferred("the certificate of its signature is not available", unknown=False)
 STORAGE_FULL: Final = Deferred(
-    "its tenant has come to the bytes that it may store", unknown=False, retry_after_s=60
+    "its tenant has reached the limit of stored bytes", unknown=False, retry_after_s=60
 )
 FAILED: Final = Deferred("something failed inside the gateway", unknown=True)
-NO_POSTGRES: Final = Deferred("Postgres does not answer as it should", unknown=False)
+NO_POSTGRES: Final = Deferred("Postgres answered unexpectedly", unknown=False)
 
 Result = Answered | Rejected | Accepted | Deferred
 
@@ -86,7 +86,7 @@ def judged(outcome: Outcome) -> Appended | Quarantine | Deferred:
         case NotCommitted(reason, retry_after_s):
             return Deferred(reason, unknown=False, retry_after_s=retry_after_s)
         case Quarantined(error):
-            return Deferred(f"Postgres refused it ({error}); the operator has it", False, 30)
+            return Deferred(f"Postgres rejected it ({error}); it is quarantined for the operator", False, 30)
         case OutcomeUnknown():
             return Deferred("its outcome is not known yet", unknown=True)
         case Conflict():

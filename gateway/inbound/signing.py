@@ -64,9 +64,7 @@ def sign(source: Source, request: Request, now_ms: int, delivery_id: str) -> Req
     """`request` as the provider would send it now. Raises ValueError where that can't be made here."""
     scheme, secret = source.scheme, next((s for s in source.secrets if s.valid_at(now_ms)), None)
     if scheme.form == "sns" and not source.unsigned:
-        raise ValueError(
-            "Amazon SNS signs by a key of its own, which is not to be had: publish something to the topic"
-        )
+        raise ValueError("Amazon SNS signs by a private key of its own: publish a message to the topic")
     if source.unsigned or secret is None:
         raise ValueError("this source is unsigned, or none of its secrets is valid now")
     if secret.key.kind != "hmac" or scheme.form == "message":
@@ -92,7 +90,7 @@ def _by_header(source: Source, secret: Secret, request: Request, now_ms: int, de
     claim = Claim((), now if scheme.timed else b"", delivery_id.encode())
     contents = contents_of(scheme, request, claim, source.public_base_url)
     if not contents:
-        raise ValueError("a body that is no form is signed by its digest: put bodySHA256=… into the query")
+        raise ValueError("a body that is not a form is signed by its digest: put bodySHA256=… into the query")
     mac = mac_of(scheme, secret.key.octets, contents[0])
     match scheme.form:
         case "pairs":

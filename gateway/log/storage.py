@@ -43,8 +43,8 @@ class Storage:
         self._most: list[tuple[str, int]] = []
         self._refusal = Refusal(
             "storage_full",
-            f"The events of this tenant take the {bytes_max} bytes that it may store. "
-            "Whoever operates the gateway can raise the bound.",
+            f"The stored events of this tenant have reached the limit of {bytes_max} bytes. "
+            "The operator of the gateway can raise the limit.",
         )
 
     @property

@@ -189,7 +189,7 @@ def _double(digits: str) -> msgspec.Raw:
 
 
 def _refuse_double(digits: str) -> NoReturn:
-    raise ValueError(f"{digits} is no integer")
+    raise ValueError(f"{digits} is not an integer")
 
 
 _decode = msgspec.json.Decoder(float_hook=_double).decode
@@ -231,7 +231,7 @@ def _read(text: bytes) -> Any:
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key is given twice")
     return found
 
 
@@ -248,4 +248,4 @@ def _integer(digits: str) -> int | float:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")

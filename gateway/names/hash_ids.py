@@ -84,7 +84,7 @@ def bodies_of_text(title: str, description: str, created: datetime, workspace: s
     """The same, over what the third seed document hashes: for tools that name a thing before it has a key.
     An instant counts, not the zone that it is told in. Raises ValueError where `created` has no zone."""
     if created.utcoffset() is None:
-        raise ValueError("a creation time without a zone is no instant")
+        raise ValueError("a creation time needs a time zone")
     return bodies_of_instant(
         title, description, (created - _EPOCH) // timedelta(microseconds=1) * 1000, workspace
     )

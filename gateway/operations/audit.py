@@ -67,7 +67,7 @@ async def _check_partition(place: Place, p: int, report: Report, watcher: Watche
     try:
         looked = await redis_check.look(place, p, report, deep=deep)
     except RedisTrouble as trouble:
-        report.unchecked.append(f"partition {p}: Redis was not looked at: {trouble}")
+        report.unchecked.append(f"partition {p}: Redis was not checked: {trouble}")
     standing = await place.fetch("standing", p)
     if not standing:
         report.violated("order", p, "partition_log", "the partition has no row")
@@ -102,7 +102,7 @@ async def _seen(place: Place, p: int, row: Any, looked: Looked | None, report: R
         if each.seq <= row["seq"]:
             anchors.setdefault(each.seq, []).append((each.chain, each.who))
         else:
-            what = f"{each.who} saw it committed in epoch {each.epoch}, Postgres stands at seq {row['seq']}"
+            what = f"{each.who} saw it committed in epoch {each.epoch}, Postgres is at seq {row['seq']}"
             report.violated("seen", p, f"seq {each.seq}", what)
     return anchors
 
@@ -116,4 +116,4 @@ async def _check_streams(
             async for stream in redis_check.every_stream(place, p, epoch):
                 await redis_check.check_streams(place, p, [stream], report)
     except RedisTrouble as trouble:
-        report.unchecked.append(f"partition {p}: streams in Redis were not all looked at: {trouble}")
+        report.unchecked.append(f"partition {p}: streams in Redis were not all checked: {trouble}")

@@ -21,7 +21,7 @@ def _judge_mode(partitions: int, direct: Sequence[int], missing: Sequence[Mappin
     keeps = (
         "the gateways named below reach it" if missing else "Redis has been back for SLUICE_REDIS_RECOVERY_S"
     )
-    means = f"appends there take Postgres alone, slower and with every promise kept, until {keeps}"
+    means = f"appends there use only Postgres, slower and with every guarantee kept, until {keeps}"
     return Finding("gateways", "direct mode", told(partitions, direct), Verdict.WARNING, means)
 
 

@@ -112,7 +112,7 @@ async def _one_redis(place: Place, server: Server) -> tuple[Mapping[str, Any] | 
 
 
 def _away(trouble: BaseException) -> Finding:
-    means = "until it does, appends take Postgres alone (direct mode); nothing is lost"
+    means = "until it does, appends use only Postgres (direct mode); nothing is lost"
     return Finding("redis", "answers", f"no: {reason(trouble)}", Verdict.FAULT, means)
 
 

@@ -118,7 +118,7 @@ async def retire(place: Place, config: Config, tenant: UUID, text: str, *, resto
     """The alias, which is not shown any more, or again. Raises OperationFailed."""
     alias = _alias(text)
     if alias.prefix is None:
-        raise OperationFailed(f"{text} is no exact alias: write it with its prefix")
+        raise OperationFailed(f"{text} is not an exact alias: write it with its prefix")
     name = named(alias)
 
     async def plan(at: Snapshot) -> Sequence[Change]:

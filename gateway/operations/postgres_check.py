@@ -54,7 +54,7 @@ async def check_storage(place: Place, p: int, report: Report) -> None:
     row = (await place.fetch("storage", p))[0]
     report.count("storage", row["events"])
     if row["events"] != row["seq"]:
-        what = f"{row['events']} events are counted, the mark stands at seq {row['seq']}"
+        what = f"{row['events']} events are counted, the mark is at seq {row['seq']}"
         report.violated("storage", p, "tenant_storage", what)
 
 
@@ -127,5 +127,5 @@ def _identity_trouble(place: Place, row: Any) -> str | None:
     if row["next_append_id"] == row["append_id"]:
         return f"the append at {at} has more than {row['count']} rows"
     if row["digest_bytes"] != 32:
-        return "its request digest is no SHA-256"
+        return "its request digest is not a SHA-256"
     return None

@@ -86,7 +86,7 @@ def judge_server(server: Mapping[str, Any], standbys: Mapping[str, Any] | None) 
         ),
         _warn(
             "data_checksums", server["data_checksums"], server["data_checksums"] == "on",
-            "a disk that returns other bytes is noticed by `sluice audit` alone",
+            "a disk that returns other bytes is noticed only by `sluice audit`",
         ),
     ]  # fmt: skip
 
@@ -141,7 +141,7 @@ def promises(server: Mapping[str, Any], standbys: Mapping[str, Any] | None) -> l
 def _failover(server: Mapping[str, Any], standbys: Mapping[str, Any] | None) -> tuple[bool, str]:
     names, commit = server["synchronous_standby_names"], server["synchronous_commit"]
     if not names:
-        return False, "no synchronous standby; Sluice notices a loss and refuses to go on without it"
+        return False, "no synchronous standby; Sluice notices a loss and refuses to continue without it"
     if commit not in _FAILOVER_SAFE:
         return (
             False,

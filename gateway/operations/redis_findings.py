@@ -62,7 +62,7 @@ def judge_lua(kind: str, version: tuple[int, ...]) -> Finding:
 def promises(infos: Sequence[Mapping[str, Any]], journal_retention_s: float) -> list[Promise]:
     """`infos` of each server that answers."""
     if not infos:
-        return [Promise("appends can be sequenced", False, "Redis does not answer; none is lost meanwhile")]
+        return [Promise("appends can be sequenced", False, "Redis does not answer; none is lost")]
     holds = all(info.get("maxmemory_policy") == "noeviction" for info in infos)
     why = "Postgres decides; what Redis loses costs a moment" if holds else "it may drop what is on its way"
     keeps = f"for {journal_retention_s:g} s after a commit, as long as Redis keeps its memory"

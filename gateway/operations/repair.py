@@ -73,7 +73,7 @@ class Plan:
             f"{f' ({self.stopped})' if self.stopped else ''}"
             for each in self.unmended
         ]
-        return f"partition {self.standing.p}: " + ("; ".join(parts) or "nothing is missing any more")
+        return f"partition {self.standing.p}: " + ("; ".join(parts) or "nothing is missing")
 
 
 async def plan_repair(place: Place, standing: Standing) -> Plan:
@@ -111,7 +111,7 @@ def _reached(here: Mark, seen: list[CommitEvidence]) -> Mark:
 
 def _why(here: Mark, placed: SequencedAppend) -> str:
     if placed.first_seq > here.seq + 1:
-        return f"seq {here.seq + 1}…{placed.first_seq - 1} are in no journal any more"
+        return f"seq {here.seq + 1}…{placed.first_seq - 1} are no longer in any journal"
     return f"after seq {here.seq} the journal holds another history than Postgres"
 
 
@@ -146,7 +146,7 @@ async def repair(place: Place, plan: Plan) -> None:
     where = (standing.p, standing.row.epoch, plan.end.seq, plan.end.epoch)
     did = await place.fetch("finish_repair", *where, what, operator(), plan.told, standing.alarm)
     if not did:
-        raise OperationFailed(f"partition {standing.p} was sealed by a gateway meanwhile: run it again")
+        raise OperationFailed(f"partition {standing.p} was sealed by a gateway in the meantime: run it again")
     if did[0]["what"] != what:
         raise OperationFailed(f"partition {standing.p}: a gateway misses more by now: run it again")
 
@@ -187,7 +187,7 @@ async def _commit(
             row = await place.postgres.partition(p)
             if attempt and (row.epoch, row.seq, row.chain) == (epoch, *after):
                 return  # a try whose answer was lost
-            raise OperationFailed(f"partition {p} stands at seq {row.seq} by now: run it again")
+            raise OperationFailed(f"partition {p} is at seq {row.seq} by now: run it again")
         except PostgresTrouble:
             if attempt == _TRIES - 1:
                 raise

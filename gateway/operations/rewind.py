@@ -39,7 +39,7 @@ class Loss:
         else:
             parts = [f"gives up seq {self.after + 1}…{max(self.known_to, self.found.last)}"]
         if self.gone:
-            parts.append(f"of these, seq {told_spans(self.gone)} are nowhere in Redis any more")
+            parts.append(f"of these, seq {told_spans(self.gone)} are no longer in Redis")
         where = f", seq {told_spans(spans(self.found.seqs))}" if self.found.count else ""
         parts.append(f"{self.found.count} lost events found in Redis{where}")
         return f"partition {self.plan.standing.p}: " + "; ".join(parts)
@@ -75,7 +75,9 @@ async def rewind(place: Place, loss: Loss, identity_window: int) -> int:
     where = (standing.p, row.epoch, row.seq, epoch)
     begun = await place.fetch("rewind", *where, operator(), loss.told, standing.alarm)
     if not begun:
-        raise OperationFailed(f"partition {standing.p} was changed by a gateway meanwhile: run it again")
+        raise OperationFailed(
+            f"partition {standing.p} was changed by a gateway in the meantime: run it again"
+        )
     keys = place.keys(standing.p, epoch)
     install = (epoch, seen.replid, begun[0]["seq"], begun[0]["chain"], identity_window)
     with suppress(RedisTrouble):

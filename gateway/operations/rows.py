@@ -71,7 +71,7 @@ class RowWalk:
         if self.seq < to_seq:
             self._report.violated("order", self._p, f"seq {self.seq + 1}…{to_seq}", "these rows are missing")
         if last_seq > to_seq:
-            what = f"rows are there, but the partition stands at seq {to_seq}"
+            what = f"rows are there, but the partition is at seq {to_seq}"
             self._report.violated("order", self._p, f"seq {to_seq + 1}…{last_seq}", what)
         self._report.count("chain")
         if self._walk.chain != chain:

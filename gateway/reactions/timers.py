@@ -112,7 +112,7 @@ def _timer(
             return Faulty(event, key.path, key.error)
         canonical = canonicalize(key, spec.singletons)
         if canonical is None:
-            return Faulty(event, place, "This is no identifier.")
+            return Faulty(event, place, "This is not an identifier.")
         watched.append(Watched(watch.aggregate_type, canonical, watch.event_type))
     emit = schedule.emit
     emission = Emission(emit.aggregate_type, emitted.id, emit.event_type, msgspec.Raw(emitted.data))

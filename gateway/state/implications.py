@@ -110,7 +110,7 @@ def text_at(template: Template, view: View, path: str) -> str:
         raise _Fault(path, str(misfit)) from misfit
     value = None if found is None else plain(found)
     if not isinstance(value, str):
-        raise _Fault(path, "This gives no text, so it is no identifier.")
+        raise _Fault(path, "This gives no text, so it is not an identifier.")
     return value
 
 

@@ -213,7 +213,7 @@ _ROWS: Final = (
         "epoch_superseded",
         "warning",
         ("partition", "appends", "reason"),
-        "What this gateway sequenced can't be committed any more, since another history was committed; it "
+        "What this gateway sequenced can no longer be committed, since another history was committed; it "
         "sequences the appends again.",
         "No action unless it repeats; then see `partitions_sealed`.",
     ),
@@ -344,14 +344,14 @@ _ROWS: Final = (
         "warning",
         ("tenant", "schedule", "reason"),
         "A timer fired, and its event was refused.",
-        "Mend what refuses it, then POST /_/schedules/{id}/run; or cancel it.",
+        "Correct the cause of the rejection, then POST /_/schedules/{id}/run; or cancel it.",
     ),
     LogEvent(
         "reactions_delayed",
         "warning",
         ("tenant", "reason"),
-        "Timers are not set and sagas do not go on for this tenant: Postgres did not answer, or an append "
-        "was not committed in time. They are tried again every second; those of other tenants go on.",
+        "Timers are not set and sagas do not continue for this tenant: Postgres did not answer, or an append "
+        "was not committed in time. They are tried again every second; those of other tenants continue.",
         "See `reason`; the lines about Redis and Postgres say why appends wait.",
     ),
     LogEvent(
@@ -359,7 +359,7 @@ _ROWS: Final = (
         "warning",
         ("tenant", "path", "reason"),
         "An event set no timer, since what the spec says at this place gives no value that fits.",
-        "Mend the schedule in the spec; set the timer by POST /_/schedules.",
+        "Correct the schedule in the spec; set the timer by POST /_/schedules.",
     ),
     # Tenants
     LogEvent(
@@ -579,7 +579,7 @@ _ROWS: Final = (
         "relay_not_adopted",
         "warning",
         ("reason",),
-        "The database is a copy, or was restored: nothing is delivered from it. Appends and reads go on.",
+        "The database is a copy, or was restored: nothing is delivered from it. Appends and reads continue.",
         "If this one takes the original's place, or is to deliver for itself: `sluice adopt` "
         "(docs/backups.md). Else nothing.",
     ),
@@ -661,7 +661,7 @@ _ROWS: Final = (
         ("reason",),
         "A worker of `sluice serve --workers` ended, and is started again while the others serve; or it did "
         "not stop in time and was killed.",
-        "Once: look at the lines of its `pid` before; SIGKILL is often the kernel's, for want of memory. "
+        "Once: look at the lines of its `pid` before; SIGKILL is often the kernel's, because memory ran out. "
         "Repeatedly: the worker says why it does not start.",
     ),
     LogEvent(

@@ -399,7 +399,7 @@ _ROWS: Final = (
         "sluice_followers_paused",
         "gauge",
         (),
-        "Builds that somebody paused. Of the whole instance.",
+        "Builds that are paused. Of the whole instance.",
         "Any that were forgotten.",
     ),
     MetricRow(

@@ -79,7 +79,7 @@ def read_object(
         return {}
     for key in value:
         if key not in known:
-            why = f"{shown(key)} means nothing here. {proposal(key, known)}"
+            why = f"{shown(key)} is not a known key here. {proposal(key, known)}"
             report.add("unknown_key", below(pointer, key), why)
     for key in needed:
         if key not in value:

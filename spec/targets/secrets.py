@@ -31,7 +31,7 @@ def check_secret(value: object, pointer: str, environ: Mapping[str, str], report
         return
     text = secret_text(value, environ)
     if not text:
-        why = f"{shown(value)} is not there where the gateway runs, or is not this tenant's."
+        why = f"{shown(value)} is not set where the gateway runs, or is not this tenant's."
         report.add("missing_secret", pointer, why)
     elif text != UNSEEN and signing_key(text) is None:
         report.add("invalid_secret", pointer, "This secret must be whsec_ and base64.")

@@ -92,7 +92,9 @@ def check_webhooks(
     for name, declared in value.items():
         place = below(pointer, name)
         if not is_name(name):
-            report.add("invalid_name", place, f"{shown(name)} is no name here; names are `{NAME_GRAMMAR}`.")
+            report.add(
+                "invalid_name", place, f"{shown(name)} is not a valid name; names are `{NAME_GRAMMAR}`."
+            )
         if isinstance(declared, dict):
             sources[name] = _Check(name, declared, place, environ, spec, report).source()
         else:
@@ -176,7 +178,7 @@ class _Check:
                 if key in _HMAC_KEYS
                 else proposal(key, _SOURCE_KEYS | _HMAC_KEYS)
             )
-            self._fault("unknown_key", f"{shown(key)} means nothing here. {hint}", key)
+            self._fault("unknown_key", f"{shown(key)} is not a known key here. {hint}", key)
 
     def _scheme(self) -> tuple[str, Scheme]:
         provider = self._declared.get("provider")
@@ -191,7 +193,9 @@ class _Check:
             what = shown(provider) if isinstance(provider, str) else "This"
             hint = proposal(provider if isinstance(provider, str) else "", PRESETS)
             self._fault(
-                "invalid_value", f"{what} is no provider. {hint} Any other HMAC scheme is `hmac`.", "provider"
+                "invalid_value",
+                f"{what} is not a known provider. {hint} Any other HMAC scheme is `hmac`.",
+                "provider",
             )
             return "", Scheme()
         return provider, self._hmac(preset) if provider == "hmac" else preset
@@ -249,7 +253,7 @@ class _Check:
         if "body" not in parts and "url" not in parts:
             self._fault(
                 "invalid_value",
-                "`signed` leaves the body out: anybody could change it. Add `body`.",
+                "`signed` leaves the body out, so the body could be changed. Add `body`.",
                 "signed",
             )
         for word, key in (("timestamp", "timestamp_header"), ("id", "id_header")):
@@ -291,7 +295,7 @@ class _Check:
             self._fault("undeclared", f"`agent_types` has no {_shown(kind)}; add it there.", *place)
         canonical = canonicalize(key, self._spec.singletons) if isinstance(key, str) else None
         if canonical is None:
-            why = f"The actor's id {_shown(key)} is no identifier; declare it in `singletons`."
+            why = f"The actor's id {_shown(key)} is not an identifier;  declare it in `singletons`."
             self._fault("undeclared", why, *place)
         return str(kind), canonical or ""
 
@@ -302,7 +306,10 @@ class _Check:
         for name in value:
             if name not in known:
                 self._fault(
-                    "unknown_key", f"{shown(name)} means nothing here. {proposal(name, known)}", key, name
+                    "unknown_key",
+                    f"{shown(name)} is not a known key here. {proposal(name, known)}",
+                    key,
+                    name,
                 )
         return value
 
@@ -395,7 +402,9 @@ class _Check:
             return read_path(key, below(self._pointer, "to", "id"), self._report)
         canonical = canonicalize(key, self._spec.singletons) if isinstance(key, str) else None
         if canonical is None:
-            why = f"{_shown(key)} is no identifier; declare it in `singletons`, or take it from the body."
+            why = (
+                f"{_shown(key)} is not an identifier;  declare it in `singletons`, or take it from the body."
+            )
             self._fault("undeclared", why, "to", "id")
         return canonical or ""
 
@@ -438,7 +447,7 @@ class _Check:
         value = self._declared.get("handshake")
         only = _HANDSHAKES_OF_ONE.get(value) if isinstance(value, str) else None
         if only is not None and self._declared.get("provider") != only:
-            self._fault("invalid_value", f"`{value}` is for the provider `{only}` alone.", "handshake")
+            self._fault("invalid_value", f"`{value}` is only for the provider `{only}`.", "handshake")
             return None
         if value is None or value in HANDSHAKES:
             return cast(Handshake | None, value)
@@ -466,7 +475,7 @@ class _Check:
             if isinstance(name, str) and _HEADER.fullmatch(name):
                 kept.append(name.lower())
             else:
-                self._fault("invalid_value", "This is no name of a header.", "headers", index)
+                self._fault("invalid_value", "This is not a valid name of a header.", "headers", index)
         return tuple(dict.fromkeys([*scheme.kept_headers, *kept]))
 
     def _fields(self, key: str) -> tuple[str, ...] | None:

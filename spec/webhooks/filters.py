@@ -95,9 +95,9 @@ def read_type_at(
     for holder, place in ((to, below(pointer, "to", "type_at")), (source, below(pointer, "type_at"))):
         if "type_at" in holder:
             if "types" not in to:
-                report.add("invalid_value", place, "`type_at` is for `to.types`, and there is none.")
+                report.add("invalid_value", place, "`type_at` is for `to.types`, which is missing.")
             return (read_path(holder["type_at"], place, report),)
     if "types" in to and not scheme.type_at:
-        why = "Nothing says where the provider's name stands: add `type_at`, such as `$.body.type`."
+        why = "The place of the provider's name is missing: add `type_at`, such as `$.body.type`."
         report.add("missing_key", below(pointer, "to"), why)
     return tuple([read_path(each, "", report) for each in scheme.type_at]) if "types" in to else ()

@@ -26,7 +26,7 @@ def read_path(value: object, pointer: str, report: Report) -> Path:
     if found is None or (found[1] in ("delivery_id", "source") and found[2]):
         what = shown(value) if isinstance(value, str) else "This"
         report.add(
-            "invalid_path", pointer, f"{what} is no path here: {_PATHS_ARE}, `?` where it may be absent."
+            "invalid_path", pointer, f"{what} is not a path here: {_PATHS_ARE}, `?` where it may be absent."
         )
         return Path("body")
     fields = tuple(found[2].split(".")[1:])

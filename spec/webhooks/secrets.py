@@ -61,11 +61,11 @@ def _read(value: object, pointer: str, form: KeyForm, environ: Mapping[str, str]
     if isinstance(value, dict):
         for name in value:
             if name not in _KEYS:
-                why = f"{shown(name)} means nothing here. {proposal(name, _KEYS)}"
+                why = f"{shown(name)} is not a known key here. {proposal(name, _KEYS)}"
                 report.add("unknown_key", below(pointer, name), why)
         if "secret" not in value:
             report.add(
-                "missing_key", pointer, 'A secret with validity needs `secret`, beside "from" or "until".'
+                "missing_key", pointer, 'A secret with validity needs `secret`, besides "from" or "until".'
             )
             return Secret(_NO_KEY, "")
         begins, ends = [_moment(value.get(name), below(pointer, name), report) for name in ("from", "until")]

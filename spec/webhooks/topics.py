@@ -25,15 +25,15 @@ def read_topics(source: dict[str, Any], of_sns: bool, pointer: str, report: Repo
     """The topics of a declared source, each that is none a fault. They stand in place of secrets, where the
     source is `of_sns`."""
     if of_sns and "secrets" in source:
-        why = "Amazon SNS shares no secret: it signs by a certificate. Name `topics` alone."
+        why = "Amazon SNS shares no secret: it signs by a certificate. Declare only `topics`."
         report.add("invalid_value", below(pointer, "secrets"), why)
     if "topics" not in source:
         if of_sns and source.get("unsigned") is not True:
-            why = "SNS signs anybody's topic: `topics` must list the ARNs of those whose messages are taken."
+            why = "SNS signs messages of every AWS account: `topics` must list the ARNs of accepted topics."
             report.add("missing_key", pointer, why)
         return ()
     if not of_sns:
-        report.add("invalid_value", below(pointer, "topics"), "`topics` are for the provider `sns` alone.")
+        report.add("invalid_value", below(pointer, "topics"), "Only the provider `sns` has `topics`.")
     elif source.get("unsigned") is True:
         why = "A source is `unsigned` or has `topics` to verify by, not both; remove one."
         report.add("invalid_value", below(pointer, "unsigned"), why)
@@ -49,7 +49,7 @@ def _topics(value: object, pointer: str, report: Report) -> tuple[Topic, ...]:
         found = _ARN.fullmatch(arn) if isinstance(arn, str) else None
         if found is None:
             why = (
-                "This is no ARN of a standard topic, such as arn:aws:sns:eu-west-1:123456789012:orders. "
+                "This is not the ARN of a standard topic, such as arn:aws:sns:eu-west-1:123456789012:orders. "
                 "Those that end in .fifo send to no URL."
             )
             report.add("invalid_value", below(pointer, index), why)

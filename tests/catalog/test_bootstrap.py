@@ -107,7 +107,7 @@ async def test_all_faults_of_a_spec_are_in_the_error(postgres_url: str) -> None:
 async def test_a_name_that_is_none_and_a_database_that_is_not_prepared_are_refused(
     postgres_url: str, empty_postgres_url: str
 ) -> None:
-    with pytest.raises(CatalogError, match="is no tenant name"):
+    with pytest.raises(CatalogError, match="is not a valid name of a tenant"):
         await boot(postgres_url, tenant="Main")
     with pytest.raises(NotPrepared, match="run `sluice migrate`"):
         await boot(empty_postgres_url)

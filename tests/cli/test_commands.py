@@ -84,7 +84,7 @@ def test_serve_reports_all_faults_of_the_settings_at_once(unset: Sluice) -> None
     ran = unset("serve", SLUICE_PORT="x", SLUICE_PARTITION="3")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines() == [
-        "SLUICE_PARTITION is no setting: did you mean SLUICE_PARTITIONS?",
+        "SLUICE_PARTITION is not a setting: did you mean SLUICE_PARTITIONS?",
         "SLUICE_REDIS_URL (or SLUICE_REDIS_URL_FILE) is not set: "
         "redis://… or rediss://… or redis+cluster://… or rediss+cluster://… or unix://…, its password "
         "percent-encoded.",
@@ -98,7 +98,7 @@ def test_serve_says_first_where_it_can_not_listen(unset: Sluice) -> None:
     urls = {"SLUICE_REDIS_URL": "redis://127.0.0.1:9", "SLUICE_POSTGRES_URL": NOWHERE}
     handed = unset("serve", **urls, SLUICE_LISTEN_FD="77")
     assert (handed.code, handed.out) == (1, "")
-    assert handed.err == "sluice serve: SLUICE_LISTEN_FD 77 is no open socket: Bad file descriptor\n"
+    assert handed.err == "sluice serve: SLUICE_LISTEN_FD 77 is not an open socket: Bad file descriptor\n"
     several = unset("serve", "--workers", "2", **urls, SLUICE_LISTEN_FD="77")
     assert (several.code, several.out) == (2, "")
     assert several.err.startswith("SLUICE_LISTEN_FD is one socket, and each of SLUICE_WORKERS opens its own")
@@ -145,7 +145,7 @@ def test_a_postgres_that_is_not_there_is_a_sentence_without_the_password(
 def test_a_port_that_can_not_be_is_a_sentence(unset: Sluice, command: str) -> None:
     ran = unset(*command.split(), SLUICE_POSTGRES_URL=NOWHERE.replace(":9/", ":99999/"))
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "SLUICE_POSTGRES_URL has a port that is no number from 1 to 65535.\n"
+    assert ran.err == "SLUICE_POSTGRES_URL has a port that is not a number from 1 to 65535.\n"
 
 
 def test_what_postgres_refuses_is_a_sentence(unset: Sluice, postgres_url: str) -> None:

@@ -34,7 +34,7 @@ def test_each_id_is_told_in_its_canonical_spelling(unset: Sluice) -> None:
         "ABC123XYZ  humane_code",
         "global  singleton",
     ]
-    assert told.err.startswith('"abc-123" is none of')
+    assert told.err.startswith('"abc-123" is not a UUID')
 
 
 def test_what_is_checked_for_a_script_is_what_the_gateway_would_answer(unset: Sluice) -> None:
@@ -70,7 +70,7 @@ def test_singletons_are_those_of_the_spec_that_is_given(sluice: Sluice, tmp_path
     assert sluice("spec", "deploy", str(file)).code == 0
     assert sluice("ids", "check", "stripe_webhook").out == "stripe_webhook  singleton\n"
     file.write_text("[]")
-    assert "is no spec" in sluice("ids", "check", "global", "--spec", str(file)).err
+    assert "is not a spec" in sluice("ids", "check", "global", "--spec", str(file)).err
     assert sluice("ids", "check", "global", "--spec", str(tmp_path / "absent")).code == 2
 
 

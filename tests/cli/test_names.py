@@ -121,7 +121,7 @@ def test_an_import_that_can_not_be_whole_changes_nothing_and_says_all_that_is_wr
     text = b"".join(json.dumps(line).encode() + b"\n" for line in bad)
     ran = names("names", "import", "-", stdin=text)
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err.splitlines() == ['line 2: "?" is no identifier.', "nothing was changed"]
+    assert ran.err.splitlines() == ['line 2: "?" is not an identifier.', "nothing was changed"]
     text = b"".join(json.dumps(line).encode() + b"\n" for line in [bad[0], bad[2]])
     ran = names("names", "import", "-", stdin=text)
     assert ran.err.splitlines() == [

@@ -211,7 +211,7 @@ def test_what_is_no_gateway_is_told_apart(
     url, handler = gateway
     handler.answer = (200, text)
     ran = unset("spec", "show", "--url", url, "--key", "k")
-    assert (ran.code, ran.err) == (1, f"what answers at {url} is no Sluice gateway: status 200\n")
+    assert (ran.code, ran.err) == (1, f"the server at {url} is not a Sluice gateway: status 200\n")
 
 
 def test_a_gateway_that_is_not_there_or_a_missing_key_is_a_sentence(unset: Sluice, orders: str) -> None:
@@ -221,7 +221,7 @@ def test_a_gateway_that_is_not_there_or_a_missing_key_is_a_sentence(unset: Sluic
     keyless = unset("spec", "deploy", orders, "--url", "http://127.0.0.1:9")
     assert (keyless.code, keyless.err) == (2, KEYLESS)
     both = unset("spec", "show", "--url", "http://x", "--postgres", "postgresql://x")
-    assert (both.code, both.err) == (2, "--url and --postgres say two places: give one of them\n")
+    assert (both.code, both.err) == (2, "--url and --postgres exclude each other\n")
 
 
 def test_a_key_may_end_in_a_line_break(unset: Sluice, gateway: tuple[str, type[Answering]]) -> None:
@@ -283,7 +283,7 @@ def test_the_password_of_a_url_is_not_shown(unset: Sluice, gateway: tuple[str, t
     no_url = unset("spec", "show", "--url", "http://ada:hunter2/@127.0.0.1:9", "--key", "k")
     assert no_gateway.err.startswith("what answers at http://ada:***@127.0.0.1:")
     assert absent.err.startswith("the gateway at http://ada:***@127.0.0.1:9/ can't be asked: ")
-    assert no_url.err == "the gateway at http://*** can't be asked: that is no URL\n"
+    assert no_url.err == "the gateway at http://*** cannot be reached: that is not a URL\n"
     assert "hunter2" not in no_gateway.err + absent.err + no_url.err
 
 

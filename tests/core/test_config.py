@@ -86,7 +86,7 @@ def test_all_faults_are_reported_at_once() -> None:
             "SLUICE_DEV": "maybe",
         }
     ) == (
-        "SLUICE_PARTITION is no setting: did you mean SLUICE_PARTITIONS?",
+        "SLUICE_PARTITION is not a setting: did you mean SLUICE_PARTITIONS?",
         "SLUICE_REDIS_URL must be redis://… or rediss://… or redis+cluster://… or rediss+cluster://… or "
         "unix://…, its password percent-encoded.",
         "SLUICE_POSTGRES_URL (or SLUICE_POSTGRES_URL_FILE) is not set: "
@@ -156,7 +156,7 @@ def test_names_that_belong_to_others_are_left_alone(name: str) -> None:
 
 
 def test_an_unknown_name_with_no_near_one_is_still_a_fault() -> None:
-    assert faults({**REQUIRED, "SLUICE_XYZZY": "1"}) == ("SLUICE_XYZZY is no setting: unset it.",)
+    assert faults({**REQUIRED, "SLUICE_XYZZY": "1"}) == ("SLUICE_XYZZY is not a setting: unset it.",)
 
 
 def test_a_secret_may_stand_in_a_file() -> None:
@@ -206,7 +206,7 @@ def test_a_secret_given_twice_is_a_fault() -> None:
 
 def test_what_is_no_secret_is_not_read_from_a_file() -> None:
     (fault,) = faults({**REQUIRED, "SLUICE_PORT_FILE": "/x"})
-    assert fault.startswith("SLUICE_PORT_FILE is no setting")
+    assert fault.startswith("SLUICE_PORT_FILE is not a setting")
 
 
 def test_no_secret_is_in_the_repr() -> None:
@@ -285,7 +285,7 @@ def test_what_is_no_postgres_url_is_a_fault(url: str) -> None:
 )
 def test_a_port_that_no_postgres_can_have_is_a_fault(url: str) -> None:
     (fault,) = faults({**REQUIRED, "SLUICE_POSTGRES_URL": url})
-    assert fault == "SLUICE_POSTGRES_URL has a port that is no number from 1 to 65535."
+    assert fault == "SLUICE_POSTGRES_URL has a port that is not a number from 1 to 65535."
 
 
 @pytest.mark.parametrize(
@@ -306,17 +306,20 @@ def test_redis_urls_are_taken_as_the_driver_takes_them(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("redis://h:99999", "has a port that is no number from 1 to 65535."),
-        ("redis+cluster://h1:1,[::1]:65536", "has a port that is no number from 1 to 65535."),
-        ("redis://h/orders", "names a database that is no number."),
-        ("redis+cluster://h/0/1", "names a database that is no number."),
+        ("redis://h:99999", "has a port that is not a number from 1 to 65535."),
+        ("redis+cluster://h1:1,[::1]:65536", "has a port that is not a number from 1 to 65535."),
+        ("redis://h/orders", "names a database that is not a number."),
+        ("redis+cluster://h/0/1", "names a database that is not a number."),
         (
             "redis://h/0?foo=x",
-            "has an option that is none of db, username, password, or not with that value.",
+            "has an option that is not one of db, username, password, or not with that value.",
         ),
-        ("redis://h?ssl_cert_reqs=none", "has an option that is none of db, username, password, "),
-        ("rediss://h?ssl_cert_reqs=maybe", "has an option that is none of db, username, password, ssl_ca_"),
-        ("unix:///run/redis.sock?db=one", "has an option that is none of db, username, password, "),
+        ("redis://h?ssl_cert_reqs=none", "has an option that is not one of db, username, password, "),
+        (
+            "rediss://h?ssl_cert_reqs=maybe",
+            "has an option that is not one of db, username, password, ssl_ca_",
+        ),
+        ("unix:///run/redis.sock?db=one", "has an option that is not one of db, username, password, "),
     ],
 )
 def test_what_the_driver_of_redis_would_stumble_over_is_a_fault(url: str, sentence: str) -> None:

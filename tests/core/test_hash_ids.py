@@ -147,7 +147,7 @@ def test_one_instant_in_two_zones_is_one_name() -> None:
 
 
 def test_a_time_without_a_zone_is_refused() -> None:
-    with pytest.raises(ValueError, match="without a zone"):
+    with pytest.raises(ValueError, match="needs a time zone"):
         bodies_of_text("T", "D", NOON.replace(tzinfo=None), "w")
 
 

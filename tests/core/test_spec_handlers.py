@@ -168,7 +168,7 @@ def test_a_misspelt_operation_comes_with_the_nearest_one() -> None:
         'There is no "equal". Did you mean "equals"?'
     ]
     assert refused({"set": {"target": "t", "value": {"$mrge": []}}}) == [
-        '"$mrge" is no template. Did you mean "$merge"?'
+        '"$mrge" is not a template. Did you mean "$merge"?'
     ]
 
 

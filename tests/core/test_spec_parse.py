@@ -242,7 +242,7 @@ def test_a_flood_of_faults_is_cut_and_says_so() -> None:
     found = parse({"aggregate_types": {}, "agent_types": ["BAD"] * 5_000 + ["X"] + [1] * 5_000})
     assert isinstance(found, Faults)
     assert len(found) == FAULTS_MAX + 1
-    assert found[-1] == Fault("too_many_faults", "", "There are more than 1000 faults; mend these first.")
+    assert found[-1] == Fault("too_many_faults", "", "There are more than 1000 faults; correct these first.")
 
 
 def test_exactly_as_many_faults_as_fit_are_all() -> None:
@@ -312,15 +312,15 @@ def test_every_mistake_is_reported_whatever_else_is_wrong(chosen: set[int]) -> N
 def test_an_unknown_key_comes_with_the_nearest_known_one(key: str, named: str) -> None:
     found = parse({"aggregate_types": {}, "agent_types": [], key: {}})
     assert isinstance(found, Faults)
-    assert found[0].error == f'"{key}" means nothing here. Did you mean "{named}"?'
+    assert found[0].error == f'"{key}" is not a known key here. Did you mean "{named}"?'
 
 
 def test_an_unknown_key_like_no_other_comes_with_all_known_ones() -> None:
     found = parse({"aggregate_types": {"order": {"events": {}, "qqq": 1}}, "agent_types": []})
     assert isinstance(found, Faults)
     assert (
-        found[0].error
-        == '"qqq" means nothing here. Known here: aliases, events, idempotent_create, identity, list, mint.'
+        found[0].error == '"qqq" is not a known key here. '
+        "Known here: aliases, events, idempotent_create, identity, list, mint."
     )
 
 

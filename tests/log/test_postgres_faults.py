@@ -410,7 +410,7 @@ async def halted(log: Log, stream: Stream) -> None:
     await until(lambda: partition.halted is not None)
     refused = await log.append(append(stream))
     assert isinstance(refused, NotCommitted)
-    assert "Postgres stands at" in refused.reason
+    assert "Postgres is at" in refused.reason
 
 
 async def test_a_postgres_that_lost_commits_stops_the_partition_and_is_not_written_to(

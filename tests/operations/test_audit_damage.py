@@ -114,7 +114,7 @@ IN_POSTGRES = [
     ("UPDATE append_identity SET digest = '' WHERE p = {p}", "identities", "request digest is no SHA-256"),
     ("UPDATE append_identity SET count = 0 WHERE p = {p}", "identities", "has more than 0 rows"),
     ("UPDATE partition_log SET alarm = 'lost' WHERE p = {p}", "seen", "partition_log: halted: lost"),
-    (COMMITS_TAKEN_BACK, "seen", "seq 14: Redis saw it committed in epoch 2, Postgres stands at seq 12"),
+    (COMMITS_TAKEN_BACK, "seen", "seq 14: Redis saw it committed in epoch 2, Postgres is at seq 12"),
     ("UPDATE partition_log SET epoch = 1 WHERE p = {p}", "epochs", "Redis is in epoch 2, Postgres in 1"),
 ]  # fmt: skip
 

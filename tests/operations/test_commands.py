@@ -58,7 +58,7 @@ async def test_audit_exits_1_on_a_violation_and_says_where(
 async def test_audit_without_redis_says_what_it_could_not_look_at(sluice: Sluice) -> None:
     ran = sluice("audit", SLUICE_REDIS_URL="redis://127.0.0.1:1/0")
     assert ran.code == 1
-    assert "partition 0: Redis was not looked at" in ran.err
+    assert "partition 0: Redis was not checked" in ran.err
     assert "broken" not in ran.out
 
 

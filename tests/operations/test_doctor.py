@@ -189,7 +189,7 @@ async def test_a_redis_that_may_drop_keys_or_does_not_answer_is_a_fault(durable:
     ] is False
     away = await examined(durable, redis_url="unix:///tmp/no-such-redis.sock")
     assert verdicts(away)["answers"] is Verdict.FAULT
-    assert away.promises[-1].why == "Redis does not answer; none is lost meanwhile"
+    assert away.promises[-1].why == "Redis does not answer; none is lost"
 
 
 async def test_gateways_that_miss_redis_are_named_with_what_they_keep_in_direct_mode(

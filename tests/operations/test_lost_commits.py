@@ -166,7 +166,7 @@ async def test_repair_restores_every_acknowledged_event_and_gateways_go_on(
     done = await written(busy, restorable)
     await restorable.restore()
     told = await halted(busy, done.stream)
-    assert "stands at epoch 2, seq 5, but this gateway saw epoch 2, seq 12 committed" in told
+    assert "is at epoch 2, seq 5, but this gateway saw epoch 2, seq 12 committed" in told
     await halted(idle, done.stream)
     assert await stored(home, done.stream) == done.kept
     refused = await busy.append(append(done.stream))
@@ -351,7 +351,7 @@ async def test_a_plan_that_postgres_has_overtaken_changes_nothing(
     async with at(home) as place:
         (plan,) = await plans(place)
         await repair(place, plan)
-        with pytest.raises(OperationFailed, match="stands at seq 12 by now"):
+        with pytest.raises(OperationFailed, match="is at seq 12 by now"):
             await repair(place, plan)
     assert await stored(home, done.stream) == [*done.kept, *done.lost]
     assert [what for what, _ in await trail(home)].count("repair") == 1
@@ -376,7 +376,7 @@ async def test_an_alarm_that_comes_while_a_repair_runs_is_not_ended_by_it(
         assert "a gateway saw seq 14 committed" in again.told
         loss = await weigh(place, again, LostEvents(tmp_path))
         await place.postgres.keep_alarm(p, "another", plan.standing.row.epoch, 15, "x", "still more")
-        with pytest.raises(OperationFailed, match="changed by a gateway meanwhile"):
+        with pytest.raises(OperationFailed, match="changed by a gateway in the meantime"):
             await rewind(place, loss, WINDOW)
         (last,) = await plans(place)
         assert await rewind(place, await weigh(place, last, LostEvents(tmp_path)), WINDOW) > 2
@@ -407,7 +407,7 @@ async def test_an_alarm_that_nothing_speaks_for_any_more_is_ended(log: Log, home
     assert "somebody said so" in await halted(log, stream)
     async with at(home) as place:
         (plan,) = await plans(place)
-        assert plan.told == f"partition {p}: nothing is missing any more"
+        assert plan.told == f"partition {p}: nothing is missing"
         assert plan.of_use
         await repair(place, plan)
     await until(lambda: lane(log, stream).partition.halted is None)
@@ -510,10 +510,10 @@ async def test_positions_that_are_nowhere_any_more_are_named(
         await place.redis.execute_command("XDEL", keys.journal, "10-0")
         (plan,) = await plans(place)
         assert plan.joined
-        assert plan.stopped == "seq 10…10 are in no journal any more"
+        assert plan.stopped == "seq 10…10 are no longer in any journal"
         assert (plan.end.seq, plan.restores) == (9, True)
         loss = await weigh(place, plan, LostEvents(tmp_path))
-        assert "of these, seq 10 are nowhere in Redis any more" in loss.told
+        assert "of these, seq 10 are no longer in Redis" in loss.told
         assert "6 lost events found in Redis, seq 6…9, 11…12" in loss.told
         assert lane(log, done.stream).partition.halted is not None  # nothing was decided
 

@@ -110,7 +110,7 @@ def test_a_witness_is_ahead_by_its_seq_or_its_epoch_unless_a_rewind_gave_it_up()
     assert not saw.ahead_of(row(3, 10))
     assert not saw.ahead_of(row(4, 30))
     assert not saw.ahead_of(row(4, 5, rewound=4))
-    assert "stands at epoch 3, seq 9, but Redis saw epoch 3, seq 10 committed" in saw.against(1, row(3, 9))
+    assert "is at epoch 3, seq 9, but Redis saw epoch 3, seq 10 committed" in saw.against(1, row(3, 9))
     assert "does not continue what Redis saw committed at seq 10" in saw.against(1, row(4, 30))
 
 

@@ -179,7 +179,7 @@ class Aliases:
             raise Refused(response.no_such_route())
         text = segments[-1]
         if text is None or not text.startswith(SIGIL):
-            why = _UNDECODABLE if text is None else f"An alias is asked for with its sigil: {SIGIL}VNO-42."
+            why = _UNDECODABLE if text is None else f"An alias is requested with its sigil: {SIGIL}VNO-42."
             raise Refused(Refusal("invalid_identifier", why, "key"))
         try:
             found = await self._resolve(request.scope["sluice.principal"], text, None, fresh=True)
@@ -213,7 +213,9 @@ class Aliases:
         resolve = self._resolver.look if fresh else self._resolver.resolve
         match await resolve(tenant, alias, aggregate_type, exact=exact):
             case Ambiguous(candidates):
-                why = f"{shown(alias.text)} is short for more than one alias; write more of it."
+                why = (
+                    f"{shown(alias.text)} is ambiguous: it abbreviates more than one alias; write more of it."
+                )
                 raise Refused(Refusal("ambiguous_alias", why, "key", candidates=candidates))
             case Found() as found:
                 return found

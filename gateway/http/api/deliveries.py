@@ -123,16 +123,16 @@ class Deliveries:
         """What became of it, or why that is not known."""
         left_s = until - time.monotonic()
         if left_s <= 0:
-            return without_event(delivery, "not_committed", "The request took too long: replay it once more.")
+            return without_event(delivery, "not_committed", "The request took too long: replay it again.")
         try:
             async with asyncio.timeout(left_s):
                 return await replayer.replay(delivery, again=False)
         except Busy as busy:
             return without_event(delivery, "not_committed", busy.why)
         except TimeoutError:
-            return without_event(delivery, "outcome_unknown", "It takes too long: replay it once more.")
+            return without_event(delivery, "outcome_unknown", "It took too long: replay it again.")
         except (PostgresTrouble, CatalogUnavailable):
-            why = "Postgres does not answer: replay it once more."
+            why = "Postgres does not answer: replay it again."
             return without_event(delivery, "outcome_unknown", why)
 
     async def _meant(self, request: Request, text: str, source: str | None) -> list[bytes]:

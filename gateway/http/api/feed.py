@@ -134,7 +134,7 @@ class Feed:
         deployed = self._catalog.deployed(principal.tenant.id)
         names = wanted(query, None if deployed is None or form is not None else deployed.spec)
         if form is not None and not names.nothing:
-            raise Refused(Refusal("invalid_field", "Aliases are told in pages of JSON.", "aliases"))
+            raise Refused(Refusal("invalid_field", "Aliases are given only in pages of JSON.", "aliases"))
         newest_first = is_newest_first(query, live=form == SSE)
         asked = await self._asked(principal, query, resumed, items, newest_first)
         coding = self._coding(head)

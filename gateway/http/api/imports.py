@@ -223,12 +223,12 @@ class Imports:
         if line.refusal is not None:
             answer = refused(line.refusal)
         elif step is None:
-            why = "An earlier line says something else of this ref; an import says one thing of each."
+            why = "An earlier line has other content for this ref; an import has one line for each ref."
             answer = refused(Refusal("invalid_field", why, asked.ref))
         elif asked.dry_run or step.row.key not in settled:
             answer = _result(step, None, dry_run=asked.dry_run)
         elif (found := settled[step.row.key]) is None:
-            why = "The event will never appear: another import says something else of this record meanwhile."
+            why = "The event will never appear: another import has written other content for this record."
             answer = refused(Refusal("not_committed", why))
         elif isinstance(found[1], Appended | Unchanged):
             answer = _result(step, found[1])

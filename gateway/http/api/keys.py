@@ -118,7 +118,7 @@ class Keys:
                 raise Refused(Refusal("invalid_field", why, f"only[{number}]"))
             self._require_declared(principal, found, f"only[{number}]")
             if principal.only is not None and not principal.only.covers(found):
-                why = f"This key is narrowed to {', '.join(principal.only.names)}, and gives no more."
+                why = f"This key is narrowed to {', '.join(principal.only.names)} and cannot grant more."
                 raise Refused(Refusal("forbidden", why, f"only[{number}]"))
         only = read_only(names)
         assert isinstance(only, Only)
@@ -158,7 +158,7 @@ def _shown_once(made: keys.Minted, **more: object) -> Response:
 
 def _not_its_to_rotate(principal: Principal, scope: Scope) -> Refusal:
     if scope > principal.scope:
-        why = f"This key has the scope {principal.scope.text}, and gives no more."
+        why = f"This key has the scope {principal.scope.text} and cannot grant more."
     else:
         why = "Over HTTP a key ends with the one that made it; rotate this one by another key."
     return Refusal("forbidden", why, "handle")
@@ -177,7 +177,7 @@ def _scope(body: dict[str, object], principal: Principal) -> Scope:
     if scope is None or scope > Scope.ADMIN:
         raise Refused(Refusal("invalid_field", "`scope` is read, write or admin.", "scope"))
     if scope > principal.scope:
-        why = f"This key has the scope {principal.scope.text}, and gives no more."
+        why = f"This key has the scope {principal.scope.text} and cannot grant more."
         raise Refused(Refusal("forbidden", why, "scope"))
     return scope
 

@@ -258,7 +258,7 @@ def _test(predicate: Predicate, by: Sequence[str]) -> Test:
             return NoneOf(IsOneOf(_field(path, by), frozenset((sort_values.ABSENT,))))
         case Compare(operator, left, right):
             return _comparison(operator, left, right, by)
-    raise _invalid("where", "This test can't be asked of a list.")
+    raise _invalid("where", "This test cannot be used on a list.")
 
 
 _MIRRORED: Final[Mapping[Comparison, Comparison]] = {
@@ -369,7 +369,7 @@ def _cursor(text: str | None, sort: Sequence[Sort]) -> Cursor | None:
     cursor = decode_cursor(text, sort) if re.fullmatch("[A-Za-z0-9_-]{1,8192}", text) else None
     if cursor is None:
         raise _invalid(
-            "cursor", "This is no cursor of a list in this order; send the `next` of its last page."
+            "cursor", "This cursor is not of a list in this order; send the `next` of its last page."
         )
     return cursor
 

@@ -257,7 +257,7 @@ class AggregateRouter:
         """A page, or a stream where `Accept` asks for one."""
         streamed = wanted_stream(head.joined(b"accept"))
         if streamed in (SSE, NDJSON) and not wanted(query, None).nothing:
-            raise Refused(Refusal("invalid_field", "Aliases are told in pages of JSON.", "aliases"))
+            raise Refused(Refusal("invalid_field", "Aliases are given only in pages of JSON.", "aliases"))
         if streamed == SSE:
             await self._follow.sse(principal.handle, subject, query, head, receive, send, head_only=head_only)
         elif streamed == NDJSON:

@@ -91,7 +91,7 @@ class RowReader:
             why = "It is being built and serves once it has caught up. GET /_/projections says how far it is."
             raise Refused(Refusal("behind", why, position=encode_position(START)))
         position = position_text(build.p, build.place)
-        why = "It has not reached the position asked for. Try again, with a longer `wait`."
+        why = "It has not reached the requested position. Try again, with a longer `wait`."
         raise Refused(Refusal("behind", why, position=position))
 
     async def page(self, named: Named, asked: Asked) -> tuple[Build, Rows]:

@@ -142,7 +142,7 @@ class Schedules:
         if not found:
             raise Refused(Refusal("not_found", "There is no such schedule."))
         now = "it is being fired just now" if found[0]["state"] in states else f"it is {found[0]['state']}"
-        raise Refused(Refusal("schedule_ended", f"This can't be done any more: {now}."))
+        raise Refused(Refusal("schedule_ended", f"This is no longer possible: {now}."))
 
     def _emission(self, value: object, deployed: Deployed, tenant: bytes, timer: bytes) -> Emission:
         """Raises Refused."""
@@ -231,7 +231,7 @@ def _watched(value: object, deployed: Deployed) -> tuple[Watched, ...]:
             raise Refused(undeclared_event(name, declared, f"{path}.event_type", status=422))
         key = canonicalize(str(each["id"]), deployed.spec.singletons)
         if key is None:
-            raise Refused(Refusal("invalid_identifier", "This is no identifier.", f"{path}.id"))
+            raise Refused(Refusal("invalid_identifier", "This is not an identifier.", f"{path}.id"))
         found.append(Watched(declared.name, key, each["event_type"]))
     return tuple(found)
 

@@ -181,6 +181,6 @@ def receipt_of_several(answer: Answer, aggregate_type: str) -> Answer:
 _OF_A_LENGTH = ("If-Match", "If-None-Match")
 _NO_LENGTH = Refusal(
     "bad_request",
-    "A length is asked for by `previous_length` of an event here, not by `If-Match` or `If-None-Match`.",
+    "A length is required by `previous_length` of an event here, not by `If-Match` or `If-None-Match`.",
     "If-Match",
 )

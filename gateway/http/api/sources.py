@@ -54,7 +54,7 @@ class Sources:
         self._body_timeout_s = config.body_timeout_s
 
     async def get(self, request: Request) -> Response:
-        """What an id stands for."""
+        """The aggregate that an id maps to."""
         asked = _asked(request)
         found = (await self._mappings(request, [asked]))[0]
         if found is None:
@@ -128,7 +128,7 @@ class Sources:
         canonical = canonicalize(key, () if spec is None else spec.singletons)
         if canonical is None:
             raise Refused(
-                Refusal("invalid_identifier", "This is none of the four kinds of identifier.", "key")
+                Refusal("invalid_identifier", "This is not one of the four kinds of identifier.", "key")
                 if spec is None
                 else bad_identifier(key, spec, "key")
             )

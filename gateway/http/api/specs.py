@@ -261,7 +261,7 @@ class Specs:
             async with asyncio.timeout(DEPLOY_WAIT_S):
                 await self._turns.acquire()
         except TimeoutError as late:
-            why = "Other specs are being deployed; this one was not looked at. Send it again shortly."
+            why = "Other specs are being deployed; this one was not processed. Send it again shortly."
             raise Refused(Refusal("unavailable", why)) from late
 
 
@@ -313,7 +313,7 @@ def _expected(if_match: bytes | None, if_none_match: bytes | None) -> int | None
         return None if if_none_match is None else 0
     found = _ETAG.fullmatch(if_match)
     if found is None and if_match != b"*":
-        why = '`If-Match` must be one revision in quotes, like "3", or `*`; "0" is none yet.'
+        why = '`If-Match` must be one revision in quotes, like "3", or `*`; "0" if no spec was deployed.'
         raise Refused(Refusal("invalid_field", why, "If-Match"))
     expected = int(found[1]) if found else specs.ANY_REVISION
     if if_none_match is not None and expected:

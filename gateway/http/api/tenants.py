@@ -143,7 +143,7 @@ async def _refusing() -> AsyncIterator[None]:
     except tenants.BadName as fault:
         raise Refused(Refusal("invalid_field", _sentence(fault), "name")) from fault
     except UNANSWERED as error:
-        why = "Postgres does not answer. GET the tenant to see how it stands; send it again."
+        why = "Postgres does not answer. GET the tenant to see its state; send the request again."
         raise Refused(Refusal("unavailable", why)) from error
 
 

@@ -63,7 +63,7 @@ def named_events(declared: AggregateType) -> list[Schema]:
             },
             {
                 "key": {**or_null(ref("Identifier")), "description": "Left out: of a new aggregate."},
-                "source": {**or_null(SOURCE), "description": "What stands for a key, in place of it."},
+                "source": {**or_null(SOURCE), "description": "A name that is used in place of a key."},
                 "previous_length": {
                     **or_null(LENGTH),
                     "description": "Of the aggregate, on the first of its events.",

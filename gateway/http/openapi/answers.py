@@ -27,7 +27,7 @@ def shared_answers() -> dict[str, Schema]:
 
 
 def _length() -> Schema:
-    key = {"type": "string", "description": "Where an alias was asked for."}
+    key = {"type": "string", "description": "If an alias was requested."}
     return object_of({"ok": OK, "length": LENGTH}, {"key": key})
 
 

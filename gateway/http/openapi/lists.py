@@ -138,14 +138,14 @@ _LIVE: Schema = {
 def projection_paths(tag: str) -> dict[str, Schema]:
     every = object_of({"ok": OK, "projections": list_of(ref("Standing")), "lists": list_of(ref("Standing"))})
     row = object_of({"ok": OK, "position": _TEXT, "key": _TEXT, "data": {"type": "object"}, "metadata": {}})
-    page, one = answer("Its rows, and how it stands.", ref("Projection")), answer("The row.", row)
+    page, one = answer("Its rows and its status.", ref("Projection")), answer("The row.", row)
     page["content"] |= _LIVE
     one["content"] |= _LIVE
     return {
         "/_/projections": {
             "get": operation(
                 "projections",
-                "How all lists and projections stand",
+                "The status of all lists and projections",
                 tag=tag,
                 done={"200": answer("All.", every)},
                 refused="projections",
@@ -154,7 +154,7 @@ def projection_paths(tag: str) -> dict[str, Schema]:
         "/_/projections/{name}": {
             "get": operation(
                 "projection",
-                "A projection's rows, and how it stands",
+                "A projection's rows and its status",
                 tag=tag,
                 parameters=("projection-name", *_ASKED, "ticket"),
                 done={"200": page},

@@ -113,7 +113,7 @@ def _list() -> Schema:
 def _get() -> Schema:
     return operation(
         "subscription",
-        "A subscription and how it stands (scope admin)",
+        "A subscription and its status (scope admin)",
         tag=TAG,
         parameters=_NAME,
         done={"200": _one("The subscription.")},

@@ -61,7 +61,7 @@ def parameters() -> dict[str, Schema]:
             "after", {"type": "integer", "minimum": 0}, "The `next` of the page before."
         ),
         "aliases": _in_query("aliases", {"type": "boolean"}, "Tell the aliases of each aggregate."),
-        "keys": _in_query("keys", {"enum": ["alias"]}, "Leave out keys that an alias stands for."),
+        "keys": _in_query("keys", {"enum": ["alias"]}, "Leave out keys that have an alias."),
         "source-of": _in_path("source", _TEXT, "A foreign system.", "xliff"),
         "scope-of": _in_path("scope", _TEXT, "Within it: a file, a project.", "a.xlf"),
         "source_id": _in_path("source_id", _TEXT, "As the foreign system spells it.", "tu1"),
@@ -95,7 +95,7 @@ def parameters() -> dict[str, Schema]:
             "description": "The timer is set once under it.",
         },
         "of-key": _in_query("idempotency_key", _KEY, "Of the append with this Idempotency-Key."),
-        "of-event": _in_query("event_id", ANY_UUID, "Of this event alone."),
+        "of-event": _in_query("event_id", ANY_UUID, "Only of this event."),
         "listed-limit": _in_query(
             "limit",
             {"type": "integer", "minimum": 1, "maximum": LISTED_MAX, "default": LISTED_DEFAULT},
@@ -112,7 +112,7 @@ def parameters() -> dict[str, Schema]:
             "How many events at most.",
         ),
         "count": _in_query("count", {"type": "integer", "minimum": 1, "maximum": IDS_MAX}, "How many."),
-        "of-source": _in_query("source", _TEXT, "Of this source alone."),
+        "of-source": _in_query("source", _TEXT, "Only of this source."),
         "verdict": _in_query("verdict", {"enum": list(VERDICTS)}, "What became of them."),
         "reason": _in_query("reason", _TEXT, "Why they are in quarantine."),
         "before-delivery": _in_query("before", ANY_UUID, "The `next` of the page before."),
@@ -149,7 +149,9 @@ def _of_import() -> dict[str, Schema]:
         "import-actor": _in_query("actor", _TEXT, "Who acts, as TYPE:ID; else the gateway's importer."),
         "import": _in_query("import", ANY_UUID, "The same for all requests of one import."),
         "only_refs": _in_query("only_refs", {"type": "boolean"}, "Only note which refs the import has."),
-        "dry_run": _in_query("dry_run", {"type": "boolean"}, "Say what would be, and write nothing."),
+        "dry_run": _in_query(
+            "dry_run", {"type": "boolean"}, "Show what would be written, and write nothing."
+        ),
     }
 
 
@@ -244,11 +246,11 @@ def _of_feed() -> dict[str, Schema]:
             {"enum": ["asc", "desc"], "default": "asc"},
             "`desc` begins at the newest event, and `after` leads to older ones.",
         ),
-        "correlation_id": _in_query("correlation_id", ANY_UUID, "Events with this correlation id alone."),
+        "correlation_id": _in_query("correlation_id", ANY_UUID, "Only events with this correlation id."),
         "actor": _in_query(
             "actor",
             {"type": "string", "pattern": f"^{NAME_GRAMMAR}:.+$"},
-            "Events of this actor alone, as `type:id`.",
+            "Only events of this actor, as `type:id`.",
         ),
         "tags": _in_query("tags", _TEXT, "Tags like `order:global`, likewise: events with all of them."),
         "wait": _in_query(
@@ -274,7 +276,7 @@ def headers() -> dict[str, Schema]:
         ),
         "ETag": _answered(_TEXT, "For `If-Match` and `If-None-Match`.", required=True),
         "Location": _answered(_TEXT, "Where what was appended is read.", required=True),
-        "Content-Location": _answered(_TEXT, "`/{type}/{key}`, where an alias was asked for."),
+        "Content-Location": _answered(_TEXT, "`/{type}/{key}`, if an alias was requested."),
         "X-Correlation-Id": _answered(ANY_UUID, "The one that was sent, else a new one.", required=True),
         "Idempotency-Replayed": _answered({"const": "true"}, "Nothing was written: this is a repeat."),
         "Sluice-Position": _answered(_TEXT, "The feed's position behind this page.", required=True),

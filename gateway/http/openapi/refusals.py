@@ -19,14 +19,14 @@ _CALLER = (
     Refusal("bad_request", "The request has 120 headers; 100 are allowed.", status=431),
     Refusal("unauthorized", "Send a valid key as `Authorization: Bearer <key>`."),
     Refusal("forbidden", "This key has the scope read; the request needs write."),
-    Refusal("tenant_suspended", "This tenant is suspended. Ask those who operate the gateway."),
+    Refusal("tenant_suspended", "This tenant is suspended. Ask the operator of the gateway."),
     Refusal("rate_limited", "This key may send 100 requests a second; try again in 1 s."),
     Refusal("unknown_parameter", 'This path has no query parameter "limt" (did you mean `limit`?).', "limt"),
 )
 _UNKNOWN_ALIAS = Refusal("unknown_alias", 'There is no order with the alias "VNO-42".', "key")
 _AMBIGUOUS_ALIAS = Refusal(
     "ambiguous_alias",
-    '"k86g" is short for more than one alias; write more of it.',
+    '"k86g" is ambiguous: it abbreviates more than one alias; write more of it.',
     "key",
     candidates=("bd-k86gaq", "bd-k86gm2"),
 )
@@ -63,7 +63,7 @@ _METADATA = (
     Refusal("schema_violation", "This property is required.", "data.total"),
     Refusal("invalid_tag", "A value of the tag `customer` has at most 128 bytes.", "data.customer_id"),
     Refusal("invalid_claim", "A value of the claim `email` is a text, a number or a boolean.", "data.email"),
-    Refusal("storage_full", "The events of this tenant take the 1000000000 bytes that it may store."),
+    Refusal("storage_full", "The stored events of this tenant have reached the limit of 1000000000 bytes."),
     Refusal("idempotency_mismatch", "This Idempotency-Key or event_id belongs to another request."),
 )
 _NOT_COMMITTED = Refusal("not_committed", "The event will never appear: Postgres does not answer.")
@@ -89,7 +89,7 @@ _BATCH = (
     Refusal("unknown_event_type", _UNKNOWN_EVENT, "events[1].type", status=422),
 )  # fmt: skip
 _SEVERAL = (
-    Refusal("bad_request", "A length is asked for by `previous_length` of an event here.", "If-Match"),
+    Refusal("bad_request", "A length is required by `previous_length` of an event here.", "If-Match"),
     *(each for each in _BATCH if each.path not in ("type", "key")),
     Refusal("unknown_aggregate_type", "The spec declares no type 'ordr'.", "events[0].aggregate_type"),
     Refusal("invalid_identifier", "A UUID has a digit too many.", "events[0].key"),
@@ -115,7 +115,7 @@ _LIST = (
     Refusal("not_listed", "'colour' is not listed; there are status, total.", "filter[colour]"),
     _INVALID_PARAMETER,
     Refusal("invalid_position", "'x' is not a position of the feed.", "after"),
-    Refusal("behind", "It has not reached the position asked for. Try again, with a longer `wait`."),
+    Refusal("behind", "It has not reached the requested position. Try again, with a longer `wait`."),
 )
 _NO_SUBSCRIPTION = Refusal("not_found", "There is no subscription 'billing'.")
 _DECLARED = Refusal("declared_by_spec", "'billing' is declared in the spec; remove it there.", "name")
@@ -138,7 +138,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "mint": (
         *(each for each in _BATCH if each.path != "key"),
         *_PARENT,
-        Refusal("source_taken", "'tu1' stands for another aggregate, and that never changes.", "source"),
+        Refusal("source_taken", "'tu1' names another aggregate, and that never changes.", "source"),
     ),
     "read": (
         *_CALLER,
@@ -163,7 +163,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         *_BODY,
         Refusal("not_found", "There is no such schedule."),
         Refusal("invalid_field", "`due_at` is a time in RFC 3339.", "due_at"),
-        Refusal("schedule_ended", "This can't be done any more: it is fired."),
+        Refusal("schedule_ended", "This is no longer possible: it is fired."),
     ),
     "saga": (
         *_SYSTEM,
@@ -179,7 +179,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal("invalid_field", "`due_at` is a time in RFC 3339.", "due_at"),
         Refusal("unknown_aggregate_type", "The spec declares no 'ordr'.", "emit.aggregate_type", status=422),
         Refusal("unknown_event_type", _UNKNOWN_EVENT, "emit.event_type", status=422),
-        Refusal("invalid_identifier", "This is no identifier.", "emit.id"),
+        Refusal("invalid_identifier", "This is not an identifier.", "emit.id"),
         Refusal("schema_violation", "This is not of type integer.", "emit.data.total"),
         Refusal("invalid_tag", "A tag is at most 128 bytes.", "emit.data.name"),
         Refusal("invalid_claim", "A value of the claim `email` is a text.", "emit.data.email"),
@@ -291,7 +291,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
             "aggregate_type",
             status=422,
         ),
-        Refusal("source_taken", "'tu1' stands for another aggregate, and that never changes."),
+        Refusal("source_taken", "'tu1' names another aggregate, and that never changes."),
     ),
     "tenant": (*_SYSTEM, _NOT_COMMITTED, *_TENANT),
     "tenant.put": (
@@ -350,7 +350,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         *_BODY,
         Refusal("not_found", "No such path."),
         Refusal("missing_field", "A target webhook needs `secret`.", "target.secret"),
-        Refusal("unknown_field", '"urll" means nothing here. Did you mean "url"?', "target.urll"),
+        Refusal("unknown_field", '"urll" is not a known key here. Did you mean "url"?', "target.urll"),
         Refusal("invalid_field", "A target is reached over TLS: https://.", "target.url"),
         Refusal("invalid_position", "The start is not a position of this feed.", "start"),
         Refusal(

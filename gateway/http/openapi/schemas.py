@@ -294,7 +294,7 @@ def _query(spec: Spec) -> Schema:
 
 def _aliases() -> Schema:
     names = list_of({"type": "string"})
-    retired = {**names, "description": "Not to be used any more; they resolve all the same."}
+    retired = {**names, "description": "Retired; they still resolve."}
     return object_of({"ok": OK, "key": {"type": "string"}, "aliases": names}, {"retired": retired})
 
 

@@ -78,7 +78,7 @@ def _resolve() -> Schema:
     example = {"sources": [{"source": "xliff", "scope": "a.xlf", "id": "tu1"}]}
     return operation(
         "sources.resolve",
-        "The keys of many source ids, minted where they were never seen if that is asked for",
+        "The keys of many source ids, created for unknown ids if that is requested",
         tag=TAG,
         body=request(body, example),
         done={"200": answer("In order.", object_of({"ok": OK, "keys": list_of(or_null(_TEXT))}))},
@@ -88,7 +88,7 @@ def _resolve() -> Schema:
 
 def _export() -> Schema:
     told = object_of({"source": _TEXT, "scope": _TEXT, "id": _TEXT, **_STANDS_FOR})
-    content = {NDJSON: lines(told, "One id a line, with what it stands for.")}
+    content = {NDJSON: lines(told, "One id per line, with its mapping.")}
     return operation(
         "sources.export",
         "All ids of a source",
@@ -102,10 +102,10 @@ def _export() -> Schema:
 def _get() -> Schema:
     return operation(
         "sources.get",
-        "What an id stands for",
+        "The aggregate that an id maps to",
         tag=TAG,
         parameters=_NAMES,
-        done={"200": answer("What it stands for.", object_of({"ok": OK, **_STANDS_FOR}, _LAST_RECORD))},
+        done={"200": answer("Its mapping.", object_of({"ok": OK, **_STANDS_FOR}, _LAST_RECORD))},
         refused="sources",
     )
 
@@ -114,10 +114,10 @@ def _put() -> Schema:
     body = object_of({"aggregate_type": _TEXT, "key": _TEXT}, closed=True)
     return operation(
         "sources.put",
-        "Let an id stand for an aggregate; what it stands for already never changes",
+        "Map an id to an aggregate; an existing mapping never changes",
         tag=TAG,
         parameters=_NAMES,
         body=request(body, {"aggregate_type": "order", "key": EXAMPLE_ID}),
-        done={"200": answer("What it stands for.", object_of({"ok": OK, **_STANDS_FOR}))},
+        done={"200": answer("Its mapping.", object_of({"ok": OK, **_STANDS_FOR}))},
         refused="sources.put",
     )

@@ -65,7 +65,7 @@ def _every() -> Schema:
 def _get() -> Schema:
     return operation(
         "tenants.get",
-        "A tenant as it stands, also while it is being deleted and afterwards",
+        "A tenant, also while it is being deleted and afterwards",
         tag=TAG,
         parameters=("tenant_id",),
         done={"200": answer("The tenant.", _one())},
@@ -107,6 +107,6 @@ def _switch(name: str, summary: str) -> Schema:
         summary,
         tag=TAG,
         parameters=("tenant_id",),
-        done={"200": answer("As it stands now.", _one())},
+        done={"200": answer("Its present state.", _one())},
         refused="tenant",
     )

@@ -29,13 +29,13 @@ def check_host(value: bytes) -> None:
     """Of `Host`: a name or an address, and a port (RFC 9110 section 7.2); empty where the target has none.
     Raises Untrusted."""
     if not _HOST.fullmatch(value):
-        raise Untrusted(400, "The Host header is no host and port.")
+        raise Untrusted(400, "The Host header is not a valid host and port.")
 
 
 def origin_form(method: bytes, target: bytes) -> bytes:
     """`/path?query` of a request target (RFC 9112 section 3.2). Raises Untrusted."""
     if method == b"CONNECT":
-        raise Untrusted(400, "CONNECT is for proxies; this is none.")
+        raise Untrusted(400, "CONNECT is for proxies; this server is not one.")
     if HASH in target:
         raise Untrusted(400, "A request target has no fragment; write `#` as %23.")
     if target[0] == SLASH or (target == b"*" and method == b"OPTIONS"):

@@ -204,7 +204,7 @@ class StrictProtocol(Connection):
         elif self.flow.read_paused:  # the app takes its time, not the client
             self._arm(self.body_timeout_s, self._stall)
         else:
-            self._refuse(408, f"The body has paused for {self.body_timeout_s:g} s; send it without a break.")
+            self._refuse(408, f"No part of the body arrived for {self.body_timeout_s:g} s.")
 
     def _give_up(self) -> None:
         """A header, or the rest of an answered request, has not come in time."""
@@ -357,7 +357,7 @@ class StrictProtocol(Connection):
         self._within_limits(method, headers)
         self._is_http(method)
         if version not in ("1.0", "1.1"):
-            raise Untrusted(400, f"HTTP/{version} is not spoken here; send HTTP/1.1.")
+            raise Untrusted(400, f"HTTP/{version} is not supported; send HTTP/1.1.")
         self._http_version = version
         once = b"host" in found and len(found) == len(headers)
         hosts = 1 if once else [name for name, _ in headers].count(b"host")
@@ -369,7 +369,7 @@ class StrictProtocol(Connection):
         if b"transfer-encoding" in found:
             codings = {_token(value) for name, value in headers if name == b"transfer-encoding"}
             if version == "1.0" or codings != {b"chunked"}:
-                raise Untrusted(400, "The one Transfer-Encoding there is is `chunked`, in HTTP/1.1.")
+                raise Untrusted(400, "Only `Transfer-Encoding: chunked` is supported, in HTTP/1.1.")
         if b"expect" in found and version == "1.1":
             self.expect_100_continue = _token(found[b"expect"]) == b"100-continue"
         self.url = origin_form(method, self.url)

@@ -168,5 +168,5 @@ def _keep(kept: dict[str, _V], url: str, value: _V, most: int) -> None:
 
 
 def _undecided(what: str, retry_after_s: int = AGAIN_S) -> Deferred:
-    why = f"Amazon SNS could not be asked for its {what}"
+    why = f"Amazon SNS did not return its {what}"
     return Deferred(why, unknown=False, retry_after_s=retry_after_s)

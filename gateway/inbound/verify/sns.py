@@ -165,9 +165,9 @@ def certificate(pem: bytes, now_ms: int) -> Certificate | str:
         told = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         names = told.get_values_for_type(x509.DNSName)
     except unreadable as fault:
-        return f"what was fetched is no certificate: {type(fault).__name__}"
+        return f"the fetched file is not a certificate: {type(fault).__name__}"
     if not any(_NAMES.fullmatch(name) for name in names):
-        return "the certificate has no name of Amazon SNS"
+        return "the certificate is not of Amazon SNS"
     if not isinstance(key, RSAPublicKey) or key.key_size < RSA_BITS_MIN:
         return f"the certificate has no RSA key of {RSA_BITS_MIN} bits or more"
     from_ms, until_ms = [

@@ -40,7 +40,7 @@ class CommitEvidence:
         """The sentence for people: what is wrong, where."""
         if self.ahead_of(row):
             return (
-                f"partition {p}: Postgres stands at epoch {row.epoch}, seq {row.seq}, but {self.who} saw "
+                f"partition {p}: Postgres is at epoch {row.epoch}, seq {row.seq}, but {self.who} saw "
                 f"epoch {self.epoch}, seq {self.seq} committed"
             )
         return (

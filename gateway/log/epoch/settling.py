@@ -100,7 +100,7 @@ class Settling:
             async with asyncio.timeout(self._deadline_s):
                 return await asyncio.shield(told)
         except TimeoutError:
-            why = f"nothing that is written becomes durable within {self._deadline_s:g} s: is a standby away?"
+            why = f"no write becomes durable within {self._deadline_s:g} s: is a standby unavailable?"
             raise PostgresTrouble(why) from None
 
     def soon(self, partition: Partition, seq: int = 0) -> asyncio.Future[Standing]:

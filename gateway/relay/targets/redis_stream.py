@@ -68,9 +68,9 @@ class RedisStreamTarget:
                     approximate=False,
                 )
         except TimeoutError:
-            return Failed(f"It gave no answer within {self._timeout_s:g} s.")
+            return Failed(f"No response within {self._timeout_s:g} s.")
         except (RefusedAddress, RedisError, OSError) as trouble:
-            return Failed(f"Redis refused, or can't be reached: {redacted(str(trouble))}.")
+            return Failed(f"Redis rejected the command, or can't be reached: {redacted(str(trouble))}.")
         return Confirmed()
 
     async def close(self) -> None:

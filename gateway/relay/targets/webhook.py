@@ -70,7 +70,7 @@ class WebhookTarget:
         except NoSecret as absent:
             return Failed(str(absent))
         except TimeoutError:
-            return Failed(f"It gave no answer within {self._timeout_s:g} s.")
+            return Failed(f"No response within {self._timeout_s:g} s.")
         except RefusedAddress as refused:
             return Failed(f"{refused}.")
         except (OSError, httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as trouble:
@@ -103,7 +103,7 @@ class WebhookTarget:
         if 200 <= status < 300:
             return Confirmed(status, response)
         if status == 410:
-            return Gone("It answered 410 Gone: it wants no events any more.", status, response)
+            return Gone("The receiver answered 410 Gone: it wants no further events.", status, response)
         if 300 <= status < 400:
             return Failed(f"It answered {status}, a redirect: those are not followed.", status, response)
         asked = next((value for name, value in answer.headers if name.lower() == b"retry-after"), None)
