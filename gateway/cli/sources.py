@@ -72,7 +72,7 @@ def link(
         _link(postgres_url(postgres), tenant, _read(source, scope, source_id), _canonical(key))
     )
     if stored != _canonical(key):
-        raise CatalogError(f"{source_id!r} stands for {stored} already, and that never changes")
+        raise CatalogError(f"{source_id!r} is mapped to {stored} already, and that never changes")
     confirm(stored, as_json, key=stored)
 
 

@@ -26,7 +26,7 @@ Record = Mapping[str, object] | bytes
 Outcome = Imported | Refused | NotCommitted | OutcomeUnknown
 _NDJSON = {"content-type": "application/x-ndjson"}
 _WAIT_S = 60.0
-_CONTRADICTS = "An earlier record says something else of this ref; an import says one thing of each."
+_CONTRADICTS = "An earlier record has other content for this ref; an import has one record for each ref."
 
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")  # line breaks stand between tokens only
 _encode = msgspec.json.Encoder().encode

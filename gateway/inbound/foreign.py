@@ -47,7 +47,7 @@ async def led(pool: asyncpg.Pool, tenant: Tenant, wanted: Collection[Foreign]) -
     for each, mapping in zip(usable, mapped, strict=True):
         assert mapping is not None
         if mapping.aggregate_type != of.aggregate_type:
-            why = f"{shown(each.source_id)} stands for the {mapping.aggregate_type} {mapping.key}."
+            why = f"{shown(each.source_id)} is mapped to the {mapping.aggregate_type} {mapping.key}."
             keys[each] = Quarantine("source_taken", why)
         else:
             found[each] = mapping.key

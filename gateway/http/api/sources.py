@@ -232,7 +232,7 @@ def taken(asked: SourceId, found: Mapping | None, path: str | None = None) -> Re
     assert found is not None
     what = f"the {found.aggregate_type or 'aggregate'} {found.key}"
     return Refusal(
-        "source_taken", f"{asked.source_id[:64]!r} stands for {what}, and that never changes.", path
+        "source_taken", f"{asked.source_id[:64]!r} is mapped to {what}, and that never changes.", path
     )
 
 

@@ -95,7 +95,7 @@ _SEVERAL = (
     Refusal("invalid_identifier", "A UUID has a digit too many.", "events[0].key"),
     Refusal("unknown_alias", 'There is no order with the alias "ORD-42".', "events[0].key"),
     Refusal("contradiction", "An earlier event is of the same aggregate.", "events[2].previous_length"),
-    Refusal("source_taken", "'tu1' stands for another aggregate.", "events[0].source"),
+    Refusal("source_taken", "'tu1' is mapped to another aggregate.", "events[0].source"),
     Refusal("unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "condition"),
     Refusal("invalid_position", "`after` is not a position in this feed.", "condition.after"),
     Refusal("condition_failed", "An event that the condition excludes is committed.", "condition"),
@@ -138,7 +138,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "mint": (
         *(each for each in _BATCH if each.path != "key"),
         *_PARENT,
-        Refusal("source_taken", "'tu1' names another aggregate, and that never changes.", "source"),
+        Refusal("source_taken", "'tu1' is mapped to another aggregate, and that never changes.", "source"),
     ),
     "read": (
         *_CALLER,
@@ -291,7 +291,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
             "aggregate_type",
             status=422,
         ),
-        Refusal("source_taken", "'tu1' names another aggregate, and that never changes."),
+        Refusal("source_taken", "'tu1' is mapped to another aggregate, and that never changes."),
     ),
     "tenant": (*_SYSTEM, _NOT_COMMITTED, *_TENANT),
     "tenant.put": (
