@@ -219,7 +219,7 @@ async def test_an_import_that_can_not_be_whole_changes_nothing(
         (line("bd-k86", KEYS[0]), "at least 4"),
         (line("vno-k86gaq", KEYS[0]), "another kind"),
         (line("VNO-1", KEYS[0], "nothing"), "no aggregate type"),
-        (line("VNO-1", "order-1"), "no identifier"),
+        (line("VNO-1", "order-1"), "not an identifier"),
         (line("VNO-1", KEYS[0], "order", ',"retired":1'), "`retired`"),
         (line("VNO-1", KEYS[0], "order", ',"retierd":true'), "Did you mean"),
     ],

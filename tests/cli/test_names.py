@@ -139,7 +139,7 @@ def test_an_alias_is_retired_and_restored(names: Sluice) -> None:
     assert names("names", "restore", "VNO-2").out == "VNO-2 is restored\n"
     assert "retired" not in names("names", "resolve", "VNO-2", "--json").json
     assert "no alias VNO-1" in names("names", "retire", "VNO-1").err
-    assert "no exact alias" in names("names", "retire", "k86gaq").err
+    assert "is not an exact alias" in names("names", "retire", "k86gaq").err
 
 
 def test_the_tables_are_made_anew(names: Sluice) -> None:

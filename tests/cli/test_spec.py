@@ -217,7 +217,7 @@ def test_what_is_no_gateway_is_told_apart(
 def test_a_gateway_that_is_not_there_or_a_missing_key_is_a_sentence(unset: Sluice, orders: str) -> None:
     absent = unset("spec", "deploy", orders, "--url", "http://127.0.0.1:9", "--key", "k")
     assert absent.code == 1
-    assert absent.err.startswith("the gateway at http://127.0.0.1:9 can't be asked: ")
+    assert absent.err.startswith("the gateway at http://127.0.0.1:9 cannot be reached: ")
     keyless = unset("spec", "deploy", orders, "--url", "http://127.0.0.1:9")
     assert (keyless.code, keyless.err) == (2, KEYLESS)
     both = unset("spec", "show", "--url", "http://x", "--postgres", "postgresql://x")
@@ -281,8 +281,8 @@ def test_the_password_of_a_url_is_not_shown(unset: Sluice, gateway: tuple[str, t
     no_gateway = unset("spec", "show", "--url", url.replace("//", "//ada:hunter2@") + "/", "--key", "k")
     absent = unset("spec", "show", "--url", "http://ada:hunter2@127.0.0.1:9/", "--key", "k")
     no_url = unset("spec", "show", "--url", "http://ada:hunter2/@127.0.0.1:9", "--key", "k")
-    assert no_gateway.err.startswith("what answers at http://ada:***@127.0.0.1:")
-    assert absent.err.startswith("the gateway at http://ada:***@127.0.0.1:9/ can't be asked: ")
+    assert no_gateway.err.startswith("the server at http://ada:***@127.0.0.1:")
+    assert absent.err.startswith("the gateway at http://ada:***@127.0.0.1:9/ cannot be reached: ")
     assert no_url.err == "the gateway at http://*** cannot be reached: that is not a URL\n"
     assert "hunter2" not in no_gateway.err + absent.err + no_url.err
 

@@ -247,13 +247,13 @@ def test_a_certificate_of_a_name_of_sns_signs_for_a_day_at_most(name: str) -> No
                 "*.amazonaws.com",
             )
         ],
-        (signing_pem(name=None, around_ms=NOW_MS), "no certificate"),
-        (b"", "no certificate"),
-        (b"<Error>AccessDenied</Error>", "no certificate"),
-        (signing_pem(around_ms=NOW_MS)[:-100], "no certificate"),
-        (signing_pem(around_ms=NOW_MS).replace(b"CERTIFICATE", b"PUBLIC KEY"), "no certificate"),
-        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no certificate"),
-        (b"\xff" * 100, "no certificate"),
+        (signing_pem(name=None, around_ms=NOW_MS), "is not a certificate"),
+        (b"", "is not a certificate"),
+        (b"<Error>AccessDenied</Error>", "is not a certificate"),
+        (signing_pem(around_ms=NOW_MS)[:-100], "is not a certificate"),
+        (signing_pem(around_ms=NOW_MS).replace(b"CERTIFICATE", b"PUBLIC KEY"), "is not a certificate"),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "is not a certificate"),
+        (b"\xff" * 100, "is not a certificate"),
     ],
 )
 def test_what_can_not_sign_says_why(pem: bytes, why: str) -> None:
@@ -308,7 +308,7 @@ def test_a_url_that_does_anything_else_is_never_called(url: str) -> None:
 
 
 def test_what_amazon_signs_is_not_made_here_and_that_is_said() -> None:
-    with pytest.raises(ValueError, match="publish something to the topic"):
+    with pytest.raises(ValueError, match="publish a message to the topic"):
         sign(SOURCE, request(message("Notification", NOW_MS)), NOW_MS, "1")
 
 

@@ -111,7 +111,7 @@ IN_POSTGRES = [
     ("UPDATE append_identity SET count = 3 WHERE p = {p}", "identities", "at seq 2 has more than 3 rows"),
     ("UPDATE append_identity SET count = 5 WHERE p = {p}", "identities", "at seq 2 has 4 rows there, not 5"),
     ("UPDATE append_identity SET p = ({p} + 1) % 16 WHERE p = {p}", "identities", "not in its tenant's part"),
-    ("UPDATE append_identity SET digest = '' WHERE p = {p}", "identities", "request digest is no SHA-256"),
+    ("UPDATE append_identity SET digest = '' WHERE p = {p}", "identities", "request digest is not a SHA-256"),
     ("UPDATE append_identity SET count = 0 WHERE p = {p}", "identities", "has more than 0 rows"),
     ("UPDATE partition_log SET alarm = 'lost' WHERE p = {p}", "seen", "partition_log: halted: lost"),
     (COMMITS_TAKEN_BACK, "seen", "seq 14: Redis saw it committed in epoch 2, Postgres is at seq 12"),

@@ -167,7 +167,7 @@ def certificate(pem: bytes, now_ms: int) -> Certificate | str:
     except unreadable as fault:
         return f"the fetched file is not a certificate: {type(fault).__name__}"
     if not any(_NAMES.fullmatch(name) for name in names):
-        return "the certificate is not of Amazon SNS"
+        return "the certificate does not name Amazon SNS"
     if not isinstance(key, RSAPublicKey) or key.key_size < RSA_BITS_MIN:
         return f"the certificate has no RSA key of {RSA_BITS_MIN} bits or more"
     from_ms, until_ms = [
