@@ -103,7 +103,7 @@ async def shop(pool: asyncpg.Pool, gateway: Served) -> Account:
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-lcd-text"]
         )
         yield browser
         await browser.close()

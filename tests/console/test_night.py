@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -17,73 +18,12 @@ from playwright.async_api import Browser, Page, expect
 from gateway.catalog.migrate import migrate
 from gateway.config import Config
 from tests.console.conftest import signed_in
-from tests.relay.receivers import SECRET, Answer, WebReceiver, web_receiver
+from tests.console.night import SPEC, all_broken, break_something
+from tests.relay.receivers import Answer, WebReceiver, web_receiver
 from tests.support.accounts import Account, open_account
-from tests.support.calls import appended, new_client, new_id, until
+from tests.support.calls import appended, new_client, until
 from tests.support.servers import Servers, open_folder, servers_in
 from tests.support.serving import Served, serving
-
-SPEC: dict[str, Any] = {
-    "aggregate_types": {
-        "cart": {
-            "events": {
-                "checkout_started": {"schema": {}},
-                "had_expired": {
-                    "schema": {},
-                    "rules": [{"require": {"exists": "@.old"}, "error": "Too young."}],
-                },
-                "was_aged": {"schema": {}},
-                "was_shipped": {
-                    "schema": {},
-                    "rules": [{"require": {"exists": "@.paid"}, "error": "Not paid."}],
-                },
-            }
-        },
-        "inventory": {
-            "events": {
-                "was_reserved": {"schema": {}},
-                "was_jammed": {"schema": {}},
-                "was_freed": {"schema": {}, "handler": {"remove": {"target": "jammed"}}},
-                "was_released": {
-                    "schema": {},
-                    "rules": [{"require": {"not": {"exists": "@.jammed"}}, "error": "It is jammed."}],
-                },
-            }
-        },
-        "payment": {"events": {"was_received": {"schema": {"properties": {"amount": {"type": "number"}}}}}},
-    },
-    "agent_types": ["user", "webhook"],
-    "singletons": ["the_bank"],
-    "webhooks": {
-        "bank": {
-            "unsigned": True,
-            "to": {"type": "payment", "id": "the_bank", "event": "was_received"},
-            "actor": {"type": "webhook", "id": "the_bank"},
-            "data": {"amount": "$.body.amount"},
-        }
-    },
-    "projections": {"carts": {"on": {"cart.checkout_started": {"key": "$.key", "do": []}}}},
-    "sagas": {
-        "checkout": {
-            "trigger": {"aggregate_type": "cart", "event_type": "checkout_started"},
-            "steps": [
-                {
-                    "name": "reserve",
-                    "emit": {"aggregate_type": "inventory", "id": "$.data.sku", "event_type": "was_reserved"},
-                    "compensate": {
-                        "aggregate_type": "inventory",
-                        "id": "$.data.sku",
-                        "event_type": "was_released",
-                    },
-                },
-                {
-                    "name": "ship",
-                    "emit": {"aggregate_type": "cart", "id": "$.key", "event_type": "was_shipped"},
-                },
-            ],
-        }
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -139,39 +79,10 @@ async def night(browser: Browser) -> AsyncIterator[Night]:
         yield Night(servers, served, account, client, pool, receiver, page)
 
 
-async def broken(night: Night) -> tuple[str, str]:
-    """A webhook in quarantine, a parked delivery, a parked timer, a stuck saga; the keys of a cart and of
-    what was jammed."""
-    client, receiver = night.client, night.receiver
-    cart, sku = new_id(), new_id()
-    receiver.answer = lambda _: Answer(500)
-    target = {"type": "webhook", "url": receiver.url, "secret": SECRET, "retry_s": []}
-    document = {"target": target, "filter": {"event_types": ["checkout_started"]}}
-    assert (await client.put("/_/subscriptions/shipping", json=document)).status_code == 201
-    await appended(client, "inventory", sku, "was_jammed", {"jammed": True})
-    await appended(client, "cart", cart, "checkout_started", {"sku": sku})
-    emit = {"aggregate_type": "cart", "id": cart, "event_type": "had_expired"}
-    timer = {"due_at": "2020-01-01T00:00:00Z", "emit": emit}
-    answer = await client.post("/_/schedules", json=timer, headers={"idempotency-key": new_id()})
-    assert answer.status_code == 201, answer.text
-    sent = await client.post(f"/_/webhooks/{night.account.name}/bank", json={"sum": 1})
-    assert sent.json().get("quarantined"), sent.text
-    return cart, sku
-
-
 async def test_at_night_all_that_needs_a_person_is_two_clicks_from_the_overview(night: Night) -> None:
     page = night.page
-    cart, sku = await broken(night)
-
-    async def all_broken() -> bool:
-        return bool(
-            (await night.get("/_/sagas", state="stuck"))["items"]
-            and (await night.get("/_/schedules", state="parked"))["items"]
-            and (await night.get("/_/subscriptions/shipping"))["parked"]
-            and (await night.get("/_/projections"))["projections"][0]["state"] == "live"
-        )
-
-    await until(all_broken)
+    cart, sku = await break_something(night.client, night.receiver, night.account)
+    await until(partial(all_broken, night.client))
     night.servers.redis.kill()
 
     # Redis is away: the overview says so, and what that means.

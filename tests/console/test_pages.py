@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,14 +14,18 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.console.conftest import SHOP, signed_in
+from tests.console.night import SPEC as NIGHT
+from tests.console.night import all_broken, break_something
 from tests.http.webhooks import open_hooks, to
 from tests.relay.receivers import SECRET, Answer, web_receiver
-from tests.support.accounts import Account
+from tests.support.accounts import Account, open_account
 from tests.support.calls import appended, new_client, new_id, until
 from tests.support.serving import Served
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 HOSTILE = '<script>document.title="owned"</script><img src=x onerror=alert(1)>" \u202eevil\u202c'
+DOCS = Path(__file__).parents[2] / "docs"
+PICTURE_BYTES_MAX = 60_000
 PAGES = (
     "overview",
     "find",
@@ -253,16 +258,41 @@ async def test_signing_out_ends_the_session(admin: Page, gateway: Served) -> Non
     await expect(admin).to_have_url(at(gateway, "sign-in"))
 
 
-async def test_pictures_of_the_pages_can_be_taken(
-    admin: Page, gateway: Served, shop: Account, tmp_path: Path
+async def test_the_pictures_of_the_docs_can_be_taken(
+    browser: Browser, gateway: Served, pool: asyncpg.Pool, tmp_path: Path
 ) -> None:
-    key = await order(gateway, shop, 10, 20, 30)
-    folder = Path(os.environ.get("SLUICE_SCREENSHOTS", tmp_path))
-    await admin.set_viewport_size({"width": 1200, "height": 760})
-    for name, path in (("overview", "overview"), ("aggregate", f"aggregates/order/{key}"), ("spec", "spec")):
-        await admin.goto(at(gateway, path))
-        await admin.screenshot(path=folder / f"console-{name}.png")
-        assert (folder / f"console-{name}.png").stat().st_size > 10_000
+    """Into docs/console by SLUICE_SCREENSHOTS=docs/console."""
+    account = await open_account(pool, NIGHT)
+    async with (
+        new_client(gateway.url, account.admin) as client,
+        web_receiver() as receiver,
+        await browser.new_context(
+            viewport={"width": 1120, "height": 700}, device_scale_factor=0.75
+        ) as context,
+    ):
+        cart, _ = await break_something(client, receiver, account)
+        for data in ({"colour": "red", "note": "A gift"}, {"note": "A gift, in a box"}):
+            await appended(client, "cart", cart, "was_aged", data)
+        await until(partial(all_broken, client))
+        pictures = {
+            "overview": "overview",
+            "aggregate": f"aggregates/cart/{cart}",
+            "feed": "feed",
+            "spec": "spec",
+            "webhooks": "webhooks?verdict=quarantined",
+            "out": "out/shipping",
+            "sagas": "sagas?state=stuck",
+        }
+        page = await signed_in(context, gateway, account.admin)
+        folder = Path(os.environ.get("SLUICE_SCREENSHOTS", tmp_path))
+        shown = (DOCS / "console.md").read_text()
+        for name, path in pictures.items():
+            await page.goto(at(gateway, path))
+            await page.screenshot(path=folder / f"{name}.png")
+            assert (folder / f"{name}.png").stat().st_size > 8_000, name
+            assert f"(console/{name}.png)" in shown, name
+            assert (DOCS / "console" / f"{name}.png").stat().st_size < PICTURE_BYTES_MAX, name
+        await client.delete("/_/subscriptions/shipping")
 
 
 async def test_a_key_is_made_shown_once_rotated_and_revoked(admin: Page, gateway: Served) -> None:
