@@ -35,6 +35,7 @@ from gateway.events import (
 )
 from gateway.log.postgres import PostgresTrouble
 from gateway.reactions.database import fetch
+from gateway.reactions.endings import Ending, Endings
 from gateway.reactions.outputs import SCHEDULER, append_of, unless
 from gateway.reactions.timers import Emission, Watched
 from gateway.tasks import ended
@@ -42,6 +43,8 @@ from gateway.tasks import ended
 logger = logging.getLogger("sluice.reactions")
 
 FIRE_EVERY_S: Final = 0.2
+MORE_S: Final = 0.05
+"""To the next look while there is more than is fired at a time."""
 DUE_AT_ONCE: Final = 200
 """Taken by one statement."""
 FIRED_AT_ONCE: Final = 400
@@ -74,31 +77,36 @@ class Firing:
         self._submit = submit
         self._event_bytes_max = event_bytes_max
         self._full = full
+        self._endings = Endings(pool)
         self._tasks: set[asyncio.Task[None]] = set()
         self._fired: Counter[bytes] = Counter()
         self._rests: dict[bytes, float] = {}
 
     async def run_once(self) -> None:
-        """Takes what is due, a batch at a time, until a batch is not full. Raises PostgresTrouble."""
+        """Takes what is due, a batch at a time, until a batch is not full for another reason than that timers
+        are being fired. Does not wait for their end. Raises PostgresTrouble."""
         while True:
             most = min(DUE_AT_ONCE, FIRED_AT_ONCE - len(self._tasks))
             due = await fetch(self._pool, "due_schedules", most, FIRING_S, self._not_now()) if most else []
             for row in due:
                 self._begin(row)
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=FIRE_EVERY_S)
-            if len(due) < DUE_AT_ONCE:
+            if len(due) < most and not self._busy():
                 return
+            await asyncio.wait(self._tasks, timeout=MORE_S)
 
     async def stop(self) -> None:
         await ended(self._tasks)
+        await self._endings.stop()
 
     def _not_now(self) -> list[PgUUID]:
         """Tenants whose timers wait."""
         now = time.monotonic()
         self._rests = {tenant: until for tenant, until in self._rests.items() if until > now}
-        busy = [tenant for tenant, count in self._fired.items() if count >= TENANT_FIRED_AT_ONCE]
-        return [PgUUID(tenant) for tenant in {*busy, *self._rests, *self._full()}]
+        return [PgUUID(tenant) for tenant in {*self._busy(), *self._rests, *self._full()}]
+
+    def _busy(self) -> list[bytes]:
+        """Tenants that have as many fired as may be."""
+        return [tenant for tenant, count in self._fired.items() if count >= TENANT_FIRED_AT_ONCE]
 
     def _begin(self, row: Any) -> None:
         tenant = row["tenant"].bytes
@@ -169,7 +177,7 @@ class Firing:
     async def _end(self, row: Any, state: str, reason: str | None, fired: bytes | None = None) -> None:
         cut = None if reason is None else reason[:REASON_CHARS_MAX]
         event = None if fired is None else PgUUID(fired)
-        await fetch(self._pool, "end_schedule", row["id"], state, cut, event)
+        await self._endings.note(Ending(row["id"], state, cut, event))
         if state == "parked":
             told = {"tenant": str(row["tenant"]), "schedule": str(row["id"]), "reason": cut}
             logger.warning("schedule_parked", extra=told)

@@ -58,10 +58,11 @@ WHERE id IN (
 RETURNING *
 
 
--- name: end_schedule
--- $1 id, $2 state, $3 reason or null, $4 the event that it fired or null
-UPDATE schedule SET state = $2, reason = $3, fired_event = $4, lease_until = NULL, ended_at = now()
-WHERE id = $1 AND state = 'pending'
+-- name: end_schedules
+-- $1 ids, $2 states, $3 reasons or nulls, $4 the events that they fired or nulls
+UPDATE schedule SET state = made.state, reason = made.reason, fired_event = made.event, lease_until = NULL, ended_at = now()
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[]) AS made (id, state, reason, event)
+WHERE schedule.id = made.id AND schedule.state = 'pending'
 
 
 -- name: forget_schedules
