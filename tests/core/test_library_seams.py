@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -59,6 +60,10 @@ SEAMS = [
     (HTTP, "HttpToolsProtocol.connection_made", ["self", "transport"], FRAMING),
     (HTTP, "HttpToolsProtocol.data_received", ["self", "data"], FRAMING),
     (HTTP, "HttpToolsProtocol.eof_received", ["self"], FRAMING),
+    (HTTP, "HttpToolsProtocol.connection_lost", ["self", "exc"], FRAMING),
+    (HTTP, "HttpToolsProtocol.pause_writing", ["self"], WRITING),
+    (HTTP, "HttpToolsProtocol.resume_writing", ["self"], WRITING),
+    (HTTP, "HttpToolsProtocol._start_asgi_task", ["self", "cycle", "app"], WRITING),
     (HTTP, "HttpToolsProtocol._should_upgrade", ["self"], FRAMING),
     (HTTP, "HttpToolsProtocol._unset_keepalive_if_required", ["self"], FRAMING),
     (HTTP, "HttpToolsProtocol.on_message_begin", ["self"], FRAMING),
@@ -69,6 +74,7 @@ SEAMS = [
     (HTTP, "HttpToolsProtocol.on_response_complete", ["self"], FRAMING),
     (HTTP, "HttpToolsProtocol.timeout_keep_alive_handler", ["self"], FRAMING),
     (HTTP, "RequestResponseCycle.run_asgi", ["self", "app"], WRITING),
+    (HTTP, "RequestResponseCycle.receive", ["self"], READING),
     (HTTP, "RequestResponseCycle.send", ["self", "message"], WRITING),
     (HTTP, "STATUS_LINE", None, WRITING),
     ("uvicorn.protocols.http.flow_control", "FlowControl.pause_reading", ["self"], READING),
@@ -83,8 +89,21 @@ SEAMS = [
     ("starlette.routing", "Route.matches", ["self", "scope"], OPERATIONS),
     ("prometheus_client.exposition", "choose_encoder", ["accept_header"], SCRAPE),
     ("prometheus_client.metrics_core", "GaugeMetricFamily", None, FAMILIES),
+    ("prometheus_client.metrics_core", "CounterMetricFamily", None, FAMILIES),
     ("prometheus_client.metrics_core", "HistogramMetricFamily", None, FAMILIES),
+    ("prometheus_client.metrics_core", "Metric", None, FAMILIES),
+    ("prometheus_client.registry", "Collector", None, FAMILIES),
+    (
+        "redis.crc",
+        "key_slot",
+        ["key"],
+        "scripts go to the wrong node of a cluster (gateway/log/redis/cluster.py)",
+    ),
+    ("redis.crc", "REDIS_CLUSTER_HASH_SLOTS", None, "slots are not mapped (gateway/log/redis/cluster.py)"),
     ("typer.core", "TyperGroup.get_command", ["self", "ctx", "cmd_name"], HELP),
+    ("typer.core", "TyperGroup.list_commands", ["self", "ctx"], HELP),
+    ("typer.core", "TyperGroup.invoke", ["self", "ctx"], HELP),
+    ("uvicorn._types", "HTTPScope", None, FRAMING),
     (
         "httpcore",
         "AsyncNetworkBackend.connect_tcp",
@@ -106,6 +125,29 @@ def test_a_library_has_the_name_that_the_gateway_uses(
     if parameters is not None:
         taken = list(inspect.signature(found).parameters)
         assert taken[: len(parameters)] == parameters, f"{module}.{name} takes {taken} now, so {breaks}"
+
+
+ATTRIBUTES = {
+    "HttpToolsProtocol": {
+        "access_log", "access_logger", "app", "app_state", "asgi_version", "client", "cycle", "flow",
+        "headers", "logger", "loop", "parser", "pipeline", "root_path", "scheme", "server", "server_state", "tasks",
+        "timeout_keep_alive", "timeout_keep_alive_task", "transport", "url",
+    },
+    "RequestResponseCycle": {
+        "body", "chunked_encoding", "disconnected", "expected_content_length", "flow", "keep_alive",
+        "message_event", "more_body", "on_response", "response_complete", "response_started",
+        "scope", "transport",
+    },
+}  # fmt: skip
+"""What the gateway's subclasses read and set of uvicorn's (gateway/http/server)."""
+
+
+@pytest.mark.parametrize(("name", "attributes"), ATTRIBUTES.items())
+def test_a_class_of_uvicorn_sets_the_attributes_that_the_gateway_reads(
+    name: str, attributes: set[str]
+) -> None:
+    source = inspect.getsource(attrgetter(name)(importlib.import_module(HTTP)))
+    assert attributes <= set(re.findall(r"self\.(\w+)\b.*? = ", source))
 
 
 LENIENT = {
