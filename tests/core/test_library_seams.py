@@ -130,8 +130,8 @@ def test_a_library_has_the_name_that_the_gateway_uses(
 ATTRIBUTES = {
     "HttpToolsProtocol": {
         "access_log", "access_logger", "app", "app_state", "asgi_version", "client", "cycle", "flow",
-        "headers", "logger", "loop", "parser", "pipeline", "root_path", "scheme", "server", "server_state", "tasks",
-        "timeout_keep_alive", "timeout_keep_alive_task", "transport", "url",
+        "headers", "logger", "loop", "parser", "pipeline", "root_path", "scheme", "server", "server_state",
+        "tasks", "timeout_keep_alive", "timeout_keep_alive_task", "transport", "url",
     },
     "RequestResponseCycle": {
         "body", "chunked_encoding", "disconnected", "expected_content_length", "flow", "keep_alive",
