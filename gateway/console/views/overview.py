@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -131,8 +132,8 @@ async def _of_tenant(visit: Visit) -> tuple[list[Sentence], list[Building], list
     waiting: list[Sentence] = []
     building: list[Building] = []
     unknown: list[str] = []
-    for named, query, sentences in _LOOKS:
-        answer = await visit.api.get(f"/_/{named}", query)
+    answers = await asyncio.gather(*(visit.api.get(f"/_/{named}", query) for named, query, _ in _LOOKS))
+    for (named, query, sentences), answer in zip(_LOOKS, answers, strict=True):
         if not answer.done:
             unknown.append(f"{named.capitalize()}: {answer.error}")
             continue
