@@ -178,6 +178,16 @@ def undeclared_event(
     return Refusal("unknown_event_type", sentence if event else _NO_EVENT, path, status)
 
 
+def unknown_actor(name: str, spec: Spec, path: str) -> Refusal:
+    why = f"The spec's agent_types do not name {name[:64]!r}{nearest(name, spec.agent_types)}."
+    return Refusal("unknown_actor_type", why, path)
+
+
+def unknown_target(name: str, spec: Spec, path: str) -> Refusal:
+    why = f"The spec's target_types do not name {name[:64]!r}{nearest(name, spec.target_types)}."
+    return Refusal("unknown_target_type", why, path)
+
+
 def bad_identifier(text: str | None, spec: Spec, path: str) -> Refusal:
     if text is None:
         return Refusal("invalid_identifier", _UNDECODABLE, path)
@@ -401,17 +411,9 @@ def _references(spec: Spec, envelope: Envelope, *, importing: bool) -> tuple[str
     if envelope.actor_type.startswith(RESERVED_ACTOR_PREFIX) and not importing:
         return Refusal("unknown_actor_type", _SYSTEM_ACTORS, "metadata.actor.type")
     if not importing and envelope.actor_type not in spec.agent_types:
-        return Refusal(
-            "unknown_actor_type",
-            f"The spec's agent_types do not name {envelope.actor_type[:64]!r}.",
-            "metadata.actor.type",
-        )
+        return unknown_actor(envelope.actor_type, spec, "metadata.actor.type")
     if envelope.target_type is not None and envelope.target_type not in spec.target_types:
-        return Refusal(
-            "unknown_target_type",
-            f"The spec's target_types do not name {envelope.target_type[:64]!r}.",
-            "metadata.target.type",
-        )
+        return unknown_target(envelope.target_type, spec, "metadata.target.type")
     actor_id = envelope.actor_id if importing else canonicalize(envelope.actor_id, spec.singletons)
     if actor_id is None:
         return bad_identifier(envelope.actor_id, spec, "metadata.actor.id")

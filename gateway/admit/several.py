@@ -26,6 +26,8 @@ from gateway.admit.append import (
     tags_of_events,
     undeclared_event,
     undeclared_type,
+    unknown_actor,
+    unknown_target,
     uuid_bytes,
 )
 from gateway.admit.envelope import (
@@ -367,14 +369,12 @@ class _References(Struct, frozen=True):
 def _references(spec: Spec, sent: _Body) -> _References | Refusal:
     actor = sent.metadata.actor
     if actor.type not in spec.agent_types:
-        why = f"The spec's agent_types do not name {actor.type[:64]!r}."
-        return Refusal("unknown_actor_type", why, "metadata.actor.type")
+        return unknown_actor(actor.type, spec, "metadata.actor.type")
     targets = [(f"events[{n}].target", each.target) for n, each in enumerate(sent.events)]
     given = [("metadata.target", sent.metadata.target), *targets]
     for path, target in given:
         if target is not None and target.type not in spec.target_types:
-            why = f"The spec's target_types do not name {target.type[:64]!r}."
-            return Refusal("unknown_target_type", why, f"{path}.type")
+            return unknown_target(target.type, spec, f"{path}.type")
     canonical: dict[str, str] = {}
     for path, ref in [("metadata.actor", actor), *given]:
         if ref is not None and ref.id not in canonical:

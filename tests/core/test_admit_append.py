@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.admit.append import before_the_head, compose
+from gateway.admit.append import Fault, before_the_head, compose
 from gateway.admit.preconditions import NOTHING_ASKED
 from gateway.errors import REFUSALS, Refusal
 from gateway.events import (
@@ -103,6 +103,14 @@ def test_only_the_gateway_s_own_import_acts_as_its_importer() -> None:
     (made,) = admitted(compose(SPEC, place(), NOTHING_ASKED, body, importing)).events
     assert (made.actor_type, made.actor_id) == ("system_importer", "test_data_importer")
     assert refused(one(body))[0] == "unknown_actor_type"
+
+
+def test_an_unknown_type_of_actor_or_target_is_answered_with_the_nearest_declared_one() -> None:
+    actor = one(single(actor={"type": "usr", "id": UUID}))
+    target = one(single(target={"type": "ordr", "id": UUID}))
+    assert isinstance(actor, Fault) and isinstance(target, Fault)
+    assert actor.refusal.error == "The spec's agent_types do not name 'usr' (did you mean `user`?)."
+    assert target.refusal.error == "The spec's target_types do not name 'ordr' (did you mean `order`?)."
 
 
 def test_a_singleton_may_act_and_be_acted_upon() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from gateway.admit.append import unknown_actor
 from gateway.errors import Refusal
 from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.request import Refused
-from spec.errors import nearest, shown
+from spec.errors import shown
 from spec.identifiers import canonicalize, is_name
 from spec.model import Spec
 
@@ -32,8 +33,7 @@ def actor_of(query: Parameters, spec: Spec | None) -> tuple[str, str] | None:
     if not colon or not is_name(kind):
         raise Refused(Refusal("invalid_field", "An actor is `type:id`, such as `user:global`.", "actor"))
     if spec is not None and kind not in spec.agent_types and not kind.startswith(_SYSTEM):
-        why = f"The spec's agent_types do not name {kind!r}{nearest(kind, spec.agent_types)}."
-        raise Refused(Refusal("unknown_actor_type", why, "actor"))
+        raise Refused(unknown_actor(kind, spec, "actor"))
     canonical = canonicalize(key, frozenset() if spec is None else spec.singletons)
     if canonical is None and spec is None and is_name(key):  # a singleton that was withdrawn
         canonical = key

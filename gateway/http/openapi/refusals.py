@@ -58,8 +58,16 @@ _ENVELOPE = (
 )
 _METADATA = (
     Refusal("invalid_identifier", '"ada" is not a declared singleton; use a UUID.', "metadata.actor.id"),
-    Refusal("unknown_actor_type", "The spec's agent_types do not name 'usr'.", "metadata.actor.type"),
-    Refusal("unknown_target_type", "The spec's target_types do not name 'ordr'.", "metadata.target.type"),
+    Refusal(
+        "unknown_actor_type",
+        "The spec's agent_types do not name 'usr' (did you mean `user`?).",
+        "metadata.actor.type",
+    ),
+    Refusal(
+        "unknown_target_type",
+        "The spec's target_types do not name 'ordr' (did you mean `order`?).",
+        "metadata.target.type",
+    ),
     Refusal("schema_violation", "This property is required.", "data.total"),
     Refusal("invalid_tag", "A value of the tag `customer` has at most 128 bytes.", "data.customer_id"),
     Refusal("invalid_claim", "A value of the claim `email` is a text, a number or a boolean.", "data.email"),
@@ -192,7 +200,9 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         _INVALID_PARAMETER,
         Refusal("unknown_aggregate_type", "The spec declares no aggregate type 'ordr'.", "types", status=422),
         Refusal("unknown_event_type", _UNKNOWN_EVENT, "event_types", status=422),
-        Refusal("unknown_actor_type", "The spec's agent_types do not name 'usr'.", "actor"),
+        Refusal(
+            "unknown_actor_type", "The spec's agent_types do not name 'usr' (did you mean `user`?).", "actor"
+        ),
         Refusal("invalid_identifier", '"ada" is not an id that an actor can have.', "actor"),
         Refusal("invalid_position", "`after` is not a position in this feed.", "after"),
         Refusal("unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "tags"),
@@ -211,7 +221,9 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         Refusal(
             "unknown_tag", "The spec declares no tag and no aggregate type 'studnt'.", "items[0].tags[0]"
         ),
-        Refusal("unknown_actor_type", "The spec's agent_types do not name 'usr'.", "actor"),
+        Refusal(
+            "unknown_actor_type", "The spec's agent_types do not name 'usr' (did you mean `user`?).", "actor"
+        ),
         Refusal("invalid_identifier", '"ada" is not an id that an actor can have.', "actor"),
         Refusal("invalid_position", "`after` is not a position in this feed.", "after"),
     ),
