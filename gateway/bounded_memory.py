@@ -53,6 +53,7 @@ def parts(config: Config, partitions: int) -> tuple[Part, ...]:
         counted("connections_max", CONNECTION_BYTES),
         Part("headers that are being received", headers, "header_bytes_max"),
         Part("appends that wait for Redis", config.queue_bytes_max, "queue_bytes_max"),
+        Part("filters of identities", config.identity_filter_bytes_max, "identity_filter_bytes_max"),
         Part("what live tails take over", PENDING_BYTES_MAX * partitions, "partitions"),
         Part("messages to live followers", KEPT_BYTES),
         Part("states that are kept", KEPT_BYTES_MAX),

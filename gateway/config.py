@@ -70,6 +70,7 @@ class Config:
     inflight_events_max: int = 10_000
     journal_retention_s: float = 600.0
     identity_window: int = 20_000
+    identity_filter_bytes_max: int = 64 * MIB
     stream_tail: int = 256
     redis_bytes_max: int | None = None
     redis_timeout_s: float = 2.0
@@ -368,6 +369,11 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
         "How long committed events stay in the journal, to repair a rolled-back Postgres.",
     ),
     ("identity_window", _integer(1, 10**7), "Committed appends whose identities Redis remembers."),
+    (
+        "identity_filter_bytes_max",
+        _integer(0, 10**12),
+        "Memory for filters that tell new Idempotency-Keys without Postgres, 10 bits a key; 0: none.",
+    ),
     (
         "stream_tail",
         _integer(1, 10**5),

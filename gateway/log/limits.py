@@ -24,6 +24,7 @@ class Limits:
     direct_after_s: float
     redis_recovery_s: float
     tenant_bytes_max: int = 0
+    identity_filter_bytes_max: int = 0
 
 
 def limits_of(config: Config) -> Limits:
@@ -43,4 +44,5 @@ def limits_of(config: Config) -> Limits:
         direct_after_s=config.direct_after_s,
         redis_recovery_s=config.redis_recovery_s,
         tenant_bytes_max=config.tenant_bytes_max or 0,
+        identity_filter_bytes_max=config.identity_filter_bytes_max,
     )

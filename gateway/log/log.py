@@ -27,7 +27,9 @@ from gateway.log.append.identities import (
     receipt,
     receipt_by,
 )
+from gateway.log.append.identity_filter import Budget
 from gateway.log.append.journal import Journal
+from gateway.log.append.known_identities import KnownIdentities
 from gateway.log.append.pacing import GatewayLoad
 from gateway.log.append.pending import Backlog, Link, Waiter
 from gateway.log.append.sequencer import Sequencer
@@ -124,6 +126,7 @@ class Log:
         self._journal = Journal(self._scripts, self._postgres, self._settling, self._help_connection)
         self._crowd = GatewayLoad()
         self._backlog = Backlog()
+        self._filters = Budget(limits.identity_filter_bytes_max)
         self._lanes = [self._lane(partition, postgres_url) for partition in self._partitions]
         partitions = [(lane.partition, lane.sequencer) for lane in self._lanes]
         self._sweeper = Sweeper(
@@ -170,10 +173,11 @@ class Log:
             followers=self.followers,
             telemetry=self._telemetry,
         )
+        known = KnownIdentities(partition, self._postgres, self._filters, limits.identity_window)
         sequencer = Sequencer(
             partition, self._scripts, self._postgres, self._reads, self._settling, self._verifier,
             committer, limits,
-            self._crowd, self._backlog, self._telemetry,
+            self._crowd, self._backlog, known, self._telemetry,
         )  # fmt: skip
         reader = Reader(
             partition, self._scripts, self._reads, self._settling, self._metrics, limits.stream_tail
@@ -318,7 +322,13 @@ class Log:
             sequencer.wake()
             reader = lane.reader
             reading = (reader.run, *[reader.run_cold] * COLD_READS)
-            for loop in (sequencer.run, sequencer.look_ups.run, lane.committer.run, *reading):
+            for loop in (
+                sequencer.run,
+                sequencer.look_ups.run,
+                sequencer.look_ups.known.run,
+                lane.committer.run,
+                *reading,
+            ):
                 self._tasks.append(self._loop.create_task(_for_ever(loop)))
         telling, listening = self.announcements.run_telling, self.announcements.run_listening
         looks_after = (self._sweeper.run, self._evictor.run, self.storage.run)

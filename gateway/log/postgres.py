@@ -70,6 +70,7 @@ SQL: Final = {
         "from_time",
         "heads",
         "holders",
+        "identities",
         "instance",
         "keep_state",
         "kept_claim",

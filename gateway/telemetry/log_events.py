@@ -255,6 +255,15 @@ _ROWS: Final = (
         lines_max=1,
     ),
     LogEvent(
+        "identities_not_read",
+        "warning",
+        ("partition", "reason"),
+        "Postgres could not be asked which Idempotency-Keys were committed since it last was; the gateway "
+        "asks again. Meanwhile keys are looked up one by one.",
+        "If it persists: check Postgres.",
+        lines_max=1,
+    ),
+    LogEvent(
         "journal_recovery_failed",
         "info",
         ("partition", "reason"),

@@ -241,8 +241,8 @@ _ROWS: Final = (
         "counter",
         (),
         "Queries of Postgres for appends by Idempotency-Key or event id; one more each time an append is "
-        "sequenced again.",
-        "None: the cost of idempotency.",
+        "sequenced again. New keys are mostly known without.",
+        "Near the rate of appends with a key: is SLUICE_IDENTITY_FILTER_BYTES_MAX spent?",
     ),
     MetricRow(
         "sluice_reads_total",

@@ -228,6 +228,18 @@ def _stand_ins_unbounded() -> None:
     CommitConnection._one_has_ended = none_has_to_end  # type: ignore[method-assign]
 
 
+def _known_before_the_epoch() -> None:
+    from gateway.log.append.known_identities import KnownIdentities
+
+    real = KnownIdentities.verified
+
+    def verified(self: KnownIdentities) -> None:
+        real(self)
+        self._from = 0
+
+    KnownIdentities.verified = verified  # type: ignore[method-assign]
+
+
 def _replaced(text: str, old: str, new: str) -> str:
     assert old in text, f"{old!r} is not there any more"
     return text.replace(old, new)
@@ -285,6 +297,10 @@ BUILDS: dict[str, Build] = {
     "validate-first": Build("checks every append of a call before it writes any", _validate_all_then_write),
     "direct-in-silence": Build(
         "goes direct without the swap of the mode", _direct_without_swap, faults=CUT_OFF
+    ),
+    "known-before": Build(
+        "takes for new in an epoch what it did not read of the one before",
+        _known_before_the_epoch, faults=("redis-wipe", "redis-kill"),
     ),
     "no-call-number": Build("lets a late script call run after a later one", _no_call_number),
     "evict-anything": Build("evicts streams that are not all committed", _evict_anything, settings=EVICTING),

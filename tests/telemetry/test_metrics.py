@@ -8,6 +8,7 @@ from dataclasses import replace
 import asyncpg
 import httpx
 import pytest
+from uuid_utils import uuid7
 
 from gateway.config import Config
 from tests.support.accounts import SPEC, Account
@@ -23,15 +24,16 @@ async def test_appends_are_counted_by_what_their_callers_were_told(
     await appended(client, "order", key, "was_noted", headers=keyed)
     await appended(client, "order", key, "was_noted", headers=keyed)
     await noted(client, key, 5)
+    await appended(client, "order", key, "was_noted", event_id=str(uuid7()))
     assert (await append(client, "order", key, "was_noted", previous_length=1)).status_code == 409
     assert (await append(client, "order", key, "was_noted", 1, headers=keyed)).status_code == 422
     found = await scrape(operator)
     outcomes = ("committed", "replayed", "conflict", "mismatch", "not_committed", "unknown", "quarantined")
     counted = [found("sluice_appends_total", outcome=outcome) for outcome in outcomes]
-    assert counted == [2, 1, 1, 1, 0, 0, 0]
-    assert found("sluice_events_committed_total") == 6
-    assert found("sluice_identity_lookups_total") >= 3
-    assert found("sluice_append_wait_seconds_count") == 2
+    assert counted == [3, 1, 1, 1, 0, 0, 0]
+    assert found("sluice_events_committed_total") == 7
+    assert found("sluice_identity_lookups_total") >= 1
+    assert found("sluice_append_wait_seconds_count") == 3
     assert 0 < found("sluice_append_wait_seconds_sum") < 5
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from gateway.log.append.identities import ClaimedByAnother, Original, look_up
+from gateway.log.append.known_identities import KnownIdentities
 from gateway.log.append.pending import Pending
 from gateway.log.epoch.partition import Partition
 from gateway.log.limits import Limits
@@ -34,6 +35,7 @@ class LookUps:
         postgres: Postgres,
         limits: Limits,
         metrics: Metrics,
+        known: KnownIdentities,
         claimed: Callable[[list[Claimed]], None],
         looked: Callable[[], None],
     ) -> None:
@@ -41,6 +43,7 @@ class LookUps:
         self._postgres = postgres
         self._limits = limits
         self._metrics = metrics
+        self.known = known
         self._claimed = claimed
         self._looked = looked
         self._waiting: deque[Pending] = deque()
@@ -48,7 +51,12 @@ class LookUps:
         self._verified = 0  # how often the partition was, while this gateway runs
 
     def ask(self, pending: Pending) -> None:
-        """Of an append that waits in the queue."""
+        """Of an append that waits in the queue. Mostly it is known at once that nobody has its identities;
+        not of one that was sequenced before, perhaps by ids that the gateway minted."""
+        if not pending.again and not pending.append.claims:
+            pending.looked_up = self.known.absent(pending.append)
+            if pending.looked_up is not None:
+                return
         self._waiting.append(pending)
         if not self._work.is_set():
             self._work.set()
@@ -61,6 +69,7 @@ class LookUps:
     def ask_anew(self, queue: Iterable[Pending]) -> None:
         """Of all that wait in it: the partition was verified, and what was looked up before tells nothing."""
         self._verified += 1
+        self.known.verified()
         self._waiting.clear()
         for pending in queue:
             pending.looked_up = None

@@ -22,6 +22,7 @@ from gateway.log.append.conditions import Conditions
 from gateway.log.append.deferred_outcomes import DeferredOutcomes
 from gateway.log.append.direct import Direct
 from gateway.log.append.identities import ClaimedByAnother, Original
+from gateway.log.append.known_identities import KnownIdentities
 from gateway.log.append.look_ups import Claimed, LookUps
 from gateway.log.append.pacing import BatchPolicy, GatewayLoad
 from gateway.log.append.pending import Backlog, Link, Outstanding, Pending, Queue, Waiter, expected_of
@@ -62,6 +63,7 @@ class Sequencer:
         limits: Limits,
         crowd: GatewayLoad,
         backlog: Backlog,
+        known: KnownIdentities,
         telemetry: Telemetry,
     ) -> None:
         self._partition = partition
@@ -87,7 +89,7 @@ class Sequencer:
         self._pace = BatchPolicy(self._queue, commits, crowd)
         self._conditions = Conditions(partition, reads, self._condition_judged)
         metrics = telemetry.metrics
-        self.look_ups = LookUps(partition, postgres, limits, metrics, self._claimed, looked=self.wake)
+        self.look_ups = LookUps(partition, postgres, limits, metrics, known, self._claimed, looked=self.wake)
 
     # -- what the rest of the gateway calls
 

@@ -218,6 +218,19 @@ UNION ALL
 FROM outbox WHERE p = $1 AND seq > $9 ORDER BY seq LIMIT $10)
 
 
+-- name: identities
+-- The next identities of a stretch, one after another, with the seq of the last of them, and where the partition stands
+-- in the same snapshot. All of an append are told together. $1 p, $2 after this seq, $3 up to this one, $4 how many
+SELECT head.seq, page.*
+FROM partition_log head, (
+    SELECT count(*) AS count, max(seq) AS last, string_agg(identity, '') AS identities FROM (
+        SELECT seq, identity FROM append_identity WHERE p = $1 AND seq > $2 AND seq <= $3
+        ORDER BY seq FETCH FIRST ($4::int8) ROWS WITH TIES
+    ) AS next
+) AS page
+WHERE head.p = $1
+
+
 -- name: look_up_identities
 -- Who claimed these identities and event ids for ever, with the partition's epoch and seq of the same
 -- snapshot. $1 p, $2 tenants and $3 identities, 32 bytes each, one after another; $4 tenants and $5 event ids

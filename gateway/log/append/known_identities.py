@@ -1,0 +1,110 @@
+"""Which identities are in Postgres, up to a seq: most keys are new, and need not be looked up to be told so.
+
+Owns: up to which seq this gateway knows all identities of a partition, and in which belief in Redis. That one
+of them is not among those is a look-up that was made at that seq (docs/decisions/0053): what was sequenced
+since, the script finds in Redis, or asks for a look-up in Postgres. Only what is settled is read, so as long
+as this gateway misses nothing that it has seen committed (`Partition.rewinds`), what was read stays true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from gateway.events import Append
+from gateway.log.append.identity_filter import Budget, IdentityFilter
+from gateway.log.epoch.partition import Partition
+from gateway.log.postgres import Postgres, PostgresTrouble
+
+logger = logging.getLogger("sluice.log")
+
+PAGE: Final = 2_000
+"""Identities that are read at once; to take them in holds the event loop for some 3 ms."""
+_PAUSE: Final = 3
+"""After a full page the gateway does other things for so many times as long as that one took."""
+_RETRY_S: Final = 0.5
+_NEVER: Final = 2**63
+
+
+class KnownIdentities:
+    """One for each sequencer. Nothing is read before the first identity is asked for."""
+
+    def __init__(self, partition: Partition, postgres: Postgres, budget: Budget, window: int) -> None:
+        self._partition = partition
+        self._postgres = postgres
+        self._filter = IdentityFilter(budget)
+        self._enabled = budget.bytes_left > 0
+        # Redis remembers what was sequenced in the last `window` events at least.
+        self._behind_max = window // 2
+        self._read_at = window // 4
+        self._seq = 0  # all identities up to here are in the filter
+        self._rewinds = partition.rewinds
+        self._epoch = -1
+        self._from = _NEVER  # what was committed when Redis was verified: before that it remembers nothing
+        self._verified = 0
+        self._work = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def verified(self) -> None:
+        """Redis was, perhaps in another epoch: what it remembers begins here."""
+        partition = self._partition
+        self._verified += 1
+        self._epoch, self._from = partition.epoch, partition.committed_seq
+
+    def absent(self, append: Append) -> int | None:
+        """The seq up to which Postgres has none of its identities; None: look them up."""
+        partition, seq = self._partition, self._seq
+        if not self._enabled:
+            return None
+        behind = partition.committed_seq - seq
+        holds = seq >= self._from and self._epoch == partition.epoch and self._rewinds == partition.rewinds
+        if behind > self._read_at or not holds:
+            self._work.set()
+            if behind > self._behind_max or not holds:
+                return None
+        retry = append.retry
+        if retry.chosen_events:  # a gateway may have minted one of them: that is no identity in Postgres
+            return None
+        for identity in retry.chosen:
+            if identity in self._filter:
+                return None
+        return seq
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            try:
+                while self._enabled:
+                    began = self._loop.time()
+                    if not await self._read_on():
+                        break
+                    await asyncio.sleep(_PAUSE * (self._loop.time() - began))
+            except PostgresTrouble as trouble:
+                told = {"partition": self._partition.number, "reason": str(trouble)}
+                logger.warning("identities_not_read", extra=told)
+                await asyncio.sleep(_RETRY_S)
+                self._work.set()
+
+    async def _read_on(self) -> bool:
+        """Takes in the next page; whether there may be another. Raises PostgresTrouble."""
+        partition, verified = self._partition, self._verified
+        if self._rewinds != partition.rewinds:
+            self._filter.empty()
+            self._seq, self._rewinds = 0, partition.rewinds
+        upto, rewinds = partition.committed_seq, self._rewinds
+        if self._seq >= upto:
+            return False
+        rows = await self._postgres.fetch("identities", partition.number, self._seq, upto, PAGE)
+        (row,) = rows
+        if verified != self._verified or rewinds != partition.rewinds or row["seq"] < upto:
+            return False  # another Postgres may have told that: the next append asks for it again
+        if not self._filter.add(row["identities"] or b""):
+            self._enabled = False
+            self._filter.empty()
+            return False
+        full = bool(row["count"] >= PAGE)
+        self._seq = row["last"] if full else upto
+        return full
