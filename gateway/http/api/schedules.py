@@ -40,6 +40,8 @@ _UNAVAILABLE: Final = Refusal(
     "unavailable", "Postgres does not answer, and schedules are kept there. Try again shortly."
 )
 _KEY: Final = re.compile(rb"[\x21-\x7e]{1,255}")
+_SAME_S: Final = 0.001
+"""A float of seconds has microseconds, as Postgres has; and rounds."""
 _NOTHING: Final = UUID(int=0)
 
 PositionOf = Callable[[bytes], Any]
@@ -112,7 +114,8 @@ class Schedules:
         if added:
             self._pending.added(principal.tenant.id)
         (row,) = await self._fetched("get_schedule", principal.tenant.id, UUID(bytes=timer))
-        if bytes(row["emit"]) != encode(emission) or bytes(row["cancel_on"]) != encode(watched):
+        same = (bytes(row["emit"]), bytes(row["cancel_on"])) == (encode(emission), encode(watched))
+        if not same or not (row["moved"] or _is_due(row, delay_s, at_s)):
             why = "This Idempotency-Key belongs to another request. Use a new one for a new request."
             raise Refused(Refusal("idempotency_mismatch", why))
         return _done({"schedule": _shown(row)}, 201)
@@ -211,6 +214,13 @@ def _due(body: dict[str, Any]) -> tuple[float | None, float | None]:
     if at_s is None:
         raise Refused(Refusal("invalid_field", "`due_at` is a time in RFC 3339.", "due_at"))
     return None, at_s
+
+
+def _is_due(row: Any, delay_s: float | None, at_s: float | None) -> bool:
+    """As this request has it; a delay began with the row."""
+    begun = row["created_at"].timestamp()
+    wanted = begun + delay_s if at_s is None and delay_s is not None else at_s
+    return wanted is not None and abs(row["due_at"].timestamp() - wanted) < _SAME_S
 
 
 def _watched(value: object, deployed: Deployed) -> tuple[Watched, ...]:

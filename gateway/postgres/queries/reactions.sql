@@ -2,7 +2,7 @@
 -- A person's word on a timer that is not being fired just now. $1 tenant, $2 id, $3 the states it may be in, $4 the
 -- state that it gets, $5 when it is due, or null: as before. Returns it, or no row.
 UPDATE schedule
-SET state = $4, due_at = coalesce($5, due_at), reason = NULL, lease_until = NULL, ended_at = CASE WHEN $4 = 'pending' THEN NULL ELSE now() END
+SET state = $4, due_at = coalesce($5, due_at), moved = moved OR $5 IS NOT NULL, reason = NULL, lease_until = NULL, ended_at = CASE WHEN $4 = 'pending' THEN NULL ELSE now() END
 WHERE tenant = $1 AND id = $2 AND state = ANY ($3::text[]) AND (lease_until IS NULL OR lease_until < now())
 RETURNING *, extract(epoch FROM due_at)::float8 AS due
 
