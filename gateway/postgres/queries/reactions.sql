@@ -47,14 +47,15 @@ ON CONFLICT DO NOTHING
 
 
 -- name: due_schedules
--- Takes timers that are due. $1 how many at most, $2 lease in seconds, $3 tenants whose timers wait
+-- Takes timers that are due. $1 how many at most, $2 lease in seconds, $3 tenants whose timers wait. ARRAY has them looked for
+-- once: as a join it can be planned so that they are looked for once for each row.
 UPDATE schedule SET lease_until = now() + $2::float8 * interval '1 second', attempts = attempts + 1
-WHERE id IN (
+WHERE id = ANY (ARRAY(
     SELECT id FROM schedule
     WHERE state = 'pending' AND due_at <= now() AND (lease_until IS NULL OR lease_until < now())
         AND tenant <> ALL ($3::uuid[])
     ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
-)
+))
 RETURNING *
 
 
@@ -106,10 +107,10 @@ SELECT seq, substr(digest, 1, 4) AS mark FROM outbox WHERE p = $1 ORDER BY seq D
 UPDATE reacting SET owner = $1, lease_until = now() + $2::float8 * interval '1 second',
     caught_up_at = coalesce(
         (SELECT at FROM unnest($4::uuid[], $5::timestamptz[]) AS seen (id, at) WHERE seen.id = reacting.tenant), caught_up_at)
-WHERE tenant IN (
+WHERE tenant = ANY (ARRAY(
     SELECT tenant FROM reacting WHERE owner = $1 OR lease_until IS NULL OR lease_until < now()
     ORDER BY lease_until NULLS FIRST, tenant LIMIT $3 FOR UPDATE SKIP LOCKED
-)
+))
 RETURNING tenant, p, seq, mark, caught_up_at, now() AS at
 
 
