@@ -119,6 +119,12 @@ def names_sent(body: bytes) -> list[tuple[str, str]]:
     ]
 
 
+def may_name_aliases(body: bytes) -> bool:
+    """Whether a string in it may begin with the sigil. An "@" within one, as in an e-mail address, tells
+    nothing, and the body need not be read for it."""
+    return b'"@' in body or b'"\\u0040' in body
+
+
 def first_type(body: bytes) -> str:
     """The aggregate type that the first event names; empty where none can be read."""
     events = _events_sent(decode(body))

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from gateway.admit.append import EventContext, Fault
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
-from gateway.admit.several import AGGREGATES_MAX, Several, first_type, judge_several, names_sent, with_sources
+from gateway.admit.several import (
+    AGGREGATES_MAX,
+    Several,
+    first_type,
+    judge_several,
+    may_name_aliases,
+    names_sent,
+    with_sources,
+)
 from gateway.errors import Refusal
 from gateway.events import ANY_LENGTH, FeedPlace, RevisedEvent, Stream, event_identity, identity
 from gateway.items import Condition, Item
@@ -478,3 +486,16 @@ values = st.sampled_from(
 def test_any_events_are_an_append_or_a_refusal(changes: list[dict[str, Any]], spec: Spec | None) -> None:
     for events in (changes, [placed() | each for each in changes]):
         assert isinstance(judged(body(*events), spec=spec), Several | Fault)
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        (b'{"key":"@VNO-1"}', True),
+        (b'{"key": "\\u0040VNO-1"}', True),
+        (b'{"data":{"email":"ada@example.com","more":"\\u0041@"}}', False),
+        (b"", False),
+    ],
+)
+def test_only_a_string_that_begins_with_the_sigil_may_be_an_alias(text: bytes, may: bool) -> None:
+    assert may_name_aliases(text) is may

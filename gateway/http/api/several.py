@@ -15,7 +15,14 @@ import msgspec
 
 from gateway.admit.append import EventContext, Fault
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
-from gateway.admit.several import Several, first_type, judge_several, names_sent, with_sources
+from gateway.admit.several import (
+    Several,
+    first_type,
+    judge_several,
+    may_name_aliases,
+    names_sent,
+    with_sources,
+)
 from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
@@ -155,7 +162,7 @@ class SeveralAppends:
 
     async def _named(self, principal: Principal, body: bytes) -> dict[tuple[str, str], str | Refusal]:
         """What the aliases in the body name. Raises Refused where nobody can tell now."""
-        if SIGIL.encode() not in body:
+        if not may_name_aliases(body):
             return {}
         sent = {each for each in names_sent(body) if each[1].startswith(SIGIL)}
         return {each: await self._aliases.exact(principal, *each) for each in sorted(sent)}
