@@ -36,6 +36,7 @@ from gateway.aside import SWITCH_S, Aside
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import CatalogUnavailable, Deployed
 from gateway.catalog.secrets import Secrets
+from gateway.catalog.source_ids import mapped_by
 from gateway.config import Config
 from gateway.console.instance import InstanceReader
 from gateway.console.rates import Rates
@@ -210,7 +211,10 @@ async def gateway(
                         config.event_bytes_max,
                     )
                     deadline_s = config.append_deadline_s
-                    records = Records(log, ruled, catalog.deployed, aside, deadline_s, projects.refused)
+                    records = Records(
+                        log, ruled, catalog.deployed, aside, deadline_s, mapped_by(outbox_pool),
+                        projects.refused,
+                    )  # fmt: skip
                     reactor = Reactor(
                         outbox_pool,
                         outbox,

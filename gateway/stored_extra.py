@@ -17,11 +17,16 @@ _NOT_DECLARED: Final = b"0"
 
 
 class SourceRef(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Of which foreign id an event is a record."""
+    """Of which foreign id an event is a record, by the name that its scope had then."""
 
     source: str
     scope: str
     source_id: str
+
+    def elsewhere(self, other: SourceRef) -> bool:
+        """Whether the other is the same id in another scope, or in this one by another name."""
+        same_id = (self.source, self.source_id) == (other.source, other.source_id)
+        return same_id and self.scope != other.scope
 
 
 class RecordSaid(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

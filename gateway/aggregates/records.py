@@ -19,7 +19,7 @@ import msgspec
 
 from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside, Busy
-from gateway.catalog.model import Deployed
+from gateway.catalog.model import CatalogUnavailable, Deployed
 from gateway.errors import Refusal
 from gateway.events import (
     ANY_LENGTH,
@@ -60,6 +60,10 @@ Create = Callable[[Spec, Append], Awaitable[Refusal | None]]
 """Raises PostgresTrouble."""
 
 
+MappedTo = Callable[[UUID, SourceRef], Awaitable[str | None]]
+"""The key that a foreign id stands for, None where it was never seen. Raises CatalogUnavailable."""
+
+
 class _Last(msgspec.Struct, frozen=True, gc=False):
     """The record before, and the event that is it."""
 
@@ -77,9 +81,11 @@ class Records:
         deployed_of: DeployedOf,
         aside: Aside,
         deadline_s: float,
+        mapped_to: MappedTo,
         create: Create | None = None,
     ) -> None:
         """`create` is asked whether an append may create its project."""
+        self._mapped_to = mapped_to
         self._create = create
         self._log = log
         self._ruled = ruled
@@ -154,7 +160,7 @@ class Records:
                     return NotCommitted("other appends to the aggregates were faster until its deadline")
         except Busy as busy:
             return NotCommitted(busy.why.rstrip("."))
-        except PostgresTrouble:
+        except (PostgresTrouble, CatalogUnavailable):
             return NotCommitted("Postgres does not answer, and the record before is needed")
 
     async def _graded_events(
@@ -203,7 +209,7 @@ class Records:
                         return NotCommitted("other appends to the aggregate were faster until its deadline")
         except Busy as busy:
             return NotCommitted(busy.why.rstrip("."))
-        except PostgresTrouble:
+        except (PostgresTrouble, CatalogUnavailable):
             return NotCommitted("Postgres does not answer, and the record before is needed")
 
     async def _refused(self, append: Append) -> Refusal | None:
@@ -286,20 +292,36 @@ class Records:
         return NotCommitted("the record before is gone") if done is None else Unchanged(done)
 
     async def _before(self, stream: Stream, source: Names | None) -> tuple[int, _Last | None]:
-        """The length of the stream, and the last record: of the source id where there is one."""
+        """The length of the stream, and the last record: of the source id where there is one, also by an
+        earlier name of its scope."""
         end, looked = VERSION_MAX, 0
+        ref = None if source is None else SourceRef(*source)
+        elsewhere: dict[SourceRef, _Last] = {}
         length: int | None = None
         while True:
             page = await self._log.page(Range(stream, 1, end, _PAGE, newest_first=True))
             length = page.length if length is None else length
             for each in page.events:
                 _, said, _ = split(each.event.extra)
-                if said is not None and (source is None or said.source == SourceRef(*source)):
-                    return length, _Last(Record(said.content, said.context), each.event.id)
+                if said is None:
+                    continue
+                last = _Last(Record(said.content, said.context), each.event.id)
+                if ref is None or said.source == ref:
+                    return length, last
+                if said.source is not None and ref.elsewhere(said.source):
+                    elsewhere.setdefault(said.source, last)
             looked += len(page.events)
             if not page.events or page.events[-1].version == 1 or looked >= RECORDS_BACK_MAX:
-                return length, None
+                return length, await self._of_earlier_name(stream, elsewhere)
             end = page.events[-1].version - 1
+
+    async def _of_earlier_name(self, stream: Stream, elsewhere: Mapping[SourceRef, _Last]) -> _Last | None:
+        """Of records of the same id in other scopes, the newest first: the one whose scope is called
+        otherwise by now, since it does not lead here any more."""
+        for ref, last in elsewhere.items():
+            if await self._mapped_to(UUID(bytes=stream.tenant), ref) != stream.key:
+                return last
+        return None
 
 
 def creates_project(spec: Spec, append: Append) -> bool:

@@ -6,7 +6,7 @@ or what type of aggregate the key is used with: put the type into the scope wher
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ import asyncpg
 from gateway.catalog.database import UNANSWERED, Database, connection, statement
 from gateway.catalog.model import CatalogError, CatalogUnavailable
 from gateway.names.source_ids import SourceId, Unusable, derived_key, read
+from gateway.stored_extra import SourceRef
 from gateway.telemetry.redact import reason
 
 
@@ -86,6 +87,15 @@ async def known_key(database: Database, tenant: UUID, sighted: SourceId) -> str 
     Raises CatalogUnavailable."""
     async with _connection(database) as conn:
         return await _find(conn, tenant, sighted)
+
+
+def mapped_by(database: Database) -> Callable[[UUID, SourceRef], Awaitable[str | None]]:
+    """`known_key` of what events say that they are records of."""
+
+    async def mapped(tenant: UUID, ref: SourceRef) -> str | None:
+        return await known_key(database, tenant, SourceId(ref.source, ref.scope, ref.source_id))
+
+    return mapped
 
 
 async def mappings(

@@ -15,6 +15,7 @@ from gateway.aggregates.records import Records
 from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside
 from gateway.catalog.model import CatalogError, Deployed
+from gateway.catalog.source_ids import mapped_by
 from gateway.config import Config
 from gateway.inbound.intake import Intake, KeyOf
 from gateway.inbound.recorder import Recorder
@@ -52,7 +53,7 @@ async def alone(
         answer_s = config.append_deadline_s
         folder = Folder(log, aside, config.state_bytes_max)
         ruled = Ruled(log, deployed.get, folder, aside, metrics, answer_s, config.event_bytes_max)
-        records = Records(log, ruled, deployed.get, aside, answer_s)
+        records = Records(log, ruled, deployed.get, aside, answer_s, mapped_by(pool))
         yield Intake(log, records, key_of(log), pool, recorder, amazon, aside, metrics, answer_s, work_max)
     finally:
         aside.close()

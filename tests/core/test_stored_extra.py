@@ -90,3 +90,10 @@ def test_an_event_shows_its_record_without_the_source() -> None:
     assert identity_json(RECORD) == b'{"content":"%b","context":"%b","grade":"new"}' % (A, B)
     assert identity_json(BARE) == b'{"content":"%b","context":null,"grade":"edited"}' % A
     assert identity_json(None) == b"null"
+
+
+def test_an_id_of_another_scope_is_told_from_another_id() -> None:
+    ref = SourceRef("xliff", "a.xlf", "tu1")
+    assert ref.elsewhere(SourceRef("xliff", "b.xlf", "tu1"))
+    for other in (ref, SourceRef("xliff", "b.xlf", "tu2"), SourceRef("jira", "b.xlf", "tu1")):
+        assert not ref.elsewhere(other)

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.names import hash_ids
 from tests.support.accounts import SPEC, Account, open_account
-from tests.support.calls import append, appended, batch, new_client, new_id, refused
+from tests.support.calls import ACTOR, append, appended, batch, new_client, new_id, refused
 from tests.support.serving import Served
 
 WAIT = {"prefer": "wait"}
@@ -159,3 +159,42 @@ async def test_only_roots_are_numbered(gateway: Served, outbox: asyncpg.Pool, ke
         told = await append(client, "order", key, "was_placed", {}, WAIT)
         assert told.json()["aliases"] == []
         assert (await placed(client))["aliases"] == ["BD-1"]
+
+
+async def test_a_client_works_by_names_and_reads_no_key(gateway: Served, outbox: asyncpg.Pool) -> None:
+    order = {**SPEC["aggregate_types"]["order"], "list": {"by": ["customer.name"]}}
+    spec = {
+        **SPEC,
+        "aggregate_types": {**SPEC["aggregate_types"], "order": order},
+        "public_ids": {"key": "ORD", "types": ["order"]},
+        "hash_ids": {"prefix": "bd", "types": ["order"]},
+        "subscriptions": {"work": {"start": "beginning", "keys": "alias", "target": {"type": "pull"}}},
+    }
+    account = await open_account(outbox, spec)
+    async with new_client(gateway.url, account.admin) as client:
+        body = {"events": [{"type": "was_named", "data": {"name": "Ada"}}], "metadata": {"actor": ACTOR}}
+        made = (await client.post("/order", json=body, headers={"prefer": "wait"})).json()
+        number, name = made["aliases"]
+        assert number == "ORD-1"
+        child = {**body, "parent": f"@{name}"}
+        below = (await client.post("/order", json=child, headers={"prefer": "wait"})).json()
+        assert f"{name}.1" in below["aliases"]
+        renamed = {"data": {"name": "Eve"}, "metadata": {"actor": ACTOR}}
+        answer = await client.post("/order/@ord-1/was_named", json=renamed)
+        covered = {"after": answer.json()["position"], "wait": "5"}
+        for path, params in (
+            ("/order/@ORD-1", {}),
+            (f"/order/@{name}/events", {}),
+            ("/order/@ord-1/events/2", {}),
+            (f"/order/@{name}.1", {}),
+            ("/order", covered),
+            ("/_/feed", {}),
+        ):
+            read = await client.get(path, params={"keys": "alias", **params})
+            assert read.status_code == 200, read.text
+            told = read.text + read.headers.get("content-location", "")
+            assert name in told
+            assert made["key"] not in told and below["key"] not in told, path
+        claimed = await client.post("/_/subscriptions/work/claim", json={})
+        assert [each["aliases"] for each in claimed.json()["events"]] != []
+        assert made["key"] not in claimed.text and below["key"] not in claimed.text

@@ -14,6 +14,7 @@ import asyncpg
 import httpx
 import pytest
 
+from gateway.catalog.source_ids import rename_scope
 from gateway.names.content import content_of_json, content_of_text, context_of
 from tests.support.accounts import SPEC, Account, open_account
 from tests.support.calls import (
@@ -206,6 +207,34 @@ async def test_two_ids_of_one_aggregate_are_graded_each_by_its_own_records(clien
         await client.put(f"/_/sources/cat/{scope}/tu1", json={"aggregate_type": "unit", "key": key})
     told = await bulk(client, line("a", 1, "A"), line("b", 1, "B"), line("a", 1, "A"), line("b", 1, "C"))
     assert [(each["status"], each["length"]) for each in told] == [(201, 1), (201, 2), (200, 1), (201, 3)]
+
+
+async def test_records_are_graded_by_those_of_before_their_scope_was_renamed(
+    client: httpx.AsyncClient, tenant: Account, outbox: asyncpg.Pool
+) -> None:
+    async def sent(scope: str, text: str) -> dict[str, Any]:
+        body = batch(("was_seen", {"text": text}))
+        source = {"source": "xliff", "scope": scope, "id": "tu1"}
+        response = await client.post("/unit", json={**body, "source": source, "if_unchanged": "skip"})
+        assert response.status_code in (200, 201), response.text
+        return dict(response.json())
+
+    first = await sent("a", "one")
+    await rename_scope(outbox, UUID(tenant.id), "xliff", "a", "b")
+    assert (await client.get("/_/sources/xliff/b/tu1")).json()["last_event"] == first["event_ids"][0]
+    assert (await sent("b", "one"))["unchanged"] is True
+    new = await sent("a", "other")
+    assert new["key"] != first["key"]
+    assert (await sent("b", "one"))["unchanged"] is True
+    await sent("b", "two")
+    identities = [each["metadata"]["identity"] for each in await events_of(client, "unit", first["key"])]
+    assert [each["grade"] for each in identities] == ["new", "edited"]
+    # Another scope that leads here too has records of its own.
+    linked = {"aggregate_type": "unit", "key": first["key"]}
+    assert (await client.put("/_/sources/xliff/c/tu1", json=linked)).status_code == 200
+    assert "unchanged" not in await sent("c", "two")
+    asked = (await client.get("/_/sources/xliff/c/tu1")).json()
+    assert asked["content"] == content_of_text("two")
 
 
 async def test_an_append_without_a_key_may_name_a_source(client: httpx.AsyncClient) -> None:

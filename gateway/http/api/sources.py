@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 import asyncpg
 from starlette.requests import Request
@@ -62,7 +63,7 @@ class Sources:
             raise Refused(Refusal("not_found", why))
         try:
             said = await self._last_record(_principal(request).tenant.id.bytes, asked, found)
-        except PostgresTrouble as trouble:
+        except (PostgresTrouble, CatalogUnavailable) as trouble:
             raise Refused(unavailable()) from trouble
         return json_response(200, encode({"ok": True, **_told(found), **said}))
 
@@ -76,9 +77,16 @@ class Sources:
             Stream(tenant, found.aggregate_type, found.key), 1, VERSION_MAX, _PAGE, newest_first=True
         )
         events = (await self._log.page(wanted)).events
-        for each in events:
-            _, said, _ = split(each.event.extra)
-            if said is not None and said.source == ref:
+        records = [(each, split(each.event.extra)[1]) for each in events]
+        mapped = source_ids.mapped_by(self._pool)
+        for earlier_name in (False, True):
+            for each, said in records:
+                if said is None or said.source is None:
+                    continue
+                if said.source != ref if not earlier_name else not ref.elsewhere(said.source):
+                    continue
+                if earlier_name and await mapped(UUID(bytes=tenant), said.source) == found.key:
+                    continue
                 told: dict[str, object] = {"content": said.content, "context": said.context}
                 return {**told, "last_event": uuid_text(each.event.id)}
         return {"last_event": uuid_text(events[0].event.id) if events else None}
