@@ -108,6 +108,7 @@ from gateway.operations.audit_loop import AuditLoop
 from gateway.operations.deletions import Deletions
 from gateway.outbound import Outbound, heard, outgoing
 from gateway.pools import CannotStart, check_redis, close_pool, open_postgres, ops_listener
+from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.reactor import Reactor, head_of
 from gateway.relay.live import Live
 from gateway.relay.outbox import Outbox
@@ -517,7 +518,7 @@ async def _follow(catalog: Catalog) -> None:
     try:
         await catalog.refresh()
     except CatalogUnavailable as trouble:
-        raise postgres.PostgresTrouble(str(trouble)) from trouble
+        raise PostgresTrouble(str(trouble)) from trouble
 
 
 def _readings(catalog: Catalog) -> Iterator[Reading]:

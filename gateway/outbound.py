@@ -35,6 +35,7 @@ from gateway.log.log import Log
 from gateway.log.redis.announcements import Announcements
 from gateway.log.redis.cluster import open_redis
 from gateway.pools import CannotStart, close_pool, open_postgres, ops_listener
+from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.home import WATCH_EVERY_S, not_adopted
 from gateway.relay.named import EventNames
 from gateway.relay.outbox import Outbox
@@ -157,7 +158,7 @@ async def _switched(
     """Whether it delivers from now on, and why not. Where Postgres does not say, it stays as it was."""
     try:
         why = await not_adopted(pool)
-    except postgres.PostgresTrouble as trouble:
+    except PostgresTrouble as trouble:
         if delivering:
             return delivering, off
         why = f"Postgres does not say whether it was copied or restored: {trouble}"
@@ -189,7 +190,7 @@ def serve_relay(config: Config) -> None:
     logs.to_stderr(config.log_level, human=config.dev and sys.stderr.isatty())
     try:
         uvloop.run(_serve_relay(config))
-    except (CannotStart, postgres.PostgresTrouble) as fault:
+    except (CannotStart, PostgresTrouble) as fault:
         sys.exit(f"sluice relay: {fault}")
 
 
@@ -228,7 +229,7 @@ async def _in_the_way(reach: postgres.Postgres) -> str | None:
     """Of deliveries: they are noted in Postgres. Without Redis they are only later."""
     try:
         takes_writes = await reach.takes_writes()
-    except postgres.PostgresTrouble as trouble:
+    except PostgresTrouble as trouble:
         return str(trouble)
     return None if takes_writes else "Postgres takes no writes"
 

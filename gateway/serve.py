@@ -20,8 +20,8 @@ from gateway.app import gateway
 from gateway.catalog.model import CatalogUnavailable
 from gateway.config import Config
 from gateway.http.server.config import uvicorn_config
-from gateway.log import postgres
 from gateway.pools import CannotStart
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry import logs
 
 logger = logging.getLogger("sluice")
@@ -39,7 +39,7 @@ def serve(config: Config) -> None:
     logs.to_stderr(config.log_level, human=config.dev and sys.stderr.isatty())
     try:
         uvloop.run(_serve(config))
-    except (CannotStart, CatalogUnavailable, postgres.PostgresTrouble) as fault:
+    except (CannotStart, CatalogUnavailable, PostgresTrouble) as fault:
         sys.exit(f"sluice serve: {fault}")
 
 

@@ -20,7 +20,7 @@ from gateway.catalog.model import Deployed
 from gateway.events import Stream
 from gateway.log.entries import SequencedAppend
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.tasks import ended
 
 logger = logging.getLogger("sluice.kept")

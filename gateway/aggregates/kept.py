@@ -18,7 +18,8 @@ from gateway.aggregates.folder import Place
 from gateway.catalog.model import Deployed
 from gateway.events import Stream
 from gateway.log.log import Log
-from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.log.postgres import Postgres
+from gateway.postgres.errors import PostgresTrouble
 from gateway.state import EMPTY, FOLD_REVISION, Folded
 from gateway.telemetry.metrics import Metrics
 from spec.model import AggregateType

@@ -37,10 +37,10 @@ from gateway.events import (
 )
 from gateway.log.append.pending import Waiter
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
 from gateway.log.read.reader import VERSION_MAX, Range
 from gateway.names.content import Grade
 from gateway.names.records import Record, key_of_content, record_of
+from gateway.postgres.errors import PostgresTrouble
 from gateway.stored_extra import RecordSaid, SourceRef, split, with_record
 from spec.identity import IdentityRule
 from spec.model import AggregateType, Spec

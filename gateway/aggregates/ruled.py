@@ -36,7 +36,7 @@ from gateway.events import (
 )
 from gateway.log.append.pending import APPEND_BYTES, Link, Waiter
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, TakesLong, is_light, rules
 from gateway.state.rules import Violation, judge
 from gateway.telemetry.metrics import Metrics

@@ -29,7 +29,7 @@ from gateway.events import (
     fits,
 )
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.metrics import Metrics
 
 DeployedOf = Callable[[UUID], Deployed | None]

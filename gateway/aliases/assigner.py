@@ -24,8 +24,8 @@ from gateway.catalog.model import Deployed
 from gateway.events import Stream
 from gateway.log.epoch.partition import partition_of
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
 from gateway.names.changes import Change, Give, Given
+from gateway.postgres.errors import PostgresTrouble
 from gateway.tasks import ended
 
 logger = logging.getLogger("sluice.registry")

@@ -21,8 +21,8 @@ from gateway.catalog.model import Deployed
 from gateway.errors import Refusal
 from gateway.events import Append, Stream
 from gateway.log.log import Log
-from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
 from gateway.names.aliases import SIGIL, Malformed, parse_alias
+from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
 from gateway.telemetry.redact import reason
 from spec.handlers import Path, Root
 from spec.identifiers import canonicalize

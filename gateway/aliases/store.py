@@ -20,10 +20,10 @@ import asyncpg
 import msgspec
 
 from gateway.events import Stream
-from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
 from gateway.log.read.reader import VERSION_MAX
 from gateway.names.aliases import Alias, Kind
 from gateway.names.changes import RETIRED, Given, Named, named
+from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
 from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
 

@@ -41,7 +41,7 @@ def on_subscriptions(
             owner = await tenants.named(pool, tenant)
             return await work(subscriptions, owner.id)
 
-    from gateway.log.postgres import PostgresTrouble
+    from gateway.postgres.errors import PostgresTrouble
 
     try:
         return asyncio.run(run())

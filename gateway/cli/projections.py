@@ -35,7 +35,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The projectio
 def _run(work: Callable[[Outbox, Any], Awaitable[_T]], postgres: str | None) -> _T:
     """What the work returns; ends the command with 1 and a sentence where Postgres fails it."""
     from gateway.cli.outgoing import outbox_of
-    from gateway.log.postgres import PostgresTrouble
+    from gateway.postgres.errors import PostgresTrouble
 
     async def run() -> _T:
         async with outbox_of(postgres_url(postgres)) as (outbox, pool):

@@ -89,7 +89,7 @@ def _standings(postgres: str | None, tenant: str | None) -> tuple[list[Standing]
             await subscriptions.declare(owner)
             return await standing(pool, owner), await not_adopted(pool)
 
-    from gateway.log.postgres import PostgresTrouble
+    from gateway.postgres.errors import PostgresTrouble
 
     try:
         return asyncio.run(run())

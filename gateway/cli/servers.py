@@ -56,9 +56,9 @@ def at_database(postgres: str | None, work: Callable[[asyncpg.Pool], Awaitable[_
 def _run(work: Coroutine[Any, Any, _T]) -> _T:
     import asyncpg
 
-    from gateway.log.postgres import PostgresTrouble
     from gateway.log.redis.scripts import RedisTrouble
     from gateway.operations.place import OperationFailed
+    from gateway.postgres.errors import PostgresTrouble
 
     try:
         return asyncio.run(work)

@@ -220,7 +220,8 @@ async def _owner(url: str, tenant: str) -> AsyncIterator[tuple[Any, Tenant]]:
 
     from gateway.catalog import tenants
     from gateway.catalog.migrate import require_prepared
-    from gateway.log.postgres import PostgresTrouble, open_pool
+    from gateway.log.postgres import open_pool
+    from gateway.postgres.errors import PostgresTrouble
 
     try:
         async with await open_pool(url, 2, 30.0) as pool:

@@ -15,7 +15,7 @@ import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.follow.database import fetch
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.relay import Listen
 
 _FIRST_S: Final = 0.008

@@ -27,7 +27,7 @@ from gateway.follow.output import Output
 from gateway.follow.outputs import output_of
 from gateway.follow.retention import PRUNED_MAX, prune
 from gateway.follow.worker import CACHE_BYTES, Worker
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.outbox import LostPlace, Outbox
 from gateway.relay.relay import Listen
 from gateway.tasks import ended

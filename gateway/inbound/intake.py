@@ -55,8 +55,8 @@ from gateway.inbound.verdicts import Rejected, Uncertified, Verified
 from gateway.inbound.verify.amazon import Amazon
 from gateway.inbound.verify.signature import verify
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
 from gateway.names.aliases import Alias
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.tallies import WebhookCounts
 from spec.errors import shown

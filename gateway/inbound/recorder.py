@@ -18,7 +18,7 @@ import asyncpg
 
 from gateway.inbound import store
 from gateway.inbound.store import Kept
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.tasks import ended
 
 logger = logging.getLogger("sluice.intake")

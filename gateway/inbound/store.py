@@ -19,7 +19,7 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.inbound.request import Request
-from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
+from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
 from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
 

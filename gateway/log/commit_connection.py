@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 
 from gateway.log.entries import SequencedAppend, chain_over, claim_columns, commit_columns
-from gateway.log.postgres import CONNECTION_ERRORS, REDIS, SQL, Postgres, PostgresTrouble, connect
+from gateway.log.postgres import REDIS, SQL, Postgres, connect
+from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
 from gateway.telemetry.redact import reason
 
 BACKENDS_MAX: Final = 2

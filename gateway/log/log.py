@@ -42,7 +42,7 @@ from gateway.log.epoch.redis_health import RedisHealth
 from gateway.log.epoch.settling import Settling
 from gateway.log.epoch.verify import Verifier
 from gateway.log.limits import Limits
-from gateway.log.postgres import DIRECT, REDIS, Instance, Postgres, PostgresTrouble, Reads
+from gateway.log.postgres import DIRECT, REDIS, Instance, Postgres, Reads
 from gateway.log.read.evictor import Evictor
 from gateway.log.read.followers import Followers
 from gateway.log.read.reader import COLD_READS, Range, Reader
@@ -50,6 +50,7 @@ from gateway.log.redis.announcements import Announcements
 from gateway.log.redis.cluster import Cluster
 from gateway.log.redis.scripts import RedisTrouble, Scripts
 from gateway.log.storage import Storage
+from gateway.postgres.errors import PostgresTrouble
 from gateway.tasks import ended
 from gateway.telemetry.metrics import Reading
 from gateway.telemetry.steps import Telemetry, unwatched

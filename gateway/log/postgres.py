@@ -13,6 +13,7 @@ from uuid import UUID
 
 import asyncpg
 
+from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
 from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
 
@@ -27,32 +28,12 @@ _SESSION: Final = {
     "jit": "off",
 }
 
-CONNECTION_ERRORS: Final = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.QueryCanceledError,
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.IdleSessionTimeoutError,
-)
-
-
 DEADLINE_S: Final = 5.0
 """As SLUICE_READ_DEADLINE_S is by default: for what looks something up before a gateway is put together."""
 
 # What stands in partition_log.mode: the way that appends of an epoch take.
 REDIS: Final = "redis"
 DIRECT: Final = "direct"
-
-
-class PostgresTrouble(Exception):
-    """Postgres did not answer, or can't take writes now."""
 
 
 _load: Final = partial(statement_of, "log")

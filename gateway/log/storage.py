@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from gateway.errors import Refusal
-from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.log.postgres import Postgres
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.metrics import Reading
 
 logger = logging.getLogger("sluice.log")

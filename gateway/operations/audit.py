@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from gateway.events import Stream
-from gateway.log.postgres import PostgresTrouble
 from gateway.log.redis.scripts import RedisTrouble
 from gateway.operations import postgres_check, redis_check
 from gateway.operations.kept_states import check_kept_states
@@ -19,6 +18,7 @@ from gateway.operations.report import Report
 from gateway.operations.rows import Anchors, RowWalk
 from gateway.operations.standing import alarms
 from gateway.operations.unique_values import check_unique_values
+from gateway.postgres.errors import PostgresTrouble
 
 
 class Watcher(Protocol):

@@ -8,11 +8,12 @@ from typing import Final
 
 import asyncpg
 
-from gateway.log.postgres import Instance, PostgresTrouble
+from gateway.log.postgres import Instance
 from gateway.operations.place import fetch
 from gateway.operations.postgres_check import walk_page
 from gateway.operations.report import Report
 from gateway.operations.rows import RowWalk
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.metrics import Metrics
 
 logger = logging.getLogger("sluice.audit")

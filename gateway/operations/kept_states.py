@@ -19,9 +19,9 @@ from gateway.catalog.model import Deployed
 from gateway.events import Recorded, Stream
 from gateway.log.entries import event_of
 from gateway.log.epoch.partition import partition_of
-from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
 from gateway.operations.place import Place
 from gateway.operations.report import Report
+from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
 from gateway.state import EMPTY, STATE_BYTES_MAX, Folded, fold
 from gateway.telemetry.redact import reason
 from spec.errors import Faults

@@ -15,10 +15,11 @@ from gateway.catalog.migrate import require_prepared
 from gateway.catalog.model import CatalogError
 from gateway.config import redacted
 from gateway.log import postgres
-from gateway.log.postgres import CONNECTION_ERRORS, Instance, Postgres, PostgresTrouble
+from gateway.log.postgres import Instance, Postgres
 from gateway.log.redis import scripts
 from gateway.log.redis.cluster import Cluster, open_redis
 from gateway.log.redis.keys import PartitionKeys, partition_keys
+from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
 from gateway.postgres.statements import statement_of
 from gateway.telemetry.redact import reason
 

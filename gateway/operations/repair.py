@@ -14,11 +14,11 @@ from typing import Final
 from gateway.log.commit_connection import ChainBroken, CommitConnection, RefusedByPostgres
 from gateway.log.entries import SequencedAppend, chain_over
 from gateway.log.epoch.commit_evidence import CommitEvidence, rolled
-from gateway.log.postgres import PostgresTrouble
 from gateway.operations.alone import operator
 from gateway.operations.lineage import Segment, history, segments
 from gateway.operations.place import OperationFailed, Place
 from gateway.operations.standing import Standing
+from gateway.postgres.errors import PostgresTrouble
 
 _COMMIT_ROWS: Final = 500
 _COMMIT_TIMEOUT_S: Final = 30.0

@@ -12,9 +12,9 @@ from gateway.catalog import specs, tenants
 from gateway.catalog.claim_history import ClaimHistory
 from gateway.events import Stream
 from gateway.log.epoch.partition import partition_of
-from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
 from gateway.operations.place import Place, statement
 from gateway.operations.report import Report
+from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
 from gateway.telemetry.redact import reason
 from spec.changes import claiming_events
 from spec.model import Spec

@@ -34,7 +34,7 @@ from gateway.events import (
     Stream,
 )
 from gateway.follow.model import Event
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions import sagas
 from gateway.reactions.database import fetch
 from gateway.reactions.outputs import append_of_saga

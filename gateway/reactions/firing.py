@@ -33,7 +33,7 @@ from gateway.events import (
     RuleViolated,
     Unchanged,
 )
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.database import fetch
 from gateway.reactions.endings import Ending, Endings
 from gateway.reactions.outputs import SCHEDULER, append_of, unless

@@ -31,7 +31,7 @@ from gateway.events import Append, Outcome
 from gateway.follow.declarations import read_spec
 from gateway.follow.events import Events
 from gateway.follow.model import Event
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.database import connection, fetch, statement
 from gateway.reactions.firing import FIRE_EVERY_S, Firing, Full

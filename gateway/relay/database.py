@@ -18,7 +18,7 @@ from gateway.errors import Refusal
 from gateway.events import Recorded, Stream, tag_key
 from gateway.items import Items
 from gateway.log.entries import event_of
-from gateway.log.postgres import CONNECTION_ERRORS, PostgresTrouble
+from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble
 from gateway.postgres.statements import statement_of
 from gateway.relay.outbox import Entry, Filter
 from gateway.relay.position import Place

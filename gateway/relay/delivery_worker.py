@@ -21,7 +21,7 @@ import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.event_json import uuid_text
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.relay import database, subscriptions
 from gateway.relay.cursor import Aggregate, Changed, Cursor
 from gateway.relay.database import Attempt, RetryEntry, Subscribed

@@ -22,9 +22,9 @@ import msgspec
 
 from gateway.events import Recorded, event_bytes
 from gateway.log.entries import SequencedAppend
-from gateway.log.postgres import PostgresTrouble
 from gateway.log.read.followers import Follower, Followers
 from gateway.log.redis.announcements import Announcements
+from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.gzipped import Part, Run
 from gateway.relay.outbox import Entry, Filter, LostPlace, Outbox, entry_bytes
 from gateway.relay.position import MARK_BYTES, Place

@@ -22,7 +22,7 @@ import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.catalog.secrets import SecretsOf
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.relay import database
 from gateway.relay.cursor import Overtaken
 from gateway.relay.database import Subscribed, fetch, subscribed

@@ -20,8 +20,8 @@ from gateway.aliases.transfer import CannotImport, exported, plan, read
 from gateway.aliases.writer import stream_of
 from gateway.catalog import specs, tenants
 from gateway.events import Stream
-from gateway.log.postgres import PostgresTrouble
 from gateway.names.changes import Change, Retire
+from gateway.postgres.errors import PostgresTrouble
 from spec.model import Spec
 from spec.parse import parse
 from tests.aliases.conftest import OpenRegistry

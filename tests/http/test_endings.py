@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions import endings
 from gateway.reactions.endings import Ending, Endings
 from tests.support.accounts import open_account

@@ -12,8 +12,9 @@ import httpx
 import pytest
 
 from gateway.config import KIB, Config
-from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.log.postgres import Postgres
 from gateway.log.storage import ROW_BYTES, Storage
+from gateway.postgres.errors import PostgresTrouble
 from tests.http.webhooks import SOURCES, open_hooks
 from tests.support.accounts import Account, open_account
 from tests.support.calls import append, envelope, new_client, new_id, refused, until

@@ -22,7 +22,7 @@ from gateway.inbound import intake
 from gateway.inbound.recorder import Recorder
 from gateway.log.append.sequencer import Sequencer
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from tests.http.webhooks import SOURCES, Hooks, declared, kept, open_hooks
 from tests.support.calls import refused
 from tests.support.serving import Served

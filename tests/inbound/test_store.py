@@ -19,7 +19,7 @@ from gateway.inbound import store
 from gateway.inbound.recorder import Recorder
 from gateway.inbound.request import Request
 from gateway.inbound.store import Kept, Verdict, copied
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.postgres.statements import statement_of
 
 DAY_S = 86_400

@@ -26,7 +26,8 @@ from gateway.events import (
 from gateway.log.commit_connection import ChainBroken, CommitConnection, Ready, RefusedByPostgres
 from gateway.log.entries import SequencedAppend, chain_over, commit_columns, event_of, stream_of
 from gateway.log.log import Log
-from gateway.log.postgres import REDIS, SQL, PostgresTrouble
+from gateway.log.postgres import REDIS, SQL
+from gateway.postgres.errors import PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (

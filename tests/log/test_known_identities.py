@@ -13,7 +13,7 @@ from gateway.log.append import known_identities
 from gateway.log.append.identity_filter import BITS_EACH, Budget, IdentityFilter
 from gateway.log.append.known_identities import KnownIdentities
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.log.test_idempotency import replay_of

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.events import Appended, NotCommitted, Outcome, Stream
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (

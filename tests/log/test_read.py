@@ -13,9 +13,9 @@ from uuid_utils import uuid7
 
 from gateway.events import Appended, Event, Page, Stream, event_identity
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
 from gateway.log.read.reader import VERSION_MAX, Range
 from gateway.log.redis.scripts import RedisTrouble
+from gateway.postgres.errors import PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (

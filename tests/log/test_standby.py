@@ -14,8 +14,9 @@ import pytest
 from gateway.events import Appended, Conflict, Mismatch, NotCommitted, Stream
 from gateway.log.epoch.settling import settling_without_log
 from gateway.log.log import Log
-from gateway.log.postgres import Postgres, PostgresTrouble, open_pool
+from gateway.log.postgres import Postgres, open_pool
 from gateway.log.read.reader import Range
+from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.outbox import Filter, Outbox
 from gateway.relay.position import START
 from tests.log.conftest import _DATABASE, OpenLog, _prepare

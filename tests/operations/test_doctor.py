@@ -15,12 +15,12 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.catalog.migrate import migrate
-from gateway.log.postgres import PostgresTrouble
 from gateway.operations import direct_findings, redis_findings
 from gateway.operations.doctor import diagnose
 from gateway.operations.findings import Diagnosis, Verdict
 from gateway.operations.place import Place, open_place
 from gateway.operations.postgres_findings import judge_clock, judge_server, promises
+from gateway.postgres.errors import PostgresTrouble
 from tests.conftest import PARTITIONS
 from tests.support import drive
 from tests.support.servers import Servers, open_folder, servers_in

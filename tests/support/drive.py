@@ -34,9 +34,9 @@ from gateway.log import postgres
 from gateway.log.epoch.partition import partition_of
 from gateway.log.limits import Limits
 from gateway.log.log import Log, PartitionWorkers
-from gateway.log.postgres import PostgresTrouble
 from gateway.log.redis.cluster import Cluster, open_redis
 from gateway.log.redis.scripts import RedisTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.tasks import ended
 
 WITHIN_S = 40.0

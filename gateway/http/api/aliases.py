@@ -27,9 +27,9 @@ from gateway.http.render import encode
 from gateway.http.request import Message, Refused, Send
 from gateway.http.response import ReadAnswer
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
 from gateway.names.aliases import SIGIL, Alias, Kind, Malformed, parse_alias
 from gateway.names.hash_ids import CHILD_NUMBER_MAX
+from gateway.postgres.errors import PostgresTrouble
 from spec.errors import shown
 from spec.identifiers import GLOBAL
 from spec.model import Spec

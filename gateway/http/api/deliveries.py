@@ -27,7 +27,7 @@ from gateway.http.response import json_response
 from gateway.inbound import store
 from gateway.inbound.intake import Intake
 from gateway.inbound.replayer import Replayer, without_event
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 
 DELIVERIES_DEFAULT: Final = 100
 DELIVERIES_MAX: Final = 1_000

@@ -52,11 +52,11 @@ from gateway.http.render import encode, uuid_text
 from gateway.http.request import Head, Refused, check_json_body, read_body
 from gateway.http.response import PRIVATE
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
 from gateway.names.content import content_of_json
 from gateway.names.encoding import encode as framed
 from gateway.names.imported import Result, Row, Said, Step
 from gateway.names.source_ids import Unusable, read
+from gateway.postgres.errors import PostgresTrouble
 from spec.model import AggregateType
 
 RECORDS_MAX: Final = 1_000

@@ -23,7 +23,7 @@ from gateway.http.api.rows import Named, RowReader, item_json
 from gateway.http.key_watch import KeyWatch
 from gateway.http.render import encode
 from gateway.http.request import Head, Receive, Refused, Send
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.position import BEGINNING, Place, Position
 
 _ROWS_AT_ONCE: Final = 200

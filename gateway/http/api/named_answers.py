@@ -20,8 +20,8 @@ from gateway.http.parameters import Parameters
 from gateway.http.render import encode, with_member
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer
-from gateway.log.postgres import PostgresTrouble
 from gateway.names.aliases import Kind
+from gateway.postgres.errors import PostgresTrouble
 from spec.model import Spec
 
 PARAMETERS: Final = ("aliases", "keys")

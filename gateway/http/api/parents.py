@@ -20,9 +20,9 @@ from gateway.events import Append, Stream
 from gateway.http.api.aliases import Aliases
 from gateway.http.outcomes import Answer, Outcomes, refused
 from gateway.http.request import Refused
-from gateway.log.postgres import PostgresTrouble
 from gateway.names.aliases import SIGIL, Alias, Kind
 from gateway.names.hash_ids import CHILD_DEPTH_MAX
+from gateway.postgres.errors import PostgresTrouble
 from spec.errors import shown
 from spec.identifiers import canonicalize
 from spec.model import Spec

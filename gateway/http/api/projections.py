@@ -20,7 +20,7 @@ from gateway.http.api.reads import unavailable
 from gateway.http.api.rows import Named, RowReader, item_json, page_json
 from gateway.http.render import encode
 from gateway.http.request import Head, Receive, Refused, Scope, Send
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from spec.errors import nearest
 from spec.identifiers import canonicalize
 from spec.model import Spec

@@ -17,7 +17,7 @@ from gateway.http.api.reads import unavailable
 from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.request import Refused
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 
 
 class Receipts:

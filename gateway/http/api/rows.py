@@ -18,7 +18,7 @@ from gateway.http.api.list_query import Asked
 from gateway.http.api.reads import unavailable
 from gateway.http.render import encode
 from gateway.http.request import Refused
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.outbox import Filter, LostPlace, Outbox
 from gateway.relay.position import START, Position
 from gateway.relay.position import encode as encode_position

@@ -16,7 +16,7 @@ from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.render import encode, raw
 from gateway.http.request import Refused
 from gateway.http.response import json_response
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.coordinator import Coordinator
 from gateway.reactions.database import fetch
 

@@ -27,7 +27,7 @@ from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.render import encode, raw
 from gateway.http.request import Head, Refused
 from gateway.http.response import json_response
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions.database import fetch
 from gateway.reactions.pending import Pending
 from gateway.reactions.timers import Emission, Watched, time_of, timer_id

@@ -34,7 +34,7 @@ from gateway.http.parameters import Parameters
 from gateway.http.render import encode, raw, refusal_json
 from gateway.http.request import Head, Refused, check_json_body, read_body
 from gateway.http.response import json_response, unchanged
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.subscriptions import Subscriptions
 from spec.errors import Faults, nearest, shown
 from spec.parse import parse

@@ -21,8 +21,8 @@ from gateway.http.render import encode
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
 from gateway.log.read.reader import VERSION_MAX, Range
+from gateway.postgres.errors import PostgresTrouble
 from gateway.state import EMPTY, Folded
 
 BEGUN_MAX: Final = 10_000

@@ -27,7 +27,7 @@ from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.render import encode
 from gateway.http.request import Head, Refused, check_json_body, content_length, read_body
 from gateway.http.response import ReadAnswer, json_response
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.pull import CLAIM_EVENTS_MAX, Claim, NotPulled, Pull
 from gateway.relay.subscriptions import (
     SUBSCRIPTIONS_MAX,

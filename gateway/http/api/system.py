@@ -44,7 +44,7 @@ from gateway.http.parameters import Parameters, require_declared
 from gateway.http.request import Head, Receive, Refused, Scope, Send
 from gateway.http.routes import SYSTEM_ROUTES, find_system
 from gateway.log.log import Log
-from gateway.log.postgres import PostgresTrouble
+from gateway.postgres.errors import PostgresTrouble
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[57][0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}")
 PRINCIPAL = "sluice.principal"

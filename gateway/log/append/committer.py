@@ -19,8 +19,9 @@ from gateway.log.entries import SequencedAppend, chain_over
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
 from gateway.log.limits import Limits
-from gateway.log.postgres import DIRECT, PartitionRow, Postgres, PostgresTrouble
+from gateway.log.postgres import DIRECT, PartitionRow, Postgres
 from gateway.log.read.followers import Followers
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.steps import Telemetry
 
 logger = logging.getLogger("sluice.log")

@@ -19,8 +19,9 @@ from gateway.events import NotCommitted, UnknownPosition
 from gateway.items import Condition
 from gateway.log.append.pending import Look, Pending
 from gateway.log.epoch.partition import Partition
-from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.log.postgres import Postgres
 from gateway.log.read.matches import LastTagged, first_match, last_tagged
+from gateway.postgres.errors import PostgresTrouble
 
 AT_ONCE: Final = 4
 """Single looks under way for a partition: others of the gateway need connections too."""

@@ -16,7 +16,8 @@ from gateway.log.append.identities import ClaimedByAnother, Original, look_up, m
 from gateway.log.append.pending import Pending
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
-from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.log.postgres import Postgres
+from gateway.postgres.errors import PostgresTrouble
 
 _AGAIN_S = 0.1
 

@@ -21,9 +21,10 @@ from gateway.log.append.sequenced import Commits, SequencedBatch
 from gateway.log.entries import SequencedAppend
 from gateway.log.epoch.chain import roll
 from gateway.log.epoch.partition import Partition
-from gateway.log.postgres import DIRECT, Postgres, PostgresTrouble
+from gateway.log.postgres import DIRECT, Postgres
 from gateway.log.read.matches import first_match
 from gateway.names.unique import holders_of, values_of
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.steps import Telemetry
 
 # Whoever was overtaken by another gateway gives it a head start of at most this: both get their turns.

@@ -15,8 +15,9 @@ from gateway.log.commit_connection import ChainBroken, CommitConnection, Refused
 from gateway.log.entries import SequencedAppend, placed_from_journal
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
-from gateway.log.postgres import REDIS, PartitionRow, Postgres, PostgresTrouble
+from gateway.log.postgres import REDIS, PartitionRow, Postgres
 from gateway.log.redis.scripts import RedisTrouble, Scripts
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.redact import reason
 
 logger = logging.getLogger("sluice.log")

@@ -15,7 +15,8 @@ from typing import Final
 from gateway.events import Append
 from gateway.log.append.identity_filter import Budget, IdentityFilter
 from gateway.log.epoch.partition import Partition
-from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.log.postgres import Postgres
+from gateway.postgres.errors import PostgresTrouble
 
 logger = logging.getLogger("sluice.log")
 

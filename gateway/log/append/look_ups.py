@@ -15,8 +15,9 @@ from gateway.log.append.known_identities import KnownIdentities
 from gateway.log.append.pending import Pending
 from gateway.log.epoch.partition import Partition
 from gateway.log.limits import Limits
-from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.log.postgres import Postgres
 from gateway.names.unique import Holders, holders_of, values_of
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.metrics import Metrics
 
 _RETRY_S = 0.05

@@ -32,9 +32,10 @@ from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
 from gateway.log.epoch.verify import CannotVerify, PostgresLostCommits, Verifier
 from gateway.log.limits import Limits
-from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.log.postgres import Postgres
 from gateway.log.redis.scripts import NotRun, RedisTrouble, Refused, Scripts
 from gateway.names.unique import values_of
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.steps import Telemetry
 
 logger = logging.getLogger("sluice.log")

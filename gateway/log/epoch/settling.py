@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 from gateway.log.commit_connection import CommitConnection
 from gateway.log.epoch.commit_evidence import contains
 from gateway.log.epoch.partition import Partition
-from gateway.log.postgres import PartitionRow, Postgres, PostgresTrouble
+from gateway.log.postgres import PartitionRow, Postgres
+from gateway.postgres.errors import PostgresTrouble
 
 PLACES_MAX: Final = 1_000
 """Places that one write settles; the others wait for the next."""

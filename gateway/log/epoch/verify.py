@@ -16,8 +16,9 @@ from gateway.log.epoch.commit_evidence import CommitEvidence, contains
 from gateway.log.epoch.notices import EpochChanges
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
-from gateway.log.postgres import DIRECT, REDIS, PartitionRow, Postgres, PostgresTrouble
+from gateway.log.postgres import DIRECT, REDIS, PartitionRow, Postgres
 from gateway.log.redis.scripts import RedisTrouble, Scripts
+from gateway.postgres.errors import PostgresTrouble
 
 # A gateway that finds Postgres sealed further than Redis lets whoever sealed it finish the installation.
 _INSTALL_PATIENCE_S = (0.05, 0.2)

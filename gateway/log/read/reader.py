@@ -21,8 +21,9 @@ from gateway.events import Page, Recorded, Stream, event_bytes, pack_event, unpa
 from gateway.log.entries import event_of, stream_entry
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
-from gateway.log.postgres import Postgres, PostgresTrouble
+from gateway.log.postgres import Postgres
 from gateway.log.redis.scripts import RedisTrouble, Scripts
+from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.metrics import Metrics
 
 logger = logging.getLogger("sluice.log")
