@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from gateway.http.asgi_extension import understood
 from gateway.http.correlation import correlate
+from gateway.http.parameters import require_declared
 from gateway.http.request import Application, Head, Message, Receive, Scope, Send
 from gateway.telemetry.metrics import Metrics
 
@@ -30,7 +31,9 @@ class MetricsPage:
 
     async def page(self, request: Request) -> Response:
         """In the format that `Accept` asks for: OpenMetrics or Prometheus' text; this also where what it asks
-        for can't be read."""
+        for can't be read. Raises Refused (400) where there is a query: a filter that it does not know must not
+        read everything."""
+        require_declared(request.scope["query_string"], ())
         try:
             encode, media_type = choose_encoder(request.headers.get("accept", ""))
         except TypeError:  # a version that is no number: it compares the two

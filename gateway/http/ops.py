@@ -20,7 +20,7 @@ from starlette.routing import Route, Router
 from gateway.http import response
 from gateway.http.api.health import Health
 from gateway.http.metrics import MetricsPage
-from gateway.http.request import Application, Head, Receive, Scope, Send
+from gateway.http.request import Application, Head, Receive, Refused, Scope, Send
 from gateway.http.server.config import uvicorn_config
 from gateway.http.server.protocol import make_protocol
 
@@ -48,6 +48,8 @@ class Ops:
         scope["app"] = self  # a Starlette route then raises for a wrong method instead of answering itself
         try:
             await self._router(scope, receive, send)
+        except Refused as refused:
+            await response.refuse(send, refused.refusal)
         except HTTPException:
             await response.allowed_only(send, scope["method"], "GET, HEAD, OPTIONS")
 

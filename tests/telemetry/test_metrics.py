@@ -12,7 +12,18 @@ from uuid_utils import uuid7
 
 from gateway.config import Config
 from tests.support.accounts import SPEC, Account
-from tests.support.calls import NDJSON, append, appended, bulk, bulk_line, envelope, new_client, new_id, noted
+from tests.support.calls import (
+    NDJSON,
+    append,
+    appended,
+    bulk,
+    bulk_line,
+    envelope,
+    new_client,
+    new_id,
+    noted,
+    refused,
+)
 from tests.support.serving import Served, serving
 from tests.telemetry.scrape import scrape, scraped_until
 
@@ -188,8 +199,8 @@ async def test_the_ops_port_serves_metrics_and_health_and_nothing_else(operator:
         assert (await operator.get(path)).status_code == 200
     head = await operator.head("/_/metrics")
     assert (head.status_code, head.content) == (200, b"")
-    refused = await operator.post("/_/metrics")
-    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    answer = await operator.post("/_/metrics")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
     for path in ("/", "/order/main_webhook", "/_/spec", "/_/metrics/"):
         assert (await operator.get(path)).json()["code"] == "not_found"
 
@@ -211,6 +222,11 @@ async def test_a_format_that_nobody_knows_brings_the_plain_page(
         plain = await operator.get("/_/metrics", headers={b"accept": accept})
         assert (plain.status_code, "sluice_appends_total" in plain.text) == (200, True)
         assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
+async def test_a_filter_that_the_metrics_do_not_have_is_refused(operator: httpx.AsyncClient) -> None:
+    refused(await operator.get("/_/metrics?name[]=up"), 400, "unknown_parameter", "name[]")
+    assert (await operator.get("/_/health/live?now=1")).status_code == 200
 
 
 async def test_on_the_main_port_there_are_no_metrics_unless_a_token_is_set(
