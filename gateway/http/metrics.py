@@ -31,8 +31,8 @@ class MetricsPage:
 
     async def page(self, request: Request) -> Response:
         """In the format that `Accept` asks for: OpenMetrics or Prometheus' text; this also where what it asks
-        for can't be read. Raises Refused (400) where there is a query: a filter that it does not know must not
-        read everything."""
+        for can't be read. Raises Refused (400) where there is a query: a filter that it does not have must
+        not read everything."""
         require_declared(request.scope["query_string"], ())
         try:
             encode, media_type = choose_encoder(request.headers.get("accept", ""))
