@@ -12,6 +12,7 @@ import pytest
 from gateway.postgres.errors import PostgresTrouble
 from gateway.reactions import endings
 from gateway.reactions.endings import Ending, Endings
+from gateway.reactions.reactor import rest_after
 from tests.support.accounts import open_account
 
 TIMERS = 50
@@ -60,3 +61,7 @@ async def test_each_one_that_could_not_be_noted_is_told(
         *(noting.note(Ending(uuid4(), "fired")) for _ in range(3)), return_exceptions=True
     )
     assert [type(each) for each in told] == [PostgresTrouble] * 3
+
+
+def test_counts_of_timers_take_a_hundredth_of_the_time_and_are_never_old() -> None:
+    assert [rest_after(took_s) for took_s in (0.0, 0.4, 60.0)] == [0.0, 40.0, 120.0]
