@@ -30,6 +30,7 @@ from gateway.client.model import (
     FeedPage,
     Hashes,
     NewEvent,
+    Provisioned,
     Receipt,
     ReceiptOfAll,
     Replayed,
@@ -250,6 +251,39 @@ class AsyncClient:
         """Whose key this is."""
         return await self._carry_out(calls.tenant())
 
+    # -- tenants, by a key of scope operator
+
+    async def tenants(self) -> AsyncGenerator[Provisioned, None]:
+        """All of the instance, by name."""
+        page, after = await self._carry_out(calls.tenants(None))
+        while True:
+            for tenant in page:
+                yield tenant
+            if after is None:
+                return
+            page, after = await self._carry_out(calls.tenants(after))
+
+    async def provision(self, tenant_id: str, name: str) -> Provisioned:
+        """Makes a tenant with an id of your own, a UUIDv7, and its first key, which is told this once. One
+        that is there already is told as it is. Raises Refused (409) where it has another name."""
+        return await self._carry_out(calls.provision(tenant_id, name))
+
+    async def provisioned(self, tenant_id: str) -> Provisioned:
+        """As it is. Raises Refused (404) where there is none."""
+        return await self._carry_out(calls.provisioned("GET", tenant_id))
+
+    async def suspend(self, tenant_id: str) -> Provisioned:
+        """Its keys are refused until it resumes."""
+        return await self._carry_out(calls.provisioned("POST", tenant_id, "suspend"))
+
+    async def resume(self, tenant_id: str) -> Provisioned:
+        """Its keys are honoured again."""
+        return await self._carry_out(calls.provisioned("POST", tenant_id, "resume"))
+
+    async def delete(self, tenant_id: str) -> Provisioned:
+        """All of it goes, step by step: `provisioned` tells how far."""
+        return await self._carry_out(calls.provisioned("DELETE", tenant_id))
+
     # -- lists and projections
 
     def rows(self, aggregate_type: str, **options: Unpack[RowOptions]) -> AsyncGenerator[Row, None]:
@@ -282,11 +316,19 @@ class AsyncClient:
     # -- pull subscriptions
 
     async def claim(
-        self, subscription: str, *, limit: int = 100, wait_s: float = 0.0, lease_s: float | None = None
+        self,
+        subscription: str,
+        *,
+        limit: int = 100,
+        wait_s: float = 0.0,
+        lease_s: float | None = None,
+        aliases: bool | None = None,
+        keyless: bool = False,
     ) -> Claim:
         """Events that no other consumer gets while they are leased; waits up to `wait_s`, at most 20, for the
-        first. What is not acked in time is handed out again."""
-        return await self._carry_out(calls.claim(subscription, limit, wait_s, lease_s))
+        first. What is not acked in time is handed out again. With `aliases` as asked, else as the
+        subscription says; with `keyless` they stand in place of keys."""
+        return await self._carry_out(calls.claim(subscription, limit, wait_s, lease_s, aliases, keyless))
 
     async def ack(
         self, subscription: str, claim: Claim | str | None = None, *, ids: Collection[str] = ()

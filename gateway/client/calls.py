@@ -20,6 +20,7 @@ from gateway.client.model import (
     FeedPage,
     Hashes,
     NewEvent,
+    Provisioned,
     Receipt,
     ReceiptOfAll,
     Replayed,
@@ -209,6 +210,21 @@ def tenant() -> Call[Tenant]:
     return Call(Request("GET", _path("_", "tenant"), {}, {}), _tenant)
 
 
+def tenants(after: str | None) -> Call[tuple[tuple[Provisioned, ...], str | None]]:
+    """A page of them, and behind which name the next one begins."""
+    params = {} if after is None else {"after": after}
+    return Call(Request("GET", _path("_", "tenants"), params, {}), _tenants)
+
+
+def provision(tenant_id: str, name: str) -> Call[Provisioned]:
+    body = _encode({"name": name})
+    return Call(Request("PUT", _path("_", "tenants", tenant_id), {}, _JSON, body), _provisioned)
+
+
+def provisioned(method: str, tenant_id: str, *act: str) -> Call[Provisioned]:
+    return Call(Request(method, _path("_", "tenants", tenant_id, *act), {}, {}), _provisioned)
+
+
 def _source_path(source: Source) -> str:
     return _path("_", "sources", source.source, source.scope, str(source.id))
 
@@ -222,8 +238,18 @@ def receipt(idempotency_key: str | None, event_id: str | None) -> Call[Receipt]:
     return Call(Request("GET", "/_/receipts", params, {}), receipt_of)
 
 
-def claim(subscription: str, limit: int, wait_s: float, lease_s: float | None) -> Call[Claim]:
-    body = {"limit": limit, "wait": wait_s} | ({} if lease_s is None else {"lease_s": lease_s})
+def claim(
+    subscription: str,
+    limit: int,
+    wait_s: float,
+    lease_s: float | None,
+    aliases: bool | None,
+    keyless: bool,
+) -> Call[Claim]:
+    body: dict[str, object] = {"limit": limit, "wait": wait_s}
+    body |= {} if lease_s is None else {"lease_s": lease_s}
+    body |= {} if aliases is None else {"aliases": aliases}
+    body |= {"keys": "alias"} if keyless else {}
     path = _path("_", "subscriptions", subscription, "claim")
     return Call(Request("POST", path, {}, _JSON, _encode(body), wait_s), _claim)
 
@@ -398,6 +424,11 @@ class _Ids(msgspec.Struct):
     ids: tuple[str, ...]
 
 
+class _Tenants(msgspec.Struct):
+    tenants: tuple[Provisioned, ...]
+    next: str | None = None
+
+
 class _Replayed(msgspec.Struct):
     replayed: tuple[Replayed, ...]
 
@@ -447,6 +478,15 @@ def _ids(answer: Answer) -> tuple[str, ...]:
 
 def _tenant(answer: Answer) -> Tenant:
     return msgspec.json.decode(answer.content, type=Tenant)
+
+
+def _tenants(answer: Answer) -> tuple[tuple[Provisioned, ...], str | None]:
+    page = msgspec.json.decode(answer.content, type=_Tenants)
+    return page.tenants, page.next
+
+
+def _provisioned(answer: Answer) -> Provisioned:
+    return msgspec.json.decode(answer.content, type=Provisioned)
 
 
 def _claim(answer: Answer) -> Claim:

@@ -36,15 +36,16 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A committed event. `position` is there where the feed gave it, `aliases` where they were asked for."""
+    """A committed event. `position` is there where the feed gave it, `aliases` where they were asked for;
+    `key` is empty where they stand for it, as a subscription or a claim may ask."""
 
     id: str
     version: int
-    key: str
     aggregate_type: str
     type: str
     raw: msgspec.Raw = msgspec.field(name="data")
     metadata: Metadata
+    key: str = ""
     position: str | None = None
     aliases: tuple[str, ...] = ()
 
@@ -196,6 +197,18 @@ class Hashes(msgspec.Struct, frozen=True):
     content: str
     context: str | None = None
     record: str | None = None
+
+
+class Provisioned(msgspec.Struct, frozen=True):
+    """A tenant as its provisioner sees it: `status` is `active`, `suspended`, `deleting` or `deleted`; `key`
+    is its first key, told once, when it is made."""
+
+    id: str
+    name: str
+    handle: str
+    status: str
+    key: str | None = None
+    deletion: dict[str, Any] | None = None
 
 
 class Tenant(msgspec.Struct, frozen=True):

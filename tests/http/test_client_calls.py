@@ -16,6 +16,7 @@ from typing import Any, NewType
 import asyncpg
 import pytest
 import uvloop
+from uuid_utils import uuid7
 
 from gateway.client import (
     Actor,
@@ -36,6 +37,7 @@ from gateway.client import (
 from gateway.client.async_pool import Pool
 from gateway.client.retry import Answer, Lost, Request
 from tests.http.test_client import make_unreliable
+from tests.http.test_tenants import operators_key
 from tests.support.accounts import SPEC, Account, open_account
 from tests.support.calls import new_id
 from tests.support.certificates import certificate
@@ -347,3 +349,27 @@ async def test_a_program_that_dies_at_any_step_ends_with_the_same_receipts(
         assert [each.event_id for each in receipts] == [each.id for each in events]
         assert [each.length for each in receipts] == [1, 2, 3]
     assert lives >= 14, "two steps for each of seven requests"
+
+
+async def test_a_provisioner_makes_tenants_and_ends_them(gateway: Served, outbox: asyncpg.Pool) -> None:
+    tenant_id, name = str(uuid7()), f"theirs-{new_id()[:8]}"
+    async with AsyncClient(gateway.url, await operators_key(outbox)) as operator:
+        made = await operator.provision(tenant_id, name)
+        assert (made.id, made.name, made.status) == (tenant_id, name, "active")
+        assert made.key is not None
+        async with AsyncClient(gateway.url, made.key) as theirs:
+            assert (await theirs.tenant()).id == tenant_id
+        assert (await operator.provision(tenant_id, name)).key is None
+        assert (await operator.suspend(tenant_id)).status == "suspended"
+        assert (await operator.resume(tenant_id)).status == "active"
+        assert tenant_id in [each.id async for each in operator.tenants()]
+        assert (await operator.delete(tenant_id)).status == "deleting"
+        assert (await operator.provisioned(tenant_id)).id == tenant_id
+
+
+async def test_a_claim_may_have_aliases_in_place_of_keys(sluice: AsyncClient) -> None:
+    created = await sluice.create("order", [("was_noted", 1)], actor=ADA, wait=True)
+    claimed = await sluice.claim("workers", wait_s=10, lease_s=0.01, keyless=True)
+    assert [(each.key, each.aliases) for each in claimed.events] == [("", ("ORD-1",))]
+    again = await sluice.claim("workers", wait_s=10, aliases=True)
+    assert [(each.key, each.aliases) for each in again.events] == [(created.key, ("ORD-1",))]
