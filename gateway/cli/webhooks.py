@@ -249,14 +249,7 @@ async def _shown(url: str, tenant: str, source: str | None, delivery: str) -> di
         (row_id, *_) = await _ids(pool, owner, source, [delivery])
         stored = await store.stored(pool, owner.id.bytes, row_id)
     assert stored is not None
-    request: dict[str, Any] | None = None
-    if stored.request is not None:
-        request = {
-            "target": stored.request.target.decode("latin-1"),
-            "headers": [[k.decode("latin-1"), v.decode("latin-1")] for k, v in stored.request.headers],
-            "body": stored.request.body.decode("utf-8", "backslashreplace"),
-        }
-    return {**stored.shown, "request": request}
+    return {**stored.shown, "request": store.request_shown(stored.request)}
 
 
 async def _ids(

@@ -130,6 +130,7 @@ SYSTEM_ROUTES: Final = (
     Route("POST", "/_/sagas/{id}/retry", ADMIN),
     Route("POST", "/_/sagas/{id}/abandon", ADMIN),
     Route("GET", "/_/deliveries", ADMIN, query=("source", "verdict", "reason", "before", "limit")),
+    Route("GET", "/_/deliveries/{id}", ADMIN),
     Route("POST", "/_/deliveries/discard", ADMIN),
     Route("POST", "/_/deliveries/replay", ADMIN, by_spec=True),
     Route("GET", "/_/webhooks/{tenant}/{source}"),

@@ -256,6 +256,17 @@ async def stored(pool: asyncpg.Pool, tenant: bytes, delivery: bytes) -> Stored |
     return Stored(delivery, row["source"], row["item"], row["verdict"], _shown(row), _request(row))
 
 
+def request_shown(request: Request | None) -> dict[str, Any] | None:
+    """As JSON shows it: bytes of the body that are no UTF-8 as `\\x…`."""
+    if request is None:
+        return None
+    return {
+        "target": request.target.decode("latin-1"),
+        "headers": [[name.decode("latin-1"), value.decode("latin-1")] for name, value in request.headers],
+        "body": request.body.decode("utf-8", "backslashreplace"),
+    }
+
+
 async def known(pool: asyncpg.Pool, tenant: bytes, ids: Sequence[bytes]) -> set[bytes]:
     """Which of these deliveries are the tenant's. Raises PostgresTrouble."""
     rows = await _fetch(pool, "known", UUID(tenant), [UUID(each) for each in ids])

@@ -32,12 +32,13 @@ SHOP = {
                         "properties": {
                             "total": {"type": "number", "description": "In the shop's currency."},
                             "note": {"type": "string"},
+                            "label": {"type": "string"},
                             "kind": {"enum": ["gift", "own"]},
                             "paid": {"type": "boolean"},
                         },
                     },
                     "handler": {"set": {"target": "total", "value": "$.data.total"}},
-                    "tags": ["note:$.data.note"],
+                    "tags": ["label:$.data.label"],
                 },
                 "was_noted": {"schema": True},
                 "was_refunded": {

@@ -74,12 +74,12 @@ SPEC: dict[str, Any] = {
 
 
 async def break_something(
-    client: httpx.AsyncClient, receiver: WebReceiver, account: Account
+    client: httpx.AsyncClient, receiver: WebReceiver, account: Account, said: str = "It is closed."
 ) -> tuple[str, str]:
     """A webhook in quarantine, a parked delivery, a parked timer, a stuck saga; the keys of a cart and of
-    what was jammed."""
+    what was jammed. `said`: by the receiver, and by the provider."""
     cart, sku = new_id(), new_id()
-    receiver.answer = lambda _: Answer(500, body=b"The warehouse is closed.")
+    receiver.answer = lambda _: Answer(500, body=said.encode())
     target = {"type": "webhook", "url": receiver.url, "secret": SECRET, "retry_s": []}
     document = {"target": target, "filter": {"event_types": ["checkout_started"]}}
     assert (await client.put("/_/subscriptions/shipping", json=document)).status_code == 201
@@ -89,7 +89,7 @@ async def break_something(
     timer = {"due_at": "2020-01-01T00:00:00Z", "emit": emit}
     answer = await client.post("/_/schedules", json=timer, headers={"idempotency-key": new_id()})
     assert answer.status_code == 201, answer.text
-    sent = await client.post(f"/_/webhooks/{account.name}/bank", json={"sum": 1})
+    sent = await client.post(f"/_/webhooks/{account.name}/bank", json={"sum": 1, "note": said})
     assert sent.json().get("quarantined"), sent.text
     return cart, sku
 

@@ -35,7 +35,7 @@ async def test_an_event_a_correlation_a_tag_and_an_idempotency_key_are_found(
             "order",
             key,
             "was_placed",
-            {"total": 1, "note": "a&types=x b"},
+            {"total": 1, "label": "a&types=x b"},
             headers,
         )
     event = f"/events/{receipt['event_id']}"
@@ -44,8 +44,8 @@ async def test_an_event_a_correlation_a_tag_and_an_idempotency_key_are_found(
     assert await leads(signed_in, identity) == event
     assert await leads(signed_in, f"order:{key}") == f"/feed?tags=order%3A{key}"
     assert await leads(signed_in, key) == f"/aggregates/order/{key}"
-    place = await leads(signed_in, "note:a&types=x b")
-    assert place == "/feed?tags=note%3Aa%26types%3Dx%20b"
+    place = await leads(signed_in, "label:a&types=x b")
+    assert place == "/feed?tags=label%3Aa%26types%3Dx%20b"
     assert receipt["event_id"] in (await signed_in.get(f"/_/console{place}")).text
 
 
@@ -72,7 +72,7 @@ async def test_a_foreign_id_is_found_by_its_name_and_by_the_id_only(
     [
         ("broadcasting", "is not a declared singleton"),
         ("@ORD-1", "ORD-1"),
-        ("note:nothing", "No event has the tag note:nothing."),
+        ("label:nothing", "No event has the tag label:nothing."),
         ("a0000000-0000-4000-a000-00000000000", "singleton"),
         ("a0000000-0000-4000-a000-000000000009", "nothing of this tenant has it"),
         ("<img src=x>\r\nx: y", "&lt;img"),
@@ -95,14 +95,14 @@ async def test_an_event_shows_its_tags_and_what_led_to_it_whatever_its_correlati
     async with new_client(gateway.url, shop.write) as client:
         first = await appended(client, "order", new_id(), "was_placed", {"total": 1})
         key = new_id()
-        body = envelope({"total": 2, "note": "<b>"}, causation_id=first["event_id"])
+        body = envelope({"total": 2, "label": "<b>"}, causation_id=first["event_id"])
         apart = {"x-correlation-id": new_id()}
         second = (await client.post(f"/order/{key}/was_placed", json=body, headers=apart)).json()
     page = (await signed_in.get(f"/_/console/events/{second['event_id']}")).text
     assert f'Caused by <a href="/_/console/events/{first["event_id"]}">' in page
     assert f"order.was_placed · {first['event_id'][-6:]}" in page, "the cause is drawn"
-    assert '<a href="/_/console/feed?tags=note%3A%3Cb%3E"><bdi>note:&lt;b&gt;</bdi></a>' in page
+    assert '<a href="/_/console/feed?tags=label%3A%3Cb%3E"><bdi>label:&lt;b&gt;</bdi></a>' in page
     of_key = (await signed_in.get(f"/_/console/aggregates/order/{key}")).text
-    assert f"<bdi>order:{key}</bdi>" in of_key and "<bdi>note:&lt;b&gt;</bdi>" in of_key
+    assert f"<bdi>order:{key}</bdi>" in of_key and "<bdi>label:&lt;b&gt;</bdi>" in of_key
     assert f'hx-get="/_/console/events/{second["event_id"]}"' in of_key
     assert "&#34;causation_id&#34;" in of_key

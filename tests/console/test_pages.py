@@ -8,6 +8,7 @@ import os
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import quote
 
 import asyncpg
 import pytest
@@ -45,11 +46,11 @@ PAGES = (
 )
 
 
-async def order(served: Served, shop: Account, *totals: float, note: str = "") -> str:
+async def order(served: Served, shop: Account, *totals: float, note: str = "", label: str = "") -> str:
     key = new_id()
     async with new_client(served.url, shop.write) as client:
         for total in totals:
-            await appended(client, "order", key, "was_placed", {"total": total, "note": note})
+            await appended(client, "order", key, "was_placed", {"total": total, "note": note, "label": label})
     return key
 
 
@@ -184,29 +185,74 @@ async def test_an_aggregate_shows_what_led_to_an_event_and_what_came_of_it(
 
 async def test_the_feed_goes_live(admin: Page, gateway: Served, shop: Account) -> None:
     await admin.goto(at(gateway, "feed"))
-    await admin.get_by_label("Tag", exact=True).fill("note:so far")
+    await admin.get_by_label("Tag", exact=True).fill("label:so far")
     await admin.get_by_role("button", name="Filter").click()
     async with admin.expect_response("**/feed/live*"):
         await admin.get_by_role("button", name="Go live").click()
-    key = await order(gateway, shop, 7, note="so far")
+    key = await order(gateway, shop, 7, label="so far")
     await expect(admin.locator("#events")).to_contain_text(key)
 
 
-async def test_stored_data_are_never_markup(admin: Page, gateway: Served, shop: Account) -> None:
-    key = await order(gateway, shop, 1, note=HOSTILE + "x" * 200_000)
+async def test_stored_data_are_never_markup(
+    browser: Browser, gateway: Served, pool: asyncpg.Pool, shop: Account
+) -> None:
+    """In every place that shows some: 256 KiB of an event, a row, a tag, what a receiver answered, what a
+    provider sent, what a saga and a timer stand still for, what was looked for."""
     opened: list[str] = []
-    admin.on("dialog", lambda dialog: opened.append(dialog.message))
-    async with new_client(gateway.url, shop.read) as client:
-        event = (await client.get(f"/order/{key}/events/1")).json()["event"]
-    for path in (
-        f"aggregates/order/{key}",
-        f"events/{event['id']}",
-        "feed",
-        "find?q=%3Cscript%3Ealert(1)%3C/script%3E",
+    key = await order(gateway, shop, 1, note=HOSTILE + "x" * 250_000, label=HOSTILE)
+    hostile = json.loads(json.dumps(NIGHT))
+    for name in ("cart", "inventory"):
+        for event in hostile["aggregate_types"][name]["events"].values():
+            for rule in event.get("rules", ()):
+                rule["error"] = HOSTILE
+    account = await open_account(pool, hostile)
+    async with (
+        new_client(gateway.url, shop.read) as reading,
+        new_client(gateway.url, account.admin) as client,
+        web_receiver() as receiver,
+        await browser.new_context() as context,
     ):
-        await admin.goto(at(gateway, path))
-        assert "owned" not in await admin.title()
-        assert await admin.locator("main script, main img").count() == 0
+        event = (await reading.get(f"/order/{key}/events/1")).json()["event"]
+        await break_something(client, receiver, account, HOSTILE)
+        await until(partial(all_broken, client))
+        (webhook,) = (await client.get("/_/deliveries")).json()["deliveries"]
+        (waiting,) = (await client.get("/_/subscriptions/shipping/waiting")).json()["waiting"]
+        for whose, paths in (
+            (
+                shop.admin,
+                (
+                    f"aggregates/order/{key}",
+                    "aggregates/order",
+                    f"events/{event['id']}",
+                    "feed",
+                    "projections/totals",
+                    f"find?q={quote(HOSTILE)}",
+                    f"feed?tags={quote('label:' + HOSTILE)}",
+                ),
+            ),
+            (
+                account.admin,
+                (
+                    "overview",
+                    "webhooks",
+                    f"webhooks/{webhook['id']}",
+                    "out/shipping",
+                    f"out/shipping/deliveries/{waiting['event_id']}",
+                    "sagas",
+                    "schedules",
+                    "spec",
+                ),
+            ),
+        ):
+            page = await signed_in(context, gateway, whose)
+            page.on("dialog", lambda dialog: opened.append(dialog.message))
+            for path in paths:
+                await page.goto(at(gateway, path))
+                assert "owned" not in await page.title(), path
+                assert await page.locator("main script, main img").count() == 0, path
+                if path not in ("overview", "webhooks", "aggregates/order"):
+                    assert "<img" in (await page.locator("main").text_content() or ""), path
+        await client.delete("/_/subscriptions/shipping")
     assert opened == []
 
 
@@ -324,6 +370,9 @@ async def test_a_delivery_is_replayed_and_the_page_says_what_came_of_it(
         assert (await client.post(hooks.path("typed"), json={"n": 1})).json()["quarantined"]
         page = await signed_in(context, gateway, hooks.account.admin)
         await page.goto(at(gateway, "webhooks"))
+        await page.get_by_role("row").get_by_role("link").first.click()
+        await expect(page.get_by_text('{"n":1}', exact=True)).to_be_visible()
+        assert await findings(page) == []
         await page.get_by_role("button", name="Replay", exact=True).click()
         await expect(page.get_by_role("alert")).to_contain_text("schema_violation")
         hooks.spec["webhooks"]["typed"]["to"] = to()

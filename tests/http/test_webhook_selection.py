@@ -166,6 +166,25 @@ async def test_a_delivery_is_replayed_over_http_and_becomes_one_event(
     assert len(await hooks.events("repository")) == 1
 
 
+async def test_one_delivery_is_shown_with_its_request_as_it_came(hooks: Hooks, outbox: asyncpg.Pool) -> None:
+    admin = {"authorization": f"Bearer {hooks.account.admin}"}
+    await hooks.send("github", b"{\xff", X_GitHub_Event="push", authorization="Basic secret")
+    (row,) = await kept(outbox, hooks, 1)
+    path = f"/_/deliveries/{row['id']}"
+    answer = await hooks.client.get(path, headers=admin)
+    assert answer.status_code == 200, answer.text
+    (listed,) = (await hooks.client.get("/_/deliveries", headers=admin)).json()["deliveries"]
+    request = answer.json()["delivery"].pop("request")
+    assert listed == {name: value for name, value in answer.json()["delivery"].items() if name != "request"}
+    assert (request["target"], request["body"]) == (hooks.path("github"), "{\\xff")
+    headers = dict(request["headers"])
+    assert (headers["x-github-event"], headers["authorization"]) == ("push", "***")
+    refused(await hooks.client.get(f"/_/deliveries/{uuid.uuid4()}", headers=admin), 404, "not_found")
+    refused(await hooks.client.get("/_/deliveries/evt_1", headers=admin), 422, "invalid_field", "id")
+    reader = {"authorization": f"Bearer {hooks.account.read}"}
+    refused(await hooks.client.get(path, headers=reader), 403, "forbidden")
+
+
 async def test_what_can_not_be_replayed_over_http_says_why(hooks: Hooks, outbox: asyncpg.Pool) -> None:
     admin = {"authorization": f"Bearer {hooks.account.admin}"}
 

@@ -25,6 +25,7 @@ def views() -> dict[tuple[str, str], View]:
         ("GET", "/projections"): declared.projections,
         ("GET", "/projections/{name}"): declared.projection,
         ("GET", "/webhooks"): webhooks.webhooks,
+        ("GET", "/webhooks/{id}"): webhooks.webhook,
         ("POST", "/webhooks/discard"): webhooks.discard,
         ("POST", "/webhooks/replay"): webhooks.replay,
         ("GET", "/schedules"): reactions.schedules,

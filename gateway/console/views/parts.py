@@ -22,7 +22,10 @@ SHOWN_CHARS_MAX: Final = 64 * 1024
 
 def shown(value: object) -> str:
     """JSON for people, cut."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return cut(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def cut(text: str) -> str:
     return (
         text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "\n… cut: ask the API for the rest"
     )

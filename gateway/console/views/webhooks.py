@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.console.api import Answer
+from gateway.console.api import Answer, path_of
 from gateway.console.site import Page, Visit
-from gateway.console.views.parts import PAGE, filter_of, part, shown, words
+from gateway.console.views.parts import PAGE, cut, filter_of, part, words
 
 _FILTERS: Final = ("source", "verdict", "reason", "before")
 _VERDICTS: Final = ("", "accepted", "duplicate", "quarantined", "replayed", "batch")
@@ -40,10 +40,17 @@ async def _webhooks(visit: Visit, said: Answer | None, asked: frozenset[str] = f
             "replayed": done.get("replayed", []),
             "discarded": done.get("discarded"),
             "error": None if failed is None else words(failed),
-            "shown": shown,
         },
         200 if failed is None else failed.status,
     )
+
+
+async def webhook(visit: Visit) -> Page:
+    """One delivery, with its request as it came."""
+    answer = await visit.api.get(path_of("_", "deliveries", visit.name("id")))
+    if not answer.done:
+        return Page("problem.html", {"error": answer.error}, answer.status)
+    return Page("webhook.html", {"delivery": answer.body["delivery"], "cut": cut})
 
 
 async def discard(visit: Visit) -> Page:

@@ -68,6 +68,19 @@ class Deliveries:
         following = rows[-1]["id"] if len(rows) == limit else None
         return json_response(200, encode({"ok": True, "deliveries": rows, "next": following}))
 
+    async def get(self, request: Request) -> Response:
+        """One, with its request as it came; null where that is kept no longer, or another delivery of the
+        same request holds it."""
+        named = uuid_of(request.path_params["id"], "id")
+        try:
+            found = await store.stored(self._pool, _tenant(request), named.bytes)
+        except PostgresTrouble as trouble:
+            raise Refused(_UNAVAILABLE) from trouble
+        if found is None:
+            raise Refused(Refusal("not_found", f"There is no delivery {named}."))
+        body = {"ok": True, "delivery": {**found.shown, "request": store.request_shown(found.request)}}
+        return json_response(200, encode(body))
+
     async def discard(self, request: Request) -> Response:
         """Ends what is in quarantine: by `ids`, the deliveries' or the provider's own, or the oldest of all
         of a `source` or with a `reason`."""

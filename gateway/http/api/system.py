@@ -129,6 +129,7 @@ class System:
             ("POST", "/_/sagas/{id}/retry"): sagas.retry,
             ("POST", "/_/sagas/{id}/abandon"): sagas.abandon,
             ("GET", "/_/deliveries"): deliveries.every,
+            ("GET", "/_/deliveries/{id}"): deliveries.get,
             ("POST", "/_/deliveries/discard"): deliveries.discard,
             ("POST", "/_/deliveries/replay"): deliveries.replay,
             ("POST", "/_/import"): imports.post,

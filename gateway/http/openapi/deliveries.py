@@ -15,29 +15,44 @@ def delivery_paths() -> dict[str, Schema]:
     """By path."""
     return {
         "/_/deliveries": {"get": _every()},
+        "/_/deliveries/{id}": {"get": _one()},
         "/_/deliveries/discard": {"post": _discard()},
         "/_/deliveries/replay": {"post": _replay()},
     }
 
 
-def _every() -> Schema:
-    whole: Schema = {"type": "integer"}
-    delivery = object_of(
-        {
-            "id": ANY_UUID,
-            "source": _TEXT,
-            "delivery_id": _TEXT,
-            "item": whole,
-            "verdict": _TEXT,
-            "reason": or_null(_TEXT),
-            "error": or_null(_TEXT),
-            "event_id": or_null(ANY_UUID),
-            "received_at": _TEXT,
-            "took_ms": whole,
-            "secret": whole,
-        }
+_WHOLE: Schema = {"type": "integer"}
+_DELIVERY: dict[str, Schema] = {
+    "id": ANY_UUID,
+    "source": _TEXT,
+    "delivery_id": _TEXT,
+    "item": _WHOLE,
+    "verdict": _TEXT,
+    "reason": or_null(_TEXT),
+    "error": or_null(_TEXT),
+    "event_id": or_null(ANY_UUID),
+    "received_at": _TEXT,
+    "took_ms": _WHOLE,
+    "secret": _WHOLE,
+}
+
+
+def _one() -> Schema:
+    header = list_of(_TEXT, minItems=2, maxItems=2)
+    sent = object_of({"target": _TEXT, "headers": list_of(header), "body": _TEXT})
+    delivery = object_of({**_DELIVERY, "request": or_null(sent)})
+    return operation(
+        "delivery",
+        "A webhook that came in, with its request as it came (scope admin)",
+        tag=TAG,
+        parameters=("delivery-id",),
+        done={"200": answer("The delivery.", object_of({"ok": OK, "delivery": delivery}))},
+        refused="delivery",
     )
-    page = object_of({"ok": OK, "deliveries": list_of(delivery), "next": or_null(ANY_UUID)})
+
+
+def _every() -> Schema:
+    page = object_of({"ok": OK, "deliveries": list_of(object_of(_DELIVERY)), "next": or_null(ANY_UUID)})
     return operation(
         "deliveries",
         "Webhooks that came in, the newest first (scope admin)",

@@ -115,6 +115,7 @@ def parameters() -> dict[str, Schema]:
         "of-source": _in_query("source", _TEXT, "Only of this source."),
         "verdict": _in_query("verdict", {"enum": list(VERDICTS)}, "What became of them."),
         "reason": _in_query("reason", _TEXT, "Why they are in quarantine."),
+        "delivery-id": _in_path("id", ANY_UUID, "Which delivery.", EXAMPLE_EVENT_ID),
         "before-delivery": _in_query("before", ANY_UUID, "The `next` of the page before."),
         "handle": _in_path(
             "handle", {"type": "string", "pattern": "^[0-9A-Za-z]+$"}, "A key's handle.", "8f3kq2vN"

@@ -166,6 +166,11 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
     "bulk": (*_CALLER, *_SENT, _NOT_COMMITTED),
     "system": _SYSTEM,
     "ids": (*_SYSTEM, _INVALID_PARAMETER),
+    "delivery": (
+        *_SYSTEM,
+        Refusal("invalid_field", "A UUID is needed here.", "id"),
+        Refusal("not_found", f"There is no delivery {EXAMPLE_EVENT_ID}."),
+    ),
     "schedule": (
         *_SYSTEM,
         *_BODY,
