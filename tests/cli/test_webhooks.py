@@ -301,7 +301,7 @@ async def test_what_can_not_be_signed_or_listed_is_told_in_a_sentence(
         (1, ("sign", "nobody"), "stripe"),
         (2, ("sign", "stripe", "--body", "/nonexistent"), "can't be read"),
         (2, ("sign", "stripe", "--spec", "/nonexistent"), "can't be read"),
-        (1, ("sign", "stripe", "--spec", str(empty)), "no spec"),
+        (1, ("sign", "stripe", "--spec", str(empty)), "not a spec"),
         (2, ("sign", "stripe", "--url", "hooks.example.com"), "--url"),
         (2, ("sign", "github", "--id", "a b"), "--id"),
         (2, ("list", "--verdict", "lost"), "quarantined"),
