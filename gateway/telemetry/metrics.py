@@ -242,7 +242,7 @@ _ROWS: Final = (
         (),
         "Queries of Postgres for appends by Idempotency-Key or event id; one more each time an append is "
         "sequenced again. New keys are mostly known without.",
-        "Near the rate of appends with a key: is SLUICE_IDENTITY_FILTER_BYTES_MAX spent?",
+        "Near the rate of appends with a key, SLUICE_IDENTITY_FILTER_BYTES_MAX may be spent.",
     ),
     MetricRow(
         "sluice_reads_total",

@@ -9,8 +9,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Awaitable, Callable
 
+from uuid_utils import uuid7
+
 from tests.failpoints.stage import Stage
-from tests.faults.history import Operation, StreamName
+from tests.faults.history import Identity, Operation, StreamName
 from tests.faults.link import Link, Way
 
 Scene = Callable[[Stage], Awaitable[None]]
@@ -237,7 +239,9 @@ async def connections_that_break(stage: Stage) -> None:
 @_scene
 async def no_postgres_for_a_look_up(stage: Stage) -> None:
     await _go_known(stage)
-    await _waits_for(stage, stage.postgres_link, stage.operation(), "LookUps.run", "asyncio.sleep(_RETRY_S)")
+    """Of ids that the client chose: that a key is new is known without."""
+    made = stage.operation(identity=Identity.EVENTS, idempotency_key=None, event_ids=(str(uuid7()),))
+    await _waits_for(stage, stage.postgres_link, made, "LookUps.run", "asyncio.sleep(_RETRY_S)")
 
 
 @_scene

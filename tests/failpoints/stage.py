@@ -150,7 +150,7 @@ class Stage:
         """A new one, on a new stream unless one is named, under a key."""
         self._numbers += 1
         stream = stream or self.stream()
-        more |= {"identity": Identity.KEY, "idempotency_key": f"k{self._numbers}"}
+        more = {"identity": Identity.KEY, "idempotency_key": f"k{self._numbers}"} | more
         return self.client.operation("scene", *stream, events=events, batch=events > 1, **more)
 
     def stolen(self, made: Operation) -> Operation:

@@ -362,8 +362,8 @@ def test_a_body_that_cannot_be_trusted_is_refused_and_the_app_sees_a_disconnect(
 
 def test_a_refusal_says_what_is_wrong(server: Server) -> None:
     assert "exactly one Host header; this one has 0" in check_refused(server.ask(REFUSED["no Host"]))
-    assert "HTTP/2.0 is not spoken here" in check_refused(server.ask(REFUSED["HTTP/2.0"]))
-    assert "`chunked`" in check_refused(server.ask(REFUSED["gzip before chunked"]))
+    assert "HTTP/2.0 is not supported; send HTTP/1.1." in check_refused(server.ask(REFUSED["HTTP/2.0"]))
+    assert "`Transfer-Encoding: chunked`" in check_refused(server.ask(REFUSED["gzip before chunked"]))
     assert "Duplicate Content-Length" in check_refused(server.ask(REFUSED["two lengths"]))
     assert "invalid url" in check_refused(server.ask(REFUSED["no host in the target"]))
 

@@ -27,6 +27,7 @@ PLACE = {
     "seq",
     "version",
     "recorded_at",
+    "stored_at",
     "id",
     "tenant",
     "p",

@@ -364,8 +364,12 @@ async def test_a_stream_that_nothing_came_to_is_not_looked_at_and_stays_in_use(l
     key = lane(log, stream).partition.keys.stream(stream)
     await redis.restore(key, 0, await redis.dump(key), replace=True, idletime=1000)
     known = Range(stream, 4, known=3)
-    assert await log.page(known) == Page(3)
-    assert await redis.object("idletime", key) < 1000
+
+    async def in_use() -> bool:
+        assert await log.page(known) == Page(3)
+        return bool(await redis.object("idletime", key) < 1000)
+
+    await until(in_use)
     await redis.delete(key)
     assert await log.page(known) == Page(3)
     await appended(log, append(stream, 2))
