@@ -191,6 +191,10 @@ def _is_salted(packed: bytes) -> bool:
     return packed[:1] in (_SALTED_PARTS, _SALTED_REVISED_PARTS)
 
 
+def _row_domain(packed: bytes) -> bytes:
+    return _SALTED_ROW_DOMAIN if _is_salted(packed) else _ROW_DOMAIN
+
+
 def pack_header(header: Header) -> bytes:
     """Without tags, other streams and claims as releases wrote it that had none."""
     if header.claims:
@@ -212,8 +216,7 @@ def row_digest(stream: Stream, append_id: bytes, packed_event: bytes) -> bytes:
     """SHA-256 over every stored column but p, seq, version and the chain. MessagePack delimits its own
     parts, so the encoding is injective; the version enters through the chain. The salt of the row, which is
     among the event's parts, keeps the digest from telling what was in a row that is erased."""
-    domain = _SALTED_ROW_DOMAIN if _is_salted(packed_event) else _ROW_DOMAIN
-    return sha256(domain + _encode(stream) + append_id + packed_event).digest()
+    return sha256(_row_domain(packed_event) + _encode(stream) + append_id + packed_event).digest()
 
 
 def row_digests(
@@ -224,8 +227,7 @@ def row_digests(
         return b"".join(
             [row_digest(spread.stream_of(n), append_id, packed) for n, packed in enumerate(packed_events)]
         )
-    domain = _SALTED_ROW_DOMAIN if _is_salted(packed_events[0]) else _ROW_DOMAIN
-    prefix = domain + _encode(stream) + append_id
+    prefix = _row_domain(packed_events[0]) + _encode(stream) + append_id
     if len(packed_events) == 1:  # as nearly always: a comprehension costs as much as the digest
         return sha256(prefix + packed_events[0]).digest()
     return b"".join([sha256(prefix + packed).digest() for packed in packed_events])
