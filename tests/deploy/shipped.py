@@ -31,6 +31,8 @@ BESIDE_PARTITIONS = 2 + sum(
         app._KEY_POOL_MAX,
         app._OUTBOX_POOL_MAX,
         outbound._POOL_MAX,
+        outbound._ROWS_POOL_MAX,
+        outbound._FOLLOW_POOL_MAX,
     )
 )
 """Connections to Postgres of a gateway at most, beside the one for each partition."""

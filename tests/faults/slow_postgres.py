@@ -16,7 +16,7 @@ import asyncpg
 
 from tests.faults.injections import INJECTIONS, Inject, Injection, Scene
 
-CONNECTIONS_BESIDE = 31
+CONNECTIONS_BESIDE = 33
 """Of a gateway beside one for each partition, docs/operations.md; one more for each while commits wait."""
 LOOK_S = 0.1
 LOCKED_S = (3.0, 25.0)
