@@ -127,7 +127,7 @@ class Log:
         self._journal = Journal(self._scripts, self._postgres, self._settling, self._help_connection)
         self._crowd = GatewayLoad()
         self._backlog = Backlog()
-        self._filters = Budget(limits.identity_filter_bytes_max)
+        self._filters = Budget(limits.identity_filter_bytes_max, instance.partitions)
         self._lanes = [self._lane(partition, postgres_url) for partition in self._partitions]
         partitions = [(lane.partition, lane.sequencer) for lane in self._lanes]
         self._sweeper = Sweeper(

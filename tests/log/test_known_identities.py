@@ -239,27 +239,42 @@ def identities(*numbers: int) -> list[bytes]:
 
 
 def test_a_filter_has_all_that_was_added_and_little_else() -> None:
-    budget = Budget(4 * MIB)
+    budget = Budget(4 * MIB, filters=1)
     known = IdentityFilter(budget)
     first_layer = 128 * 1024 * 8 // BITS_EACH
     inside = identities(*range(first_layer + 20_000))
     assert known.add(b"".join(inside))
-    assert budget.bytes_left == 4 * MIB - (128 + 512) * 1024
+    assert known.bytes_held == (128 + 512) * 1024
     assert all(each in known for each in inside)
     taken = sum(each in known for each in identities(*range(10**6, 10**6 + 20_000)))
     assert taken < 20_000 * 0.03
     known.empty()
-    assert budget.bytes_left == 4 * MIB
+    assert known.bytes_held == 0
     assert not any(each in known for each in inside)
 
 
 def test_a_filter_without_room_says_so() -> None:
-    budget = Budget(128 * 1024)
+    budget = Budget(192 * 1024, filters=2)
     mine, other = IdentityFilter(budget), IdentityFilter(budget)
     assert mine.add(b"".join(identities(1, 2)))
     assert not other.add(b"".join(identities(3)))
     mine.empty()
     assert other.add(b"".join(identities(3)))
+
+
+def test_half_of_the_memory_is_shared_out() -> None:
+    """Keys of one partition take all that is not another's own, and no more."""
+    budget = Budget(4 * MIB, filters=2)
+    greedy, other = IdentityFilter(budget), IdentityFilter(budget)
+    while greedy._grow():
+        pass
+    assert greedy.bytes_held == (128 + 512 + 2048) * 1024
+    assert other._grow()
+    assert other._grow()
+    assert not other._grow()
+    assert other.bytes_held == (128 + 512) * 1024
+    greedy.empty()
+    assert other._grow()
 
 
 async def test_a_filter_is_read_beside_appends(open_log: OpenLog, place: Place) -> None:

@@ -17,10 +17,31 @@ _places: Final = struct.Struct("4I").unpack_from
 
 
 class Budget:
-    """The memory that all filters of a gateway may hold, in bytes."""
+    """The memory that all `filters` of a gateway may hold, in bytes.
 
-    def __init__(self, bytes_left: int) -> None:
-        self.bytes_left = bytes_left
+    Half of it is shared out: so much each filter has, whatever the keys of others. The rest is for the first
+    that needs more.
+    """
+
+    def __init__(self, bytes_max: int, filters: int) -> None:
+        self.bytes_max = bytes_max
+        self._own = bytes_max // 2 // filters
+        self._shared_left = bytes_max - self._own * filters
+
+    def take(self, held: int, size: int) -> bool:
+        """Whether a filter that holds `held` may hold `size` more."""
+        needed = self._beyond(held + size) - self._beyond(held)
+        if needed > self._shared_left:
+            return False
+        self._shared_left -= needed
+        return True
+
+    def give_back(self, held: int) -> None:
+        """A filter that held so much holds nothing any more."""
+        self._shared_left += self._beyond(held)
+
+    def _beyond(self, held: int) -> int:
+        return max(0, held - self._own)
 
 
 class IdentityFilter:
@@ -30,6 +51,10 @@ class IdentityFilter:
         self._budget = budget
         self._layers: list[tuple[bytearray, int]] = []  # and the mask of a place in it
         self._room = 0  # identities that its last layer may take yet
+
+    @property
+    def bytes_held(self) -> int:
+        return sum(len(bits) for bits, _ in self._layers)
 
     def __contains__(self, identity: bytes) -> bool:
         """False: it was not added."""
@@ -57,15 +82,14 @@ class IdentityFilter:
 
     def _grow(self) -> bool:
         size = _FIRST_BYTES * _GROWTH ** len(self._layers)
-        if size > self._budget.bytes_left:
+        if not self._budget.take(self.bytes_held, size):
             return False
-        self._budget.bytes_left -= size
         self._layers.append((bytearray(size), size * 8 - 1))
         self._room = size * 8 // BITS_EACH
         return True
 
     def empty(self) -> None:
         """Holds nothing any more, memory neither."""
-        self._budget.bytes_left += sum(len(bits) for bits, _ in self._layers)
+        self._budget.give_back(self.bytes_held)
         self._layers.clear()
         self._room = 0

@@ -35,7 +35,7 @@ class KnownIdentities:
         self._partition = partition
         self._postgres = postgres
         self._filter = IdentityFilter(budget)
-        self._enabled = budget.bytes_left > 0
+        self._enabled = budget.bytes_max > 0
         # Redis remembers what was sequenced in the last `window` events at least.
         self._behind_max = window // 2
         self._read_at = window // 4
