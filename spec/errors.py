@@ -66,6 +66,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         # Subscriptions
         "unsafe_target": "a target that is not reached over TLS at a public address",
         # Parts
+        "keyed_by_content": "events emitted to an aggregate whose key is its content",
         "implication_cycle": "events that would imply each other without end",
         "undeclared": "a name that the spec does not declare elsewhere",
         "missing_secret": "a secret that is not set where the gateway runs",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from spec.errors import Report, below, proposal, shown
-from spec.handlers import Predicate, Template
+from spec.handlers import Constant, Predicate, Template
 from spec.predicates import read_predicate
 from spec.templates import Scope, read_template
 
@@ -234,6 +234,25 @@ def check_emits(types: Mapping[str, AggregateType], report: Report) -> None:
 
 def check_emit(emit: Emit, types: Mapping[str, AggregateType], report: Report) -> None:
     check_names(emit.aggregate_type, emit.event_type, emit.pointer, types, report)
+    found = types.get(emit.aggregate_type)
+    if found is None or found.mint != "content":
+        return
+    identifier = emit.id.value if isinstance(emit.id, Constant) else emit.id
+    if identifier is None or (isinstance(identifier, str) and not is_overlay(identifier)):
+        report.add("keyed_by_content", below(emit.pointer, "id"), made_by_content(emit.aggregate_type))
+
+
+def is_overlay(identifier: str) -> bool:
+    """Whether it is a stream laid over an aggregate, and not the aggregate itself."""
+    return ":" in identifier
+
+
+def made_by_content(aggregate_type: str) -> str:
+    """Why no reaction writes such an aggregate: it says one thing, and is there already or not."""
+    return (
+        f"Aggregates of `{aggregate_type}` are made of their content, each by a POST of its own; "
+        "only a stream laid over one, `{key}:{tag}`, is written here."
+    )
 
 
 def check_names(

@@ -6,7 +6,6 @@ what refuses them. Must not know: how states are read, or what becomes of the ap
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -35,10 +34,14 @@ from gateway.events import (
     revised,
 )
 from gateway.names.claims import claims_of
+from gateway.names.records import Record, record_of
 from gateway.state import Folded
 from gateway.state.implications import Emitted, Unfit, emitted, view_of
 from gateway.state.rules import Violation, judge
+from gateway.stored_extra import RecordSaid, split, with_record
 from spec.identifiers import HUMANE_RANDOM_BYTES, canonicalize, mint_humane
+from spec.identity import IdentityRule
+from spec.implications import is_overlay, made_by_content
 from spec.model import AggregateType, EventType
 from spec.tags import TagFault, tags_of
 
@@ -62,6 +65,13 @@ class Judged:
     pinned: dict[int, int]
     violated: tuple[int, RuleViolated] | None = None
     refused: ImplicationRefused | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWanted:
+    """The last record of a stream has to be read."""
+
+    stream: Stream
 
 
 @dataclass(slots=True)
@@ -92,9 +102,11 @@ class Judging:
     bytes_max: int
     event_bytes_max: int
     states: dict[Stream, Folded] = field(default_factory=dict)
+    records: dict[Stream, tuple[int, Record | None]] = field(default_factory=dict)
+    """Of its aggregates whose last record was read: their lengths then, and that record."""
 
-    def run(self) -> Judged | Stream:
-        """The stream whose state has to be read first; or the verdict."""
+    def run(self) -> Judged | Stream | RecordWanted:
+        """The stream whose state, or whose last record, has to be read first; or the verdict."""
         append = self.append
         rows = [
             _Row(
@@ -110,11 +122,23 @@ class Judging:
         numbers = {stream: n for n, stream in enumerate(append.streams)}
         tips: dict[Stream, Folded] = {}
         pinned: dict[int, int] = {}
+        last: dict[Stream, Record | None] = {}
         at = 0
         while at < len(rows):
             row = rows[at]
             at += 1
             declared = self.deployed.spec.aggregate_types.get(row.stream.aggregate_type)
+            number = numbers[row.stream]
+            if declared is not None and declared.identity is not None:
+                if row.level and row.stream not in last:
+                    before = self.records.get(row.stream)
+                    if before is None:
+                        return RecordWanted(row.stream)
+                    if not self._fits(number, before[0]):
+                        return Judged(append, {number: _NO_LENGTH})
+                    length, last[row.stream] = before
+                    pinned[number] = min(pinned.get(number, length), length)
+                _grade(row, declared.identity, last)
             if declared is None or not (declared.ruled or declared.implies):
                 continue
             tip = tips.get(row.stream)
@@ -122,11 +146,11 @@ class Judging:
                 state = self.states.get(row.stream)
                 if state is None:
                     return row.stream
-                number = numbers[row.stream]
-                if number < len(append.streams) and not fits(append.lengths[number], state.length):
+                if not self._fits(number, state.length):
                     # It may have come to that length since, and is not judged at it.
                     return Judged(append, {number: _NO_LENGTH})
-                pinned[number], tip = state.length, state
+                # Its last record may have been read at another length: the smaller one is a conflict then.
+                pinned[number], tip = min(pinned.get(number, state.length), state.length), state
             verdict = self._verdict(tip, row)
             if isinstance(verdict, Violation):
                 if row.level == 0:
@@ -148,6 +172,11 @@ class Judging:
             return Judged(self._whole(rows, numbers), pinned)
         except _Refused as refused:
             return Judged(append, pinned, refused=refused.refused)
+
+    def _fits(self, number: int, length: int) -> bool:
+        """Whether a stream of that number may have that length, as the append asks."""
+        lengths = self.append.lengths
+        return number >= len(lengths) or fits(lengths[number], length)
 
     def _verdict(self, tip: Folded, row: _Row) -> Folded | Violation:
         of_type = row.stream.aggregate_type
@@ -286,6 +315,8 @@ def admitted(
 ) -> Admitted:
     """Of an event that the gateway makes; without an identifier it is of a new aggregate. Raises
     NotAdmitted."""
+    if of.mint == "content" and (identifier is None or not is_overlay(identifier)):
+        raise NotAdmitted("invalid_identifier", made_by_content(of.name), "id")
     singletons = deployed.spec.singletons
     key = _minted(of, event_id) if identifier is None else canonicalize(identifier, singletons)
     if key is None:
@@ -306,13 +337,30 @@ def admitted(
     return Admitted(deployed, Stream(tenant, of.name, key), event_type, tags, value)
 
 
+def _grade(row: _Row, identity: IdentityRule, last: dict[Stream, Record | None]) -> None:
+    """Says of an implied event what became of the record, against the last one of its aggregate. Of the
+    request's own events that is said already."""
+    if row.found is None:
+        _, own, _ = split(row.event.extra)
+        if own is not None:
+            last[row.stream] = Record(own.content, own.context)
+        return
+    record = record_of(identity, row.found.value, row.stream.key, row.event.type)
+    said = None
+    if record is not None:
+        grade = record.graded(last[row.stream]).value
+        said, last[row.stream] = RecordSaid(record.content, record.context, grade), record
+    row.event = msgspec.structs.replace(row.event, extra=with_record(None, said))
+
+
 def _plain(event: Event) -> Event:
     """Without the revision of its cause."""
     return event if type(event) is Event else Event(*msgspec.structs.astuple(event)[:12])
 
 
 def _minted(aggregate_type: AggregateType, event_id: bytes) -> str:
-    """For a new aggregate: the same each time that its event is judged, where it can be."""
+    """For a new aggregate: the same each time that its event is judged."""
+    derived = derived_id(event_id, 0)
     if aggregate_type.mint == "humane":
-        return mint_humane(os.urandom(HUMANE_RANDOM_BYTES))
-    return str(UUID(bytes=derived_id(event_id, 0)))
+        return mint_humane(derived[:HUMANE_RANDOM_BYTES])  # before the bits that say a UUID's version
+    return str(UUID(bytes=derived))

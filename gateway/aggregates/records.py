@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from gateway.aggregates.record_before import LastRecord, MappedTo, record_before
 from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import CatalogUnavailable, Deployed
@@ -37,7 +38,6 @@ from gateway.events import (
 )
 from gateway.log.append.pending import Waiter
 from gateway.log.log import Log
-from gateway.log.read.reader import VERSION_MAX, Range
 from gateway.names.content import Grade
 from gateway.names.records import Record, key_of_content, record_of
 from gateway.postgres.errors import PostgresTrouble
@@ -45,9 +45,6 @@ from gateway.stored_extra import RecordSaid, SourceRef, split, with_record
 from spec.identity import IdentityRule
 from spec.model import AggregateType, Spec
 
-RECORDS_BACK_MAX: Final = 1_000
-"""Newest events of a stream among which the record before is looked for."""
-_PAGE: Final = 100
 _AT_ONCE_BYTES: Final = 16 * 1024
 """Larger data are hashed beside the event loop."""
 
@@ -58,17 +55,6 @@ DeployedOf = Callable[[UUID], Deployed | None]
 
 Create = Callable[[Spec, Append], Awaitable[Refusal | None]]
 """Raises PostgresTrouble."""
-
-
-MappedTo = Callable[[UUID, SourceRef], Awaitable[str | None]]
-"""The key that a foreign id stands for, None where it was never seen. Raises CatalogUnavailable."""
-
-
-class _Last(msgspec.Struct, frozen=True, gc=False):
-    """The record before, and the event that is it."""
-
-    record: Record
-    event_id: bytes
 
 
 class Records:
@@ -225,7 +211,7 @@ class Records:
         declared: AggregateType,
         records: Sequence[Record | None],
         length: int,
-        last: _Last | None,
+        last: LastRecord | None,
     ) -> Outcome:
         if declared.mint == "content" and ":" not in append.stream.key:
             settled = await self._of_content(append, records, last)
@@ -258,7 +244,7 @@ class Records:
         )
 
     async def _of_content(
-        self, append: Append, records: Sequence[Record | None], last: _Last | None
+        self, append: Append, records: Sequence[Record | None], last: LastRecord | None
     ) -> Outcome | None:
         """Of an aggregate whose key is its content: what is settled without an append."""
         stated = {each.content for each in records if each is not None}
@@ -281,7 +267,7 @@ class Records:
             return await self._unchanged(append, last)
         return None
 
-    async def _unchanged(self, append: Append, last: _Last) -> Outcome:
+    async def _unchanged(self, append: Append, last: LastRecord) -> Outcome:
         """Nothing is written; a repeat of what was gets its own receipt."""
         if append.chosen:
             settled = await self._log.settled(append.retry)
@@ -291,37 +277,9 @@ class Records:
         done = await self._log.receipt(tenant, event_identity(tenant, last.event_id), last.event_id)
         return NotCommitted("the record before is gone") if done is None else Unchanged(done)
 
-    async def _before(self, stream: Stream, source: Names | None) -> tuple[int, _Last | None]:
-        """The length of the stream, and the last record: of the source id where there is one, also by an
-        earlier name of its scope."""
-        end, looked = VERSION_MAX, 0
+    async def _before(self, stream: Stream, source: Names | None) -> tuple[int, LastRecord | None]:
         ref = None if source is None else SourceRef(*source)
-        elsewhere: dict[SourceRef, _Last] = {}
-        length: int | None = None
-        while True:
-            page = await self._log.page(Range(stream, 1, end, _PAGE, newest_first=True))
-            length = page.length if length is None else length
-            for each in page.events:
-                _, said, _ = split(each.event.extra)
-                if said is None:
-                    continue
-                last = _Last(Record(said.content, said.context), each.event.id)
-                if ref is None or said.source == ref:
-                    return length, last
-                if said.source is not None and ref.elsewhere(said.source):
-                    elsewhere.setdefault(said.source, last)
-            looked += len(page.events)
-            if not page.events or page.events[-1].version == 1 or looked >= RECORDS_BACK_MAX:
-                return length, await self._of_earlier_name(stream, elsewhere)
-            end = page.events[-1].version - 1
-
-    async def _of_earlier_name(self, stream: Stream, elsewhere: Mapping[SourceRef, _Last]) -> _Last | None:
-        """Of records of the same id in other scopes, the newest first: the one whose scope is called
-        otherwise by now, since it does not lead here any more."""
-        for ref, last in elsewhere.items():
-            if await self._mapped_to(UUID(bytes=stream.tenant), ref) != stream.key:
-                return last
-        return None
+        return await record_before(self._log, stream, ref, self._mapped_to)
 
 
 def creates_project(spec: Spec, append: Append) -> bool:
@@ -367,7 +325,7 @@ def _of_several(append: Append, events: tuple[Event, ...], lengths: Sequence[int
 
 
 def _graded(
-    records: Sequence[Record | None], last: _Last | None, source: Names | None
+    records: Sequence[Record | None], last: LastRecord | None, source: Names | None
 ) -> list[RecordSaid | None]:
     """Each against the one before it."""
     ref = None if source is None else SourceRef(*source)

@@ -16,7 +16,8 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from gateway.aggregates.folder import Folder
-from gateway.aggregates.implied import Judged, Judging
+from gateway.aggregates.implied import Judged, Judging, RecordWanted
+from gateway.aggregates.record_before import record_before
 from gateway.aside import Aside, Busy
 from gateway.catalog.model import Deployed
 from gateway.events import (
@@ -121,6 +122,10 @@ class RuledSeveral:
                 judged = await self._aside.run(append.stream.tenant, judging.run)
             if isinstance(judged, Judged):
                 return judged
+            if isinstance(judged, RecordWanted):
+                length, last = await record_before(self._log, judged.stream)
+                judging.records[judged.stream] = (length, None if last is None else last.record)
+                continue
             judging.states[judged] = await self._folder.committed(judged, deployed)
 
 

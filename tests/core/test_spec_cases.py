@@ -39,6 +39,7 @@ SEMANTIC = {
     "impossible_path",
     "invalid_pattern",
     "invalid_secret",
+    "keyed_by_content",
     "missing_secret",
     "remote_ref",
     "schema_too_complex",
