@@ -496,7 +496,7 @@ def _edge(
         fast_path = FastRequests(
             FastAppends(log, ruled, catalog, callers, outcomes, webhooks, config, metrics),
             FastReads(log, callers, reads, states, aliases, named, unread, metrics),
-            cors=config.cors_origins is not None,
+            config.cors_origins,
         )
     else:  # a span needs the whole of a request
         application = TracingMiddleware(gate, tracing)

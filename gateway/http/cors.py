@@ -51,7 +51,7 @@ class Cors:
             if asked is not None:
                 await _preflight(scope, origin, send)
                 return
-        more = [] if self._origins == {ANY} else [_VARY]
+        more = varied(self._origins)
         if origin is not None:
             more = [*more, *_granted(origin), (b"access-control-expose-headers", _EXPOSED.encode())]
         await self._application(scope, receive, _with(send, more))
@@ -63,6 +63,11 @@ class Cors:
         if ANY in self._origins:
             return ANY.encode()
         return origin if origin.decode("latin-1") in self._origins else None
+
+
+def varied(origins: frozenset[str]) -> list[tuple[bytes, bytes]]:
+    """What every answer says, also to a request without an origin: a cache may keep it for one with."""
+    return [] if origins == {ANY} else [_VARY]
 
 
 def _granted(origin: bytes) -> list[tuple[bytes, bytes]]:

@@ -88,6 +88,22 @@ async def test_answers_to_an_allowed_origin_may_be_read(calling: tuple[str, Acco
         assert answer.headers["access-control-allow-origin"] == SHOP
 
 
+async def test_an_answer_to_no_page_says_that_another_origin_would_change_it(
+    calling: tuple[str, Account],
+) -> None:
+    url, account = calling
+    async with new_client(url, account.write) as caller:
+        key = new_id()
+        for _ in range(2):  # the second time the key is known
+            for answer in (
+                await append(caller, "order", key, "was_noted"),
+                await caller.get(f"/order/{key}"),
+                await caller.get(f"/order/{key}/events"),
+                await caller.get("/_/feed"),
+            ):
+                assert set(answer.headers.get_list("vary", split_commas=True)) >= {"authorization", "Origin"}
+
+
 async def test_a_star_allows_all(config: Config, outbox: asyncpg.Pool) -> None:
     async with serving(replace(config, cors_origins=frozenset({"*"}))) as served:
         account = await open_account(outbox)

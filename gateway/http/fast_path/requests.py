@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
+from gateway.http.cors import ANY, varied
 from gateway.http.fast_path.appends import FastAppends
 from gateway.http.fast_path.reads import FastReads
 from gateway.http.server.fast_path import Reply
+
+SYSTEM: Final = b"/_/"
+"""Of these paths only webhooks are taken here, which no page calls."""
 
 
 class FastRequests:
     """Implements `gateway.http.server.fast_path.FastPath`."""
 
-    def __init__(self, appends: FastAppends, reads: FastReads, *, cors: bool) -> None:
-        self._cors = cors
+    def __init__(self, appends: FastAppends, reads: FastReads, origins: frozenset[str] | None) -> None:
+        """`origins` are those of pages that may call, if any."""
+        self._cors = origins is not None
+        self._more = b"".join([b"%b: %b\r\n" % header for header in varied(origins or frozenset({ANY}))])
         self._appends = appends
         self._reads = reads
 
@@ -28,6 +35,15 @@ class FastRequests:
     ) -> bool:
         if self._cors and b"origin" in headers:  # its answer has more headers
             return False
+        if self._more and not target.startswith(SYSTEM):
+            reply = _with(reply, self._more)
         if method == b"POST":
             return self._appends.take(target, headers, body, reply)
         return not body and self._reads.take(target, headers, reply, give_up)
+
+
+def _with(reply: Reply, more: bytes) -> Reply:
+    def replying(status: int, head: bytes, body: bytes) -> None:
+        reply(status, head + more, body)
+
+    return replying
