@@ -14,6 +14,7 @@ made; something else that is in the way makes the operation not fit. Operations 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 Scalar = str | int | float | bool | None
@@ -312,3 +313,15 @@ Handler = tuple[Operation, ...]
 
 DEFAULT_HANDLER: Handler = (Merge((), Path(Root.DATA)),)
 """What an event without a `handler` does."""
+
+
+def paths_of(value: object) -> Iterator[Path]:
+    """Every path within operations, tests and templates."""
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from paths_of(each)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from paths_of(getattr(value, name))

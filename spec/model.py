@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from spec.claims import ClaimRule
-from spec.handlers import DEFAULT_HANDLER, Handler
+from spec.handlers import DEFAULT_HANDLER, Handler, Root, paths_of
 from spec.identity import IdentityRule
 from spec.implications import Implication, Schedule
 from spec.lists import Listed
@@ -98,6 +98,10 @@ class AggregateType:
     """Whether any of its events may write others."""
     revised: bool = field(init=False, compare=False)
     """Whether events of earlier revisions may be stored."""
+    handlers: Mapping[str, Handler] = field(init=False, compare=False, repr=False)
+    """By event type."""
+    folds_metadata: bool = field(init=False, compare=False)
+    """Whether a state depends on more of its events than type, time, revision and data."""
 
     def __post_init__(self) -> None:
         weights = (each.compiled.weight for each in self.events.values())
@@ -105,6 +109,10 @@ class AggregateType:
         object.__setattr__(self, "ruled", any(each.rules for each in self.events.values()))
         object.__setattr__(self, "implies", any(each.implies for each in self.events.values()))
         object.__setattr__(self, "revised", any(each.revision > 1 for each in self.events.values()))
+        handlers = {each.name: each.handler for each in self.events.values()}
+        object.__setattr__(self, "handlers", MappingProxyType(handlers))
+        looked_at = paths_of(tuple([(each.handler, each.upcasts) for each in self.events.values()]))
+        object.__setattr__(self, "folds_metadata", any(each.root == Root.METADATA for each in looked_at))
 
     def is_light(self, body: bytes) -> bool:
         """Whether a batch is judged in under 10 ms, whichever events it holds."""

@@ -3,13 +3,13 @@ to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from spec.errors import Report, below, proposal, shown
-from spec.handlers import EACH, Handler, Path, Root
+from spec.handlers import EACH, Handler, Path, Root, paths_of
 from spec.identifiers import NAME_GRAMMAR, is_name
 from spec.joins import Join, read_join
 from spec.lists import read_by
@@ -160,15 +160,3 @@ def _read_rule(value: object, pointer: str, of: EventType | None, report: Report
         scope = Scope(schema, aggregate=True)
         do = read_handler(value["do"], below(pointer, "do"), scope, report)
     return Rule(key, "keys" in value, do)
-
-
-def paths_of(value: object) -> Iterator[Path]:
-    """Every path within operations, tests and templates."""
-    if isinstance(value, Path):
-        yield value
-    elif isinstance(value, tuple):
-        for each in value:
-            yield from paths_of(each)
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
-            yield from paths_of(getattr(value, name))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from gateway.aggregates.prefix_cache import PrefixCache
@@ -18,7 +19,7 @@ from gateway.aside import Aside
 from gateway.catalog.model import Deployed
 from gateway.events import Recorded, Stream
 from gateway.log.log import Log
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from gateway.state import AT_ONCE_LOOKS, EMPTY, Folded, Present, TakesLong, fold, is_light, presenting
 from spec.handlers import DEFAULT_HANDLER, Handler
 from spec.rules import Rule
@@ -33,6 +34,8 @@ FIRST_PAGE: Final = 256
 have, and few to have read in vain where its state is kept."""
 LONG: Final = 500
 """So many events are folded rather than a kept state looked for."""
+_NONE: Final[Mapping[str, Handler]] = MappingProxyType({})
+
 Place = tuple[Stream, int, int]
 """The stream, the spec's revision, and how often the stream's history was cut off."""
 
@@ -44,11 +47,14 @@ class Handlers:
 
     deployed: Deployed
     aggregate_type: str
+    _by_type: Mapping[str, Handler] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        declared = self.deployed.spec.aggregate_types.get(self.aggregate_type)
+        object.__setattr__(self, "_by_type", _NONE if declared is None else declared.handlers)
 
     def __call__(self, event_type: str) -> Handler:
-        declared = self.deployed.spec.aggregate_types.get(self.aggregate_type)
-        found = declared.events.get(event_type) if declared is not None else None
-        return DEFAULT_HANDLER if found is None else found.handler
+        return self._by_type.get(event_type, DEFAULT_HANDLER)
 
     @property
     def present(self) -> Present | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.events import Stream
 from gateway.log.log import Log
-from gateway.log.read.reader import VERSION_MAX, Range
+from gateway.log.read.ranges import VERSION_MAX, Range
 from gateway.names.records import Record
 from gateway.stored_extra import SourceRef, split
 

@@ -36,7 +36,7 @@ from gateway.events import (
     make_append,
 )
 from gateway.log.log import Log
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from gateway.names import hash_ids
 from gateway.names.aliases import Alias, of_hash
 from gateway.names.changes import Change, Give, Given, named

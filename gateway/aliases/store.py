@@ -20,7 +20,7 @@ import asyncpg
 import msgspec
 
 from gateway.events import Stream
-from gateway.log.read.reader import VERSION_MAX
+from gateway.log.read.ranges import VERSION_MAX
 from gateway.names.aliases import Alias, Kind
 from gateway.names.changes import RETIRED, Given, Named, named
 from gateway.postgres.errors import CONNECTION_ERRORS, PostgresTrouble

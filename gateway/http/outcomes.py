@@ -33,7 +33,7 @@ from gateway.events import (
 from gateway.http import render
 from gateway.items import Condition
 from gateway.log.log import Log
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.outbox import Filter, LostPlace, Outbox, Page
 from gateway.relay.position import START, Place, encode, encode_alone

@@ -43,9 +43,11 @@ from gateway.log.epoch.settling import Settling
 from gateway.log.epoch.verify import Verifier
 from gateway.log.limits import Limits
 from gateway.log.postgres import DIRECT, REDIS, Instance, Postgres, Reads
+from gateway.log.read.cold import COLD_READS
 from gateway.log.read.evictor import Evictor
 from gateway.log.read.followers import Followers
-from gateway.log.read.reader import COLD_READS, Range, Reader
+from gateway.log.read.ranges import Range
+from gateway.log.read.reader import Reader
 from gateway.log.redis.announcements import Announcements
 from gateway.log.redis.cluster import Cluster
 from gateway.log.redis.scripts import RedisTrouble, Scripts
@@ -322,7 +324,7 @@ class Log:
             sequencer = lane.sequencer
             sequencer.wake()
             reader = lane.reader
-            reading = (reader.run, *[reader.run_cold] * COLD_READS)
+            reading = (reader.run, *[reader.cold.run] * COLD_READS)
             for loop in (
                 sequencer.run,
                 sequencer.look_ups.run,

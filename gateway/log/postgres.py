@@ -84,6 +84,7 @@ SQL: Final = {
         "storage_marks",
         "storage_totals",
         "streams",
+        "streams_narrow",
         "tagged",
         "version_at",
         "waits",

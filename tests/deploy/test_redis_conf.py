@@ -16,7 +16,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 
 from gateway.dev.binaries import find_redis
 from gateway.events import Conflict
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from tests.deploy.shipped import DEPLOY, ROOT, Shipped, free_port
 from tests.support.drive import (
     Place,

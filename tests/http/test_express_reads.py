@@ -15,6 +15,8 @@ from gateway.config import Config
 from gateway.http.api.reads import Reads
 from gateway.http.api.states import States
 from gateway.http.fast_path.reads import FastReads
+from gateway.log.read import cold
+from gateway.log.read.ranges import Range
 from gateway.log.read.reader import Reader
 from tests.http.raw import Answer, ask, connected, request
 from tests.support.accounts import SPEC, Account, open_account
@@ -195,6 +197,60 @@ async def test_a_bug_after_a_read_was_handed_over_is_logged_and_answered_once(
     assert (first.status, first.json["length"]) == (200, 1)
     assert [event["version"] for event in second.json["events"]] == [1]
     assert [record.msg for record in caplog.records].count("fast_path_failed") == 1
+
+
+OF_METADATA = {
+    "was_placed": {"schema": {}, "handler": [{"set": {"target": "by", "value": "$.metadata.actor.id"}}]},
+    "was_named": {
+        "revision": 2,
+        "schema": {},
+        "upcast": {"1": [{"set": {"target": "at", "value": "$.metadata.timestamp"}}]},
+    },
+    "was_tested": {
+        "schema": {},
+        "handler": [
+            {"conditional": {"if": {"exists": "$.metadata.extra"}, "then": [{"increment": {"target": "n"}}]}}
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("event_type", [None, *OF_METADATA])
+async def test_a_state_that_redis_is_not_asked_for_is_the_same(
+    gateway: Served,
+    second_gateway: Served,
+    outbox: asyncpg.Pool,
+    taken: Taken,
+    event_type: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where its handlers look at metadata, which the narrow form of an event lacks."""
+    monkeypatch.setattr(cold, "_MISSES", 0)
+    monkeypatch.setattr(cold, "_LOOK_EVERY", 1000)
+    narrow = []
+    ask_for = cold.ColdReads.ask
+
+    def noted(self: cold.ColdReads, wanted: Range, *more: Any) -> None:
+        narrow.append(wanted.narrow)
+        ask_for(self, wanted, *more)
+
+    monkeypatch.setattr(cold.ColdReads, "ask", noted)
+    events = {"was_made": {"schema": {}}}
+    events |= {} if event_type is None else {event_type: OF_METADATA[event_type]}
+    spec = {**SPEC, "aggregate_types": {"thing": {"events": events}}}
+    tenant = await open_account(outbox, spec)
+    async with new_client(gateway.url, tenant.admin) as client:
+        key = new_id()
+        for each in events:
+            answer = await append(client, "thing", key, each, data={"a": 1})
+            assert answer.status_code == 201
+        usual = await client.get(f"/thing/{key}?synchronous=true")
+    async with new_client(second_gateway.url, tenant.admin) as other:  # which has nothing kept
+        await other.get(f"/thing/{key}/length")
+        express = await other.get(f"/thing/{key}")
+    assert taken.said[-1]
+    assert express.content == usual.content
+    assert narrow == [event_type is None]
 
 
 async def test_a_state_is_not_folded_for_a_304(

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from gateway.events import Appended, Outcome, Stream
 from gateway.log.log import Log
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from tests.support.drive import append, ids, new_stream, new_tenant, until
 
 

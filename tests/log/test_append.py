@@ -10,7 +10,7 @@ import pytest
 from gateway.events import AT_LEAST_ONE, Append, Appended, Conflict, NotCommitted, Outcome, Stream
 from gateway.log.append import pacing, sequencer
 from gateway.log.log import Log
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from gateway.postgres.errors import PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants

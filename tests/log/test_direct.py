@@ -14,7 +14,7 @@ from gateway.events import AT_LEAST_ONE, Appended, ConditionFailed, Conflict, Mi
 from gateway.log.epoch.commit_evidence import contains
 from gateway.log.log import Log
 from gateway.log.postgres import Postgres
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.log.load import Load

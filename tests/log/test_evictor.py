@@ -14,7 +14,7 @@ from gateway.log.limits import Limits
 from gateway.log.log import Log
 from gateway.log.read import evictor as module
 from gateway.log.read.evictor import BOUND_WITHOUT_MAXMEMORY, CommitTimes, Evictor, Look
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from gateway.log.redis.keys import partition_keys
 from gateway.log.redis.scripts import NotRun, Scripts
 from tests.log.conftest import OpenLog

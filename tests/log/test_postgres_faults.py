@@ -14,7 +14,7 @@ from gateway.events import Append, Appended, NotCommitted, Outcome, OutcomeUnkno
 from gateway.log.append.journal import CannotHelp
 from gateway.log.epoch.chain import roll
 from gateway.log.log import Log
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from gateway.postgres.errors import PostgresTrouble
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants

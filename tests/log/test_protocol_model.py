@@ -42,7 +42,8 @@ from gateway.log.epoch.redis_health import RedisHealth
 from gateway.log.epoch.settling import Settling
 from gateway.log.epoch.verify import Verifier
 from gateway.log.postgres import DIRECT, REDIS
-from gateway.log.read.reader import Range, Reader
+from gateway.log.read.ranges import Range
+from gateway.log.read.reader import Reader
 from gateway.log.redis import scripts
 from gateway.log.redis.keys import PartitionKeys
 from gateway.log.redis.servers import connect

@@ -13,7 +13,7 @@ from uuid_utils import uuid7
 
 from gateway.events import Appended, Event, Page, Stream, event_identity
 from gateway.log.log import Log
-from gateway.log.read.reader import VERSION_MAX, Range
+from gateway.log.read.ranges import VERSION_MAX, Range
 from gateway.log.redis.scripts import RedisTrouble
 from gateway.postgres.errors import PostgresTrouble
 from tests.log.conftest import OpenLog

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from gateway.events import Appended, NotCommitted, Stream
 from gateway.log.log import Log
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.log.load import Load

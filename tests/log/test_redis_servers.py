@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.events import Appended, NotCommitted
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.log.load import Load

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.events import Appended, Conflict, Stream
 from gateway.log.log import Log
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from tests.log.conftest import OpenLog
 from tests.log.invariants import check_invariants
 from tests.support.drive import (

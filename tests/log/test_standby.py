@@ -15,7 +15,7 @@ from gateway.events import Appended, Conflict, Mismatch, NotCommitted, Stream
 from gateway.log.epoch.settling import settling_without_log
 from gateway.log.log import Log
 from gateway.log.postgres import Postgres, open_pool
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from gateway.postgres.errors import PostgresTrouble
 from gateway.relay.outbox import Filter, Outbox
 from gateway.relay.position import START

@@ -18,7 +18,7 @@ from gateway.catalog.migrate import migrate
 from gateway.config import Config
 from gateway.events import Append, Appended, NotCommitted, NotUnique, OutcomeUnknown, Stream
 from gateway.log.log import Log
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from gateway.operations.alone import alone
 from gateway.operations.lost_events import LostEvents
 from gateway.operations.place import OperationFailed, Place, open_place

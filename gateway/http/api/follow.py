@@ -33,7 +33,7 @@ from gateway.http.key_watch import KeyWatch, Watched
 from gateway.http.parameters import Parameters
 from gateway.http.request import Head, Message, Receive, Refused, Send
 from gateway.log.log import FOLLOW_POLL_S, Log
-from gateway.log.read.reader import VERSION_MAX, Range
+from gateway.log.read.ranges import VERSION_MAX, Range
 from gateway.postgres.errors import PostgresTrouble
 
 NDJSON = b"application/x-ndjson"

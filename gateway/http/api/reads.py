@@ -19,7 +19,7 @@ from gateway.http.parameters import Parameters
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer
 from gateway.log.log import Log
-from gateway.log.read.reader import PAGE_BYTES, VERSION_MAX, Range
+from gateway.log.read.ranges import PAGE_BYTES, VERSION_MAX, Range
 from gateway.postgres.errors import PostgresTrouble
 from spec.identifiers import GLOBAL, canonicalize, is_name
 from spec.sagas import SAGA_TYPE

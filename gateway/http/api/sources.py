@@ -31,7 +31,7 @@ from gateway.http.render import encode
 from gateway.http.request import Head, Refused, check_json_body, read_body
 from gateway.http.response import PRIVATE, json_response
 from gateway.log.log import Log
-from gateway.log.read.reader import VERSION_MAX, Range
+from gateway.log.read.ranges import VERSION_MAX, Range
 from gateway.names.source_ids import SourceId, Unusable, read
 from gateway.postgres.errors import PostgresTrouble
 from gateway.stored_extra import SourceRef, split

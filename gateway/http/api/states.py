@@ -21,7 +21,7 @@ from gateway.http.render import encode
 from gateway.http.request import Refused
 from gateway.http.response import ReadAnswer
 from gateway.log.log import Log
-from gateway.log.read.reader import VERSION_MAX, Range
+from gateway.log.read.ranges import VERSION_MAX, Range
 from gateway.postgres.errors import PostgresTrouble
 from gateway.state import EMPTY, Folded
 
@@ -206,15 +206,25 @@ def _place(subject: Subject) -> Place:
 
 
 def following(
-    subject: Subject, folded: Folded, if_none_match: bytes | None, last: int = VERSION_MAX
+    subject: Subject,
+    folded: Folded,
+    if_none_match: bytes | None,
+    last: int = VERSION_MAX,
+    *,
+    narrow: bool = False,
 ) -> Range:
     """What to read next for the state after `last`. Where the client may have a newer state than `folded`,
-    the length alone: it may tell that there is nothing to fold."""
+    the length alone: it may tell that there is nothing to fold. `narrow`: of events no more than folding
+    takes, where that is not all of them."""
     length = folded.length
     unseen = if_none_match is not None and not (
         length and not_modified(if_none_match, _etag(subject, length))
     )
-    return Range(subject.stream, length + 1, last, 0 if unseen else page_limit(folded), known=length)
+    limit, stream = 0 if unseen else page_limit(folded), subject.stream
+    if narrow:
+        declared = subject.deployed.spec.aggregate_types.get(stream.aggregate_type)
+        narrow = declared is None or not declared.folds_metadata
+    return Range(stream, length + 1, last, limit, known=length, narrow=narrow)
 
 
 def _answer(subject: Subject, folded: Folded, if_none_match: bytes | None) -> ReadAnswer:

@@ -28,7 +28,7 @@ from gateway.http.response import ReadAnswer
 from gateway.http.server.fast_path import Reply
 from gateway.http.unread import LARGE_BYTES, Unread
 from gateway.log.log import Log
-from gateway.log.read.reader import Range
+from gateway.log.read.ranges import Range
 from gateway.names.aliases import SIGIL
 from gateway.state import Folded
 from gateway.telemetry.metrics import Metrics
@@ -130,7 +130,7 @@ class FastReads:
         if part == "":
             folded, if_none_match = self._states.kept(subject), headers.get(b"if-none-match")
             seen = partial(self._states.seen, subject, folded, if_none_match=if_none_match)
-            return following(subject, folded, if_none_match), seen
+            return following(subject, folded, if_none_match, narrow=True), seen
         if part == "length":
             known = self._states.kept(subject).length
             return Range(subject.stream, limit=0, known=known), partial(length_answer, subject)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from struct import Struct as Layout
 from typing import Any, Final
 
-import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from gateway.events import Page, Recorded, Stream, event_bytes, pack_event, unpack_event
@@ -22,6 +21,8 @@ from gateway.log.entries import event_of, stream_entry
 from gateway.log.epoch.partition import Partition
 from gateway.log.epoch.settling import Settling
 from gateway.log.postgres import Postgres
+from gateway.log.read.cold import ColdReads
+from gateway.log.read.ranges import VERSION_MAX, Here, Range
 from gateway.log.redis.scripts import RedisTrouble, Scripts
 from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.metrics import Metrics
@@ -29,52 +30,10 @@ from gateway.telemetry.metrics import Metrics
 logger = logging.getLogger("sluice.log")
 
 _READS_A_CALL = 64
-VERSION_MAX = 2**53  # what a Lua number holds exactly
-PAGE_BYTES = 1024 * 1024
-"""Behind so many bytes of events a page ends: it is held in memory whole, as often as somebody asks."""
 # A fill is one call of a script, which holds up everything else on that Redis.
 _FILL_EVENTS_MAX = 1_000
 _FILL_BYTES_MAX = 1024 * 1024
 _FILLS_AT_ONCE = 4
-
-
-_COLD_EVENTS_MAX = 32
-_COLD_BYTES_MAX = 64 * 1024
-"""Of one stream that Redis does not have: with more, it is read by itself."""
-_COLD_AT_A_TIME = 64
-COLD_READS: Final = 2
-"""Of a partition: while Postgres answers one, what the other told is handed on."""
-
-
-class Range(msgspec.Struct, frozen=True, gc=False):
-    """Which events of a stream: versions `first` to `last`, at most `limit`, newest first or oldest. Once
-    they are `bytes_max` (1 at least) no further one is begun: the last may be beyond, and there is one.
-
-    The first `known` are known to be committed, and not wanted: where no others are, nobody looks at them.
-    """
-
-    stream: Stream
-    first: int = 1
-    last: int = VERSION_MAX
-    limit: int = 1000
-    newest_first: bool = False
-    known: int = 0
-    bytes_max: int = PAGE_BYTES
-
-
-class _Here(msgspec.Struct, frozen=True, gc=False):
-    """What Redis holds of a range. `events` ascend or descend as asked, without those in doubt; `first` is
-    the oldest version of the stream that is here, where the range shows it; `bytes` is what Redis counted of
-    them."""
-
-    length: int
-    events: tuple[Recorded, ...]
-    as_of: bytes
-    bytes: int = 0
-
-    @property
-    def first(self) -> int | None:
-        return self.events[0].version if self.events else None
 
 
 class _Later:
@@ -84,7 +43,7 @@ class _Later:
 _LATER: Final = _Later()
 _NOTHING: Final = (None,)
 _RANGE: Final = Layout(">dddddB").pack
-_Told = Callable[[_Here | None], None]
+_Told = Callable[[Here | None], None]
 
 
 class Reader:
@@ -108,8 +67,7 @@ class Reader:
         self._queue: deque[tuple[Range, _Told]] = deque()
         self._looks = 0
         self._work = asyncio.Event()
-        self._cold: deque[tuple[Range, _Here, Callable[[Page | None], None]]] = deque()
-        self._cold_work = asyncio.Event()
+        self.cold = ColdReads(partition, postgres, settling, metrics, self._fill_soon)
         self._filling: dict[Stream, asyncio.Task[None]] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -144,10 +102,16 @@ class Reader:
         """Without a task: `told` is called soon, with the page where Redis tells all of it, or Postgres of a
         short stream that Redis does not have; else with None, and then `page` may tell."""
 
-        def seen(here: _Here | None) -> None:
-            if here is not None and here.length == 0 and _is_whole(wanted):
-                self._cold.append((wanted, here, told))
-                self._cold_work.set()
+        whole = wanted.is_whole
+        if whole and self.cold.is_likely():
+            self.cold.ask(wanted, None, told)
+            return
+
+        def seen(here: Here | None) -> None:
+            if whole and here is not None:
+                self.cold.note(here.length == 0)
+            if whole and here is not None and here.length == 0:
+                self.cold.ask(wanted, here, told)
             elif here is None or here.length == 0 or _missing(wanted, here) is not None:
                 told(None)
             else:
@@ -156,8 +120,8 @@ class Reader:
 
         self._ask(wanted, seen)
 
-    def _from_redis(self, wanted: Range) -> asyncio.Future[_Here | None]:
-        future: asyncio.Future[_Here | None] = self._loop.create_future()
+    def _from_redis(self, wanted: Range) -> asyncio.Future[Here | None]:
+        future: asyncio.Future[Here | None] = self._loop.create_future()
         self._ask(wanted, lambda here: None if future.done() else future.set_result(here))
         return future
 
@@ -200,7 +164,7 @@ class Reader:
                     answers = _NOTHING * most
                 self._tell(batch, answers)
 
-    def _tell(self, batch: Sequence[tuple[Range, _Told]], answers: Sequence[_Here | _Later | None]) -> None:
+    def _tell(self, batch: Sequence[tuple[Range, _Told]], answers: Sequence[Here | _Later | None]) -> None:
         later = []
         for asked, answer in zip(batch, answers, strict=True):
             if isinstance(answer, _Later):
@@ -215,7 +179,7 @@ class Reader:
             self._metrics.reads_redis.inc(self._looks)
             self._looks = 0
 
-    async def _call(self, batch: Sequence[Range]) -> Sequence[_Here | _Later | None]:
+    async def _call(self, batch: Sequence[Range]) -> Sequence[Here | _Later | None]:
         partition = self._partition
         keys = partition.keys
         names = [keys.meta, keys.journal, keys.heads, *[keys.stream(wanted.stream) for wanted in batch]]
@@ -238,7 +202,7 @@ class Reader:
 
     async def _without_doubt(
         self, batch: Sequence[Range], as_of: bytes, replies: list[Any]
-    ) -> Sequence[_Here | _Later | None]:
+    ) -> Sequence[Here | _Later | None]:
         seqs = [int(seq) for each in replies if type(each) is list for seq in each[1][1::3]]
         confirmed: set[tuple[int, bytes]] = set()
         if seqs:
@@ -249,56 +213,6 @@ class Reader:
         return [_here(wanted, reply, confirmed, as_of) for wanted, reply in zip(batch, replies, strict=True)]
 
     # -- Postgres
-
-    async def run_cold(self) -> None:
-        """Until cancelled: short streams that Redis does not have, many by one statement."""
-        while True:
-            await self._cold_work.wait()
-            most = min(len(self._cold), _COLD_AT_A_TIME)
-            batch = [self._cold.popleft() for _ in range(most)]
-            if not self._cold:
-                self._cold_work.clear()
-            try:
-                pages = await self._cold_pages(batch)
-            except PostgresTrouble:
-                pages = [None] * most
-            except Exception:
-                logger.exception("read_failed", extra={"partition": self._partition.number})
-                pages = [None] * most
-            for (_, _, told), page in zip(batch, pages, strict=True):
-                try:
-                    told(page)
-                except Exception:
-                    logger.exception("read_failed", extra={"partition": self._partition.number})
-
-    async def _cold_pages(
-        self, batch: Sequence[tuple[Range, _Here, Callable[[Page | None], None]]]
-    ) -> list[Page | None]:
-        """None where a stream is empty, or longer than fits."""
-        streams = [wanted.stream for wanted, _, _ in batch]
-        rows = await self._postgres.fetch(
-            "streams",
-            [UUID(stream.tenant) for stream in streams],
-            [stream.aggregate_type for stream in streams],
-            [stream.key for stream in streams],
-            _COLD_EVENTS_MAX,
-            _COLD_BYTES_MAX,
-        )
-        found: list[list[Any]] = [[] for _ in batch]
-        for row in rows:
-            found[row["n"] - 1].append(row)
-        heads = [(each[0]["head_seq"], each[0]["head_id"].bytes) for each in found if each[0]["head"]]
-        if heads:
-            await self._settling.found(self._partition, *max(heads))
-        pages: list[Page | None] = []
-        for (wanted, here, _), of in zip(batch, found, strict=True):
-            length = of[0]["head"]
-            whole = length == len(of) <= wanted.limit and of[0]["version"] is not None
-            pages.append(Page(length, _recorded(wanted.stream, of)) if whole else None)
-            if whole:
-                self._fill_soon(wanted.stream, here, of)
-        self._metrics.reads_postgres.inc(len(pages) - pages.count(None))
-        return pages
 
     async def _from_postgres(self, wanted: Range) -> tuple[Page, Sequence[Any]]:
         """Length and events of one moment, and the rows that these were read from."""
@@ -324,7 +238,7 @@ class Reader:
 
     # -- warming
 
-    def _fill_soon(self, stream: Stream, here: _Here, rows: Sequence[Any] = ()) -> None:
+    def _fill_soon(self, stream: Stream, here: Here, rows: Sequence[Any] = ()) -> None:
         """Fills a stream whose tail Redis holds in part, or not at all. Reads do not wait for it. `rows` were
         read from Postgres since then; where they are the whole tail, it is not read again."""
         most = self._fillable(here)
@@ -333,12 +247,12 @@ class Reader:
         self._filling[stream] = self._loop.create_task(self._fill(stream, here, _tail(rows, most)))
         self._filling[stream].add_done_callback(lambda _: self._filling.pop(stream))
 
-    def _fillable(self, here: _Here) -> int:
+    def _fillable(self, here: Here) -> int:
         """How many events before those that are here belong to the stream's tail; bounded."""
         held = 0 if here.first is None else here.length - here.first + 1
         return min(max(self._stream_tail - held, 0), _FILL_EVENTS_MAX)
 
-    async def _fill(self, stream: Stream, here: _Here, rows: Sequence[Any]) -> None:
+    async def _fill(self, stream: Stream, here: Here, rows: Sequence[Any]) -> None:
         """The moment of the read and the first version here guard against whatever happens meanwhile."""
         keys = self._partition.keys
         last = VERSION_MAX if here.first is None else here.first - 1
@@ -355,15 +269,6 @@ class Reader:
         except (PostgresTrouble, RedisTrouble) as trouble:
             told = {"partition": self._partition.number, "reason": str(trouble)}
             logger.info("stream_not_filled", extra=told)
-
-
-def _is_whole(wanted: Range) -> bool:
-    """Whether it is a stream from its first event on."""
-    return wanted.first == 1 and wanted.last == VERSION_MAX and wanted.limit > 0 and not wanted.newest_first
-
-
-def _recorded(stream: Stream, rows: Sequence[Any]) -> tuple[Recorded, ...]:
-    return tuple([Recorded(stream, row["version"], event_of(row)) for row in rows])
 
 
 def _of_stream(wanted: Range) -> tuple[object, ...]:
@@ -405,9 +310,9 @@ def _newest(rows: Sequence[Any]) -> list[tuple[int, int, bytes]]:
     return events
 
 
-def _here(wanted: Range, reply: Any, confirmed: set[tuple[int, bytes]], as_of: bytes) -> _Here | _Later:
+def _here(wanted: Range, reply: Any, confirmed: set[tuple[int, bytes]], as_of: bytes) -> Here | _Later:
     if type(reply) is int:
-        return _Here(reply, (), as_of)
+        return Here(reply, (), as_of)
     if reply is None:
         return _LATER
     head, doubt, entries, grounded = reply
@@ -427,10 +332,10 @@ def _here(wanted: Range, reply: Any, confirmed: set[tuple[int, bytes]], as_of: b
         if version <= length:
             events.append(Recorded(wanted.stream, version, unpack_event(packed)))
             size += len(packed)
-    return _Here(length, tuple(events), as_of, size)
+    return Here(length, tuple(events), as_of, size)
 
 
-def _missing(wanted: Range, here: _Here) -> Range | None:
+def _missing(wanted: Range, here: Here) -> Range | None:
     """The part of the range that Redis does not hold: always the older one, since it keeps suffixes."""
     last = min(wanted.last, here.length)
     if wanted.limit == 0 or wanted.first > last:

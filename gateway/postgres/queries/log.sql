@@ -629,6 +629,20 @@ LEFT JOIN LATERAL (
 ORDER BY w.n, page.version
 
 
+-- name: streams_narrow
+-- Of several streams what folds of their events take, where these look at no metadata. $1 tenants, $2 aggregate types,
+-- $3 keys, $4 most events of each, $5 bytes of the longest data that are told: of longer ones it is told that they do
+-- not fit. `n` is the place of the stream, from 1; of each the events are in order
+SELECT w.n, o.version, o.seq, o.id, o.type, (extract(epoch FROM o.recorded_at) * 1000)::int8 AS recorded_at_ms, o.revision,
+    coalesce(octet_length(o.payload) <= $5, true) AS fits, CASE WHEN octet_length(o.payload) <= $5 THEN o.payload END AS payload
+FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS w(tenant, aggregate_type, key, n)
+CROSS JOIN LATERAL (
+    SELECT version, seq, id, type, recorded_at, revision, payload FROM outbox o
+    WHERE o.tenant = w.tenant AND o.aggregate_type = w.aggregate_type AND o.aggregate_id = w.key
+    ORDER BY version LIMIT $4
+) AS o
+
+
 -- name: tagged
 -- Which events of a stretch have which of these tags. $1 keys of tags, $2 after this seq, $3 up to this one
 SELECT tag, seq FROM event_tag WHERE tag = ANY($1::uuid[]) AND seq > $2 AND seq <= $3

@@ -1,0 +1,183 @@
+"""First reads of short streams that Redis does not have: many of them by one statement of Postgres.
+
+Owns: how they are read together, and when streams are so rarely in Redis that it is not asked for them.
+Postgres has every event that was acknowledged, so what it tells is never older than what Redis would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from asyncpg.pgproto.pgproto import UUID
+
+from gateway.events import Event, Page, Recorded, Stream, revised
+from gateway.log.entries import event_of
+from gateway.log.epoch.partition import Partition
+from gateway.log.epoch.settling import Settling
+from gateway.log.postgres import Postgres
+from gateway.log.read.ranges import Here, Range
+from gateway.postgres.errors import PostgresTrouble
+from gateway.telemetry.metrics import Metrics
+
+logger = logging.getLogger("sluice.log")
+
+COLD_READS: Final = 2
+"""Of a partition: while Postgres answers one, what the other told is handed on."""
+_AT_A_TIME: Final = 64
+_EVENTS_MAX: Final = 32
+_BYTES_MAX: Final = 64 * 1024
+"""Of one stream: with more, it is read by itself."""
+_NARROW_BYTES_MAX: Final = _BYTES_MAX // _EVENTS_MAX
+"""Of one event in the narrow form: with a longer one, a stream is read in the whole form."""
+_MISSES: Final = 64
+"""So many streams in a row were not in Redis: then those that follow are not looked for there."""
+_LOOK_EVERY: Final = 16
+"""But each so many-th is, and put there: streams that are read again and again get there, and it is
+noticed."""
+
+_Told = Callable[[Page | None], None]
+_Fill = Callable[[Stream, Here, Sequence[Any]], None]
+_NO_ID: Final = bytes(16)
+_AGAIN: Final = Page(-1)
+"""In place of a page: the stream is read once more, in the whole form."""
+
+
+class _Asked(msgspec.Struct, frozen=True, gc=False):
+    """`here` is what Redis said of the stream; None where it was not asked."""
+
+    wanted: Range
+    here: Here | None
+    told: _Told
+
+    @property
+    def narrow(self) -> bool:
+        """What Redis is to have is read whole."""
+        return self.wanted.narrow and self.here is None
+
+
+class ColdReads:
+    """One for each partition. `fill` puts a stream into Redis."""
+
+    def __init__(
+        self, partition: Partition, postgres: Postgres, settling: Settling, metrics: Metrics, fill: _Fill
+    ) -> None:
+        self._partition = partition
+        self._postgres = postgres
+        self._settling = settling
+        self._metrics = metrics
+        self._fill = fill
+        self._queue: deque[_Asked] = deque()
+        self._work = asyncio.Event()
+        self._misses = 0
+        self._passed = 0
+
+    def note(self, miss: bool) -> None:
+        """Whether a stream that was read from its beginning was not in Redis."""
+        self._misses = self._misses + 1 if miss else 0
+
+    def is_likely(self) -> bool:
+        """Whether the next stream is to be read without a look at Redis."""
+        if self._misses < _MISSES:
+            return False
+        self._passed = (self._passed + 1) % _LOOK_EVERY
+        return self._passed != 0
+
+    def ask(self, wanted: Range, here: Here | None, told: _Told) -> None:
+        """`told` is called soon; with None where the stream is empty, longer than fits, or Postgres is
+        away."""
+        self._queue.append(_Asked(wanted, here, told))
+        self._work.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._work.wait()
+            batch = [self._queue.popleft() for _ in range(min(len(self._queue), _AT_A_TIME))]
+            if not self._queue:
+                self._work.clear()
+            narrow = [each for each in batch if each.narrow]
+            whole = [each for each in batch if not each.narrow]
+            for asked, pages_of in ((narrow, self._narrow_pages), (whole, self._pages)):
+                if asked:
+                    self._tell(asked, await self._read(asked, pages_of))
+
+    async def _read(self, asked: Sequence[_Asked], pages_of: Any) -> Sequence[Page | None]:
+        try:
+            pages: list[Page | None] = await pages_of(asked)
+        except PostgresTrouble:
+            return [None] * len(asked)
+        except Exception:
+            logger.exception("read_failed", extra={"partition": self._partition.number})
+            return [None] * len(asked)
+        self._metrics.reads_postgres.inc(len(pages) - pages.count(None) - pages.count(_AGAIN))
+        return pages
+
+    def _tell(self, asked: Sequence[_Asked], pages: Sequence[Page | None]) -> None:
+        for each, page in zip(asked, pages, strict=True):
+            if page is _AGAIN:
+                self.ask(msgspec.structs.replace(each.wanted, narrow=False), None, each.told)
+                continue
+            try:
+                each.told(page)
+            except Exception:
+                logger.exception("read_failed", extra={"partition": self._partition.number})
+
+    async def _pages(self, asked: Sequence[_Asked]) -> list[Page | None]:
+        streams = [each.wanted.stream for each in asked]
+        rows = await self._postgres.fetch("streams", *_columns(streams), _EVENTS_MAX, _BYTES_MAX)
+        found: list[list[Any]] = [[] for _ in asked]
+        for row in rows:
+            found[row["n"] - 1].append(row)
+        heads = [(each[0]["head_seq"], each[0]["head_id"].bytes) for each in found if each[0]["head"]]
+        if heads:
+            await self._settling.found(self._partition, *max(heads))
+        pages: list[Page | None] = []
+        for each, of in zip(asked, found, strict=True):
+            length, stream = of[0]["head"], each.wanted.stream
+            whole = length == len(of) <= each.wanted.limit and of[0]["version"] is not None
+            events = tuple([Recorded(stream, row["version"], event_of(row)) for row in of]) if whole else ()
+            pages.append(Page(length, events) if whole else None)
+            if whole and each.here is not None:
+                self._fill(stream, each.here, of)
+        return pages
+
+    async def _narrow_pages(self, asked: Sequence[_Asked]) -> list[Page | None]:
+        streams = [each.wanted.stream for each in asked]
+        rows = await self._postgres.fetch(
+            "streams_narrow", *_columns(streams), _EVENTS_MAX + 1, _NARROW_BYTES_MAX
+        )
+        found: list[list[Recorded]] = [[] for _ in asked]
+        broken, head = set(), (0, _NO_ID)
+        for n, version, seq, event_id, of_type, at_ms, revision, fits, payload in rows:
+            events, head = found[n - 1], max(head, (seq, event_id.bytes))
+            if not fits or version != len(events) + 1:
+                broken.add(n - 1)
+            event = Event(_NO_ID, of_type, "", "", None, None, _NO_ID, None, 0, at_ms, None, payload)
+            if revision is not None:
+                event = revised(event, revision)
+            events.append(Recorded(streams[n - 1], version, event))
+        if head[0]:
+            await self._settling.found(self._partition, *head)
+        return [
+            _narrow_page(each.wanted, events, broken=n in broken)
+            for n, (each, events) in enumerate(zip(asked, found, strict=True))
+        ]
+
+
+def _narrow_page(wanted: Range, events: Sequence[Recorded], *, broken: bool) -> Page | None:
+    if not events or len(events) > min(_EVENTS_MAX, wanted.limit):
+        return None
+    return _AGAIN if broken else Page(len(events), tuple(events))
+
+
+def _columns(streams: Sequence[Stream]) -> tuple[list[UUID], list[str], list[str]]:
+    return (
+        [UUID(stream.tenant) for stream in streams],
+        [stream.aggregate_type for stream in streams],
+        [stream.key for stream in streams],
+    )

@@ -1,0 +1,51 @@
+"""What is asked of a stream, and what Redis holds of it. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from gateway.events import Recorded, Stream
+
+VERSION_MAX: Final = 2**53  # what a Lua number holds exactly
+PAGE_BYTES: Final = 1024 * 1024
+"""Behind so many bytes of events a page ends: it is held in memory whole, as often as somebody asks."""
+
+
+class Range(msgspec.Struct, frozen=True, gc=False):
+    """Which events of a stream: versions `first` to `last`, at most `limit`, newest first or oldest. Once
+    they are `bytes_max` (1 at least) no further one is begun: the last may be beyond, and there is one.
+
+    The first `known` are known to be committed, and not wanted: where no others are, nobody looks at them.
+    `narrow`: of each event type, time, revision and data are enough; the page may have nothing else of them.
+    """
+
+    stream: Stream
+    first: int = 1
+    last: int = VERSION_MAX
+    limit: int = 1000
+    newest_first: bool = False
+    known: int = 0
+    bytes_max: int = PAGE_BYTES
+    narrow: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a stream from its first event on."""
+        return self.first == 1 and self.last == VERSION_MAX and self.limit > 0 and not self.newest_first
+
+
+class Here(msgspec.Struct, frozen=True, gc=False):
+    """What Redis holds of a range. `events` ascend or descend as asked, without those in doubt; `first` is
+    the oldest version of the stream that is here, where the range shows it; `bytes` is what Redis counted of
+    them."""
+
+    length: int
+    events: tuple[Recorded, ...]
+    as_of: bytes
+    bytes: int = 0
+
+    @property
+    def first(self) -> int | None:
+        return self.events[0].version if self.events else None

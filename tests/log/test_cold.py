@@ -1,0 +1,154 @@
+"""First reads of streams that Redis does not have, while none is there that is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.events import Page, Stream
+from gateway.log.log import Log
+from gateway.log.read import cold
+from gateway.log.read.ranges import Range
+from tests.support.drive import (
+    Place,
+    Proceed,
+    append,
+    appended,
+    event,
+    interpose,
+    lane,
+    new_stream,
+    opened,
+    seal,
+)
+
+
+def noted(log: Log) -> list[str]:
+    """The statements and scripts of reads, in their order."""
+    asked: list[str] = []
+
+    async def note(proceed: Proceed, name: str, *args: Any) -> Any:
+        if name in ("read", "fill", "streams", "streams_narrow", "stream_asc"):
+            asked.append(name)
+        return await proceed()
+
+    interpose(log._reads, "fetch", note)
+    interpose(log._scripts, "run", note)
+    return asked
+
+
+async def looked(log: Log, stream: Stream, **changed: Any) -> Page | None:
+    told: asyncio.Future[Page | None] = asyncio.get_running_loop().create_future()
+    log.look(Range(stream, **changed), told.set_result)
+    return await told
+
+
+async def pass_by(log: Log, stream: Stream) -> None:
+    """As if many streams in a row had been looked for in Redis in vain."""
+    await opened(log, stream)
+    for _ in range(cold._MISSES):
+        lane(log, stream).reader.cold.note(miss=True)
+
+
+async def test_after_many_misses_streams_are_read_without_redis_but_one_in_some(
+    log: Log, place: Place
+) -> None:
+    tenant_stream = new_stream()
+    streams = [replace(tenant_stream, key=new_stream().key) for _ in range(cold._LOOK_EVERY)]
+    for stream in streams:
+        await appended(log, append(stream, 2))
+    await seal(place, log, streams[0])
+    await pass_by(log, streams[0])
+    asked = noted(log)
+    for stream in streams:
+        page = await looked(log, stream, narrow=True)
+        assert page is not None
+        assert page.length == 2
+    assert asked.count("streams_narrow") == cold._LOOK_EVERY - 1
+    assert asked.count("read") == asked.count("streams") == 1
+
+
+async def test_a_stream_that_is_in_redis_ends_it(log: Log) -> None:
+    stream = new_stream()
+    await appended(log, append(stream, 2))
+    await pass_by(log, stream)
+    asked = noted(log)
+    for _ in range(cold._LOOK_EVERY + 3):
+        assert (await looked(log, stream, narrow=True)) is not None
+    assert asked == ["streams_narrow"] * (cold._LOOK_EVERY - 1) + ["read"] * 4
+
+
+async def test_the_narrow_form_has_what_a_fold_takes(log: Log) -> None:
+    stream = new_stream()
+    given = (
+        event(payload='{"é":1e100000}'.encode(), recorded_at_ms=1),
+        event(payload=None, recorded_at_ms=4_102_444_800_123),
+        event(payload=b"{}"),
+    )
+    await appended(log, append(stream, events=given))
+    await pass_by(log, stream)
+    page = await looked(log, stream, narrow=True)
+    assert page is not None
+    assert page.length == 3
+    assert [
+        (each.version, each.event.type, each.event.recorded_at_ms, each.event.payload, each.event.revision)
+        for each in page.events
+    ] == [(n, each.type, each.recorded_at_ms, each.payload, 1) for n, each in enumerate(given, 1)]
+    assert {each.stream for each in page.events} == {stream}
+    whole = await looked(log, stream)
+    assert whole is not None
+    assert [each.event for each in whole.events] == list(given)
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "asked_for"),
+    [
+        (cold._NARROW_BYTES_MAX, cold._EVENTS_MAX, ["streams_narrow"]),
+        (cold._NARROW_BYTES_MAX + 1, 2, ["streams_narrow", "streams"]),
+    ],
+)
+async def test_a_stream_with_long_data_is_read_in_the_whole_form(
+    log: Log, size: int, count: int, asked_for: list[str]
+) -> None:
+    stream = new_stream()
+    given = tuple([event(payload=b'"%b"' % (b"x" * (size - 2))) for _ in range(count)])
+    await appended(log, append(stream, events=given))
+    await pass_by(log, stream)
+    asked = noted(log)
+    page = await looked(log, stream, narrow=True)
+    assert page is not None
+    assert [each.event.payload for each in page.events] == [each.payload for each in given]
+    assert asked == asked_for
+
+
+@pytest.mark.parametrize("count", [0, cold._EVENTS_MAX + 1])
+async def test_of_an_empty_stream_and_of_a_longer_one_nothing_is_told(log: Log, count: int) -> None:
+    stream = new_stream()
+    if count:
+        await appended(log, append(stream, count))
+    await pass_by(log, stream)
+    assert await looked(log, stream, narrow=True) is None
+    assert (await log.page(Range(stream))).length == count
+
+
+async def test_many_are_read_by_one_statement_each_with_its_own_events(log: Log) -> None:
+    tenant_stream = new_stream()
+    appends = [append(replace(tenant_stream, key=new_stream().key), n % 4 + 1) for n in range(20)]
+    await appended(log, *appends)
+    await pass_by(log, tenant_stream)
+    reader = lane(log, tenant_stream).reader
+    reader.cold._passed = 0
+    asked = noted(log)
+    told: list[asyncio.Future[Page | None]] = []
+    loop = asyncio.get_running_loop()
+    for each in appends[:15]:
+        told.append(loop.create_future())
+        log.look(Range(each.stream, narrow=True), told[-1].set_result)
+    pages = await asyncio.gather(*told)
+    for each, page in zip(appends[:15], pages, strict=True):
+        assert page is not None
+        assert [one.event.payload for one in page.events] == [one.payload for one in each.events]
+    assert asked == ["streams_narrow"]
