@@ -39,6 +39,7 @@ from gateway.catalog.secrets import Secrets
 from gateway.catalog.source_ids import mapped_by
 from gateway.config import Config
 from gateway.console.instance import InstanceReader
+from gateway.console.live_feed import LiveFeed
 from gateway.console.rates import Rates
 from gateway.console.sessions import Sessions
 from gateway.console.site import ConsoleHere, Site
@@ -476,7 +477,10 @@ def _edge(
     below: Application = system
     if console is not None:
         rates, sessions, instance = console
-        site = Site(lambda *request: gate(*request), callers, bodies, sessions, rates, instance, views())
+        followed = LiveFeed(bounds.follower, stopping)
+        site = Site(
+            lambda *request: gate(*request), callers, bodies, sessions, rates, instance, followed, views()
+        )
         below = ConsoleHere(system, site)
     gate: Application = AggregateRouter(
         callers,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
@@ -9,7 +10,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from gateway.http.asgi_extension import AT_ONCE, ROOM, WHOLE
-from gateway.http.request import Application, Message, Receive, Scope, Send
+from gateway.http.request import Application, Message, Receive, Scope
 
 Query = Mapping[str, str | int]
 
@@ -39,26 +40,34 @@ class Api:
         self._application = application
         self._key = key
 
-    async def get(self, path: str, query: Query | None = None) -> Answer:
-        return await self.ask("GET", path, query)
+    async def get(self, path: str, query: Query | None = None, gone: asyncio.Event | None = None) -> Answer:
+        """`gone`: the answer is no longer waited for, where the API would wait."""
+        return await self._ask("GET", path, query, None, {}, gone)
 
     async def ask(
         self, method: str, path: str, query: Query | None = None, body: object = None, **headers: str
+    ) -> Answer:
+        return await self._ask(method, path, query, body, headers, None)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: object,
+        headers: Mapping[str, str],
+        gone: asyncio.Event | None,
     ) -> Answer:
         got = _Got()
         content = b"" if body is None else msgspec.json.encode(body)
         more = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         if body is not None:
             more += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
-        scope = self.scope(method, path, urlencode(query or {}, quote_via=quote).encode(), more)
-        await self._application(scope, _whole(content), got.send)
+        scope = self._scope(method, path, urlencode(query or {}, quote_via=quote).encode(), more)
+        await self._application(scope, _whole(content, gone or asyncio.Event()), got.send)
         return Answer(got.status, got.headers, msgspec.json.decode(got.body) if got.body else None)
 
-    async def passed_on(self, path: str, query: bytes, accept: bytes, receive: Receive, send: Send) -> None:
-        """The API's own answer, a stream for example."""
-        await self._application(self.scope("GET", path, query, [(b"accept", accept)]), receive, send)
-
-    def scope(self, method: str, path: str, query: bytes, headers: list[tuple[bytes, bytes]]) -> Scope:
+    def _scope(self, method: str, path: str, query: bytes, headers: list[tuple[bytes, bytes]]) -> Scope:
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -100,8 +109,16 @@ class _Got:
                 raise NotImplementedError(kind)
 
 
-def _whole(content: bytes) -> Receive:
+def _whole(content: bytes, gone: asyncio.Event) -> Receive:
+    """The body, and then that the client has gone, once it has."""
+    sent = False
+
     async def receive() -> Message:
+        nonlocal sent
+        if sent:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+        sent = True
         return {"type": "http.request", "body": content, "more_body": False}
 
     return receive

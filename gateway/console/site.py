@@ -21,8 +21,10 @@ from gateway import __version__
 from gateway.admit.path import split
 from gateway.catalog.model import CatalogUnavailable, Principal
 from gateway.catalog.model import Scope as KeyScope
+from gateway.console import live_feed
 from gateway.console.api import Api
 from gateway.console.instance import InstanceReader
+from gateway.console.live_feed import LiveFeed
 from gateway.console.rates import Rates
 from gateway.console.sessions import SESSION_S, TICKET_S, Session, Sessions
 from gateway.errors import Refusal
@@ -126,6 +128,7 @@ class Site:
         sessions: Sessions,
         rates: Rates,
         instance: InstanceReader,
+        live: LiveFeed,
         views: Mapping[tuple[str, str], View],
     ) -> None:
         self._api = api
@@ -134,6 +137,7 @@ class Site:
         self._sessions = sessions
         self._rates = rates
         self._instance = instance
+        self._live = live
         self._views = views
         self._tree = tree([Route(method, path) for method, path in views])
         package = files("gateway.console")
@@ -241,9 +245,11 @@ class Site:
     ) -> None:
         """1. A page. 2. An act comes from a page of ours. 3. The page, or where to go on."""
         api = Api(self._api, session.key)
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=FIELDS_MAX))
         if path == "/feed/live":
-            query = scope["query_string"]
-            await api.passed_on("/_/feed", query, b"text/event-stream", receive, send)
+            resumed = (head.get(b"last-event-id") or b"").decode("latin-1")
+            headers = [*live_feed.HEADERS, *_SAFE]
+            await self._live.stream(api, principal.handle, query, resumed, headers, receive, send)
             return
         if path in ("", "/"):
             await self._answer(send, 303, b"", [(b"location", f"{ROOT}/overview".encode())])
@@ -259,7 +265,6 @@ class Site:
             await self._show(send, Page("problem.html", {"error": "There is no such page."}, 404), None)
             return
         form = await self._acting(session, head, receive) if method == "POST" else {}
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=FIELDS_MAX))
         visit = Visit(api, principal, found.names, query, form, self._rates, self._instance)
         outcome = await self._views[method, found.path.text](visit)
         if method == "POST":

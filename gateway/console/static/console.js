@@ -16,34 +16,63 @@ function drawCharts() {
 }
 
 function followFeed(button) {
-  let source = null;
+  let source = null, filter = null;
+  const root = button.dataset.feed.replace("/feed/live", ""), said = document.getElementById("said");
+  const rows = document.getElementById("events"), position = document.getElementById("position");
+  const asked = () => {
+    const found = new URLSearchParams(new FormData(document.querySelector("main form")));
+    for (const [name, value] of [...found]) if (!value) found.delete(name);
+    return found;
+  };
+  const query = (found, after) => "?" + String(new URLSearchParams([...found, ["after", after]])).replaceAll("+", "%20");
   button.hidden = false;
-  button.addEventListener("click", () => {
-    if (source) { source.close(); source = null; button.textContent = "Go live"; return; }
-    const asked = new URLSearchParams(new FormData(document.querySelector("main form")));
-    for (const [name, value] of [...asked]) if (!value) asked.delete(name);
-    asked.set("after", "now");
-    source = new EventSource(button.dataset.feed + "?" + String(asked).replaceAll("+", "%20"));
+  button.addEventListener("click", () => (source ? pause("") : goLive()));
+  function goLive() {
+    filter = asked();
+    source = new EventSource(button.dataset.feed + query(filter, position.textContent));
     button.textContent = "Pause";
-    source.onmessage = show;
-    source.addEventListener("event", show);
-  });
+    said.textContent = "";
+    source.addEventListener("look", show);
+    source.addEventListener("trouble", (message) => { said.textContent = JSON.parse(message.data).error; });
+    source.addEventListener("refused", (message) => pause(JSON.parse(message.data).error));
+    source.addEventListener("error", () => {
+      if (!source) return;
+      if (source.readyState === EventSource.CLOSED) pause("The feed has ended. Go live to continue where it ended.");
+      else said.textContent = "The gateway does not answer; the feed continues once it does.";
+    });
+    source.addEventListener("open", () => { said.textContent = ""; });
+  }
+  function pause(why) {
+    source.close();
+    source = null;
+    button.textContent = "Go live";
+    said.textContent = why;
+  }
   function show(message) {
-    if (message.lastEventId) document.getElementById("position").textContent = message.lastEventId;
-    if (!message.data) return;
-    const event = JSON.parse(message.data), row = document.getElementById("events").insertRow(0);
-    const root = button.dataset.feed.replace("/feed/live", "");
+    const look = JSON.parse(message.data);
+    said.textContent = "";
+    position.textContent = message.lastEventId;
+    if (look.gap) leftOut(look.gap);
+    for (const event of look.rows) add(event);
+    while (rows.rows.length > 500) rows.deleteRow(-1);
+  }
+  function leftOut(gap) {
+    const place = cell(rows.insertRow(0), `Up to ${gap.up_to} events behind position ${gap.after} are not shown`, root + "/feed" + query(filter, gap.before));
+    place.colSpan = 4;
+  }
+  function add(event) {
+    const row = rows.insertRow(0);
     cell(row, event.type, `${root}/events/${event.id}`);
     cell(row, `${event.aggregate_type} ${event.key}`, `${root}/aggregates/${encodeURIComponent(event.aggregate_type)}/${encodeURIComponent(event.key)}?version=${event.version}`);
-    cell(row, event.metadata.actor.type);
-    cell(row, JSON.stringify(event.data).slice(0, 120));
-    while (row.parentNode.rows.length > 500) row.parentNode.deleteRow(-1);
+    cell(row, event.actor);
+    cell(row, event.data);
   }
   function cell(row, text, link) {
-    const made = link ? document.createElement("a") : document.createElement("bdi");
+    const made = link ? document.createElement("a") : document.createElement("bdi"), place = row.insertCell();
     made.textContent = text;
     if (link) made.href = link;
-    row.insertCell().append(made);
+    place.append(made);
+    return place;
   }
 }
 

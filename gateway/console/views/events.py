@@ -8,8 +8,9 @@ from uuid import UUID
 
 from gateway.console.api import path_of
 from gateway.console.drawing import causes
+from gateway.console.live_feed import place_of
 from gateway.console.site import Page, Visit
-from gateway.console.views.parts import PAGE, moment, shown, tags_of_event, types_of, words
+from gateway.console.views.parts import PAGE, moment, part, shown, tags_of_event, types_of, words
 
 _CAUSES_MAX: Final = 10
 _BEFORE_S: Final = 3600.0
@@ -66,19 +67,24 @@ async def _causes(visit: Visit, event: Mapping[str, Any]) -> list[Mapping[str, A
 
 
 async def feed(visit: Visit) -> Page:
-    """The newest first; `after` leads to earlier ones."""
+    """The newest first; `after` leads to earlier ones. Where the page ends is read before its events: a live
+    feed continues it without a hole."""
     asked = {
         name: visit.query[name]
         for name in ("types", "event_types", "tags", "correlation_id", "after")
         if visit.query.get(name)
     }
+    end = None if "after" in asked else await part(visit, "/_/feed", "position", {"after": "now", "limit": 1})
     answer = await visit.api.get("/_/feed", {**asked, "order": "desc", "limit": PAGE})
-    page = answer.body if answer.done else {"events": [], "caught_up": True}
+    page: Mapping[str, Any] = answer.body if answer.done else {"events": [], "caught_up": True}
+    newest = [each["position"] for each in page["events"][:1]]
     return Page(
         "feed.html",
         {
             "asked": asked,
             "events": page["events"],
+            "position": max([end or "", *newest], key=place_of),
+            "live": end is not None,
             "earlier": None if page["caught_up"] else page["position"],
             "error": None if answer.done else words(answer),
             "shown": shown,
