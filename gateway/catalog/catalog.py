@@ -123,6 +123,12 @@ class Catalog:
         key.used = True
         return key.principal
 
+    def last_known(self, token: str) -> Principal | None:
+        """Who this key was when Postgres last confirmed it, however long ago; None: it is not known here, or
+        has expired. Where `fresh` is false it may be revoked by now: it opens no data."""
+        key = self._keys.get(token)
+        return None if key is None or self._clock() >= key.until else key.principal
+
     def deployed(self, tenant_id: UUID) -> Deployed | None:
         """The spec by which this tenant's requests are checked; None where it has none yet."""
         return self._serving.get(tenant_id)

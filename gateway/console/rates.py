@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -26,8 +27,11 @@ _NAMES: Final = frozenset(
         "sluice_backend_up",
         "sluice_direct_mode",
         "sluice_partitions",
+        "sluice_catalog_age_seconds",
     )
 )
+_OF: Final = {"sluice_backend_up": "server", "sluice_partitions": "state", "sluice_direct_mode": "partition"}
+"""The label that tells a gauge's values apart."""
 
 Labels = tuple[tuple[str, str], ...]
 Counts = Mapping[tuple[str, Labels], float]
@@ -45,17 +49,47 @@ class Rate(NamedTuple):
     p99_ms: float | None
 
 
+class Figures(NamedTuple):
+    """What memory knows of this gateway. `up`: whether each server answers; `unconfirmed_s`: since Postgres
+    last confirmed the keys; `direct`: partitions that bypass Redis; `partitions`: how many, by state."""
+
+    up: Mapping[str, bool]
+    unconfirmed_s: float
+    direct: int
+    partitions: Mapping[str, int]
+    rates: tuple[Rate, ...]
+
+    @property
+    def last(self) -> Rate | None:
+        return self.rates[-1] if self.rates else None
+
+    @property
+    def series(self) -> str:
+        """Columns for the chart, as JSON."""
+        columns = [
+            [round(getattr(each, name), 2) for each in self.rates] for name in ("at", "appends", "reads")
+        ]
+        return json.dumps([*columns, [each.p99_ms for each in self.rates]])
+
+
 class Rates:
     def __init__(self, metrics: Metrics) -> None:
         self._registry = metrics.registry
         self._last: tuple[float, float, Counts] | None = None
-        self.rates: deque[Rate] = deque(maxlen=KEPT)
-        self.counts: Counts = {}
-        """As they were counted last."""
+        self._rates: deque[Rate] = deque(maxlen=KEPT)
 
-    def look(self) -> None:
-        """Reads gauges as they are now; rates stay those of the last sample."""
-        self.counts = dict(self._counted())
+    def look(self) -> Figures:
+        """Gauges as they are now, and the rates up to the last sample."""
+        gauges: dict[str, dict[str, float]] = defaultdict(dict)
+        for (name, labels), value in self._counted():
+            gauges[name][dict(labels).get(_OF.get(name, ""), "")] = value
+        return Figures(
+            {server: value > 0 for server, value in gauges["sluice_backend_up"].items()},
+            gauges["sluice_catalog_age_seconds"].get("", 0.0),
+            sum(value > 0 for value in gauges["sluice_direct_mode"].values()),
+            {state: int(value) for state, value in gauges["sluice_partitions"].items()},
+            tuple(self._rates),
+        )
 
     @asynccontextmanager
     async def sampled(self) -> AsyncIterator[None]:
@@ -76,18 +110,14 @@ class Rates:
         now, mono, counts = time.time(), time.monotonic(), dict(self._counted())
         if self._last is not None:
             passed = max(mono - self._last[1], 0.001)
-            self.rates.append(_rate(now, passed, self._last[2], counts))
-        self._last, self.counts = (now, mono, counts), counts
+            self._rates.append(_rate(now, passed, self._last[2], counts))
+        self._last = now, mono, counts
 
     def _counted(self) -> Iterator[tuple[tuple[str, Labels], float]]:
         for metric in self._registry.collect():
             for each in metric.samples:
                 if each.name in _NAMES:
                     yield (each.name, tuple(sorted(each.labels.items()))), each.value
-
-    def gauge(self, name: str) -> dict[Labels, float]:
-        """By labels, as read last."""
-        return {labels: value for (each, labels), value in self.counts.items() if each == name}
 
 
 def _rate(at: float, passed_s: float, before: Counts, now: Counts) -> Rate:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +29,11 @@ ANSWER_S: Final = 2.0
 """For a look-up by primary key."""
 SESSIONS_OF_KEY_MAX: Final = 20
 """Sessions and links of one key: the next one ends the oldest."""
+SEEN_S: Final = 3600
+"""For how long after its last check a session is remembered here, for while Postgres does not answer: as long
+as the figures that it may see then."""
+SEEN_MAX: Final = 1000
+"""Sessions that are remembered; the one checked longest ago is forgotten."""
 _SECRET_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
 
@@ -49,8 +56,10 @@ class Session(NamedTuple):
 
 
 class Sessions:
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: asyncpg.Pool, clock: Callable[[], float] = time.monotonic) -> None:
         self._pool = pool
+        self._clock = clock
+        self._seen: dict[str, tuple[Session, float]] = {}
 
     async def begin(self, key: str, handle: str, lifetime_s: float = SESSION_S) -> str:
         """The secret of a new session, or of a ticket that is exchanged for one. `handle` is the key's."""
@@ -63,11 +72,24 @@ class Sessions:
 
     async def find(self, secret: str) -> Session | None:
         """None where it never began, or has ended."""
-        return self._opened(secret, await self._run("find_session", _digest(secret)))
+        found = self._opened(secret, await self._run("find_session", _digest(secret)))
+        self._seen.pop(secret, None)
+        if found is not None:
+            if len(self._seen) >= SEEN_MAX:
+                del self._seen[next(iter(self._seen))]
+            self._seen[secret] = found, self._clock()
+        return found
 
     async def end(self, secret: str) -> Session | None:
         """As `find`, for the last time."""
+        self._seen.pop(secret, None)
         return self._opened(secret, await self._run("end_session", _digest(secret)))
+
+    def seen(self, secret: str) -> Session | None:
+        """A session that was found in the last hour, from memory only. It may have ended since: it opens no
+        data and no act."""
+        found, at = self._seen.get(secret, (None, 0.0))
+        return found if self._clock() < at + SEEN_S else None
 
     def _opened(self, secret: str, sealed: bytes | None) -> Session | None:
         if sealed is None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
@@ -91,14 +93,6 @@ class Visit(NamedTuple):
     def name(self, which: str) -> str:
         return self.names.get(which) or ""
 
-    @property
-    def may_write(self) -> bool:
-        return self.principal.scope >= KeyScope.WRITE
-
-    @property
-    def may_act(self) -> bool:
-        return self.principal.scope >= KeyScope.ADMIN
-
 
 MENU: Final = (
     ("overview", "Overview"),
@@ -167,7 +161,7 @@ class Site:
             else:
                 await self._visit(path, scope, head, receive, send)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, CatalogUnavailable):
-            await self._show(send, Page("problem.html", {"error": "Postgres does not answer."}, 503), None)
+            await self._show_outage(send, scope["method"] == "POST", path, head)
         except Refused as refused:
             shown = {"error": refused.refusal.error}
             await self._show(send, Page("problem.html", shown, refused.refusal.http_status), None)
@@ -273,16 +267,12 @@ class Site:
         if isinstance(outcome, Goto):
             await self._answer(send, 303, b"", [(b"location", (ROOT + outcome.path).encode())])
         else:
-            await self._show(send, outcome, (session, visit, path))
+            await self._show(send, outcome, (session, principal, path))
 
     async def _session(self, head: Head) -> Session | None:
-        try:
-            jar = SimpleCookie((head.joined(b"cookie") or b"").decode("latin-1"))
-        except CookieError:
+        secret = _secret(head)
+        if secret is None:
             return None
-        if COOKIE not in jar:
-            return None
-        secret = jar[COOKIE].value
         return await self._callers.session(head, lambda: self._sessions.find(secret))
 
     async def _acting(self, session: Session, head: Head, receive: Receive) -> Mapping[str, str]:
@@ -293,17 +283,33 @@ class Site:
             raise Refused(_forged())
         return form
 
-    async def _show(self, send: Send, page: Page, by: tuple[Session, Visit, str] | None) -> None:
-        frame: dict[str, Any] = {"principal": None, "csrf": "", "at": "", "partial": False}
+    async def _show_outage(self, send: Send, act: bool, path: str, head: Head) -> None:
+        """What memory knows, to a session and a key that Postgres confirmed before; others are told of the
+        outage only."""
+        session = self._sessions.seen(_secret(head) or "")
+        principal = session and self._callers.last_known(session.key)
+        figures = self._rates.look()
+        since = datetime.fromtimestamp(time.time() - figures.unconfirmed_s, UTC)
+        shows = {
+            "act": act,
+            "answers": figures.up.get("postgres", False),
+            "since": f"{since:%Y-%m-%d %H:%M:%S} UTC",
+            "figures": figures,
+            "gateways": None,
+        }
+        by = (session, principal, path) if session and principal else None
+        await self._show(send, Page("outage.html", shows, 503), by)
+
+    async def _show(self, send: Send, page: Page, by: tuple[Session, Principal, str] | None) -> None:
+        frame: dict[str, Any] = {"principal": None, "csrf": "", "at": ""}
         if by is not None:
-            session, visit, path = by
+            session, principal, path = by
             frame = {
-                "principal": visit.principal,
-                "may_write": visit.may_write,
-                "may_act": visit.may_act,
+                "principal": principal,
+                "may_write": principal.scope >= KeyScope.WRITE,
+                "may_act": principal.scope >= KeyScope.ADMIN,
                 "csrf": session.csrf,
-                "at": path.split("/")[1],
-                "partial": "part" in visit.query,
+                "at": path.split("/")[1] if path else "",
             }
         text = self._pages.get_template(page.template).render({**frame, **page.shows})
         await self._answer(send, page.status, text.encode(), [_type("html"), (b"cache-control", b"no-store")])
@@ -338,6 +344,15 @@ class ConsoleHere:
 def _head_with(key: str, scope: Scope) -> Head:
     """As if this key had been sent."""
     return Head({"headers": [(b"authorization", b"Bearer " + key.encode())], "client": scope.get("client")})
+
+
+def _secret(head: Head) -> str | None:
+    """Of the cookie, if there is one."""
+    try:
+        jar = SimpleCookie((head.joined(b"cookie") or b"").decode("latin-1"))
+    except CookieError:
+        return None
+    return jar[COOKIE].value if COOKIE in jar else None
 
 
 def _check_origin(head: Head) -> None:

@@ -91,6 +91,10 @@ class Authenticator:
             return None
         return self._catalog.principal(value[7:].decode("latin-1"))
 
+    def last_known(self, token: str) -> Principal | None:
+        """Whose key this was when Postgres last confirmed it (`Catalog.last_known`)."""
+        return self._catalog.last_known(token)
+
     def handle(self, value: bytes | None) -> str:
         """Of the key that an Authorization header brings, where memory tells; else ""."""
         scheme, _, token = (value or b"").partition(b" ")

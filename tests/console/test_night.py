@@ -19,11 +19,15 @@ from gateway.catalog.migrate import migrate
 from gateway.config import Config
 from tests.console.conftest import signed_in
 from tests.console.night import SPEC, all_broken, break_something
+from tests.console.test_pages import findings
 from tests.relay.receivers import Answer, WebReceiver, web_receiver
 from tests.support.accounts import Account, open_account
 from tests.support.calls import appended, new_client, until
 from tests.support.servers import Servers, open_folder, servers_in
 from tests.support.serving import Served, serving
+
+AGAIN_MS = 11_000
+"""More than an overview that is open waits before it is read again."""
 
 
 @dataclass(frozen=True)
@@ -164,3 +168,26 @@ async def test_at_night_all_that_needs_a_person_is_two_clicks_from_the_overview(
     await until(returned)
     await page.goto(f"{night.served.url}/_/console/overview")
     await expect(page.get_by_text("Nothing.", exact=True)).to_be_visible()
+
+    # Postgres is away, and is back: an overview that is open says so by itself.
+    await page.clock.install()
+    await page.goto(f"{night.served.url}/_/console/overview")
+    night.servers.postgres.kill()
+
+    async def says(place: str, text: str) -> bool:
+        await page.clock.fast_forward(AGAIN_MS)
+        return text in await page.locator(place).inner_text()
+
+    await until(partial(says, "h1", "Postgres does not answer"))
+    await expect(page.get_by_text("It last answered this gateway at")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Rates, all tenants")).to_be_visible()
+    assert await findings(page) == []
+    await night.servers.start()
+    await until(partial(says, "h1", "Overview of"))
+
+    # The gateway is away: what is shown is marked as old.
+    await page.context.set_offline(True)
+    await until(partial(says, "#stale", "The gateway does not answer since"))
+    await page.context.set_offline(False)
+    await page.clock.fast_forward(AGAIN_MS)
+    await expect(page.locator("#stale")).to_be_empty()

@@ -76,8 +76,22 @@ function followFeed(button) {
   }
 }
 
+function keepNow() {
+  // What is read again by itself says so where it could not be.
+  const stale = document.getElementById("stale");
+  const say = (why) => { stale.textContent = `${why} since ${stale.dataset.since ||= new Date().toLocaleTimeString()}; this is what it said before.`; };
+  document.body.addEventListener("htmx:beforeSwap", ({ detail }) => {
+    if (detail.target.id !== "now") return;
+    if (detail.xhr.responseURL.endsWith("/sign-in")) { detail.shouldSwap = false; location.reload(); return; }
+    detail.shouldSwap ||= detail.xhr.status === 503;
+    if (detail.shouldSwap) { stale.textContent = ""; delete stale.dataset.since; } else say(`The gateway answers with HTTP ${detail.xhr.status}`);
+  });
+  document.body.addEventListener("htmx:sendError", () => say("The gateway does not answer"));
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   drawCharts();
+  if (document.getElementById("now")) keepNow();
   document.body.addEventListener("htmx:afterSwap", drawCharts);
   const live = document.getElementById("live");
   if (live && window.EventSource) followFeed(live);

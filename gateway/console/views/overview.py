@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from gateway.console.api import Query, path_of
 from gateway.console.instance import Instance
-from gateway.console.rates import Rate, Rates
+from gateway.console.rates import Figures
 from gateway.console.site import Page, Visit
 from gateway.follow.standing import LIST_PREFIX
 from gateway.relay.position import decode
@@ -33,45 +32,29 @@ class Building(NamedTuple):
 
 
 async def overview(visit: Visit) -> Page:
-    rates = visit.rates
-    rates.look()
     instance = await visit.instance.read()
     waiting, building, unknown = await _of_tenant(visit)
-    up = {dict(labels)["server"]: value > 0 for labels, value in rates.gauge("sluice_backend_up").items()}
-    states = {dict(labels)["state"]: int(value) for labels, value in rates.gauge("sluice_partitions").items()}
-    direct = sum(value > 0 for value in rates.gauge("sluice_direct_mode").values())
-    last = rates.rates[-1] if rates.rates else None
+    figures = visit.rates.look()
     return Page(
         "overview.html",
         {
-            "waiting": [*_of_instance(instance, rates, up, direct), *waiting],
+            "waiting": [*_of_instance(instance, figures), *waiting],
             "building": building,
             "unknown": unknown,
-            "up": up,
-            "partitions": states,
-            "direct": direct,
+            "figures": figures,
             "gateways": instance.gateways,
-            "last": last,
-            "series": _series(rates.rates),
             "tenant": visit.principal.tenant,
         },
     )
 
 
-def _series(rates: Iterable[Rate]) -> str:
-    """Columns for the chart, as JSON."""
-    rows = list(rates)
-    columns = [[round(getattr(each, name), 2) for each in rows] for name in ("at", "appends", "reads")]
-    return json.dumps([*columns, [None if each.p99_ms is None else each.p99_ms for each in rows]])
-
-
-def _of_instance(instance: Instance, rates: Rates, up: Mapping[str, bool], direct: int) -> Iterator[Sentence]:
+def _of_instance(instance: Instance, figures: Figures) -> Iterator[Sentence]:
     for alarm in instance.alarms:
         yield f"Partition {alarm.partition} is halted: {alarm.reason}", "/overview#halted"
-    halted = int(dict(rates.gauge("sluice_partitions")).get((("state", "halted"),), 0))
+    halted = figures.partitions.get("halted", 0)
     if halted > len(instance.alarms):
         yield f"{halted} partitions are halted in this gateway: Postgres lost commits.", "/overview#halted"
-    for server, works in up.items():
+    for server, works in figures.up.items():
         if not works:
             yield f"{server.capitalize()} does not answer this gateway.", f"/overview#{server}"
     for each in instance.without_redis:
@@ -79,8 +62,8 @@ def _of_instance(instance: Instance, rates: Rates, up: Mapping[str, bool], direc
             f"Gateway {each.gateway} cannot reach the Redis of {each.partitions} partitions.",
             "/overview#redis",
         )
-    if direct and all(up.values()) and not instance.without_redis:
-        yield f"{direct} partitions still bypass Redis.", "/overview#redis"
+    if figures.direct and all(figures.up.values()) and not instance.without_redis:
+        yield f"{figures.direct} partitions still bypass Redis.", "/overview#redis"
 
 
 def _of_subscriptions(listed: list[Any], more: bool) -> Iterator[Sentence]:
