@@ -20,29 +20,49 @@ class Box(NamedTuple):
     y: int
 
 
+class Line(NamedTuple):
+    """`how` something leads to something else: `schedules`, where a timer is between; else `leads`."""
+
+    x1: int
+    y1: int
+    x2: int
+    y2: int
+    how: str
+
+
 class Drawing(NamedTuple):
+    """`cut`: how many boxes were left out."""
+
     boxes: tuple[Box, ...]
-    lines: tuple[tuple[int, int, int, int], ...]
+    lines: tuple[Line, ...]
     width: int
     height: int
+    cut: int
 
 
-def drawn(columns: Iterable[Iterable[tuple[str, str, str]]], arrows: Iterable[tuple[str, str]]) -> Drawing:
-    """Columns of (name, kind, link), and arrows between names."""
-    boxes: dict[str, Box] = {}
-    tallest = 0
+Part = tuple[str, str, str]
+"""Name, kind and link of a box. Parts of different kinds may have one name."""
+End = tuple[str, str]
+"""The name and the kind of a box that an arrow begins or ends at."""
+Arrow = tuple[End, End, str]
+
+
+def drawn(columns: Iterable[Iterable[Part]], arrows: Iterable[Arrow]) -> Drawing:
+    boxes: dict[End, Box] = {}
+    tallest = count = 0
     for x, column in enumerate(columns):
-        for y, (name, kind, link) in enumerate(column):
+        for y, (name, kind, link) in enumerate(dict.fromkeys(column)):
+            count += 1
             if len(boxes) < BOXES_MAX:
-                boxes.setdefault(name, Box(name, kind, link, x * (_WIDTH + _GAP), y * _STEP))
+                boxes[name, kind] = Box(name, kind, link, x * (_WIDTH + _GAP), y * _STEP)
                 tallest = max(tallest, y + 1)
     lines = tuple(
-        (boxes[a].x + _WIDTH, boxes[a].y + _HEIGHT // 2, boxes[b].x, boxes[b].y + _HEIGHT // 2)
-        for a, b in dict.fromkeys(arrows)
+        Line(boxes[a].x + _WIDTH, boxes[a].y + _HEIGHT // 2, boxes[b].x, boxes[b].y + _HEIGHT // 2, how)
+        for a, b, how in dict.fromkeys(arrows)
         if a in boxes and b in boxes
     )
     widest = max((box.x for box in boxes.values()), default=0)
-    return Drawing(tuple(boxes.values()), lines, widest + _WIDTH, tallest * _STEP)
+    return Drawing(tuple(boxes.values()), lines, widest + _WIDTH, tallest * _STEP, count - len(boxes))
 
 
 def causes(events: Iterable[Mapping[str, Any]], at: str) -> Drawing:
@@ -57,13 +77,14 @@ def causes(events: Iterable[Mapping[str, Any]], at: str) -> Drawing:
             found, cause = found + 1, by_id[cause]["metadata"].get("causation_id")
         return found
 
-    columns: dict[int, list[tuple[str, str, str]]] = {}
+    def end(event: Mapping[str, Any]) -> End:
+        return _named(event), "here" if event["id"] == at else "event"
+
+    columns: dict[int, list[Part]] = {}
     for event in by_id.values():
-        kind = "here" if event["id"] == at else "event"
-        place = (_named(event), kind, path_of("events", event["id"]))
-        columns.setdefault(depth(event), []).append(place)
+        columns.setdefault(depth(event), []).append((*end(event), path_of("events", event["id"])))
     arrows = [
-        (_named(by_id[cause]), _named(event))
+        (end(by_id[cause]), end(event), "leads")
         for event in by_id.values()
         if (cause := event["metadata"].get("causation_id")) in by_id
     ]
@@ -75,55 +96,73 @@ def _named(event: Mapping[str, Any]) -> str:
 
 
 def leads(declared: Mapping[str, Any]) -> Drawing:
-    """What a spec says leads to what: sources to events, events to what they imply, start or feed."""
+    """What a spec says leads to what: sources to events; events to those that they imply or schedule, to
+    sagas, projections and subscriptions; sagas to the events of their steps."""
     events = [
         (f"{type_}.{event}", "event", path_of("aggregates", type_))
         for type_, body in declared.get("aggregate_types", {}).items()
         for event in body.get("events", {})
     ]
-    sources = [(name, "source", "/webhooks") for name in declared.get("webhooks", {})]
-    readers = [(name, "projection", "/projections") for name in declared.get("projections", {})]
+    sources = [(name, "source", f"/webhooks?source={name}") for name in declared.get("webhooks", {})]
     sagas = declared.get("sagas") or declared.get("modules", {}).get("sagas", {})
-    readers += [(name, "saga", "/sagas") for name in sagas]
-    readers += [(name, "subscription", path_of("out", name)) for name in declared.get("subscriptions", {})]
-    return drawn([sources, events, readers], _arrows(declared, sagas, [name for name, *_ in events]))
+    readers = [
+        *((name, "projection", path_of("projections", name)) for name in declared.get("projections", {})),
+        *((name, "saga", "/sagas") for name in sagas),
+        *((name, "subscription", path_of("out", name)) for name in declared.get("subscriptions", {})),
+    ]
+    emitted = [
+        (f"{type_}.{emit.get('event_type')}", "emitted", path_of("aggregates", type_))
+        for saga in sagas.values()
+        for emit, _ in _emits(saga.get("steps", ()))
+        if (type_ := str(emit.get("aggregate_type"))) in declared.get("aggregate_types", {})
+    ]
+    return drawn([sources, events, readers, emitted], _arrows(declared, sagas, [name for name, *_ in events]))
 
 
-def _arrows(
-    declared: Mapping[str, Any], sagas: Mapping[str, Any], events: list[str]
-) -> Iterator[tuple[str, str]]:
+def _arrows(declared: Mapping[str, Any], sagas: Mapping[str, Any], events: list[str]) -> Iterator[Arrow]:
     for name, source in declared.get("webhooks", {}).items():
         to = source.get("to", {})
         for event in [to.get("event", ""), *to.get("types", {}).values()]:
             if event.startswith("$"):  # each delivery names one of the type's events
-                yield from ((name, each) for each in events if each.startswith(f"{to.get('type')}."))
+                named = [each for each in events if each.startswith(f"{to.get('type')}.")]
             else:
-                yield name, f"{to.get('type')}.{event}"
+                named = [f"{to.get('type')}.{event}"]
+            for each in named:
+                yield (name, "source"), (each, "event"), "leads"
     for type_, body in declared.get("aggregate_types", {}).items():
         for event, said in body.get("events", {}).items():
-            for emit in _emits(said.get("implications", ())):
-                yield f"{type_}.{event}", f"{emit.get('aggregate_type')}.{emit.get('event_type')}"
+            for emit, how in _emits(said.get("implications", ())):
+                to_ = f"{emit.get('aggregate_type')}.{emit.get('event_type')}"
+                yield (f"{type_}.{event}", "event"), (to_, "event"), how
     for name, projection in declared.get("projections", {}).items():
         for event in projection.get("on", {}):
-            yield event, name
+            yield (event, "event"), (name, "projection"), "leads"
     for name, saga in sagas.items():
         trigger = saga.get("trigger", {})
-        yield f"{trigger.get('aggregate_type')}.{trigger.get('event_type')}", name
+        event = f"{trigger.get('aggregate_type')}.{trigger.get('event_type')}"
+        yield (event, "event"), (name, "saga"), "leads"
+        for emit, how in _emits(saga.get("steps", ())):
+            event = f"{emit.get('aggregate_type')}.{emit.get('event_type')}"
+            yield (name, "saga"), (event, "emitted"), how
     for name, subscription in declared.get("subscriptions", {}).items():
         wanted = subscription.get("filter", {})
         for event in events:
             type_, _, kind = event.partition(".")
             if type_ in wanted.get("types", [type_]) and kind in wanted.get("event_types", [kind]):
-                yield event, name
+                yield (event, "event"), (name, "subscription"), "leads"
 
 
-def _emits(value: object) -> Iterator[Mapping[str, Any]]:
-    """Every `emit` within."""
+_EMITS: Final = ("emit", "compensate")
+
+
+def _emits(value: object, how: str = "leads") -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Every event that is emitted within, and how."""
     if isinstance(value, Mapping):
-        if isinstance(value.get("emit"), Mapping):
-            yield value["emit"]
-        for each in value.values():
-            yield from _emits(each)
+        for name, each in value.items():
+            if name in _EMITS and isinstance(each, Mapping):
+                yield each, how
+            else:
+                yield from _emits(each, "schedules" if name == "schedule" else how)
     elif isinstance(value, list):
         for each in value:
-            yield from _emits(each)
+            yield from _emits(each, how)

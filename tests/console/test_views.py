@@ -11,7 +11,8 @@ import asyncpg
 import httpx
 import pytest
 
-from gateway.console.drawing import leads
+from gateway.console.drawing import BOXES_MAX, leads
+from gateway.console.views import views
 from tests.console.test_site import SIGN_IN, person, signed_in, token_of
 from tests.http.webhooks import open_hooks, to
 from tests.relay.receivers import SECRET, Answer, web_receiver
@@ -196,8 +197,89 @@ def test_an_arrow_leads_from_a_source_to_each_of_its_events(to: dict[str, Any], 
         }
     )
     at = {box.name: box.y for box in drawing.boxes}
-    ends = sorted(y for *_, y in drawing.lines)
-    begins = {y for _, y, *_ in drawing.lines}
+    ends = sorted(line.y2 for line in drawing.lines)
+    begins = {line.y1 for line in drawing.lines}
     middle = begins.pop() - at["stripe"]
     assert not begins
     assert ends == [at[f"order.{event}"] + middle for event in events]
+
+
+def test_a_picture_of_a_spec_has_all_that_follows_an_event() -> None:
+    emit = {"aggregate_type": "order", "event_type": "was_closed", "id": "$.key", "data": {"emit": {}}}
+    drawing = leads(
+        {
+            "aggregate_types": {
+                "order": {
+                    "events": {
+                        "was_made": {
+                            "implications": [{"emit": emit}, {"schedule": {"delay": "1h", "emit": emit}}]
+                        },
+                        "was_closed": {},
+                    }
+                }
+            },
+            "projections": {"shipping": {"on": {"order.was_made": {}}}},
+            "sagas": {
+                "shipping": {
+                    "trigger": {"aggregate_type": "order", "event_type": "was_made"},
+                    "steps": [{"emit": emit, "compensate": {**emit, "event_type": "was_made"}}],
+                }
+            },
+            "subscriptions": {"shipping": {"filter": {"event_types": ["was_closed"]}}},
+        }
+    )
+    at = {(box.x, box.y): (box.kind, box.name) for box in drawing.boxes}
+    width, middle = 230, 15
+    found = sorted(
+        (at[line.x1 - width, line.y1 - middle], line.how, at[line.x2, line.y2 - middle])
+        for line in drawing.lines
+    )
+    made, closed = ("event", "order.was_made"), ("event", "order.was_closed")
+    assert found == sorted(
+        [
+            (made, "leads", closed),
+            (made, "schedules", closed),
+            (made, "leads", ("projection", "shipping")),
+            (made, "leads", ("saga", "shipping")),
+            (closed, "leads", ("subscription", "shipping")),
+            (("saga", "shipping"), "leads", ("emitted", "order.was_closed")),
+            (("saga", "shipping"), "leads", ("emitted", "order.was_made")),
+        ]
+    )
+    links = {(box.kind, box.name): box.link for box in drawing.boxes}
+    assert links["projection", "shipping"] == "/projections/shipping"
+    assert links["subscription", "shipping"] == "/out/shipping"
+
+
+def test_a_picture_that_is_cut_says_so() -> None:
+    events: dict[str, Any] = {f"was_{n}": {} for n in range(BOXES_MAX + 7)}
+    drawing = leads({"aggregate_types": {"order": {"events": events}}})
+    assert (len(drawing.boxes), drawing.cut) == (BOXES_MAX, 7)
+
+
+ACTS = sorted(path for method, path in views() if method == "POST")
+
+
+@pytest.mark.parametrize("path", ACTS)
+async def test_no_act_is_done_by_a_key_that_may_only_read(
+    person: httpx.AsyncClient, gateway: Served, shop: Account, path: str
+) -> None:
+    """Each act of the console: the API judges it, as it would from any client."""
+    assert (await person.post(SIGN_IN, data={"key": shop.read})).status_code == 303
+    form = {"csrf": await token_of(person), "sure": "yes", f"id.{new_id()}": "yes", f"sure.{new_id()}": "yes"}
+    form |= {
+        "spec": '{"agent_types": ["user"]}',
+        "name": "x",
+        "scope": "read",
+        "due_at": "2090-01-01T00:00:00Z",
+    }
+    form |= {"event_type": "was_noted", "actor_type": "user", "actor_id": new_id()}
+    acts = {"/out/": ("pause", "resume", "replay", "skip", "test"), "/sagas/": ("retry", "abandon")}
+    acts["/schedules/"] = ("run", "cancel", "move")
+    name = "till" if path.startswith("/out/") else new_id()
+    filled = path.replace("{type}", "order").replace("{id}", name).replace("{name}", name)
+    filled = filled.replace("{handle}", "k_nobody")
+    for act in next((each for start, each in acts.items() if path.startswith(start)), ("",)):
+        answer = await person.post(CONSOLE + filled.replace("{act}", act), data=form)
+        assert answer.status_code in (403, 422), (act, answer.status_code)
+        assert "needs" in answer.text and "This key has the scope read" in answer.text, act

@@ -93,6 +93,10 @@ document.addEventListener("DOMContentLoaded", () => {
   drawCharts();
   if (document.getElementById("now")) keepNow();
   document.body.addEventListener("htmx:afterSwap", drawCharts);
+  for (const chooser of document.querySelectorAll("input[data-fills]")) {
+    chooser.hidden = false;
+    chooser.addEventListener("change", async () => { document.getElementById(chooser.dataset.fills).value = await chooser.files[0].text(); });
+  }
   const live = document.getElementById("live");
   if (live && window.EventSource) followFeed(live);
   for (const form of document.querySelectorAll("form[data-submits]")) {
