@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 ANY = -1
 AT_LEAST_ONE = -2
@@ -33,15 +34,15 @@ class Append:
     tags: tuple[int, ...] = ()
     unless: int | None = None
 
-    @property
+    @cached_property
     def size(self) -> int:
         return self.events + len(self.others)
 
-    @property
+    @cached_property
     def streams(self) -> tuple[int, ...]:
         return (self.stream, *[stream for stream, _ in self.others])
 
-    @property
+    @cached_property
     def parts(self) -> tuple[tuple[int, int, int], ...]:
         """Of each of its streams: which, what it is expected to be, and how many events."""
         return ((self.stream, self.expected, self.events), *[(*other, 1) for other in self.others])
@@ -105,7 +106,7 @@ class Scenario:
     realtime: bool = False  # a conflict and a read know what was acknowledged before they began
     rules: Rules = field(default_factory=Rules)
 
-    @property
+    @cached_property
     def streams(self) -> int:
         return 1 + max(stream for each in self.appends for stream in each.streams)
 

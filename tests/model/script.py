@@ -46,10 +46,14 @@ def advanced(w: World, data: Data, known: int | None) -> int:
 
 def sequence(w: World, data: Data, looked_up: int, known: int | None, batch: tuple[Item, ...]) -> Reply:
     """Gives every append of the call its place, or says why not."""
-    call = _Call(w, data, looked_up)
-    c = advanced(w, data, known)
-    answers = tuple([call.answer(*item) for item in batch])
-    return Reply(data._replace(h=call.h, c=c, hot=call.hot), data.h, answers)
+    asked = (data, looked_up, known, batch)
+    reply = w.replies.get(asked)
+    if reply is None:
+        call = _Call(w, data, looked_up)
+        answers = tuple([call.answer(*item) for item in batch])
+        left = data._replace(h=call.h, c=advanced(w, data, known), hot=call.hot)
+        reply = w.replies[asked] = Reply(left, data.h, answers)
+    return reply
 
 
 class _Call:

@@ -185,7 +185,7 @@ def in_turn(s: State, g: int, reply: Reply, number: int = -1) -> Data:
     for message in s.late:
         if message[0] == "call" and message[2] == g and message[3] > number:
             outdated |= 1 << message[3]
-    return reply.data._replace(outdated=outdated)
+    return reply.data if outdated == reply.data.outdated else reply.data._replace(outdated=outdated)
 
 
 def _torn(w: World, s: State, g: int, n: int, batch: tuple[int, ...], reply: Reply) -> Iterator[State]:
@@ -265,15 +265,20 @@ def _empty_calls(w: World, s: State, g: int) -> Iterator[State]:
             continue
         known = _known(w, s, node)[0]
         c = script.advanced(w, data, known)
-        w.step = ("gateway {} moves the watermark of Redis {} to seq {}", g, n, w.histories.seq[c])
+        after, seq = (
+            in_turn(s, g, Reply(data if c == data.c else data._replace(c=c), data.h, ())),
+            w.histories.seq,
+        )
+        behind = known is not None and seq[c] < seq[known]
+        if after is data and not behind and seq[c] <= gateway.confirmed:
+            continue  # nothing changes
+        w.step = ("gateway {} moves the watermark of Redis {} to seq {}", g, n, seq[c])
         d = Draft(s)
-        d.data(n, in_turn(s, g, Reply(data._replace(c=c), data.h, ())))
-        outcomes.confirm(w, d, g, w.histories.seq[c])
-        if known is not None and w.histories.seq[c] < w.histories.seq[known]:
+        d.data(n, after)
+        outcomes.confirm(w, d, g, seq[c])
+        if behind:
             d.gateway(g, open=False)
-        state = d.state()
-        if state != s:
-            yield state
+        yield d.state()
 
 
 def late_call(w: World, s: State, message: tuple[Any, ...]) -> Iterator[State]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 # Stages of an append. From ANSWERED on nobody waits for it; REFUSED was told that it will never appear.
 NEW, QUEUED, HELD, RUNNING, WAITING, ANSWERED, REFUSED = range(7)
@@ -80,6 +80,21 @@ class State(NamedTuple):
     left: int
     read: tuple[Any, ...]
     top: int
+
+
+T = TypeVar("T", bound=tuple[Any, ...])
+_AT: dict[Any, dict[str, int]] = {
+    kind: {name: n for n, name in enumerate(kind._fields)} for kind in (Data, Node, Gateway, Pending)
+}  # fmt: skip
+
+
+def changed(of: T, changes: dict[str, Any]) -> T:
+    """`of._replace(**changes)` in less than half of its time, of which a search would take a sixth."""
+    kind: Any = type(of)
+    fields, at = list(of), _AT[kind]
+    for name, value in changes.items():
+        fields[at[name]] = value
+    return tuple.__new__(kind, fields)  # type: ignore[no-any-return]
 
 
 class Broken(Exception):

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.model.history import Histories
 from tests.model.scenario import Scenario
-from tests.model.state import QUEUED, Data, Gateway, Node, Pending, State
+from tests.model.state import QUEUED, Data, Gateway, Node, Pending, State, changed
 
 Identity = tuple[str, int]
 
@@ -32,6 +32,8 @@ class World:
             (self.event[i], *[each for each in self.chosen[i] if each != self.event[i]])
             for i in range(len(self.appends))
         ]
+        self.replies: dict[Any, Any] = {}
+        """What `sequence` has answered, by what it was asked: a script is a function of that."""
         self._remembered: dict[tuple[int, int, int], dict[Identity, tuple[int, int]]] = {}
 
     def _numbered(self) -> list[tuple[int, Any]]:
@@ -97,20 +99,20 @@ class Draft:
         )  # fmt: skip
 
     def gateway(self, g: int, **changes: Any) -> None:
-        self.gateways[g] = self.gateways[g]._replace(**changes)
+        self.gateways[g] = changed(self.gateways[g], changes)
 
     def data(self, n: int, data: Data | None) -> None:
         self.nodes[n] = self.nodes[n]._replace(data=data)
 
     def pending(self, i: int, **changes: Any) -> None:
-        self.pendings[i] = self.pendings[i]._replace(**changes)
+        self.pendings[i] = changed(self.pendings[i], changes)
 
     def requeue(self, i: int, **changes: Any) -> None:
         """With `again`, nothing holds that was looked up before."""
         if changes.get("again"):
             changes["looked_up"] = -1
             changes["look"] = ()
-        self.pendings[i] = self.pendings[i]._replace(stage=QUEUED, **changes)
+        self.pending(i, stage=QUEUED, **changes)
 
     def send(self, *message: Any) -> None:
         """A message that arrives late or never."""
