@@ -34,7 +34,7 @@ from gateway.aliases.store import Store
 from gateway.aliases.writer import Writer
 from gateway.aside import SWITCH_S, Aside
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.model import CatalogUnavailable, Deployed
+from gateway.catalog.model import Deployed
 from gateway.catalog.secrets import Secrets
 from gateway.catalog.source_ids import mapped_by
 from gateway.config import Config
@@ -350,7 +350,7 @@ async def _running(
     """Log, catalog and assigner at work, looked at by operators from before their start to after their
     end."""
     await catalog.start()
-    log.on_watch(lambda: _follow(catalog))
+    log.on_watch(catalog.refresh)
     metrics.read_at_scrape(log.readings)
     metrics.read_at_scrape(lambda: _readings(catalog))
     health = Health(lambda: log.ready(), "No append could commit now", lambda: log.mode)
@@ -365,7 +365,7 @@ async def _running(
             await log.stop(config.shutdown_grace_s)
             try:
                 await catalog.close()
-            except CatalogUnavailable as trouble:
+            except PostgresTrouble as trouble:
                 logger.warning("catalog_not_closed", extra={"reason": str(trouble)})
 
 
@@ -516,13 +516,6 @@ def _edge(
         signed_below=(WEBHOOKS, BAD_SIGNATURE),
     )
     return Edge(MetricsMiddleware(application, metrics), protocol)
-
-
-async def _follow(catalog: Catalog) -> None:
-    try:
-        await catalog.refresh()
-    except CatalogUnavailable as trouble:
-        raise PostgresTrouble(str(trouble)) from trouble
 
 
 def _readings(catalog: Catalog) -> Iterator[Reading]:

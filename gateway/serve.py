@@ -17,7 +17,6 @@ import uvicorn
 import uvloop
 
 from gateway.app import gateway
-from gateway.catalog.model import CatalogUnavailable
 from gateway.config import Config
 from gateway.http.server.config import uvicorn_config
 from gateway.pools import CannotStart
@@ -39,7 +38,7 @@ def serve(config: Config) -> None:
     logs.to_stderr(config.log_level, human=config.dev and sys.stderr.isatty())
     try:
         uvloop.run(_serve(config))
-    except (CannotStart, CatalogUnavailable, PostgresTrouble) as fault:
+    except (CannotStart, PostgresTrouble) as fault:
         sys.exit(f"sluice serve: {fault}")
 
 

@@ -36,7 +36,7 @@ async def record_before(
     log: Log, stream: Stream, ref: SourceRef | None = None, mapped_to: MappedTo | None = None
 ) -> tuple[int, LastRecord | None]:
     """The length of the stream, and the last record: of the source id where there is one, also by an earlier
-    name of its scope, which `mapped_to` tells. Raises PostgresTrouble, CatalogUnavailable."""
+    name of its scope, which `mapped_to` tells. Raises PostgresTrouble."""
     end, looked = VERSION_MAX, 0
     elsewhere: dict[SourceRef, LastRecord] = {}
     length: int | None = None

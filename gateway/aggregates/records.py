@@ -20,7 +20,7 @@ import msgspec
 from gateway.aggregates.record_before import LastRecord, MappedTo, record_before
 from gateway.aggregates.ruled import Ruled
 from gateway.aside import Aside, Busy
-from gateway.catalog.model import CatalogUnavailable, Deployed
+from gateway.catalog.model import Deployed
 from gateway.errors import Refusal
 from gateway.events import (
     ANY_LENGTH,
@@ -146,7 +146,7 @@ class Records:
                     return NotCommitted("other appends to the aggregates were faster until its deadline")
         except Busy as busy:
             return NotCommitted(busy.why.rstrip("."))
-        except (PostgresTrouble, CatalogUnavailable):
+        except PostgresTrouble:
             return NotCommitted("Postgres does not answer, and the record before is needed")
 
     async def _graded_events(
@@ -195,7 +195,7 @@ class Records:
                         return NotCommitted("other appends to the aggregate were faster until its deadline")
         except Busy as busy:
             return NotCommitted(busy.why.rstrip("."))
-        except (PostgresTrouble, CatalogUnavailable):
+        except PostgresTrouble:
             return NotCommitted("Postgres does not answer, and the record before is needed")
 
     async def _refused(self, append: Append) -> Refusal | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from gateway.catalog.narrowness import Only
+from gateway.postgres.errors import PostgresTrouble
 
 if TYPE_CHECKING:  # commands about keys and tenants start without the schema compiler
     from spec.model import Spec
@@ -83,5 +84,7 @@ class CatalogError(Exception):
     """Something about the catalog that a person has to put right; its text is the sentence to show."""
 
 
-class CatalogUnavailable(Exception):
-    """Postgres does not answer, so nobody can be told whether a key is valid: 503, never 401."""
+class CatalogUnavailable(PostgresTrouble):
+    """Postgres did not answer a question of the catalog, which comes before an append: whether a key is valid
+    is not known (503, never 401), and an event that waited for the answer never appears. No other
+    PostgresTrouble says the latter."""

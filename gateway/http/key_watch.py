@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.model import CatalogUnavailable
 from gateway.http.authentication import bearer_of
 from gateway.http.request import Head
+from gateway.postgres.errors import PostgresTrouble
 
 _HANDLE = "\x00"
 """Before the handle of a key that let a request in by a ticket: no key begins so."""
@@ -65,7 +65,7 @@ class KeyWatch:
         handles = [token.removeprefix(_HANDLE) for token in tokens if token.startswith(_HANDLE)]
         try:
             living = await self._catalog.living(handles) if handles else frozenset[str]()
-        except CatalogUnavailable:
+        except PostgresTrouble:
             return
         for token in tokens:
             try:
@@ -74,7 +74,7 @@ class KeyWatch:
                 else:
                     known = self._catalog.principal(token) or await self._catalog.authenticate(token)
                     ended = known is None
-            except CatalogUnavailable:
+            except PostgresTrouble:
                 return
             if ended:
                 for watched in tuple(self._under_way.get(token, ())):

@@ -27,8 +27,7 @@ class Resolution(msgspec.Struct, frozen=True, gc=False):
 
 
 async def led(pool: asyncpg.Pool, tenant: Tenant, wanted: Collection[Foreign]) -> Resolution:
-    """The aggregates of ids of one source, each at its first sight minted. Raises CatalogUnavailable and
-    PostgresTrouble."""
+    """The aggregates of ids of one source, each at its first sight minted. Raises PostgresTrouble."""
     keys: dict[Foreign, str | Quarantine] = {}
     usable: dict[Foreign, SourceId] = {}
     for each in wanted:

@@ -20,7 +20,6 @@ from uuid_utils import uuid7
 from gateway.admit.append import EventContext
 from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
-from gateway.catalog.model import CatalogUnavailable
 from gateway.events import (
     Append,
     Appended,
@@ -136,7 +135,7 @@ class Intake:
                 result = await self._take(receipt)
         except TimeoutError:
             result = TOO_SLOW
-        except (PostgresTrouble, CatalogUnavailable):
+        except PostgresTrouble:
             result = NO_POSTGRES
         except Busy as busy:
             result = Deferred(busy.why.rstrip("."), unknown=False)
@@ -349,7 +348,7 @@ class Intake:
     async def _normalized(
         self, place: Place, found: Sequence[Delivery], headers: dict[str, str], claimed: str | None = None
     ) -> list[Append | Quarantine]:
-        """The appends that deliveries become by the spec of today. Raises CatalogUnavailable and
+        """The appends that deliveries become by the spec of today. Raises
         PostgresTrouble."""
         now_ms = time.time_ns() // 1_000_000
         places = [normalize.place(place.plan, delivery, headers) for delivery in found]
@@ -449,7 +448,7 @@ class Intake:
         self, place: Place, stored: Stored, *, again: bool = False
     ) -> Told | Quarantine | Deferred:
         """Appends a stored delivery by the spec of today. What is an event already stays that event, unless
-        `again` asks for another one. Raises PostgresTrouble, CatalogUnavailable, Busy."""
+        `again` asks for another one. Raises PostgresTrouble, Busy."""
         if stored.verdict == "batch":
             return Quarantine("batch", "This is the request of a batch: replay its deliveries.")
         if stored.request is None:

@@ -29,7 +29,7 @@ class Replayer:
 
     async def replay(self, delivery: bytes, *, again: bool) -> dict[str, Any]:
         """What became of it, as JSON shows it; without `event_id` it stays as it was, `error` says why.
-        Raises PostgresTrouble, CatalogUnavailable, Busy."""
+        Raises PostgresTrouble, Busy."""
         stored = await store.stored(self._pool, self._tenant.id.bytes, delivery)
         if stored is None:
             return without_event(delivery, "not_found", "The delivery is no longer stored.")

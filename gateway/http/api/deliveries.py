@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.model import CatalogUnavailable, Principal
+from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.http.json_body import read_object
@@ -144,7 +144,7 @@ class Deliveries:
             return without_event(delivery, "not_committed", busy.why)
         except TimeoutError:
             return without_event(delivery, "outcome_unknown", "It took too long: replay it again.")
-        except (PostgresTrouble, CatalogUnavailable):
+        except PostgresTrouble:
             why = "Postgres does not answer: replay it again."
             return without_event(delivery, "outcome_unknown", why)
 

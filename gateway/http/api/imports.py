@@ -27,7 +27,7 @@ from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.imports import Import
-from gateway.catalog.model import CatalogUnavailable, Deployed, Principal
+from gateway.catalog.model import Deployed, Principal
 from gateway.config import Config
 from gateway.errors import Refusal
 from gateway.events import (
@@ -135,7 +135,7 @@ class Imports:
             told = await self._imported(tenant, asked, lines)
         except Busy as busy:
             raise Refused(Refusal("not_committed", busy.why)) from busy
-        except (CatalogUnavailable, PostgresTrouble) as trouble:
+        except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
         headers = {"sluice-api": "1", **{name.decode(): value.decode() for name, value in PRIVATE}}
         return Response(b"".join(told), 200, headers, media_type=NDJSON.decode())

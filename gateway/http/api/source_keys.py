@@ -20,11 +20,11 @@ from gateway.admit.envelope import EVENTS_MAX
 from gateway.admit.line import is_several
 from gateway.admit.strict_json import Malformed, decode
 from gateway.catalog import source_ids
-from gateway.catalog.model import CatalogUnavailable
 from gateway.errors import Refusal
 from gateway.http.api.sources import read_source, taken
 from gateway.http.request import Refused
 from gateway.names.source_ids import SourceId
+from gateway.postgres.errors import PostgresTrouble
 from spec.model import Spec
 
 SOURCE: Final = b'"source"'
@@ -158,7 +158,7 @@ class SourceKeys:
             mapped = await source_ids.mappings(
                 self._pool, tenant, wanted, mint=True, aggregate_type=aggregate_type
             )
-        except CatalogUnavailable:
+        except PostgresTrouble:
             return _UNAVAILABLE
         keys: list[str | Refusal] = []
         for source, each in zip(wanted, mapped, strict=True):

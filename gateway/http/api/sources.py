@@ -18,7 +18,7 @@ from gateway.admit.append import bad_identifier, undeclared_type
 from gateway.aside import Aside
 from gateway.catalog import source_ids
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.model import CatalogUnavailable, Principal
+from gateway.catalog.model import Principal
 from gateway.catalog.source_ids import Mapping
 from gateway.config import Config
 from gateway.errors import Refusal
@@ -63,7 +63,7 @@ class Sources:
             raise Refused(Refusal("not_found", why))
         try:
             said = await self._last_record(_principal(request).tenant.id.bytes, asked, found)
-        except (PostgresTrouble, CatalogUnavailable) as trouble:
+        except PostgresTrouble as trouble:
             raise Refused(unavailable()) from trouble
         return json_response(200, encode({"ok": True, **_told(found), **said}))
 
@@ -182,7 +182,7 @@ class Sources:
     async def _answered(self, asked: Awaitable[_T]) -> _T:
         try:
             return await asked
-        except CatalogUnavailable as trouble:
+        except PostgresTrouble as trouble:
             raise Refused(Refusal("unavailable", "Postgres does not answer. Try again shortly.")) from trouble
 
     async def _body(
