@@ -489,7 +489,7 @@ def _edge(
         states,
         Lists(rows, live_rows, catalog, named, aside, config),
         Contents(catalog, pool),
-        Follow(log, reads.upcasts, keys, bounds, stopping),
+        Follow(log, reads.upcasts, named, keys, bounds, stopping),
         aliases,
         named,
         MetricsHere(below, operators.page, operators.metrics),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from tests.follow.conftest import Shop
-from tests.support.calls import new_id
+from tests.support.calls import new_id, refused
 
 
 class Message(NamedTuple):
@@ -79,3 +79,8 @@ async def test_one_row_of_a_projection_is_followed_before_it_is_there(shop: Shop
         await shop.append(new_id(), "was_placed", {"total": 2, "customer_id": new_id()})
         await shop.append(customer, "was_closed", of="customer")
         assert (await stream.next())[::2] == ("delete", {"key": customer})
+
+
+async def test_rows_are_live_without_aliases(shop: Shop) -> None:
+    answer = await shop.client.get("/order?keys=alias", headers={"accept": "text/event-stream"})
+    refused(answer, 422, "invalid_field", "aliases")

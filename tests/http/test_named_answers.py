@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
@@ -76,9 +80,76 @@ async def test_answers_tell_aliases_and_may_leave_out_keys(gateway: Served, outb
         by_name = await client.get("/order/@BD-1?keys=alias")
         assert by_name.headers["content-location"] == "/order/@BD-1"
         refused(await client.get(f"/order/{key}?keys=uuid"), 422, "invalid_field", "keys")
-        stream = {"accept": "application/x-ndjson"}
-        for path in ("/_/feed?aliases=true", f"/order/{key}/events?keys=alias"):
-            refused(await client.get(path, headers=stream), 422, "invalid_field", "aliases")
+        stream = {"accept": "application/cloudevents-batch+json"}
+        refused(await client.get("/_/feed?aliases=true", headers=stream), 422, "invalid_field", "aliases")
+
+
+@asynccontextmanager
+async def following(client: httpx.AsyncClient, path: str) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+    """The events of a stream of server-sent events."""
+
+    async def events() -> AsyncIterator[dict[str, Any]]:
+        async for line in response.aiter_lines():
+            if line.startswith("data: "):
+                yield json.loads(line[6:])
+
+    async with (
+        asyncio.timeout(30),
+        client.stream("GET", path, headers={"accept": "text/event-stream"}) as response,
+    ):
+        assert response.status_code == 200
+        yield events()
+
+
+@pytest.mark.parametrize("told_by_type", [False, True])
+async def test_streams_tell_aliases_and_may_leave_out_keys(
+    gateway: Served, outbox: asyncpg.Pool, told_by_type: bool
+) -> None:
+    order = {**SPEC["aggregate_types"]["order"], "aliases": told_by_type}
+    types = {**SPEC["aggregate_types"], "order": order}
+    client, _ = await client_of(gateway, outbox, {**NAMES, "aggregate_types": types, "hash_ids": {}})
+    async with client:
+        key, other = (await placed(client, {"key": "value"}))["key"], new_id()
+        await appended(client, "config", other, "was_changed", {})
+        asked = "" if told_by_type else "&aliases=true"
+        for path in ("/_/feed?types=order", f"/order/{key}/events?from=1"):
+            for more, shown in ((asked, key), ("&keys=alias", None)):
+                lines = await client.get(path + more, headers={"accept": "application/x-ndjson"})
+                async with following(client, path + more) as events:
+                    for event in (json.loads(lines.text), await anext(events)):
+                        assert (event["aliases"], event.get("key")) == (["BD-1"], shown)
+                        assert event["data"] == {"key": "value"}
+        if told_by_type:
+            plain = await client.get("/_/feed?aliases=false", headers={"accept": "application/x-ndjson"})
+            assert plain.text and "aliases" not in plain.text
+            async with following(client, "/_/feed") as events:
+                assert [(await anext(events)).get("aliases") for _ in range(2)] == [["BD-1"], None]
+        async with following(client, "/_/feed?types=config&keys=alias") as events:
+            nameless = await anext(events)
+            assert (nameless["key"], nameless["aliases"]) == (other, [])
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+async def test_live_events_tell_aliases_in_place_of_keys(
+    gateway: Served, outbox: asyncpg.Pool, coding: str
+) -> None:
+    client, _ = await client_of(gateway, outbox, {**NAMES, "hash_ids": {}})
+    async with client:
+        keys = [(await placed(client, {"n": n}))["key"] for n in range(3)]
+        client.headers["accept-encoding"] = coding
+        feed, one = "/_/feed?types=order&keys=alias&upcast=true", "/order/@bd-1/events?keys=alias"
+        async with following(client, feed) as all_events, following(client, one) as of_one:
+            assert [(await anext(all_events))["aliases"] for _ in range(3)] == [["BD-1"], ["BD-2"], ["BD-3"]]
+            assert (await anext(of_one))["data"] == {"n": 0}
+            for n in range(3, 9):
+                await appended(client, "order", keys[n % 3], "was_placed", {"n": n})
+            told = [await anext(all_events) for _ in range(6)]
+            assert [(each["data"]["n"], each["aliases"]) for each in told] == [
+                (n, [f"BD-{n % 3 + 1}"]) for n in range(3, 9)
+            ]
+            told += [await anext(of_one) for _ in range(2)]
+            assert [each["data"]["n"] for each in told[-2:]] == [3, 6]
+            assert not any("key" in each for each in told)
 
 
 async def test_a_type_may_tell_its_aliases_by_itself(gateway: Served, outbox: asyncpg.Pool) -> None:

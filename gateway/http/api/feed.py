@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.model import Principal
 from gateway.config import Config
 from gateway.errors import Refusal
+from gateway.events import Stream
 from gateway.http import render, response
 from gateway.http.api import cloud_events
 from gateway.http.api.content_encoding import Gzip, Plain, accepts_gzip
@@ -37,7 +38,7 @@ from gateway.http.api.follow import (
     wanted_stream,
 )
 from gateway.http.api.live_bounds import LiveBounds
-from gateway.http.api.named_answers import NamedAnswers, wanted
+from gateway.http.api.named_answers import NamedAnswers, Wanted, wanted
 from gateway.http.api.reads import PAGE_EVENTS_MAX, unavailable
 from gateway.http.api.upcasts import Upcasts
 from gateway.http.authentication import UNAUTHORIZED, narrowed
@@ -49,7 +50,7 @@ from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json
 from gateway.http.unread import LARGE_BYTES
 from gateway.items import Items
 from gateway.postgres.errors import PostgresTrouble
-from gateway.relay.live import Chunk, Following, Known, Live
+from gateway.relay.live import Chunk, Following, Form, Known, Live
 from gateway.relay.outbox import PAGE_BYTES, Entry, Filter, LostPlace, Outbox, Page
 from gateway.relay.position import START, Place, Position, decode, encode, encode_alone
 from spec.model import Spec
@@ -132,9 +133,9 @@ class Feed:
         resumed = head.get(b"last-event-id") if form == SSE else None
         query = Parameters(scope["query_string"])
         deployed = self._catalog.deployed(principal.tenant.id)
-        names = wanted(query, None if deployed is None or form is not None else deployed.spec)
-        if form is not None and not names.nothing:
-            raise Refused(Refusal("invalid_field", "Aliases are given only in pages of JSON.", "aliases"))
+        names = wanted(query, None if deployed is None or form == cloud_events.BATCH else deployed.spec)
+        if form == cloud_events.BATCH and not names.nothing:
+            raise Refused(Refusal("invalid_field", "CloudEvents have no place for aliases.", "aliases"))
         newest_first = is_newest_first(query, live=form == SSE)
         asked = await self._asked(principal, query, resumed, items, newest_first)
         coding = self._coding(head)
@@ -143,10 +144,10 @@ class Feed:
             await stream_head(send, form, coding.headers if form == SSE else (response.BY_KEY,))
             return
         if form == SSE:
-            await self._sse(asked, coding, head, receive, send)
+            await self._sse(asked, names, coding, head, receive, send)
             return
         if form == NDJSON:
-            await self._ndjson(asked, head, receive, send)
+            await self._ndjson(asked, names, head, receive, send)
             return
         if newest_first:
             page = await self._page(asked, asked.after, asked.limit or PAGE_EVENTS_MAX, PAGE_BYTES)
@@ -324,12 +325,16 @@ class Feed:
         gzip = self._offers_gzip and accepts_gzip(head.joined(b"accept-encoding"))
         return Gzip if gzip else Plain
 
-    async def _sse(self, asked: Asked, coding: type[Plain], head: Head, receive: Receive, send: Send) -> None:
+    async def _sse(
+        self, asked: Asked, names: Wanted, coding: type[Plain], head: Head, receive: Receive, send: Send
+    ) -> None:
         """What lies behind the position and then whatever is committed, until one side goes or the key
         ends."""
         page = await self._stream_page(asked, asked.after, _UNBOUNDED)
         p, place = page.p, page.position.at(page.p)
-        form = self._present_message if asked.upcast else _message
+        form: Form[Any] = self._present_message if asked.upcast else _message
+        if not names.nothing:
+            form = _as_it_is
         with (
             self._bounds.follower_of(asked.holder, asked.live),
             self._live.following(asked.live, form, asked.known) as following,
@@ -337,26 +342,29 @@ class Feed:
         ):
             gone = asyncio.get_running_loop().create_task(until_gone(receive, following.wake))
             try:
+                messages = await self._messages(p, page.entries, names)
                 await start_stream(send, SSE, coding.headers)
                 coded = coding()
-                await more(send, coded.head + await coded.alone(_messages(page)))
-                del page
-                await self._follow(asked, p, place, following, gone, key, coded, send)
+                await more(send, coded.head + await coded.alone(messages))
+                del page, messages
+                await self._follow(asked, names, p, place, following, gone, key, coded, send)
             finally:
                 gone.cancel()
 
     async def _follow(
         self,
         asked: Asked,
+        names: Wanted,
         p: int,
         place: Place,
-        following: Following[bytes],
+        following: Following[Any],
         gone: asyncio.Task[None],
         key: Watched,
         coded: Plain,
         send: Send,
     ) -> None:
-        """Pages from Postgres while behind, then what the live channel has."""
+        """Pages from Postgres while behind, then what the live channel has: messages as they are sent, or
+        with names the events, whose aliases are looked up as they go out."""
         loop, send_now = asyncio.get_running_loop(), await at_once(send)
         body, sent_at = b"", loop.time()
 
@@ -377,28 +385,65 @@ class Feed:
             if found is None:
                 try:
                     page = await self._stream_page(asked, START.moved(p, place), _UNBOUNDED)
+                    messages = await self._messages(p, page.entries, names)
                 except Refused:
                     break  # the client resumes where it was, or is told then what is in the way
-                body, place = await coded.alone(_messages(page)), page.position.at(p)
+                body, place = await coded.alone(messages), page.position.at(p)
                 uncovered = page.caught_up and not body
-                del page
+                del page, messages
                 if uncovered:
                     await following.wait(_UNCOVERED_S)
                 continue
             chunks, place = _a_page_of(*found)
-            body = await coded.several(chunks)
+            try:
+                body = await self._several(chunks, coded, asked, names, p)
+            except Refused:
+                break
             del chunks, found
             if not body:
-                place = await following.handed(place, hand, max(sent_at + _HEARTBEAT_S - loop.time(), 0))
+                quiet_s = max(sent_at + _HEARTBEAT_S - loop.time(), 0)
+                if names.nothing:
+                    place = await following.handed(place, hand, quiet_s)
+                else:
+                    await following.wait(quiet_s)
                 if loop.time() >= sent_at + _HEARTBEAT_S:
                     body = await coded.alone(_still_here(p, place))
         await send({"type": "http.response.body", "body": body + coded.end()})
 
-    async def _ndjson(self, asked: Asked, head: Head, receive: Receive, send: Send) -> None:
+    async def _several(
+        self, chunks: Sequence[Chunk[Any]], coded: Plain, asked: Asked, names: Wanted, p: int
+    ) -> bytes:
+        """What is sent of them. Raises Refused."""
+        if names.nothing:
+            return await coded.several(chunks)
+        entries = [entry for chunk in chunks for entry in chunk.items]
+        page = await self._presented(asked, Page(p, tuple(entries), START, True))
+        return await coded.alone(await self._messages(p, page.entries, names))
+
+    async def _messages(self, p: int, entries: Sequence[Entry], names: Wanted) -> bytes:
+        """Raises Refused."""
+        if names.nothing:
+            return b"".join([_message(p, each) for each in entries])
+        lines = await self._lines(p, entries, names)
+        return b"".join([_as_message(p, each, line) for each, line in zip(entries, lines, strict=True)])
+
+    async def _lines(self, p: int, entries: Sequence[Entry], names: Wanted) -> list[bytes]:
+        """Made a few at a time: appends meanwhile do not wait for all of them. Raises Refused."""
+        made: list[tuple[Stream, bytes]] = []
+        for first in range(0, len(entries), _EVENTS_AT_ONCE):
+            few = entries[first : first + _EVENTS_AT_ONCE]
+            made += [(each.recorded.stream, _event(p, each)) for each in few]
+            await asyncio.sleep(0)
+        if names.nothing or not made:
+            return [in_one_line(event) for _, event in made]
+        return [in_one_line(each) for each in await self._named.events(made[0][0].tenant, names, made)]
+
+    async def _ndjson(self, asked: Asked, names: Wanted, head: Head, receive: Receive, send: Send) -> None:
         """An event a line, until all that is committed was sent, or `limit` of them; it breaks off where the
         key ends. Postgres is asked for the next page while one is sent."""
         left = asked.limit or _UNBOUNDED
         page = await self._stream_page(asked, asked.after, left)
+        lines: list[bytes] | None = await self._lines(page.p, page.entries, names)
         await start_stream(send, NDJSON)
         loop = asyncio.get_running_loop()
         gone = loop.create_task(until_gone(receive))
@@ -410,11 +455,14 @@ class Feed:
                     ahead = None
                     if left and not page.caught_up:
                         ahead = loop.create_task(self._stream_page(asked, page.position, left))
-                    if body := await _lines(page):
-                        await more(send, body)
+                    if lines is None:
+                        lines = await self._lines(page.p, page.entries, names)
+                    if lines:
+                        await more(send, b"".join([each + b"\n" for each in lines]))
                     if ahead is None:
                         break
-                    del page, body
+                    del page
+                    lines = None
                     await taken(send)
                     page = await ahead
                     if key.ended:
@@ -460,16 +508,6 @@ async def _batch(page: Page, send: Send, head_only: bool) -> None:
     await send({"type": "http.response.body", "body": b"" if head_only else body})
 
 
-async def _lines(page: Page) -> bytes:
-    """Made a few at a time: whoever appends meanwhile does not wait for all of them."""
-    parts = []
-    for first in range(0, len(page.entries), _EVENTS_AT_ONCE):
-        few = page.entries[first : first + _EVENTS_AT_ONCE]
-        parts += [in_one_line(_event(page.p, each)) + b"\n" for each in few]
-        await asyncio.sleep(0)
-    return b"".join(parts)
-
-
 def _events(page: Page) -> list[bytes]:
     return [_event(page.p, each) for each in page.entries]
 
@@ -478,15 +516,13 @@ def _event(p: int, entry: Entry) -> bytes:
     return render.fed_json(entry.recorded, encode_alone(p, entry.place))
 
 
-def _messages(page: Page) -> bytes:
-    return b"".join([_message(page.p, each) for each in page.entries])
-
-
 def _message(p: int, entry: Entry) -> bytes:
+    return _as_message(p, entry, in_one_line(_event(p, entry)))
+
+
+def _as_message(p: int, entry: Entry, line: bytes) -> bytes:
     """As a server-sent event, `id:` being the position."""
-    position = encode_alone(p, entry.place)
-    event = in_one_line(render.fed_json(entry.recorded, position))
-    return b"id: %b\ndata: %b\n\n" % (position.encode(), event)
+    return b"id: %b\ndata: %b\n\n" % (encode_alone(p, entry.place).encode(), line)
 
 
 def _a_page_of(chunks: Sequence[Chunk[bytes]], end: Place) -> tuple[Sequence[Chunk[bytes]], Place]:

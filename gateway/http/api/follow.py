@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from gateway.admit.preconditions import LENGTH_MAX
 from gateway.errors import Refusal
-from gateway.events import Page, Recorded
+from gateway.events import Page
 from gateway.http import render, response
 from gateway.http.api.live_bounds import LiveBounds
+from gateway.http.api.named_answers import NamedAnswers, Wanted
 from gateway.http.api.reads import (
     PAGE_EVENTS_MAX,
     Subject,
@@ -73,16 +74,30 @@ def weighed(part: bytes) -> tuple[bytes, float]:
 
 class Follow:
     def __init__(
-        self, log: Log, upcasts: Upcasts, keys: KeyWatch, bounds: LiveBounds, stopping: asyncio.Event
+        self,
+        log: Log,
+        upcasts: Upcasts,
+        named: NamedAnswers,
+        keys: KeyWatch,
+        bounds: LiveBounds,
+        stopping: asyncio.Event,
     ) -> None:
         self._log = log
         self._upcasts = upcasts
+        self._named = named
         self._keys = keys
         self._bounds = bounds
         self._stopping = stopping
 
     async def ndjson(
-        self, subject: Subject, query: Parameters, head: Head, send: Send, *, head_only: bool
+        self,
+        subject: Subject,
+        query: Parameters,
+        names: Wanted,
+        head: Head,
+        send: Send,
+        *,
+        head_only: bool,
     ) -> None:
         """The events asked for, one a line, to where the stream ends now; without a `limit`, all of them. It
         breaks off where its key ends: whoever reads it must not take what there is for all."""
@@ -95,18 +110,20 @@ class Follow:
         if head_only:
             await stream_head(send, NDJSON)
             return
+        lines = await self._lines(page, names)
         await start_stream(send, NDJSON)
         with self._keys.watching(head) as key:
             while page.events:
-                await more(send, b"".join([one_line(each) + b"\n" for each in page.events]))
+                await more(send, b"".join([each + b"\n" for each in lines]))
                 rest = _rest(wanted, page)
                 if rest is None:
                     break
-                del page
+                del page, lines
                 await taken(send)
                 wanted, page = rest, await self._page(rest, strong, upcast)
                 if key.ended:
                     raise Refused(UNAUTHORIZED)
+                lines = await self._lines(page, names)
         await send({"type": "http.response.body", "body": b""})
 
     async def sse(
@@ -114,6 +131,7 @@ class Follow:
         holder: str,
         subject: Subject,
         query: Parameters,
+        names: Wanted,
         head: Head,
         receive: Receive,
         send: Send,
@@ -137,16 +155,19 @@ class Follow:
             await stream_head(send, SSE)
             return
         with self._bounds.follower(holder), self._log.followers.follow(subject.stream) as follower:
+            body = await self._sse_events(page, names)
             await start_stream(send, SSE)
             if page.events:
-                await more(send, _sse_events(page))
+                await more(send, body)
                 following = page.events[-1].version + 1
             behind = following <= page.length
-            del page
+            del page, body
             gone = asyncio.get_running_loop().create_task(until_gone(receive, follower.wake))
             try:
                 with self._keys.watching(head, follower.wake) as key:
-                    await self._live(subject, following, behind, follower.wait, gone, key, send, upcast)
+                    await self._live(
+                        subject, following, behind, follower.wait, gone, key, send, upcast, names
+                    )
             finally:
                 gone.cancel()
 
@@ -160,6 +181,7 @@ class Follow:
         key: Watched,
         send: Send,
         upcast: bool,
+        names: Wanted,
     ) -> None:
         """From version `following`; `behind` says that the stream is known to have it."""
         loop = asyncio.get_running_loop()
@@ -170,18 +192,19 @@ class Follow:
                 await wait(FOLLOW_POLL_S)
             try:
                 page = await self._page(Range(subject.stream, following), upcast=upcast)
+                body = await self._sse_events(page, names)
             except Refused:
                 # Neither Redis nor Postgres answers: end here; the client resumes where it was.
                 break
             if page.events:
-                await more(send, _sse_events(page))
+                await more(send, body)
                 following = page.events[-1].version + 1
                 quiet_since = loop.time()
             elif loop.time() - quiet_since > _HEARTBEAT_S:
                 await more(send, b": still here\n\n")
                 quiet_since = loop.time()
             behind = bool(page.events) and following <= page.length
-            del page
+            del page, body
         await send({"type": "http.response.body", "body": b""})
 
     async def _page(self, wanted: Range, strong: bool = False, upcast: bool = False) -> Page:
@@ -195,6 +218,23 @@ class Follow:
             return page
         return replace(page, events=await self._upcasts.all(wanted.stream.tenant, page.events))
 
+    async def _lines(self, page: Page, names: Wanted) -> list[bytes]:
+        """The JSON of its events, each in a line. Raises Refused."""
+        if not page.events:
+            return []
+        made = [(each.stream, render.event_json(each)) for each in page.events]
+        events = await self._named.events(page.events[0].stream.tenant, names, made)
+        return [in_one_line(each) for each in events]
+
+    async def _sse_events(self, page: Page, names: Wanted) -> bytes:
+        lines = await self._lines(page, names)
+        return b"".join(
+            [
+                b"id: %d\ndata: %b\n\n" % (each.version, line)
+                for each, line in zip(page.events, lines, strict=True)
+            ]
+        )
+
 
 def _rest(wanted: Range, page: Page) -> Range | None:
     """What is left of a range after a page of it; nothing beyond the length that the stream had then."""
@@ -205,21 +245,9 @@ def _rest(wanted: Range, page: Page) -> Range | None:
     return replace(wanted, first=reached + 1, last=last, limit=left) if left and reached < last else None
 
 
-def one_line(recorded: Recorded) -> bytes:
-    """An event's JSON on one line: line breaks can stand between tokens alone, and become blanks."""
-    return in_one_line(render.event_json(recorded))
-
-
 def in_one_line(event: bytes) -> bytes:
+    """An event's JSON on one line: line breaks can stand between tokens only, and become blanks."""
     return event.translate(_ONE_LINE) if _LF in event or _CR in event else event
-
-
-def _sse_events(page: Page) -> bytes:
-    return b"".join([_sse_event(each) for each in page.events])
-
-
-def _sse_event(recorded: Recorded) -> bytes:
-    return b"id: %d\ndata: %b\n\n" % (recorded.version, one_line(recorded))
 
 
 def _resumed(value: bytes) -> int:

@@ -255,13 +255,13 @@ class AggregateRouter:
         head_only: bool,
     ) -> None:
         """A page, or a stream where `Accept` asks for one."""
-        streamed = wanted_stream(head.joined(b"accept"))
-        if streamed in (SSE, NDJSON) and not wanted(query, None).nothing:
-            raise Refused(Refusal("invalid_field", "Aliases are given only in pages of JSON.", "aliases"))
+        streamed, names = wanted_stream(head.joined(b"accept")), wanted(query, subject.deployed.spec)
         if streamed == SSE:
-            await self._follow.sse(principal.handle, subject, query, head, receive, send, head_only=head_only)
+            await self._follow.sse(
+                principal.handle, subject, query, names, head, receive, send, head_only=head_only
+            )
         elif streamed == NDJSON:
-            await self._follow.ndjson(subject, query, head, send, head_only=head_only)
+            await self._follow.ndjson(subject, query, names, head, send, head_only=head_only)
         else:
             read = await self._reads.events(subject, query)
             read = await self._with_names(principal, subject, query, read)
