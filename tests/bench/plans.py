@@ -18,6 +18,13 @@ from tests.bench.stand import Stand
 
 TIMEOUT_S = 60.0
 BATCH = 64
+IDENTITIES = 10_000
+"""As if each of the newest events had come with an Idempotency-Key."""
+_REMEMBER = """
+INSERT INTO append_identity (tenant, identity, p, seq, count, digest)
+SELECT o.tenant, o.digest, o.p, o.seq, 1, o.digest FROM partition_log l JOIN outbox o ON o.p = l.p
+WHERE o.seq > l.seq - $1::bigint
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,8 @@ async def look(stand: Stand, template: str, streams: int) -> dict[str, Plan]:
     async with stand.database(template) as url:
         connection = await postgres.connect(url, TIMEOUT_S)
         try:
+            await connection.execute(_REMEMBER, IDENTITIES)
+            await connection.execute("ANALYZE append_identity")
             asked = await _asked(connection, streams)
             return {name: await _plan(connection, sql, args) for name, (sql, args) in asked.items()}
         finally:
@@ -47,6 +56,8 @@ async def _asked(connection: Any, streams: int) -> dict[str, tuple[str, tuple[An
     keys = [stored.key(number) for number in range(0, streams, max(1, streams // BATCH))][:BATCH]
     stream = (tenant, orders.TYPE, keys[0])
     new = UUID("01890000-0000-7000-8000-000000000000")
+    first, last = await connection.fetchrow("SELECT min(seq) - 1, max(seq) FROM append_identity")
+    identity = await connection.fetchval("SELECT identity FROM append_identity WHERE seq = $1", last)
     many = [tenant] * len(keys)
     of_log: dict[str, tuple[Any, ...]] = {
         "heads": (many, [orders.TYPE] * len(keys), keys),
@@ -58,6 +69,7 @@ async def _asked(connection: Any, streams: int) -> dict[str, tuple[str, tuple[An
         "event": (tenant, event),
         "confirm": (p, list(range(seq, seq + BATCH))),
         "receipt": (p, seq, seq),
+        "receipt_by_identity": (tenant.hex, identity, event.hex),
         "placed": (p, seq, seq + BATCH),
         "roll": (p, seq, seq + BATCH, BATCH),
         "look_up_identities": (
@@ -67,6 +79,7 @@ async def _asked(connection: Any, streams: int) -> dict[str, tuple[str, tuple[An
             _array(many),
             _array([new] * len(keys)),
         ),
+        "identities": (p, first, last, 1000),
         "outbox_page": (p, seq, 1000, [tenant], None, None, 100, 10**6, False, None, None, None),
         "outbox_end": (p,),
     }
