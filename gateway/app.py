@@ -227,6 +227,7 @@ async def gateway(
                         heard(log),
                         lambda: log.storage.full,
                         config.reactions_retention_days * 86_400,
+                        config.relay_lease_s,
                     )
                     metrics.read_at_scrape(reactor.readings)
                     intake = Intake(
@@ -318,11 +319,8 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _reacting(config: Config, reactor: Reactor) -> AsyncIterator[None]:
-    """Timers are set and fired meanwhile, where this process relays."""
-    if not config.relay:
-        yield
-        return
-    await reactor.start()
+    """Timers are set and fired and sagas take their turns meanwhile, unless others are to do so."""
+    await reactor.start(at_work=config.reactions)
     try:
         yield
     finally:

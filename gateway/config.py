@@ -85,8 +85,9 @@ class Config:
     feed_gzip: bool = True
     relay: bool = True
     relay_inflight: int = 16
-    relay_lease_s: float = 6.0
+    relay_lease_s: float = 3.0
     relay_attempts_retention_s: float = 604_800.0
+    reactions: bool = True
     reactions_retention_days: int = 30
     schedules_max: int = 1_000_000
     write_timeout_s: float = 30.0
@@ -446,12 +447,19 @@ _ROWS: tuple[tuple[str, Kind, str], ...] = (
     (
         "relay_lease_s",
         _seconds(1, 600),
-        "Lease time, after which another relay takes over the subscriptions of a relay that died.",
+        "After this time another process takes over the subscriptions, lists, projections, timers and sagas "
+        "of one that died.",
     ),
     (
         "relay_attempts_retention_s",
         _seconds(60, 31_536_000),
         "How long delivery attempts and responses are kept: a row for each delivery.",
+    ),
+    (
+        "reactions",
+        _SWITCH,
+        "Sets and fires timers and takes the turns of sagas in this gateway, also where SLUICE_RELAY is off; "
+        "it has to be on at one gateway at least.",
     ),
     (
         "reactions_retention_days",

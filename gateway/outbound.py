@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway import __version__
 from gateway.aliases.store import Store
+from gateway.aside import SWITCH_S
 from gateway.catalog.secrets import Secrets
 from gateway.config import Config
 from gateway.follow.declarations import Declarations
@@ -199,6 +200,7 @@ async def _serve_relay(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     metrics = Metrics(CollectorRegistry())
+    sys.setswitchinterval(SWITCH_S)
     outbox_pool = await open_postgres(config, _POOL_MAX)
     try:
         instance = await postgres.Postgres(outbox_pool).instance()

@@ -1,7 +1,8 @@
 """Timers that are due: each is fired by an append, and what became of it is noted.
 
 Owns: how many are fired at a time, of all tenants and of one, so that a tenant whose appends wait keeps no
-other's. What a process does not settle within its lease is fired again, by any of them.
+other's. A process holds on the timers that it is firing; those of one that died are fired by any other once
+the lease is over. The lease keeps others from trying: that a timer fires once is in the id of its event.
 """
 
 from __future__ import annotations
@@ -51,8 +52,6 @@ FIRED_AT_ONCE: Final = 400
 """Of all tenants: what their events take is in memory."""
 TENANT_FIRED_AT_ONCE: Final = 100
 """A tenant with as many gives way to others; one batch more may be its."""
-FIRING_S: Final = 30.0
-"""For how long a timer is one process' to fire."""
 AGAIN_S: Final = 1.0
 """Behind an append that was not committed, to the next timer of its tenant."""
 REASON_CHARS_MAX: Final = 1_000
@@ -70,15 +69,24 @@ class Firing:
     """`submit` appends as for a client, with rules and all."""
 
     def __init__(
-        self, pool: asyncpg.Pool, deployed_of: DeployedOf, submit: Submit, event_bytes_max: int, full: Full
+        self,
+        pool: asyncpg.Pool,
+        deployed_of: DeployedOf,
+        submit: Submit,
+        event_bytes_max: int,
+        full: Full,
+        lease_s: float,
     ) -> None:
         self._pool = pool
         self._deployed_of = deployed_of
         self._submit = submit
         self._event_bytes_max = event_bytes_max
         self._full = full
+        self._lease_s = lease_s
         self._endings = Endings(pool)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._held_since: dict[PgUUID, float] = {}
+        """When the lease of each timer that is being fired began."""
         self._fired: Counter[bytes] = Counter()
         self._rests: dict[bytes, float] = {}
 
@@ -86,17 +94,35 @@ class Firing:
         """Takes what is due, a batch at a time, until a batch is not full for another reason than that timers
         are being fired. Does not wait for their end. Raises PostgresTrouble."""
         while True:
+            await self._hold_on()
             most = min(DUE_AT_ONCE, FIRED_AT_ONCE - len(self._tasks))
-            due = await fetch(self._pool, "due_schedules", most, FIRING_S, self._not_now()) if most else []
+            now = time.monotonic()
+            due = (
+                await fetch(self._pool, "due_schedules", most, self._lease_s, self._not_now()) if most else []
+            )
             for row in due:
-                self._begin(row)
+                self._begin(row, now)
             if len(due) < most and not self._busy():
                 return
             await asyncio.wait(self._tasks, timeout=MORE_S)
 
     async def stop(self) -> None:
+        """Other processes may fire at once what was not settled."""
+        held = list(self._held_since)
         await ended(self._tasks)
         await self._endings.stop()
+        try:
+            await fetch(self._pool, "hold_schedules", held, 0.0)
+        except PostgresTrouble:
+            return
+
+    async def _hold_on(self) -> None:
+        """Renews the leases of which a third is over."""
+        now = time.monotonic()
+        old = [timer for timer, since in self._held_since.items() if now - since > self._lease_s / 3]
+        if old:
+            await fetch(self._pool, "hold_schedules", old, self._lease_s)
+            self._held_since.update((timer, now) for timer in old if timer in self._held_since)
 
     def _not_now(self) -> list[PgUUID]:
         """Tenants whose timers wait."""
@@ -108,9 +134,10 @@ class Firing:
         """Tenants that have as many fired as may be."""
         return [tenant for tenant, count in self._fired.items() if count >= TENANT_FIRED_AT_ONCE]
 
-    def _begin(self, row: Any) -> None:
+    def _begin(self, row: Any, since: float) -> None:
         tenant = row["tenant"].bytes
         self._fired[tenant] += 1
+        self._held_since[row["id"]] = since
         task = asyncio.create_task(self._one(tenant, row))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -123,6 +150,7 @@ class Firing:
         except Exception:
             logger.exception("task_restarted")
         finally:
+            self._held_since.pop(row["id"], None)
             self._fired[tenant] -= 1
             if not self._fired[tenant]:
                 del self._fired[tenant]
@@ -133,7 +161,7 @@ class Firing:
         timer = row["id"].bytes
         deployed = self._deployed_of(UUID(bytes=tenant))
         if deployed is None:
-            await self._put_off(tenant, row)
+            await self._put_off(tenant, row, settled=True)
             return
         trigger = row["trigger_id"]
         append = append_of(
@@ -158,7 +186,7 @@ class Firing:
             case ConditionFailed():
                 await self._end(row, "cancelled", "what cancels it was committed first")
             case NotCommitted() | OutcomeUnknown():
-                await self._put_off(tenant, row)
+                await self._put_off(tenant, row, settled=isinstance(outcome, NotCommitted))
             case Declined(refusal):
                 await self._end(row, "parked", refusal.error)
             case RuleViolated(error=error) | ImplicationRefused(error=error):
@@ -170,9 +198,10 @@ class Firing:
             case _:
                 await self._end(row, "parked", f"it was answered {type(outcome).__name__}")
 
-    async def _put_off(self, tenant: bytes, row: Any) -> None:
+    async def _put_off(self, tenant: bytes, row: Any, *, settled: bool) -> None:
+        """`settled`: this time nothing was appended, nor will be."""
         self._rests[tenant] = time.monotonic() + AGAIN_S
-        await fetch(self._pool, "put_off_schedule", row["id"], AGAIN_S)
+        await fetch(self._pool, "put_off_schedule", row["id"], AGAIN_S, settled)
 
     async def _end(self, row: Any, state: str, reason: str | None, fired: bytes | None = None) -> None:
         cut = None if reason is None else reason[:REASON_CHARS_MAX]

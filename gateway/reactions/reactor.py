@@ -48,10 +48,11 @@ from spec.sagas import SAGA_TYPE
 
 logger = logging.getLogger("sluice.reactions")
 
-LEASE_S: Final = 10.0
 TENANTS_MAX: Final = 50
 """That one process looks after at a time. Where there are more, they take turns, every LOOK_EVERY_S."""
 LOOK_EVERY_S: Final = 0.25
+FOLLOWED_S: Final = 5.0
+"""A tenant with more to look at gives way to others after so long."""
 TENANTS_AT_ONCE: Final = 8
 """Whose events are looked at, each a page of at most 4 MiB. One that waits lets the others go on."""
 AGAIN_S: Final = 1.0
@@ -68,7 +69,8 @@ Submit = Callable[[Append], Awaitable[Outcome]]
 
 class Reactor:
     """`submit` appends as for a client, with rules and all. `full` has the tenants that store all they may:
-    their timers and sagas wait. What has ended is kept for `retention_s`."""
+    their timers and sagas wait. What has ended is kept for `retention_s`. Another process takes over what
+    was not held on for `lease_s`."""
 
     def __init__(
         self,
@@ -81,6 +83,7 @@ class Reactor:
         listen: Listen,
         full: Full,
         retention_s: float,
+        lease_s: float,
     ) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._pool = pool
@@ -88,15 +91,16 @@ class Reactor:
         self._events = Events(pool, outbox)
         self._catalog = catalog
         self._folder = folder
-        self._firing = Firing(pool, catalog.deployed, submit, event_bytes_max, full)
+        self._firing = Firing(pool, catalog.deployed, submit, event_bytes_max, full, lease_s)
         self._full = full
         self._retention_s = retention_s
+        self._lease_s = lease_s
         self.coordinator = Coordinator(pool, submit, self._spec_by, event_bytes_max)
         self._listen = listen
         self._woken = asyncio.Event()
         self._declared: object = None
         self._specs: OrderedDict[tuple[bytes, int], Deployed | None] = OrderedDict()
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._following: dict[bytes, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(TENANTS_AT_ONCE)
@@ -104,13 +108,16 @@ class Reactor:
         self._caught_up: dict[bytes, datetime] = {}
         self._away = False
 
-    async def start(self) -> None:
-        for work, pause_s in (
-            (self._look, LOOK_EVERY_S),
-            (self._firing.run_once, FIRE_EVERY_S),
-            (self._count, COUNT_EVERY_S),
-            (self._forget, FORGET_EVERY_S),
-        ):
+    async def start(self, *, at_work: bool = True) -> None:
+        """Where it is not at work, it only declares and counts what waits for other processes."""
+        loops = [(self._count, COUNT_EVERY_S)]
+        if at_work:
+            loops += [
+                (self._look, LOOK_EVERY_S),
+                (self._firing.run_once, FIRE_EVERY_S),
+                (self._forget, FORGET_EVERY_S),
+            ]
+        for work, pause_s in loops:
             self._tasks.append(asyncio.create_task(self._again(work, pause_s)))
 
     async def stop(self) -> None:
@@ -125,6 +132,7 @@ class Reactor:
     def readings(self) -> Iterator[Reading]:
         for state in ("pending", "parked"):
             yield Reading("sluice_schedules", self._counts.get(state, 0), (state,))
+        yield Reading("sluice_schedules_late_seconds", self._counts.get("late_s", 0))
         yield Reading("sluice_sagas_stuck", self._counts.get("stuck", 0))
 
     async def _again(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
@@ -143,6 +151,7 @@ class Reactor:
 
     async def _count(self) -> None:
         begun = time.monotonic()
+        await self._declare()
         (row,) = await fetch(self._pool, "count_schedules")
         self._counts = dict(row)
         await asyncio.sleep(rest_after(time.monotonic() - begun))
@@ -156,16 +165,10 @@ class Reactor:
         """Declares tenants whose specs set timers, holds its share of them, and looks at their events: each
         tenant's in a task of its own, so that one whose appends wait does not keep the others."""
         self._woken.clear()
-        serving = self._catalog.serving
-        if serving is not self._declared:
-            tenants = [tenant for tenant, each in serving.items() if each.spec.schedules or each.spec.sagas]
-            if tenants:
-                places = [self._outbox.partition(tenant.bytes) for tenant in tenants]
-                await fetch(self._pool, "declare_reacting", tenants, places)
-            self._declared = serving
+        await self._declare()
         caught_up, self._caught_up = self._caught_up, {}
         seen = [PgUUID(tenant) for tenant in caught_up], list(caught_up.values())
-        for row in await fetch(self._pool, "hold_reacting", self.owner, LEASE_S, TENANTS_MAX, *seen):
+        for row in await fetch(self._pool, "hold_reacting", self.owner, self._lease_s, TENANTS_MAX, *seen):
             tenant = row["tenant"].bytes
             if tenant not in self._following and tenant not in self._full():
                 task = asyncio.create_task(self._follow_one(tenant, row))
@@ -173,6 +176,16 @@ class Reactor:
                 task.add_done_callback(lambda _, tenant=tenant: self._following.pop(tenant))  # type: ignore[misc]
         if self._following:
             await asyncio.wait(self._following.values(), timeout=LOOK_EVERY_S)
+
+    async def _declare(self) -> None:
+        serving = self._catalog.serving
+        if serving is self._declared:
+            return
+        tenants = [tenant for tenant, each in serving.items() if each.spec.schedules or each.spec.sagas]
+        if tenants:
+            places = [self._outbox.partition(tenant.bytes) for tenant in tenants]
+            await fetch(self._pool, "declare_reacting", tenants, places)
+        self._declared = serving
 
     async def _follow_one(self, tenant: bytes, row: Any) -> None:
         """What can't be done now is tried again from the place that was written last."""
@@ -193,7 +206,7 @@ class Reactor:
     async def _follow(self, tenant: bytes, row: Any) -> None:
         """Up to the newest event, a page at a time, as long as the lease holds."""
         p, after, since = row["p"], Place(row["seq"], bytes(row["mark"])), row["caught_up_at"]
-        until = time.monotonic() + LEASE_S / 2
+        until = time.monotonic() + FOLLOWED_S
         deployed = self._catalog.deployed(UUID(bytes=tenant))
         types = () if deployed is None else (*deployed.spec.aggregate_types, SAGA_TYPE)
         while time.monotonic() < until:

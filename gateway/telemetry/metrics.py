@@ -433,6 +433,13 @@ _ROWS: Final = (
         "Any that is parked: GET /_/schedules?state=parked says why.",
     ),
     MetricRow(
+        "sluice_schedules_late_seconds",
+        "gauge",
+        (),
+        "For how long the pending timer waits that was due first. Of the whole instance.",
+        "Above 60: no gateway fires timers (SLUICE_REACTIONS is off at all), or its tenant is full.",
+    ),
+    MetricRow(
         "sluice_sagas_stuck",
         "gauge",
         (),

@@ -17,7 +17,6 @@ argv = partial(argv_of, "tests.reacting.bad")
 def _output_first() -> None:
     from gateway.reactions import firing
 
-    firing.FIRING_S = 2.0  # type: ignore[misc]  # what a killed process left is fired again soon
     edit(
         firing.Firing,
         "_fire",

@@ -30,8 +30,8 @@ from tests.support.servers import Server, Servers, open_folder, servers_in
 GATEWAYS, WRITERS = 2, 16
 ANSWERED_S = 90.0
 """An append that is not acknowledged for so long is stuck."""
-STUCK_S = 45.0
-"""Beyond leases of 10 and 30 s, which the last gateway that was killed holds."""
+STUCK_S = 20.0
+"""Beyond a lease of 3 s, which the last gateway that was killed holds."""
 ASKED_S = 5.0
 """Beyond it, or at random, a reservation is not answered in time."""
 CLOCKS_S = (-3_600, 0, 3_600)

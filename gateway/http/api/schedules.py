@@ -121,31 +121,31 @@ class Schedules:
         return _done({"schedule": _shown(row)}, 201)
 
     async def cancel(self, request: Request) -> Response:
-        return await self._act(request, ("pending", "parked"), "cancelled", None)
+        return await self._act(request, "cancelled")
 
     async def run(self, request: Request) -> Response:
-        """Fires it now; one that is parked, once more."""
-        return await self._act(request, ("pending", "parked"), "pending", datetime.now(UTC))
+        """Fires it now, by Postgres' clock; one that is parked, once more."""
+        return await self._act(request, "pending", now=True)
 
     async def move(self, request: Request) -> Response:
         body = await read_object(request, self._aside, self._config, ("due_at",))
         at_s = time_of(body.get("due_at"))
         if at_s is None:
             raise Refused(Refusal("invalid_field", "`due_at` is a time in RFC 3339.", "due_at"))
-        return await self._act(request, ("pending", "parked"), "pending", datetime.fromtimestamp(at_s, UTC))
+        return await self._act(request, "pending", datetime.fromtimestamp(at_s, UTC))
 
     async def _act(
-        self, request: Request, states: tuple[str, ...], to: str, due_at: datetime | None
+        self, request: Request, to: str, due_at: datetime | None = None, *, now: bool = False
     ) -> Response:
-        tenant, schedule = _tenant(request), _id(request)
-        rows = await self._fetched("act_on_schedule", tenant, schedule, list(states), to, due_at)
+        tenant, schedule, states = _tenant(request), _id(request), ("pending", "parked")
+        rows = await self._fetched("act_on_schedule", tenant, schedule, list(states), to, due_at, now)
         if rows:
             return _done({"schedule": _shown(rows[0])})
         found = await self._fetched("get_schedule", tenant, schedule)
         if not found:
             raise Refused(Refusal("not_found", "There is no such schedule."))
-        now = "it is being fired just now" if found[0]["state"] in states else f"it is {found[0]['state']}"
-        raise Refused(Refusal("schedule_ended", f"This is no longer possible: {now}."))
+        why = "it is being fired just now" if found[0]["state"] in states else f"it is {found[0]['state']}"
+        raise Refused(Refusal("schedule_ended", f"This is no longer possible: {why}."))
 
     def _emission(self, value: object, deployed: Deployed, tenant: bytes, timer: bytes) -> Emission:
         """Raises Refused."""

@@ -112,11 +112,16 @@ ORDER BY w.n
 
 
 -- name: reactions
--- Timers that are pending and parked, and sagas that run and are stuck.
+-- Timers that are pending and parked, sagas that run and are stuck; for how long the timer waits that was due first, and of
+-- how many tenants the events are looked at by no process.
 SELECT (SELECT count(*) FROM schedule WHERE state = 'pending') AS pending,
     (SELECT count(*) FROM schedule WHERE state = 'parked') AS parked,
     (SELECT count(*) FROM saga WHERE state = 'running') AS running,
-    (SELECT count(*) FROM saga WHERE state = 'stuck') AS stuck
+    (SELECT count(*) FROM saga WHERE state = 'stuck') AS stuck,
+    (SELECT greatest(extract(epoch FROM clock_timestamp() - min(due_at)), 0)::float8 FROM schedule WHERE state = 'pending')
+        AS late_s,
+    (SELECT count(*) FROM reacting WHERE lease_until IS NULL OR lease_until < clock_timestamp() - interval '30 s')
+        AS unkept
 
 
 -- name: rewind

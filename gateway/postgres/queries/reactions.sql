@@ -1,9 +1,11 @@
 -- name: act_on_schedule
--- A person's word on a timer that is not being fired just now. $1 tenant, $2 id, $3 the states it may be in, $4 the
--- state that it gets, $5 when it is due, or null: as before. Returns it, or no row.
+-- A person's word on a timer that is not being fired: no attempt to fire it is open, of which the append could still be
+-- committed. $1 tenant, $2 id, $3 the states it may be in, $4 the state that it gets, $5 when it is due, or null: as before,
+-- $6 whether it is due now. Returns it, or no row.
 UPDATE schedule
-SET state = $4, due_at = coalesce($5, due_at), moved = moved OR $5 IS NOT NULL, reason = NULL, lease_until = NULL, ended_at = CASE WHEN $4 = 'pending' THEN NULL ELSE now() END
-WHERE tenant = $1 AND id = $2 AND state = ANY ($3::text[]) AND (lease_until IS NULL OR lease_until < now())
+SET state = $4, due_at = CASE WHEN $6 THEN now() ELSE coalesce($5, due_at) END, moved = moved OR $6 OR $5 IS NOT NULL,
+    reason = NULL, lease_until = NULL, attempts = 0, ended_at = CASE WHEN $4 = 'pending' THEN NULL ELSE now() END
+WHERE tenant = $1 AND id = $2 AND state = ANY ($3::text[]) AND (state <> 'pending' OR attempts = 0)
 RETURNING *, extract(epoch FROM due_at)::float8 AS due
 
 
@@ -30,7 +32,9 @@ RETURNING id
 
 
 -- name: count_schedules
+-- `late_s`: for how long the timer waits that was due first
 SELECT count(*) FILTER (WHERE state = 'pending') AS pending, count(*) FILTER (WHERE state = 'parked') AS parked,
+    coalesce(greatest(extract(epoch FROM now() - min(due_at) FILTER (WHERE state = 'pending')), 0), 0)::float8 AS late_s,
     (SELECT count(*) FROM saga WHERE state = 'stuck') AS stuck
 FROM schedule WHERE state IN ('pending', 'parked')
 
@@ -47,8 +51,9 @@ ON CONFLICT DO NOTHING
 
 
 -- name: due_schedules
--- Takes timers that are due. $1 how many at most, $2 lease in seconds, $3 tenants whose timers wait. ARRAY has them looked for
--- once: as a join it can be planned so that they are looked for once for each row.
+-- Takes timers that are due; `attempts` counts those of which it is not known that they append nothing. $1 how many at
+-- most, $2 lease in seconds, $3 tenants whose timers wait. ARRAY has them looked for once: as a join it can be planned so
+-- that they are looked for once for each row.
 UPDATE schedule SET lease_until = now() + $2::float8 * interval '1 second', attempts = attempts + 1
 WHERE id = ANY (ARRAY(
     SELECT id FROM schedule
@@ -114,6 +119,11 @@ WHERE tenant = ANY (ARRAY(
 RETURNING tenant, p, seq, mark, caught_up_at, now() AS at
 
 
+-- name: hold_schedules
+-- Timers that are being fired are this process' for longer, or with 0 no more. $1 ids, $2 lease in seconds
+UPDATE schedule SET lease_until = now() + $2::float8 * interval '1 second' WHERE id = ANY ($1::uuid[]) AND state = 'pending'
+
+
 -- name: let_go_reacting
 -- $1 owner
 UPDATE reacting SET owner = NULL, lease_until = NULL WHERE owner = $1
@@ -136,8 +146,9 @@ WHERE tenant = $1 AND owner = $2 AND seq = $3 RETURNING tenant
 
 
 -- name: put_off_schedule
--- $1 id, $2 seconds
-UPDATE schedule SET lease_until = now() + $2::float8 * interval '1 second' WHERE id = $1 AND state = 'pending'
+-- $1 id, $2 seconds, $3 whether this attempt appends nothing any more
+UPDATE schedule SET lease_until = now() + $2::float8 * interval '1 second', attempts = attempts - $3::bool::int
+WHERE id = $1 AND state = 'pending'
 
 
 -- name: spec_of
