@@ -2,7 +2,8 @@
 
 Owns: what happens, for each committed event in order, to the sagas that it concerns. Each turn of a saga is
 one append, with what it emits, for the length that its stream had: of two processes that take the same turn,
-one does. The table `saga` says how sagas stand as of the reactor's place.
+one does. Turns of several sagas are taken beside each other, those of one in the order of the events. The
+table `saga` says how sagas stand as of the reactor's place.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from spec.sagas import SAGA_TYPE, Saga
 logger = logging.getLogger("sluice.reactions")
 
 DUE_AT_ONCE: Final = 100
+TURNS_AT_ONCE: Final = 64
+"""Of a tenant: so many sagas' appends are committed together."""
 AGAIN_S: Final = 0.2
 APPEND_S: Final = 5.0
 """For how long a turn is tried; afterwards its page of events is looked at again later."""
@@ -66,6 +69,16 @@ class Stands:
     timeout_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A turn that is to be taken."""
+
+    saga: Saga
+    stands: Stands
+    turn: Turn
+    cause: bytes
+
+
 class Coordinator:
     """`spec_of` is the spec of a tenant at a revision."""
 
@@ -80,31 +93,35 @@ class Coordinator:
         written with the place behind the events. Raises PostgresTrouble."""
         standing = await self._concerned(tenant, events)
         changed: dict[bytes, Stands] = {}
+        due: list[_Due] = []
         for event in events:
             stream = event.recorded.stream
             if stream.aggregate_type == SAGA_TYPE:
                 found = await self._stands(tenant, event)
                 if found is not None:
                     standing[found.id] = changed[found.id] = found
-                    await self._go_on_at_once(tenant, found, event)
+                    due += await self._next(tenant, found, event)
                 continue
-            await self._begin(tenant, event)
+            due += await self._begun(tenant, event)
             for each in list(standing.values()):
                 if each.waits is not None and _is_awaited(each, event):
-                    await self._came(tenant, each, event)
+                    due += await self._came(tenant, each, event)
                     each.waits = None  # its next event says what it waits for then
+        await self._take_all(tenant, due)
         return [_row(tenant, each) for each in changed.values()]
 
     async def late(self, tenant: bytes, looked_at: datetime) -> None:
         """Fails steps that had waited too long at a time up to which all events of the tenant were looked at.
         Raises PostgresTrouble."""
+        due: list[_Due] = []
         for row in await fetch(self._pool, "due_sagas", PgUUID(tenant), DUE_AT_ONCE, looked_at):
             state = decode_state(row["data"])
             saga = await self._saga(tenant, state)
             if saga is not None:
                 why = f"Step {saga.steps[state.step].name} timed out."
                 stands = Stands(row["id"].bytes, state, row["length"])
-                await self._take(tenant, saga, stands, sagas.failed(saga, state, why), _cause(state))
+                due.append(_Due(saga, stands, sagas.failed(saga, state, why), _cause(state)))
+        await self._take_all(tenant, due)
 
     async def retry(self, tenant: bytes, saga_id: bytes) -> bool:
         """Compensates a stuck saga once more; False where it is not stuck. Raises PostgresTrouble."""
@@ -113,7 +130,7 @@ class Coordinator:
         if stands is None or saga is None:
             return False
         turn = sagas.failed(saga, stands.state, stands.state.reason or "")
-        await self._take(tenant, saga, stands, turn, _cause(stands.state))
+        await self._take(tenant, _Due(saga, stands, turn, _cause(stands.state)))
         return True
 
     async def abandon(self, tenant: bytes, saga_id: bytes) -> bool:
@@ -123,7 +140,7 @@ class Coordinator:
         if stands is None or saga is None:
             return False
         after = msgspec.structs.replace(stands.state, state="abandoned")
-        await self._take(tenant, saga, stands, Turn("_was_abandoned", after), _cause(stands.state))
+        await self._take(tenant, _Due(saga, stands, Turn("_was_abandoned", after), _cause(stands.state)))
         return True
 
     async def _stuck(self, tenant: bytes, saga_id: bytes) -> Stands | None:
@@ -170,22 +187,24 @@ class Coordinator:
             stands.timeout_s = None if step.timeout_ms is None else step.timeout_ms / 1000
         return stands
 
-    async def _go_on_at_once(self, tenant: bytes, stands: Stands, event: Event) -> None:
-        """Where nothing has to come first."""
+    async def _next(self, tenant: bytes, stands: Stands, event: Event) -> list[_Due]:
+        """Its next turn, where nothing has to come first."""
         saga = await self._saga(tenant, stands.state)
-        if saga is not None and stands.state.state == "running" and stands.waits is None:
-            failing = _failing(saga, stands.state)
-            turn = sagas.next_turn(saga, stands.state)
-            if failing is not None:
-                turn = sagas.failed(saga, stands.state, failing)
-            await self._take(tenant, saga, stands, turn, event.recorded.event.id)
+        if saga is None or stands.state.state != "running" or stands.waits is not None:
+            return []
+        failing = _failing(saga, stands.state)
+        turn = sagas.next_turn(saga, stands.state)
+        if failing is not None:
+            turn = sagas.failed(saga, stands.state, failing)
+        return [_Due(saga, stands, turn, event.recorded.event.id)]
 
-    async def _begin(self, tenant: bytes, event: Event) -> None:
-        """The sagas that this event triggers, by the spec that it was appended under."""
+    async def _begun(self, tenant: bytes, event: Event) -> list[_Due]:
+        """The first turns of the sagas that this event triggers, by the spec that it was appended under."""
         recorded = event.recorded
         deployed = await self._spec_of(tenant, recorded.event.spec_rev)
-        if deployed is None or not deployed.spec.sagas:
-            return
+        if deployed is None:
+            return []
+        found = []
         trigger = (recorded.stream.aggregate_type, recorded.event.type)
         for saga in deployed.spec.sagas.values():
             if saga.trigger == trigger:
@@ -195,16 +214,17 @@ class Coordinator:
                     saga, recorded.event.spec_rev, recorded, str(UUID(bytes=cause)), correlation
                 )
                 stands = Stands(sagas.saga_id(saga.name, cause), state, 0)
-                await self._take(tenant, saga, stands, Turn("_was_started", state), cause)
+                found.append(_Due(saga, stands, Turn("_was_started", state), cause))
+        return found
 
-    async def _came(self, tenant: bytes, stands: Stands, event: Event) -> None:
+    async def _came(self, tenant: bytes, stands: Stands, event: Event) -> list[_Due]:
         """What a step waits for. That it came is an event of its own: the next turn follows from that."""
         saga = await self._saga(tenant, stands.state)
         if saga is None:
-            return
+            return []
         said = sagas.said_of(event.recorded, str(UUID(bytes=event.recorded.event.id)))
         after = sagas.awaited(saga, stands.state, said)
-        await self._take(tenant, saga, stands, Turn("_step_was_awaited", after), event.recorded.event.id)
+        return [_Due(saga, stands, Turn("_step_was_awaited", after), event.recorded.event.id)]
 
     # ---- turns ----
 
@@ -213,8 +233,26 @@ class Coordinator:
         deployed = await self._spec_of(tenant, state.spec_rev)
         return None if deployed is None else deployed.spec.sagas.get(state.saga)
 
-    async def _take(self, tenant: bytes, saga: Saga, stands: Stands, turn: Turn, cause: bytes) -> None:
+    async def _take_all(self, tenant: bytes, due: Sequence[_Due]) -> None:
+        """Raises PostgresTrouble once all have ended."""
+        of: dict[bytes, list[_Due]] = {}
+        for each in due:
+            of.setdefault(each.stands.id, []).append(each)
+        room = asyncio.Semaphore(TURNS_AT_ONCE)
+
+        async def in_order(turns: list[_Due]) -> None:
+            async with room:
+                for each in turns:
+                    await self._take(tenant, each)
+
+        taken = await asyncio.gather(*map(in_order, of.values()), return_exceptions=True)
+        for outcome in taken:
+            if outcome is not None:
+                raise outcome
+
+    async def _take(self, tenant: bytes, due: _Due) -> None:
         """Appends a turn. One that is refused makes the saga fail; one that compensates, makes it stuck."""
+        saga, stands, turn, cause = due.saga, due.stands, due.turn, due.cause
         refused = await self._append(tenant, stands, turn, cause)
         if refused is None:
             return

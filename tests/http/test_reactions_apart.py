@@ -19,7 +19,7 @@ from gateway.reactions import coordinator, reactor
 from tests.http.test_sagas import SHOP as CARTS
 from tests.http.test_schedules import SHOP as ORDERS
 from tests.support.accounts import Account, open_account
-from tests.support.calls import appended, new_client, new_id
+from tests.support.calls import ACTOR, appended, new_client, new_id
 from tests.support.serving import Served, serving
 
 DEADLINE_S = 20.0
@@ -35,6 +35,7 @@ class Waiting:
     def __init__(self) -> None:
         self.tenants: set[bytes] = set()
         self.tries = 0
+        self.holds_turns = False
         self.unanswered: list[asyncio.Future[Outcome]] = []
 
     def end(self) -> None:
@@ -49,7 +50,7 @@ class Waiting:
             return None
         self.tries += 1
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        if actor == "system_saga":
+        if actor == "system_saga" and not self.holds_turns:
             answer.set_result(NotCommitted("the test says so"))
         else:
             self.unanswered.append(answer)
@@ -123,6 +124,27 @@ async def test_a_tenant_whose_appends_wait_keeps_no_other_waiting(
         waiting.end()
         await fired_and_stepped(first, order, sku)
         assert await types(first, "order", order) == ["was_placed", "had_expired"]
+
+
+async def test_sagas_of_a_tenant_take_their_turns_beside_each_other(
+    own_gateway: Served, own_outbox: asyncpg.Pool, waiting: Waiting
+) -> None:
+    account = await open_account(own_outbox, SHOP)
+    waiting.tenants, waiting.holds_turns = {UUID(account.id).bytes}, True
+    async with client_of(own_gateway, account) as client:
+        skus = [new_id() for _ in range(3)]
+        events = [
+            {"aggregate_type": "cart", "key": new_id(), "type": "checkout_started", "data": {"sku": sku}}
+            for sku in skus
+        ]
+        body = {"events": events, "metadata": {"actor": ACTOR}}
+        assert (await client.post("/_/append", json=body)).status_code == 201
+        await until(lambda: len(waiting.unanswered) == len(skus))
+        waiting.end()
+        async with asyncio.timeout(DEADLINE_S):
+            for sku in skus:
+                while await types(client, "inventory", sku) != ["reservation_asked"]:
+                    await asyncio.sleep(0.02)
 
 
 async def until(holds: Callable[[], object]) -> None:

@@ -50,9 +50,9 @@ def _never_goes_on() -> None:
 
     edit(
         Coordinator,
-        "_go_on_at_once",
-        "if saga is not None and",
-        "if stands.state.step < 0 and saga is not None and",
+        "_next",
+        "if saga is None or",
+        "if stands.state.step >= 0 or saga is None or",
     )
 
 
