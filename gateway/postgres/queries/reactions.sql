@@ -108,7 +108,7 @@ SELECT seq, substr(digest, 1, 4) AS mark FROM outbox WHERE p = $1 ORDER BY seq D
 
 -- name: hold_reacting
 -- Tenants for this process: those that it may have and that were held longest ago. $1 owner, $2 lease in seconds, $3 how
--- many at most, $4 tenants that it was caught up with, $5 when
+-- many at most, $4 tenants that it was caught up with, $5 when. Nothing waits for the disk: a lease that is lost costs work.
 UPDATE reacting SET owner = $1, lease_until = now() + $2::float8 * interval '1 second',
     caught_up_at = coalesce(
         (SELECT at FROM unnest($4::uuid[], $5::timestamptz[]) AS seen (id, at) WHERE seen.id = reacting.tenant), caught_up_at)
@@ -116,7 +116,7 @@ WHERE tenant = ANY (ARRAY(
     SELECT tenant FROM reacting WHERE owner = $1 OR lease_until IS NULL OR lease_until < now()
     ORDER BY lease_until NULLS FIRST, tenant LIMIT $3 FOR UPDATE SKIP LOCKED
 ))
-RETURNING tenant, p, seq, mark, caught_up_at, now() AS at
+RETURNING tenant, p, seq, mark, caught_up_at, now() AS at, set_config('synchronous_commit', 'off', true)
 
 
 -- name: hold_schedules
@@ -140,9 +140,10 @@ ORDER BY due_at, id LIMIT $7
 
 
 -- name: move_reacting
--- $1 tenant, $2 owner, $3 and $4 the seq before and the one reached, $5 its mark. Returns a row if it was there.
+-- $1 tenant, $2 owner, $3 and $4 the seq before and the one reached, $5 its mark. Returns a row if it was there. The
+-- transaction's commit does not wait for the disk: what is lost with the place is made again of the events behind it.
 UPDATE reacting SET seq = $4, mark = $5, caught_up_at = CASE WHEN $4::bigint > 0 THEN caught_up_at END
-WHERE tenant = $1 AND owner = $2 AND seq = $3 RETURNING tenant
+WHERE tenant = $1 AND owner = $2 AND seq = $3 RETURNING tenant, set_config('synchronous_commit', 'off', true)
 
 
 -- name: put_off_schedule
