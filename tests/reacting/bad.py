@@ -23,7 +23,7 @@ def _output_first() -> None:
         "tenant,\n        timer,",
         "tenant,\n        __import__('uuid').uuid4().bytes,",
     )
-    edit(firing.Firing, "_end", "cut = None", "await asyncio.sleep(0.3)\n    cut = None")
+    edit(firing.Firing, "_end", "cut = None", "await asyncio.sleep(1.0)\n    cut = None")
 
 
 def _no_condition() -> None:
