@@ -20,7 +20,7 @@ from tests.console.night import all_broken, break_something
 from tests.http.webhooks import open_hooks, to
 from tests.relay.receivers import SECRET, Answer, web_receiver
 from tests.support.accounts import Account, open_account
-from tests.support.calls import appended, new_client, new_id, until
+from tests.support.calls import appended, batch, new_client, new_id, until
 from tests.support.serving import Served
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
@@ -74,9 +74,9 @@ def at(served: Served, path: str) -> str:
 
 
 async def findings(page: Page, *rules: str) -> list[str]:
-    """What axe objects to, by all of its rules or by these."""
+    """What axe objects to, by all of its rules (that of WCAG 2.2, which it leaves out, too) or by these."""
     await page.evaluate(f"() => {{ {AXE}; }}") if not await page.evaluate("() => !!window.axe") else None
-    options = {"runOnly": rules} if rules else {}
+    options = {"runOnly": rules} if rules else {"rules": {"target-size": {"enabled": True}}}
     found = await page.evaluate("(options) => axe.run(options).then(result => result.violations)", options)
     return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found]
 
@@ -123,8 +123,12 @@ async def test_a_read_key_sees_and_acts_on_nothing(reader: Page, gateway: Served
     key = await order(gateway, shop, 1)
     await reader.goto(at(gateway, f"aggregates/order/{key}"))
     await expect(reader.get_by_role("link", name="Append an event")).to_have_count(0)
-    await reader.goto(at(gateway, "spec"))
-    await expect(reader.get_by_role("button", name="Deploy")).to_have_count(0)
+    for path in await every_page(gateway, shop):
+        answer = await reader.goto(at(gateway, path))
+        assert answer is not None and answer.status in (200, 403), path
+        await expect(reader.get_by_role("heading", level=1)).to_be_visible()
+        if not path.endswith("/append"):  # the API says what the key may not, as to any client
+            await expect(reader.locator("main form[method=post]")).to_have_count(0)
 
 
 async def test_a_spec_is_deployed_and_its_faults_are_shown_at_their_places(
@@ -136,6 +140,16 @@ async def test_a_spec_is_deployed_and_its_faults_are_shown_at_their_places(
     await admin.get_by_role("button", name="Deploy").click()
     await expect(admin.get_by_role("alert")).to_contain_text("/agent_types/0")
     await admin.locator("textarea").fill(json.dumps({**SHOP, "agent_types": ["user", "robot"]}))
+    await admin.get_by_role("button", name="Deploy").click()
+    await expect(admin.get_by_role("heading", level=1)).to_have_text("Spec, revision 2")
+
+
+async def test_a_spec_is_filled_from_a_file(admin: Page, gateway: Served) -> None:
+    await admin.goto(at(gateway, "spec"))
+    body = json.dumps({**SHOP, "agent_types": ["user", "robot"]}).encode()
+    chooser = admin.get_by_label("Fill it from a file")
+    await chooser.set_input_files({"name": "shop.json", "mimeType": "application/json", "buffer": body})
+    await expect(admin.locator("textarea")).to_have_value(body.decode())
     await admin.get_by_role("button", name="Deploy").click()
     await expect(admin.get_by_role("heading", level=1)).to_have_text("Spec, revision 2")
 
@@ -181,6 +195,39 @@ async def test_an_aggregate_shows_what_led_to_an_event_and_what_came_of_it(
     causes = admin.get_by_role("group", name="Events of this correlation")
     await expect(causes.get_by_role("link")).to_have_count(1)
     assert await findings(admin) == []
+
+
+async def test_the_live_feed_tells_what_it_leaves_out_and_pauses(
+    admin: Page, gateway: Served, shop: Account
+) -> None:
+    await admin.goto(at(gateway, "feed"))
+    async with admin.expect_response("**/feed/live*"):
+        await admin.get_by_role("button", name="Go live").click()
+    async with new_client(gateway.url, shop.write) as client:
+        await client.post(f"/order/{new_id()}", json=batch(*[("was_noted", {"text": HOSTILE})] * 200))
+    gap = admin.get_by_role("link", name="events behind position")
+    await expect(gap).to_have_count(1)
+    left_out = int((await gap.inner_text()).split()[2])
+    shown = admin.get_by_role("link", name="was_noted")
+    await expect(shown).to_have_count(200 - left_out)
+    await expect(admin.locator("#events")).to_contain_text("<script>")
+    assert await admin.locator("main script, main img").count() == 0
+    assert await findings(admin) == []
+    await admin.get_by_role("button", name="Pause").click()
+    await order(gateway, shop, 7)
+    async with admin.expect_response("**/feed/live*"):
+        await admin.get_by_role("button", name="Go live").click()
+    await expect(admin.get_by_role("link", name="was_placed")).to_have_count(1)
+    await gap.click()
+    await expect(admin.locator("#events tr").first).to_contain_text("was_noted")
+
+
+async def test_the_live_feed_says_why_it_ends(admin: Page, gateway: Served) -> None:
+    await admin.goto(at(gateway, "feed"))
+    await admin.get_by_label("Type", exact=True).fill("Not A Name")
+    await admin.get_by_role("button", name="Go live").click()
+    await expect(admin.locator("#said")).to_contain_text("types")
+    await expect(admin.get_by_role("button", name="Go live")).to_be_visible()
 
 
 async def test_the_feed_goes_live(admin: Page, gateway: Served, shop: Account) -> None:
@@ -273,6 +320,44 @@ async def test_every_page_has_no_finding_of_axe_in_light_or_dark_and_fits_a_phon
     assert found == []
 
 
+async def test_pages_before_and_beside_a_session_have_no_finding_of_axe(
+    browser: Browser, admin: Page, gateway: Served
+) -> None:
+    found: list[str] = []
+    async with await browser.new_context() as context:
+        page = await context.new_page()
+        for each, path in ((page, "sign-in"), (admin, "nowhere"), (admin, "spec?revision=1&against=1")):
+            for scheme in ("light", "dark"):
+                await each.emulate_media(color_scheme="light" if scheme == "light" else "dark")
+                await each.goto(at(gateway, path))
+                found += [f"{scheme} {path}: {finding}" for finding in await findings(each)]
+    assert found == []
+
+
+async def test_the_console_works_by_the_keyboard(admin: Page, gateway: Served, shop: Account) -> None:
+    key = await order(gateway, shop, 1, 2, 3)
+    await admin.goto(at(gateway, "overview"))
+    await admin.keyboard.press("Tab")
+    await expect(admin.get_by_role("link", name="Skip to content")).to_be_focused()
+    await admin.keyboard.press("Enter")
+    await expect(admin.locator("main")).to_be_focused()
+    search = admin.get_by_role("search").get_by_label("Find anything")
+    for _ in range(20):
+        await admin.keyboard.press("Shift+Tab")
+        if await search.evaluate("each => each === document.activeElement"):
+            break
+    await admin.keyboard.type(key)
+    await admin.keyboard.press("Enter")
+    await expect(admin.get_by_role("heading", level=1)).to_contain_text(key)
+    slider = admin.get_by_role("slider", name="Version")
+    await slider.focus()
+    await admin.keyboard.press("ArrowLeft")
+    await expect(admin.get_by_role("heading", name="State at version 2")).to_be_visible()
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    await admin.keyboard.press("Tab")
+    assert await admin.evaluate(outline) == "solid", "what has the focus is seen"
+
+
 async def test_the_chart_of_the_overview_fits_a_window_that_becomes_narrow(admin: Page) -> None:
     await admin.evaluate(
         """() => {
@@ -338,6 +423,57 @@ async def test_the_pictures_of_the_docs_can_be_taken(
             assert (folder / f"{name}.png").stat().st_size > 8_000, name
             assert f"(console/{name}.png)" in shown, name
             assert (DOCS / "console" / f"{name}.png").stat().st_size < PICTURE_BYTES_MAX, name
+        await client.delete("/_/subscriptions/shipping")
+
+
+async def test_acts_that_can_not_be_undone_are_asked_once_more(
+    browser: Browser, gateway: Served, pool: asyncpg.Pool
+) -> None:
+    """And those that can be, are not."""
+    account = await open_account(pool, NIGHT)
+    async with (
+        new_client(gateway.url, account.admin) as client,
+        web_receiver() as receiver,
+        await browser.new_context() as context,
+    ):
+        await break_something(client, receiver, account)
+        await until(partial(all_broken, client))
+        page = await signed_in(context, gateway, account.admin)
+
+        async def press(name: str, *, sure: bool) -> None:
+            await page.get_by_role("button", name=name, exact=True).first.click()
+            if sure:
+                await expect(page.get_by_role("alert")).to_contain_text("to be sure.")
+                await page.get_by_role("button", name=name, exact=True).first.click()
+            await expect(page.get_by_role("alert")).to_have_count(0)
+
+        async def shows(text: str) -> bool:
+            """A list follows what was done, a moment later."""
+            await page.reload()
+            return await page.get_by_role("cell", name=text, exact=False).count() == 1
+
+        await page.goto(at(gateway, "out/shipping"))
+        await press("Pause", sure=False)
+        await expect(page.get_by_text('"state": "paused"')).to_be_visible()
+        await press("Resume", sure=False)
+        await expect(page.get_by_text('"state": "paused"')).to_have_count(0)
+        await press("Skip", sure=True)
+        await until(partial(shows, "Nothing waits."))
+        await page.goto(at(gateway, "schedules"))
+        await page.get_by_label("New time").fill("2090-01-01T09:00:00Z")
+        await press("Move", sure=False)
+        await expect(page.get_by_role("rowheader")).to_contain_text("2090-01-01T09:00:00")
+        await press("Cancel", sure=True)
+        await until(partial(shows, "cancelled"))
+        await page.goto(at(gateway, "sagas"))
+        await press("Abandon", sure=True)
+        await until(partial(shows, "abandoned"))
+        await page.goto(at(gateway, "webhooks"))
+        await page.get_by_role("button", name="Discard", exact=True).click()
+        assert await findings(page) == []
+        await page.goto(at(gateway, "webhooks"))
+        await press("Discard", sure=True)
+        await expect(page.get_by_text("1 delivery was discarded.")).to_be_visible()
         await client.delete("/_/subscriptions/shipping")
 
 
