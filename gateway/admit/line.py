@@ -25,7 +25,8 @@ from gateway.admit.append import (
 from gateway.admit.envelope import Shared, prove_metadata, single_of
 from gateway.admit.envelope_shape import Form, shape_fault
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
-from gateway.admit.several import MintKey, PlaceOf, first_type, judge_several
+from gateway.admit.several import MintKey, PlaceOf, judge_several
+from gateway.admit.several_names import first_type
 from gateway.admit.strict_json import DEPTH_MAX, FAST_FAILURES, Malformed, crowded, decode, is_strict
 from gateway.errors import Refusal
 from gateway.events import Append, Retry

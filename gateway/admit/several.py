@@ -7,15 +7,12 @@ Owns: what such a body means, and the order of its checks, which is that of a ba
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from operator import attrgetter
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct
 
 from gateway.admit.append import (
-    RESERVED,
     EventContext,
     Fault,
     bad_identifier,
@@ -24,8 +21,6 @@ from gateway.admit.append import (
     schemas_fault,
     sizes_fault,
     tags_of_events,
-    undeclared_event,
-    undeclared_type,
     unknown_actor,
     unknown_target,
     uuid_bytes,
@@ -40,10 +35,13 @@ from gateway.admit.envelope import (
 from gateway.admit.envelope_shape import Form, shape_fault
 from gateway.admit.items import read_query
 from gateway.admit.preconditions import NOTHING_ASKED, Asked
+from gateway.admit.several_body import Read, Sent, SentCondition, prove, read_proven
+from gateway.admit.several_names import Aliases, Named, named_by, names_fault
 from gateway.admit.strict_json import Malformed, decode
 from gateway.errors import Refusal
 from gateway.events import ANY_LENGTH, Append, Event, FeedPlace, Retry, Spread, Stream, make_append, revised
 from gateway.items import Condition
+from gateway.stored_extra import guarded
 from spec.identifiers import canonicalize
 from spec.model import AggregateType, EventType, Spec
 
@@ -53,41 +51,8 @@ AGGREGATES_MAX: Final = 100
 PATH: Final = "/_/append"
 
 MintKey = Callable[[AggregateType], str]
-Aliases = Mapping[tuple[str, str], str | Refusal]
-"""(aggregate type, alias with its sigil) → the key that it names, or why it names none."""
-
 PlaceOf = Callable[[str], FeedPlace | None]
 """Where a position of the feed is, in the tenant's partition; None: nowhere."""
-
-
-class _Ref(Struct, gc=False):
-    type: str
-    id: str
-
-
-class _Event(Struct, gc=False):
-    aggregate_type: str
-    type: str
-    data: Raw
-    key: str | None = None
-    previous_length: int | None = None
-    event_id: str | None = None
-    target: _Ref | None = None
-
-
-class _Metadata(Struct, gc=False):
-    actor: _Ref
-    target: _Ref | None = None
-    causation_id: str | None = None
-    extra: Raw | UnsetType = UNSET
-
-
-class _Body(Struct, gc=False):
-    """Of which the shape was checked before."""
-
-    events: list[_Event]
-    metadata: _Metadata
-    idempotency_key: str | None = None
 
 
 class Several(Struct, frozen=True, gc=False):
@@ -105,33 +70,6 @@ def with_sources(append: Append, sources: Mapping[int, tuple[str, str, str]]) ->
     return msgspec.structs.replace(append, sources=named)
 
 
-_decode_body = msgspec.json.Decoder(_Body).decode
-_target = attrgetter("target")
-
-
-def names_sent(body: bytes) -> list[tuple[str, str]]:
-    """Of each event that has both, its aggregate type and key, as far as they can be read."""
-    value = decode(body)
-    return [
-        (event["aggregate_type"], event["key"])
-        for _, event in _events_sent(value)
-        if isinstance(event.get("aggregate_type"), str) and isinstance(event.get("key"), str)
-    ]
-
-
-def may_name_aliases(body: bytes) -> bool:
-    """Whether a string in it may begin with the sigil. An "@" within one, as in an e-mail address, tells
-    nothing, and the body need not be read for it."""
-    return b'"@' in body or b'"\\u0040' in body
-
-
-def first_type(body: bytes) -> str:
-    """The aggregate type that the first event names; empty where none can be read."""
-    events = _events_sent(decode(body))
-    name = events[0][1].get("aggregate_type") if events else None
-    return name if isinstance(name, str) else ""
-
-
 def judge_several(
     spec: Spec | None,
     asked: Asked | Refusal,
@@ -143,37 +81,34 @@ def judge_several(
     form: Form = Form.SEVERAL,
 ) -> Several | Fault:
     """`asked` is what the headers ask for, or which of them is refused."""
-    value = decode(body)
-    known = NOTHING_ASKED if isinstance(asked, Refusal) else asked
-    fault = _names_fault(spec, value, aliases)
-    if fault is not None:
-        return Fault(fault, _retry(value, body, known, minting, form))
-    if isinstance(asked, Refusal):
-        return Fault(asked, None)
-    if isinstance(value, Malformed):
-        return Fault(Refusal("invalid_json", value.reason), None)
-    shape = shape_fault(value, form)
-    large = _large_data(body, minting.event_bytes_max)
-    if large is not None or shape is not None:
-        return Fault(large or cast(Refusal, shape), None)
-    sent = _decode_body(body)
+    read = None if isinstance(asked, Refusal) else prove(body, form)
+    named = None if read is None else named_by(spec, read.sent, aliases)
+    if read is None or named is None or not _fits(read, body, minting.event_bytes_max):
+        exact = _read_exactly(spec, asked, body, minting, aliases, form)
+        if isinstance(exact, Fault):
+            return exact
+        read, named = exact
+    assert spec is not None and not isinstance(asked, Refusal)
+    sent = read.sent
     fault = _values_fault(sent)
     if fault is not None:
         return Fault(fault, None)
-    assert spec is not None and isinstance(value, dict)  # without a spec, the name of an event is at fault
-    envelope = _envelope(value, sent)
-    streams = _streams(spec, sent, minting.tenant, mint_key, aliases)
+    envelope = _envelope(read)
+    streams = [
+        Stream(minting.tenant, each.aggregate_type.name, each.key or mint_key(each.aggregate_type))
+        for each in named
+    ]
     lengths = _lengths(sent, streams)
     if isinstance(lengths, Refusal):
         return Fault(lengths, None)
     retry = recognized_by(minting.tenant, asked, envelope, PATH, body, minted=False)
-    condition = _condition(spec, value.get("condition"), minting, place_of)
+    condition = _condition(spec, read, minting, place_of)
     if isinstance(condition, Refusal):
         return Fault(condition, retry)
     references = _references(spec, sent)
     if isinstance(references, Refusal):
         return Fault(references, retry)
-    types = tuple([spec.aggregate_types[each.aggregate_type].events[each.type] for each in sent.events])
+    types = tuple([each.event_type for each in named])
     refusal = schemas_fault(types, envelope, minting.schema_work_max, single=False)
     if refusal is not None:
         return Fault(refusal, retry)
@@ -201,89 +136,69 @@ def judge_several(
     return Several(append, minted)
 
 
+def _read_exactly(
+    spec: Spec | None,
+    asked: Asked | Refusal,
+    body: bytes,
+    minting: EventContext,
+    aliases: Aliases,
+    form: Form,
+) -> tuple[Read, list[Named]] | Fault:
+    """As `prove` and `named_by`, of any body: it finds what is refused first, and its words."""
+    value = decode(body)
+    known = NOTHING_ASKED if isinstance(asked, Refusal) else asked
+    fault = names_fault(spec, value, aliases)
+    if fault is not None:
+        return Fault(fault, _retry(value, body, known, minting, form))
+    if isinstance(asked, Refusal):
+        return Fault(asked, None)
+    if isinstance(value, Malformed):
+        return Fault(Refusal("invalid_json", value.reason), None)
+    shape = shape_fault(value, form)
+    large = _large_data(body, minting.event_bytes_max)
+    if large is not None or shape is not None:
+        return Fault(large or cast(Refusal, shape), None)
+    read = read_proven(body, value)
+    fault = _values_fault(read.sent)
+    if fault is not None:
+        return Fault(fault, None)
+    named = named_by(spec, read.sent, aliases)
+    assert named is not None  # or a name was at fault
+    return read, named
+
+
 def _condition(
-    spec: Spec, sent: object, minting: EventContext, place_of: PlaceOf
+    spec: Spec, read: Read, minting: EventContext, place_of: PlaceOf
 ) -> Condition | Refusal | None:
-    if not isinstance(sent, dict):
+    sent = read.sent.condition
+    if not isinstance(sent, SentCondition):
         return None
-    path = "condition.fail_if_events_match"
-    items = read_query(sent["fail_if_events_match"], spec, minting.salt, path)
+    items = read_query(read.query, spec, minting.salt, "condition.fail_if_events_match")
     if isinstance(items, Refusal):
         return items
-    if sent.get("after") is None:
+    if not isinstance(sent.after, str):
         return Condition(items)
-    place = place_of(sent["after"])
+    place = place_of(sent.after)
     if place is None:
         return Refusal("invalid_position", "`after` is not a position in this feed.", "condition.after")
     return Condition(items, place.seq, place.mark)
 
 
-# -- names: looked at before anything else, as far as they can be read
-
-
-def _events_sent(value: object) -> list[tuple[int, dict[str, Any]]]:
-    events = value.get("events") if isinstance(value, dict) else None
-    if not isinstance(events, list):
-        return []
-    return [(n, event) for n, event in enumerate(events[:EVENTS_MAX]) if isinstance(event, dict)]
-
-
-def _names_fault(spec: Spec | None, value: object, aliases: Aliases) -> Refusal | None:
-    events = _events_sent(value)
-    for n, event in events:
-        name = event.get("type")
-        if isinstance(name, str) and name.startswith("_"):
-            return Refusal("reserved_event_type", RESERVED, f"events[{n}].type")
-    declared = {} if spec is None else spec.aggregate_types
-    for n, event in events:
-        name = event.get("aggregate_type")
-        if isinstance(name, str) and name not in declared:
-            return replace(undeclared_type(spec, name), path=f"events[{n}].aggregate_type")
-    for n, event in events:
-        aggregate_type, name = event.get("aggregate_type"), event.get("type")
-        if isinstance(aggregate_type, str) and isinstance(name, str):
-            of = declared[aggregate_type]
-            if name not in of.events:
-                return undeclared_event(name, of, f"events[{n}].type", status=422)
-    for n, event in events:
-        refusal = None if spec is None else _key_fault(spec, event, aliases)
-        if refusal is not None:
-            return replace(refusal, path=f"events[{n}].key")
-    return next(filter(None, [_content_fault(declared, n, event) for n, event in events]), None)
-
-
-def _content_fault(declared: Mapping[str, AggregateType], n: int, event: dict[str, Any]) -> Refusal | None:
-    """An aggregate that is made of its content says one thing, and is there already or not: so it is written
-    by an append of its own. What is laid over it has streams of their own, which any append may have."""
-    name, key = event.get("aggregate_type"), event.get("key")
-    if not isinstance(name, str) or declared[name].mint != "content":
-        return None
-    if isinstance(key, str) and ":" in key:
-        return None
-    why = f"Aggregates of {name!r} are made of their content, each by itself: POST /{{type}} makes them."
-    return Refusal("invalid_field", why, f"events[{n}].aggregate_type")
-
-
-def _key_fault(spec: Spec, event: dict[str, Any], aliases: Aliases) -> Refusal | None:
-    key, aggregate_type = event.get("key"), event.get("aggregate_type")
-    if not isinstance(key, str):
-        return None
-    named = aliases.get((aggregate_type, key)) if isinstance(aggregate_type, str) else None
-    if named is not None:
-        return named if isinstance(named, Refusal) else None
-    return bad_identifier(key, spec, "key") if canonicalize(key, spec.singletons) is None else None
-
-
 def _retry(value: object, body: bytes, asked: Asked, minting: EventContext, form: Form) -> Retry | None:
     """What a request may repeat that the spec of today refuses; None where it names no identity."""
     shaped = not isinstance(value, Malformed) and shape_fault(value, form) is None
-    sent = _decode_body(body) if shaped else None
-    envelope = None if sent is None or _values_fault(sent) is not None else _envelope(value, sent)
+    read = read_proven(body, value) if shaped else None
+    envelope = None if read is None or _values_fault(read.sent) is not None else _envelope(read)
     retry = recognized_by(minting.tenant, asked, envelope, PATH, body, minted=False)
     return retry if retry.chosen else None
 
 
 # -- the body
+
+
+def _fits(read: Read, body: bytes, most: int) -> bool:
+    """Whether no data of it is larger."""
+    return len(body) <= most or all(len(raw) <= most for raw in read.raws)
 
 
 def _large_data(body: bytes, most: int) -> Refusal | None:
@@ -304,23 +219,22 @@ class _Datas(Struct):
     events: list[_Data] = []
 
 
-def _envelope(value: object, sent: _Body) -> Envelope:
+def _envelope(read: Read) -> Envelope:
     """As of a batch, without targets: what its checks need that look at data."""
-    datas = [event["data"] for event in cast("dict[str, list[dict[str, object]]]", value)["events"]]
     events = [
-        EventBody(each.type, data, bytes(each.data), None if each.event_id is None else each.event_id.lower())
-        for each, data in zip(sent.events, datas, strict=True)
+        EventBody(each.type, data, raw, None if each.event_id is None else each.event_id.lower())
+        for each, raw, data in zip(read.sent.events, read.raws, read.datas, strict=True)
     ]
-    metadata = sent.metadata
+    metadata = read.sent.metadata
     causation = None if metadata.causation_id is None else metadata.causation_id.lower()
     extra = None if metadata.extra is UNSET else bytes(metadata.extra)
     return Envelope(
         tuple(events), metadata.actor.type, metadata.actor.id, None, None, None, False, None,
-        causation, None if extra == b"null" else extra, None,
+        causation, None if extra == b"null" else guarded(extra), None,
     )  # fmt: skip
 
 
-def _values_fault(sent: _Body) -> Refusal | None:
+def _values_fault(sent: Sent) -> Refusal | None:
     if not 1 <= len(sent.events) <= EVENTS_MAX:
         sentence = f"`events` must hold 1 to {EVENTS_MAX} events; it holds {len(sent.events)}."
         return Refusal("invalid_field", sentence, "events")
@@ -328,22 +242,7 @@ def _values_fault(sent: _Body) -> Refusal | None:
     return fault or causation_fault(sent.metadata.causation_id)
 
 
-def _streams(
-    spec: Spec, sent: _Body, tenant: bytes, mint_key: MintKey, aliases: Aliases
-) -> tuple[Stream, ...]:
-    """Of each event. Without a key, each is a new aggregate's."""
-    streams = []
-    for each in sent.events:
-        if each.key is None:
-            key: str | Refusal | None = mint_key(spec.aggregate_types[each.aggregate_type])
-        else:
-            key = aliases.get((each.aggregate_type, each.key)) or canonicalize(each.key, spec.singletons)
-        assert isinstance(key, str)
-        streams.append(Stream(tenant, each.aggregate_type, key))
-    return tuple(streams)
-
-
-def _lengths(sent: _Body, streams: Sequence[Stream]) -> dict[Stream, int] | Refusal:
+def _lengths(sent: Sent, streams: Sequence[Stream]) -> dict[Stream, int] | Refusal:
     """Each stream once, in the order of their first events, with the length that is asked for."""
     lengths: dict[Stream, int] = {}
     for n, (event, stream) in enumerate(zip(sent.events, streams, strict=True)):
@@ -372,7 +271,7 @@ class _References(Struct, frozen=True):
     targets: tuple[tuple[str | None, str | None], ...]
 
 
-def _references(spec: Spec, sent: _Body) -> _References | Refusal:
+def _references(spec: Spec, sent: Sent) -> _References | Refusal:
     actor = sent.metadata.actor
     if actor.type not in spec.agent_types:
         return unknown_actor(actor.type, spec, "metadata.actor.type")

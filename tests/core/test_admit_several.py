@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import uuid
@@ -13,16 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.admit.append import EventContext, Fault
+from gateway.admit.envelope_shape import Form
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
-from gateway.admit.several import (
-    AGGREGATES_MAX,
-    Several,
-    first_type,
-    judge_several,
-    may_name_aliases,
-    names_sent,
-    with_sources,
-)
+from gateway.admit.several import AGGREGATES_MAX, Several, judge_several, with_sources
+from gateway.admit.several_names import first_type, may_name_aliases, names_sent
 from gateway.errors import Refusal
 from gateway.events import ANY_LENGTH, FeedPlace, RevisedEvent, Stream, event_identity, identity
 from gateway.items import Condition, Item
@@ -152,6 +147,8 @@ def test_an_aggregate_that_is_its_content_is_none_of_several() -> None:
         assert isinstance(told, Fault)
         assert (told.refusal.code, told.refusal.path) == ("invalid_field", "events[0].aggregate_type")
     assert isinstance(judged(body(event("block", f"{UUID}:de", "was_seen")), spec=spec), Several)
+    told = judged(body(event("block", f"{UUID}:de", "was_seen", x=1)), spec=spec)
+    assert refused(told) == ("unknown_field", "events[0].x", 422)
 
 
 def test_each_event_may_be_a_record_of_its_own_source() -> None:
@@ -499,3 +496,129 @@ def test_any_events_are_an_append_or_a_refusal(changes: list[dict[str, Any]], sp
 )
 def test_only_a_string_that_begins_with_the_sigil_may_be_an_alias(text: bytes, may: bool) -> None:
     assert may_name_aliases(text) is may
+
+
+# ---- two ways, one answer ----
+
+TARGET = {"type": "order", "id": UUID}
+STRANGE: list[Any] = [
+    None, 0, -1, 5, 5.0, 2**63, True, "", "@VNO-1", "@VNO-2", "till", UUID, "not an id", "was_noted", "order",
+    "_x", V7, OTHER_V7, "AQ", {}, [], {"a:b": ":", "c": [1, {"d": None}]}, "a:b", TARGET,
+    {"items": [{"tags": ["student:s1"]}]}, {"items": [{"tags": ["student:s1"]}], "x": 1}, LONG,
+    {"$identity": 1}, {"student": "s1", "email": "a:b"}, {"email": 1},
+]  # fmt: skip
+WHOLE: dict[str, Any] = {
+    "events": [
+        event("order", UUID, "was_placed", {"student": "a:b"}, previous_length=0, target=TARGET),
+        event("stock", "till", "was_taken", {"a": [{"b": ":"}]}, event_id=V7),
+        event("stock", None, "was_counted", [1, "x:y"]),
+    ],
+    "metadata": {"actor": ACTOR, "extra": {"a:b": {"c": 1}}, "causation_id": V7, "target": TARGET},
+    "condition": {"fail_if_events_match": {"items": [{"tags": ["student:s1"]}]}, "after": "AQ"},
+}  # fmt: skip
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every object and list of a body, with each of its keys."""
+    if isinstance(value, dict | list):
+        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+        return [(value, key) for key in keys] + [each for key in keys for each in places(value[key])]
+    return []
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> bytes:
+    """Legal ones, with up to three changes of any kind, and faults of the text."""
+    whole = json.loads(json.dumps(WHOLE))
+    for _ in range(draw(st.integers(0, 3))):
+        at, key = draw(st.sampled_from(places(whole)))
+        match draw(st.sampled_from(["another", "gone", "more"])):
+            case "another":
+                at[key] = copy.deepcopy(draw(st.sampled_from(STRANGE)))
+            case "gone":
+                del at[key]
+            case _ if isinstance(at, dict):
+                names = ["key", "x", "previous_length", "idempotency_key", "after", "source", "condition"]
+                at[draw(st.sampled_from(names))] = copy.deepcopy(draw(st.sampled_from(STRANGE)))
+            case _:
+                at.append(copy.deepcopy(draw(st.sampled_from(STRANGE))))
+    text = json.dumps(whole, separators=draw(st.sampled_from([(",", ":"), (", ", ": ")])))
+    old, new = draw(
+        st.sampled_from(
+            [
+                ("", ""),
+                ('"data"', '"data":{},"data"'),
+                ('"type"', '"type":"x","type"'),
+                ('"a:b"', '"a\\u003ab"'),
+                ("{}", "NaN"),
+                ('"x:y"', '"\\u0000"'),
+                ("[1,", "[" * 70 + "1" + "]" * 69 + ","),
+                ('"c":1', f'"c":{"[" * 70}{"]" * 70}'),
+                ("]}}", "]}"),
+                ("1", "1.0"),
+                ("null", "1e999"),
+            ]
+        )
+    )
+    return (text.replace(old, new, 1) if old else text).encode()
+
+
+@given(bodies(), st.sampled_from([NOTHING_ASKED, KEYED]))
+def test_a_body_that_is_proven_is_judged_as_one_that_is_read_exactly(text: bytes, asked: Asked) -> None:
+    by = msgspec.structs.replace(minting(), mint=lambda: bytes(16))
+    one = judged(text, asked, context=by)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gateway.admit.several.prove", lambda *_: None)
+        other = judged(text, asked, context=by)
+    if isinstance(one, Fault):
+        assert one == other
+        return
+    assert isinstance(other, Several)
+    assert one.minted == other.minted
+    assert one.append.claim_paths == other.append.claim_paths
+    for name in (
+        "stream",
+        "events",
+        "header",
+        "identities",
+        "expected",
+        "tags",
+        "spread",
+        "others",
+        "claims",
+    ):
+        assert getattr(one.append, name) == getattr(other.append, name)
+    assert (one.append.condition, one.append.retry) == (other.append.condition, other.append.retry)
+
+
+def test_most_bodies_are_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.admit.several.decode", None)
+    admitted(judged(json.dumps(WHOLE).encode()))
+    admitted(judged(body(taken(), placed(None))))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        body(taken(), idempotency_key="k"),
+        body(taken(data="[" * 50_001)),
+        body(taken(data="x", key="a@b")),
+        body(taken(data=json.loads("[" * 62 + "]" * 62))),
+        body(taken(), metadata={"actor": ACTOR, "extra": {"a": json.loads("[" * 62 + "]" * 62)}}),
+    ],
+)
+def test_what_is_not_proven_is_read_exactly(text: bytes) -> None:
+    long = msgspec.structs.replace(minting(), event_bytes_max=100_000)
+    assert isinstance(judged(text, context=long), Fault)
+
+
+def test_a_bulk_line_may_name_its_idempotency_key() -> None:
+    sent = json.loads(body(taken(), idempotency_key="k"))
+    answer = judge_several(
+        SPEC, KEYED_BY_LINE, json.dumps(sent).encode(), minting(), lambda _: MADE, {}, lambda _: None,
+        Form.SEVERAL_LINE,
+    )  # fmt: skip
+    assert admitted(answer).append.chosen == (identity(TENANT, "key", b"k"),)
+
+
+KEYED_BY_LINE = Asked(idempotency_key="k")

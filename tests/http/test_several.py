@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -360,3 +361,18 @@ async def test_a_page_of_the_feed_ends_between_two_appends(client: httpx.AsyncCl
     assert counts == [800, 400, 700]
     page = (await client.get("/_/feed", params={"limit": "1000"})).json()
     assert (len(page["events"]), page["caught_up"]) == (1000, False)
+
+
+@pytest.mark.parametrize("extra", ['{"$identity":{"content":"x"},"$extra":1}', '{"$identity":7}', '{"b":1}'])
+async def test_an_extra_that_looks_like_a_record_is_kept_as_it_was_sent(
+    client: httpx.AsyncClient, extra: str
+) -> None:
+    key = new_id()
+    sent = body(of(key))
+    sent["metadata"]["extra"] = {"mark": 1}
+    text = json.dumps(sent).replace('{"mark": 1}', extra)
+    told = await client.post("/_/append", content=text, headers={"content-type": "application/json"})
+    assert told.status_code == 201, told.text
+    (event,) = await events_of(client, "order", key)
+    assert event["metadata"]["extra"] == json.loads(extra)
+    assert "identity" not in event["metadata"]

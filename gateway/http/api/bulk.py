@@ -27,7 +27,8 @@ from gateway.admit.line import (
     judge_line,
     judge_several_line,
 )
-from gateway.admit.several import first_type, with_sources
+from gateway.admit.several import with_sources
+from gateway.admit.several_names import first_type
 from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog

@@ -15,14 +15,8 @@ import msgspec
 
 from gateway.admit.append import EventContext, Fault
 from gateway.admit.preconditions import NOTHING_ASKED, Asked, read_asked
-from gateway.admit.several import (
-    Several,
-    first_type,
-    judge_several,
-    may_name_aliases,
-    names_sent,
-    with_sources,
-)
+from gateway.admit.several import Several, judge_several, with_sources
+from gateway.admit.several_names import first_type, may_name_aliases, names_sent
 from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
