@@ -86,6 +86,7 @@ from gateway.http.cors import Cors
 from gateway.http.fast_path.appends import FastAppends
 from gateway.http.fast_path.reads import FastReads
 from gateway.http.fast_path.requests import FastRequests
+from gateway.http.fast_path.several import FastSeveral
 from gateway.http.key_watch import KeyWatch
 from gateway.http.metrics import MetricsMiddleware, MetricsPage
 from gateway.http.openapi.endpoint import OpenApi
@@ -436,10 +437,11 @@ def _edge(
     bounds = LiveBounds(config, limited)
     rows = RowReader(going_out.rows, going_out.moves, outbox)
     live_rows = LiveRows(rows, keys, bounds, stopping)
+    several = SeveralAppends(log, records, catalog, outcomes, aliases, source_keys, aside, config)
     system = System(
         callers,
         operators.health,
-        SeveralAppends(log, records, catalog, outcomes, aliases, source_keys, aside, config),
+        several,
         Bulk(log, records, catalog, keys, outcomes, aliases, aside, source_keys, config),
         Feed(outbox, live, catalog, reads.upcasts, named, keys, bounds, aside, config),
         Specs(catalog, admin_pool, going_out.subscriptions, aside, config),
@@ -497,6 +499,7 @@ def _edge(
     if tracing is None:
         fast_path = FastRequests(
             FastAppends(log, ruled, catalog, callers, outcomes, webhooks, config, metrics),
+            FastSeveral(several, catalog, callers, config, metrics),
             FastReads(log, callers, reads, states, aliases, named, unread, metrics),
             config.cors_origins,
         )

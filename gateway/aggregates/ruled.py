@@ -94,7 +94,11 @@ class Ruled:
 
     def append(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, at the latest when the append's deadline has passed."""
-        if append.spread is not None or append.condition is not None or self._implies(append):
+        if append.spread is not None or append.condition is not None:
+            if not self.several.judges(append):
+                return self._log.append(append)
+            return self._loop.create_task(self.several.append(append))
+        if self._implies(append):
             return self._loop.create_task(self.several.append(append))
         deployed = self._deployed(append.stream)
         if deployed is None:
@@ -107,7 +111,13 @@ class Ruled:
         """As the log's."""
         plain: list[tuple[Append, Waiter]] = []
         for append, waiter in asked:
-            if append.spread is not None or append.condition is not None or self._implies(append):
+            if append.spread is not None or append.condition is not None:
+                if self.several.judges(append):
+                    self._take_several(append, waiter)
+                else:
+                    plain.append((append, waiter))
+                continue
+            if self._implies(append):
                 self._take_several(append, waiter)
                 continue
             deployed = self._deployed(append.stream)

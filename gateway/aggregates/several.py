@@ -61,6 +61,11 @@ class RuledSeveral:
         self._metrics = metrics
         self._deadline_s = deadline_s
 
+    def judges(self, append: Append) -> bool:
+        """Whether an event of it has rules or implications; if not, the log takes it as it is."""
+        deployed = self._deployed_of(UUID(bytes=append.stream.tenant))
+        return deployed is not None and is_judged(append, deployed)
+
     async def append(self, append: Append) -> Outcome:
         """The outcome, soon after the append's deadline at the latest."""
         deployed = self._deployed_of(UUID(bytes=append.stream.tenant))

@@ -27,7 +27,7 @@ from gateway.telemetry.metrics import Metrics
 from tests.http import raw
 from tests.http.webhooks import declared
 from tests.support.accounts import Account, open_account
-from tests.support.calls import append, new_client, new_id, refused, until
+from tests.support.calls import ACTOR, append, new_client, new_id, refused, until
 from tests.support.serving import Served, serving
 from tests.telemetry.scrape import scrape
 
@@ -126,6 +126,11 @@ async def test_what_is_answered_is_not_under_way_any_more(caller: httpx.AsyncCli
         assert (await append(caller, "order", key, "was_noted")).status_code == 201
         assert (await append(caller, "order", key, "was_noted", previous_length=7)).status_code == 409
         refused(await append(caller, "order", key, "was_never"), 404, "unknown_event_type", "event_type")
+        event = {"aggregate_type": "order", "key": key, "type": "was_noted", "data": 1}
+        several = {"events": [event], "metadata": {"actor": ACTOR}}
+        assert (await caller.post("/_/append", json=several)).status_code == 201
+        event["previous_length"] = 7
+        assert (await caller.post("/_/append", json=several)).status_code == 409
         assert (await caller.get(f"/order/{key}")).status_code == 200
         assert (await caller.get(f"/order/{key}")).status_code == 200
         assert (await caller.get(f"/order/{key}/length")).status_code == 200

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.config import Config
 from tests.support.accounts import Account, open_account
-from tests.support.calls import append, new_client, new_id, refused
+from tests.support.calls import ACTOR, append, new_client, new_id, refused
 from tests.support.serving import serving
 
 SHOP = "https://shop.example"
@@ -94,9 +94,11 @@ async def test_an_answer_to_no_page_says_that_another_origin_would_change_it(
     url, account = calling
     async with new_client(url, account.write) as caller:
         key = new_id()
+        event = {"aggregate_type": "order", "key": key, "type": "was_noted", "data": 1}
         for _ in range(2):  # the second time the key is known
             for answer in (
                 await append(caller, "order", key, "was_noted"),
+                await caller.post("/_/append", json={"events": [event], "metadata": {"actor": ACTOR}}),
                 await caller.get(f"/order/{key}"),
                 await caller.get(f"/order/{key}/events"),
                 await caller.get("/_/feed"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -20,10 +20,10 @@ from gateway.admit.several_names import first_type, may_name_aliases, names_sent
 from gateway.aggregates.records import Records
 from gateway.aside import Aside, Busy
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.model import Principal
+from gateway.catalog.model import Deployed, Principal
 from gateway.config import Config
 from gateway.errors import Refusal
-from gateway.events import ANY_LENGTH, Conflict, FeedPlace, OutcomeUnknown
+from gateway.events import ANY_LENGTH, Appended, Conflict, FeedPlace, Outcome, OutcomeUnknown
 from gateway.http import render, response
 from gateway.http.api.aliases import Aliases
 from gateway.http.api.appends import KEYS_AGAIN_MAX, correlation, mint, minted_key
@@ -36,6 +36,9 @@ from gateway.relay.position import decode
 from spec.violations import WEIGHT_MIN, is_light
 
 _Judged = TypeVar("_Judged")
+
+Judge = Callable[[], Awaitable[Several | Fault]]
+"""Raises Refused."""
 
 
 class SeveralAppends:
@@ -66,7 +69,7 @@ class SeveralAppends:
         """Raises Refused."""
         head = Head(scope)
         read = read_asked(scope["headers"])
-        if read.expected != ANY_LENGTH if isinstance(read, Asked) else read.path in _OF_A_LENGTH:
+        if asks_for_a_length(read):
             raise Refused(_NO_LENGTH)
         refusal = check_json_body(head, self._body_bytes_max)
         if refusal is not None:
@@ -75,32 +78,54 @@ class SeveralAppends:
         named = await self._with_keys(principal, body) if SOURCE in body else NamedBody(body)
         asked = NOTHING_ASKED if isinstance(read, Refusal) else read
         correlation_id, correlation_bytes = correlation(asked)
-        answer = await self._answer(principal, read, named, correlation_bytes)
-        lines = f"x-correlation-id: {correlation_id}\r\n"
-        if answer.replayed:
-            lines += "idempotency-replayed: true\r\n"
-        if answer.retry_after_s is not None:
-            lines += f"retry-after: {answer.retry_after_s}\r\n"
-        await response.answer_with(send, answer.status, answer.body, lines.encode())
+        judge = await self._judge(principal, read, named, correlation_bytes)
+        judged = await judge()
+        if isinstance(judged, Fault):
+            answer = await self._of_fault(judged, named.body)
+        else:
+            answer = await self.settled(judge, judged, await self._outcome(judged), named.body, asked.minimal)
+        await response.answer_with(send, answer.status, answer.body, lines_of_several(answer, correlation_id))
 
-    async def _answer(
-        self, principal: Principal, read: Asked | Refusal, named: NamedBody, correlation_id: bytes
+    def judged_at_once(
+        self, principal: Principal, deployed: Deployed, asked: Asked, body: bytes, correlation_id: bytes
+    ) -> tuple[Judge, Several] | None:
+        """The append that is asked for, and how it is judged once more, with new keys where it has none.
+        None: it is refused, or takes more than a look at the body."""
+        if SOURCE in body or may_name_aliases(body) or not is_light(body, deployed.spec.weight):
+            return None
+        judge = self._judge_of(principal, deployed, asked, body, correlation_id, {})
+        judged = judge()
+        return None if isinstance(judged, Fault) else (partial(_soon, judge), judged)
+
+    def begin(self, judged: Several) -> asyncio.Future[Outcome]:
+        return self._records.append(judged.append)
+
+    async def settled(
+        self, judge: Judge, judged: Several, outcome: Outcome, body: bytes, minimal: bool
     ) -> Answer:
-        body = named.body
-        judge = await self._judge(principal, read, body, correlation_id)
-        again, minimal = KEYS_AGAIN_MAX, isinstance(read, Asked) and read.minimal
-        while True:
-            judged = await judge()
-            if isinstance(judged, Fault):
-                return receipt_of_several(await self._outcomes.of_fault(judged, batch=True), first_type(body))
-            try:
-                outcome = await self._records.append(with_sources(judged.append, named.sources))
-            except asyncio.CancelledError:  # a shutdown that waits no longer
-                outcome = OutcomeUnknown(judged.append.append_id)
-            if not (isinstance(outcome, Conflict) and outcome.which in judged.minted and again):
-                answer = await self._outcomes.of_several(judged.append, outcome, minimal=minimal)
-                return receipt_of_several(answer, judged.append.stream.aggregate_type)
-            again -= 1  # a key that was minted is an aggregate's already
+        """The answer to an outcome. Where a key that was minted is an aggregate's already, others are tried
+        first. Raises Refused."""
+        again = KEYS_AGAIN_MAX
+        while isinstance(outcome, Conflict) and outcome.which in judged.minted and again:
+            again -= 1
+            following = await judge()
+            if isinstance(following, Fault):
+                return await self._of_fault(following, body)
+            judged, outcome = following, await self._outcome(following)
+        aggregate_type = judged.append.stream.aggregate_type
+        if isinstance(outcome, Appended):
+            return answer_to_appended(outcome, aggregate_type)
+        answer = await self._outcomes.of_several(judged.append, outcome, minimal=minimal)
+        return receipt_of_several(answer, aggregate_type)
+
+    async def _outcome(self, judged: Several) -> Outcome:
+        try:
+            return await self.begin(judged)
+        except asyncio.CancelledError:  # a shutdown that waits no longer
+            return OutcomeUnknown(judged.append.append_id)
+
+    async def _of_fault(self, fault: Fault, body: bytes) -> Answer:
+        return receipt_of_several(await self._outcomes.of_fault(fault, batch=True), first_type(body))
 
     async def _with_keys(self, principal: Principal, body: bytes) -> NamedBody:
         """The body with keys in place of foreign ids: a retry has the same, since they stand for one key
@@ -113,12 +138,32 @@ class SeveralAppends:
         return found
 
     async def _judge(
-        self, principal: Principal, read: Asked | Refusal, body: bytes, correlation_id: bytes
-    ) -> Callable[[], Awaitable[Several | Fault]]:
+        self, principal: Principal, read: Asked | Refusal, named: NamedBody, correlation_id: bytes
+    ) -> Judge:
         """Judges the request, each time with new keys where it has none. Raises Refused."""
-        deployed, tenant = self._catalog.deployed(principal.tenant.id), principal.tenant.id.bytes
-        spec = None if deployed is None else deployed.spec
+        body, deployed = named.body, self._catalog.deployed(principal.tenant.id)
         aliases = await self._named(principal, body)
+        judge = self._judge_of(principal, deployed, read, body, correlation_id, aliases)
+        light = is_light(body, WEIGHT_MIN if deployed is None else deployed.spec.weight)
+
+        async def judged() -> Several | Fault:
+            found = judge() if light else await self._judged_aside(principal, judge)
+            if isinstance(found, Fault) or not named.sources:
+                return found
+            return msgspec.structs.replace(found, append=with_sources(found.append, named.sources))
+
+        return judged
+
+    def _judge_of(
+        self,
+        principal: Principal,
+        deployed: Deployed | None,
+        read: Asked | Refusal,
+        body: bytes,
+        correlation_id: bytes,
+        aliases: Mapping[tuple[str, str], str | Refusal],
+    ) -> Callable[[], Several | Fault]:
+        tenant = principal.tenant.id.bytes
         minting = EventContext(
             tenant=tenant,
             spec_rev=0 if deployed is None else deployed.revision,
@@ -130,9 +175,9 @@ class SeveralAppends:
             storage_full=self._log.storage.refusal(tenant),
             salt=b"" if deployed is None else deployed.salt,
         )
-        judge = partial(
+        return partial(
             judge_several,
-            spec,
+            None if deployed is None else deployed.spec,
             read,
             body,
             minting,
@@ -140,12 +185,6 @@ class SeveralAppends:
             aliases,
             partial(place_in, self._log, tenant),
         )
-        light = is_light(body, WEIGHT_MIN if spec is None else spec.weight)
-
-        async def judged() -> Several | Fault:
-            return judge() if light else await self._judged_aside(principal, judge)
-
-        return judged
 
     async def _judged_aside(self, principal: Principal, judge: Callable[[], _Judged]) -> _Judged:
         try:
@@ -171,12 +210,36 @@ def place_in(log: Log, tenant: bytes, text: str) -> FeedPlace | None:
     return FeedPlace(p, place.seq, place.mark)
 
 
+def answer_to_appended(done: Appended, aggregate_type: str) -> Answer:
+    """`aggregate_type` is that of its first event."""
+    return Answer(201, render.receipt_of_several_json(done, aggregate_type), done=done)
+
+
 def receipt_of_several(answer: Answer, aggregate_type: str) -> Answer:
     """A receipt as this path gives it."""
     if answer.done is None:
         return answer
     body = render.receipt_of_several_json(answer.done, aggregate_type)
     return msgspec.structs.replace(answer, body=body)
+
+
+def lines_of_several(answer: Answer, correlation_id: str) -> bytes:
+    """What the header of an answer says beside what all do, each line with its CR LF."""
+    lines = f"x-correlation-id: {correlation_id}\r\n"
+    if answer.replayed:
+        lines += "idempotency-replayed: true\r\n"
+    if answer.retry_after_s is not None:
+        lines += f"retry-after: {answer.retry_after_s}\r\n"
+    return lines.encode()
+
+
+def asks_for_a_length(read: Asked | Refusal) -> bool:
+    """Whether a header asks for a length, or tries to."""
+    return read.expected != ANY_LENGTH if isinstance(read, Asked) else read.path in _OF_A_LENGTH
+
+
+async def _soon(judge: Callable[[], Several | Fault]) -> Several | Fault:
+    return judge()
 
 
 _OF_A_LENGTH = ("If-Match", "If-None-Match")

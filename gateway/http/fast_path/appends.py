@@ -75,13 +75,7 @@ class FastAppends:
         principal = self._callers.known(headers.get(b"authorization"))
         if principal is None:
             return raw_path.startswith(WEBHOOKS) and self._webhooks.take(raw_path, headers, body, reply)
-        if (
-            principal.scope < Scope.WRITE
-            or principal.only is not None
-            or headers.get(b"content-type") != JSON
-            or b"content-encoding" in headers
-            or len(body) > self._body_bytes_max
-        ):
+        if not may_append(principal, headers, body, self._body_bytes_max):
             return False
         deployed = self._catalog.deployed(principal.tenant.id)
         if deployed is None:
@@ -186,6 +180,17 @@ class FastAppends:
         rewound = self._log.rewound(append.stream.tenant)
         lines = lines_of(answer, correlation_id, append.stream.aggregate_type, rewound, minting=False)
         reply(answer.status, response.head_with(answer.body, lines), answer.body)
+
+
+def may_append(principal: Principal, headers: dict[bytes, bytes], body: bytes, most: int) -> bool:
+    """Whether nothing in the head, nor the length of the body, refuses an append by this key."""
+    return (
+        principal.scope >= Scope.WRITE
+        and principal.only is None
+        and headers.get(b"content-type") == JSON
+        and b"content-encoding" not in headers
+        and len(body) <= most
+    )
 
 
 def _waits(spec: Spec, place: Address, append: Append) -> bool:
