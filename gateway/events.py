@@ -330,6 +330,9 @@ class Append(msgspec.Struct, frozen=True, gc=False, eq=False):
     condition: Condition | None = None
     implied: int = 0
     """How many of its events, the last ones, others of them imply."""
+    fresh: tuple[int, ...] = ()
+    """Numbers of the streams whose keys were made for this append at random: no other append has them, so
+    until this one is sequenced they have no events."""
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -388,6 +391,7 @@ def make_append(
     claim_paths: tuple[str, ...] = (),
     condition: Condition | None = None,
     implied: int = 0,
+    fresh: tuple[int, ...] = (),
 ) -> Append:
     """Packs, salts and digests once; nothing downstream encodes an event again."""
     append_id = events[0].id
@@ -414,6 +418,7 @@ def make_append(
         claim_paths=claim_paths,
         condition=condition,
         implied=implied,
+        fresh=fresh,
     )
 
 

@@ -114,6 +114,11 @@ class AggregateType:
         looked_at = paths_of(tuple([(each.handler, each.upcasts) for each in self.events.values()]))
         object.__setattr__(self, "folds_metadata", any(each.root == Root.METADATA for each in looked_at))
 
+    @property
+    def at_random(self) -> bool:
+        """Whether a key that the gateway gives is a random UUID, which no aggregate has yet."""
+        return self.mint == "uuid"
+
     def is_light(self, body: bytes) -> bool:
         """Whether a batch is judged in under 10 ms, whichever events it holds."""
         return is_light(body, self.weight)

@@ -539,7 +539,10 @@ def _append(
             events[-1] = revised(events[-1], event_type.revision)
     stream = Stream(minting.tenant, place.aggregate_type.name, place.key)
     claims, paths = claimed
-    return make_append(stream, tuple(events), expected, retry, tags, claims=claims, claim_paths=paths)
+    fresh = (0,) if place.minted and place.aggregate_type.at_random else ()
+    return make_append(
+        stream, tuple(events), expected, retry, tags, claims=claims, claim_paths=paths, fresh=fresh
+    )
 
 
 def uuid_bytes(uuid: str) -> bytes:

@@ -130,8 +130,11 @@ def judge_several(
     if len(own) > 1:
         number = {stream: n for n, stream in enumerate(own)}
         spread = Spread(own, tuple([number[stream] for stream in streams]))
+    fresh = tuple(
+        [which for which in sorted(minted) if spec.aggregate_types[own[which].aggregate_type].at_random]
+    )
     append = make_append(
-        own[0], events, expected[0], retry, tags, spread, expected[1:], *claimed, condition=condition
+        own[0], events, expected[0], retry, tags, spread, expected[1:], *claimed, condition, fresh=fresh
     )
     return Several(append, minted)
 

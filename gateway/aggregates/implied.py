@@ -86,6 +86,8 @@ class _Row:
     tags: tuple[str, ...]
     found: Admitted | None = None
     """Of an implied event."""
+    fresh: bool = False
+    """Whether its aggregate's key was made for it, at random."""
 
 
 class _Refused(Exception):
@@ -230,7 +232,15 @@ class Judging:
             payload=each.data,
         )
         event = revised(_plain(event), event_type.revision)
-        return _Row(found.stream, event, cause.own, cause.level + 1, path, found.tags, found)
+        fresh = each.id is None and of.at_random and self._at_random
+        return _Row(found.stream, event, cause.own, cause.level + 1, path, found.tags, found, fresh)
+
+    @property
+    def _at_random(self) -> bool:
+        """Whether what is made of the ids of its own events is made for this append: a client may have chosen
+        them, and those of reactions are the same each time."""
+        append = self.append
+        return not append.retry.chosen_events and all(each.id[6] >> 4 == 7 for each in append.events)
 
     def _whole(self, rows: list[_Row], numbers: Mapping[Stream, int]) -> Append:
         append = self.append
@@ -263,6 +273,7 @@ class Judging:
             tuple(claim_paths),
             append.condition,
             implied,
+            (*append.fresh, *[numbers[row.stream] for row in rows if row.fresh]),
         )
 
     def _claims(self, row: _Row, n: int) -> tuple[list[Claim], list[str]]:

@@ -151,6 +151,17 @@ def test_an_aggregate_that_is_its_content_is_none_of_several() -> None:
     assert refused(told) == ("unknown_field", "events[0].x", 422)
 
 
+def test_keys_that_are_made_at_random_are_fresh() -> None:
+    block = {"mint": "humane", "events": {"was_seen": {"schema": True}}}
+    paper = {"events": {"was_seen": {"schema": True}}}
+    spec = declared({"aggregate_types": {"block": block, "order": paper}, "agent_types": ["user"]})
+    keys = iter([UUID, ORDER])
+    places = [("order", "global"), ("order", None), ("block", None)]
+    text = body(*[event(*each, "was_seen") for each in places])
+    told = judge_several(spec, NOTHING_ASKED, text, minting(), lambda _: next(keys), {}, lambda _: None)
+    assert (admitted(told).minted, admitted(told).append.fresh) == (frozenset({1, 2}), (1,))
+
+
 def test_each_event_may_be_a_record_of_its_own_source() -> None:
     append = admitted(judged(body(placed(), taken()))).append
     assert with_sources(append, {}) is append

@@ -10,8 +10,20 @@ import asyncpg
 import httpx
 import pytest
 
+from gateway.log.append.pending import Pending
+from gateway.log.append.sequencer import Sequencer
 from tests.support.accounts import Account, open_account
-from tests.support.calls import JSON, append, appended, envelope, new_client, new_id, refused
+from tests.support.calls import (
+    ACTOR,
+    JSON,
+    append,
+    appended,
+    envelope,
+    new_client,
+    new_event_id,
+    new_id,
+    refused,
+)
 from tests.support.serving import Served
 
 POINTS: dict[str, Any] = {
@@ -217,3 +229,31 @@ async def test_it_does_not_take_rules_to_imply(gateway: Served, outbox: asyncpg.
     async with new_client(gateway.url, account.write) as client:
         assert (await appended(client, "order", new_id(), "was_placed"))["implied_count"] == 1
         assert (await appended(client, "order", new_id(), "was_placed"))["implied_count"] == 1
+
+
+async def test_of_a_new_aggregate_postgres_is_asked_only_where_the_client_could_have_made_it(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    warm = Sequencer._warm
+
+    async def told(self: Sequencer, cold: list[Pending], as_of: str) -> None:
+        asked.extend(stream.aggregate_type for each in cold for stream in each.append.streams)
+        await warm(self, cold, as_of)
+
+    monkeypatch.setattr(Sequencer, "_warm", told)
+    key = new_id()
+    await appended(client, "order", key, "was_paid", {"amount": 1500})
+    assert asked[:2] == ["order", "loyalty"]
+    asked.clear()
+    receipt = await appended(client, "order", key, "was_paid", {"amount": 1500})
+    assert (receipt["implied_count"], asked) == (2, [])
+    sent = {"aggregate_type": "letter", "type": "was_ordered", "data": 1}
+    body = {"events": [sent, sent], "metadata": {"actor": ACTOR}}
+    assert (await client.post("/_/append", json=body)).status_code == 201
+    assert (
+        await client.post("/letter", json={**body, "events": [{"type": "was_ordered", "data": 1}]})
+    ).is_success
+    assert asked == []
+    await append(client, "order", key, "was_paid", {"amount": 1500}, event_id=new_event_id())
+    assert asked == ["order", "loyalty", "letter"]

@@ -20,6 +20,9 @@ PARTITION_SHARE: Final = 4
 """Of what a gateway's queues may hold, one partition's may hold a quarter: one that can't commit leaves the
 others their room."""
 
+_ANY_TIME: Final = 2**53
+"""As a seq: beyond all that there are."""
+
 # A gateway that stops looks that often whether every append has its outcome.
 _DRAINED_EVERY_S = 0.01
 
@@ -105,6 +108,17 @@ class Pending(msgspec.Struct, gc=False, eq=False):
         link = self.link
         if link is not None:
             link.placed = link.first_version == first_version and (link.after is None or link.after.placed)
+
+    def hint_in(self, epoch: int) -> str:
+        """`hint`; and before it may have been sequenced, of streams whose keys were made for it what Postgres
+        would say of them, as of whenever it is asked: nothing."""
+        append = self.append
+        if self.hint or not append.fresh or self.again:
+            return self.hint
+        empty = f"{epoch}.{_ANY_TIME}:0"
+        if append.spread is None:
+            return empty
+        return " ".join([empty if n in append.fresh else "" for n in range(len(append.streams))])
 
     def anew(self) -> None:
         """It may have been sequenced, in what is not there any more: nothing that was found out holds."""

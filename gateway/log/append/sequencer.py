@@ -330,7 +330,7 @@ class Sequencer:
             self._scripts.caller,
             next(self._calls),
         )
-        appends, hints = [each.append for each in batch], [each.hint for each in batch]
+        appends, hints = [each.append for each in batch], [each.hint_in(head.epoch) for each in batch]
         claims = [
             ClaimingAppend(n, each.looked_up or 0, each.taken is not None, values_of((each.append,)))
             for n, each in enumerate(batch, 1)
