@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from spec.errors import Report, below, proposal, shown
-from spec.handlers import Constant, Predicate, Template
+from spec.handlers import Constant, Predicate, Root, Template, paths_of
 from spec.predicates import read_predicate
 from spec.templates import Scope, read_template
 
@@ -80,6 +80,12 @@ class Schedule:
 class Implication:
     condition: Predicate | None
     what: Emit | EmitEach | Schedule
+
+    @property
+    def by_state(self) -> bool:
+        """Whether it looks at the state after the event."""
+        paths = (*paths_of(self.condition), *paths_of(self.what))
+        return any(path.root in (Root.STATE, Root.ITEM) for path in paths)
 
     @property
     def emit(self) -> Emit:

@@ -56,10 +56,14 @@ class EventType:
     implications: tuple[Implication, ...] = ()
     implies: bool = field(init=False, compare=False)
     """Whether an append of it may write other events too."""
+    implies_by_state: bool = field(init=False, compare=False)
+    """Whether the state after it decides what it implies."""
     schedules: bool = field(init=False, compare=False)
     """Whether it may set timers."""
 
     def __post_init__(self) -> None:
+        by_state = [each.by_state for each in self.implications if not isinstance(each.what, Schedule)]
+        object.__setattr__(self, "implies_by_state", any(by_state))
         timers = [isinstance(each.what, Schedule) for each in self.implications]
         object.__setattr__(self, "implies", not all(timers))
         object.__setattr__(self, "schedules", any(timers))
@@ -96,6 +100,8 @@ class AggregateType:
     """Whether any of its events has rules."""
     implies: bool = field(init=False, compare=False)
     """Whether any of its events may write others."""
+    by_state: bool = field(init=False, compare=False)
+    """Whether an event of it is judged on the state that it is appended to."""
     revised: bool = field(init=False, compare=False)
     """Whether events of earlier revisions may be stored."""
     handlers: Mapping[str, Handler] = field(init=False, compare=False, repr=False)
@@ -108,6 +114,8 @@ class AggregateType:
         object.__setattr__(self, "weight", max(weights, default=WEIGHT_MIN))
         object.__setattr__(self, "ruled", any(each.rules for each in self.events.values()))
         object.__setattr__(self, "implies", any(each.implies for each in self.events.values()))
+        by_state = any(each.rules or each.implies_by_state for each in self.events.values())
+        object.__setattr__(self, "by_state", by_state)
         object.__setattr__(self, "revised", any(each.revision > 1 for each in self.events.values()))
         handlers = {each.name: each.handler for each in self.events.values()}
         object.__setattr__(self, "handlers", MappingProxyType(handlers))

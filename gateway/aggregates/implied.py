@@ -35,7 +35,7 @@ from gateway.events import (
 )
 from gateway.names.claims import claims_of
 from gateway.names.records import Record, record_of
-from gateway.state import Folded
+from gateway.state import EMPTY, Folded
 from gateway.state.implications import Emitted, Unfit, emitted, view_of
 from gateway.state.rules import Violation, judge
 from gateway.stored_extra import RecordSaid, split, with_record
@@ -141,9 +141,9 @@ class Judging:
                     length, last[row.stream] = before
                     pinned[number] = min(pinned.get(number, length), length)
                 _grade(row, declared.identity, last)
-            if declared is None or not (declared.ruled or declared.implies):
+            if declared is None or not (declared.by_state or declared.implies):
                 continue
-            tip = tips.get(row.stream)
+            tip = tips.get(row.stream) if declared.by_state else EMPTY
             if tip is None:
                 state = self.states.get(row.stream)
                 if state is None:
@@ -153,7 +153,7 @@ class Judging:
                     return Judged(append, {number: _NO_LENGTH})
                 # Its last record may have been read at another length: the smaller one is a conflict then.
                 pinned[number], tip = min(pinned.get(number, state.length), state.length), state
-            verdict = self._verdict(tip, row)
+            verdict = self._verdict(tip, row) if declared.by_state else EMPTY
             if isinstance(verdict, Violation):
                 if row.level == 0:
                     n = row.own

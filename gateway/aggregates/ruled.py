@@ -94,11 +94,10 @@ class Ruled:
 
     def append(self, append: Append) -> asyncio.Future[Outcome]:
         """The outcome, at the latest when the append's deadline has passed."""
-        if append.spread is not None or append.condition is not None:
-            if not self.several.judges(append):
-                return self._log.append(append)
-            return self._loop.create_task(self.several.append(append))
-        if self._implies(append):
+        if append.spread is not None or append.condition is not None or self._implies(append):
+            whole = self.several.at_once(append)
+            if whole is not None:
+                return self._log.append(whole)
             return self._loop.create_task(self.several.append(append))
         deployed = self._deployed(append.stream)
         if deployed is None:
@@ -111,14 +110,12 @@ class Ruled:
         """As the log's."""
         plain: list[tuple[Append, Waiter]] = []
         for append, waiter in asked:
-            if append.spread is not None or append.condition is not None:
-                if self.several.judges(append):
+            if append.spread is not None or append.condition is not None or self._implies(append):
+                whole = self.several.at_once(append)
+                if whole is None:
                     self._take_several(append, waiter)
                 else:
-                    plain.append((append, waiter))
-                continue
-            if self._implies(append):
-                self._take_several(append, waiter)
+                    plain.append((whole, waiter))
                 continue
             deployed = self._deployed(append.stream)
             if deployed is None:

@@ -61,10 +61,18 @@ class RuledSeveral:
         self._metrics = metrics
         self._deadline_s = deadline_s
 
-    def judges(self, append: Append) -> bool:
-        """Whether an event of it has rules or implications; if not, the log takes it as it is."""
+    def at_once(self, append: Append) -> Append | None:
+        """What the log is asked for, with all that is implied, where that takes no look at a state. None: it
+        takes one, or is refused."""
         deployed = self._deployed_of(UUID(bytes=append.stream.tenant))
-        return deployed is not None and is_judged(append, deployed)
+        if deployed is None or not is_judged(append, deployed):
+            return append
+        if append.size_bytes >= _AT_ONCE_BYTES:
+            return None
+        judged = Judging(append, deployed, self._folder.bytes_max, self._event_bytes_max).run()
+        if not isinstance(judged, Judged) or judged.pinned or judged.refused is not None:
+            return None
+        return judged.append
 
     async def append(self, append: Append) -> Outcome:
         """The outcome, soon after the append's deadline at the latest."""

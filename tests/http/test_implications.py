@@ -10,8 +10,11 @@ import asyncpg
 import httpx
 import pytest
 
+from gateway.aggregates.folder import Folder
 from gateway.log.append.pending import Pending
 from gateway.log.append.sequencer import Sequencer
+from gateway.postgres.errors import PostgresTrouble
+from gateway.state import Folded
 from tests.support.accounts import Account, open_account
 from tests.support.calls import (
     ACTOR,
@@ -89,6 +92,33 @@ SHOP: dict[str, Any] = {
             }
         },
         "letter": {"events": {"was_ordered": {"schema": {}}}},
+        "visit": {
+            "events": {
+                "was_begun": {
+                    "schema": {},
+                    "implications": [
+                        {
+                            "condition": {"exists": "$.data.points"},
+                            "emit": {
+                                "aggregate_type": "letter",
+                                "id": "$.metadata.actor.id",
+                                "event_type": "was_ordered",
+                                "data": {"points": "$.data.points", "key": "$.key"},
+                            },
+                        },
+                        {
+                            "condition": {"exists": "$.data.sku"},
+                            "emit": {
+                                "aggregate_type": "stock",
+                                "id": "$.data.sku",
+                                "event_type": "was_reserved",
+                                "data": {"quantity": 1},
+                            },
+                        },
+                    ],
+                }
+            }
+        },
     },
     "agent_types": ["user"],
 }
@@ -257,3 +287,36 @@ async def test_of_a_new_aggregate_postgres_is_asked_only_where_the_client_could_
     assert asked == []
     await append(client, "order", key, "was_paid", {"amount": 1500}, event_id=new_event_id())
     assert asked == ["order", "loyalty", "letter"]
+
+
+async def test_where_no_state_decides_none_is_read(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, stock = new_id(), new_id()
+    await appended(client, "stock", stock, "was_stocked", {"n": 1})
+
+    async def broken(*_: object) -> Folded:
+        raise PostgresTrouble("no state")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "committed", broken)
+        for n in (1, 2):
+            receipt = await appended(client, "visit", key, "was_begun", {"points": n}, previous_length=n - 1)
+            assert (receipt["length"], receipt["implied_count"]) == (n, 1)
+        refused(
+            await append(client, "visit", key, "was_begun", {"points": 3}, previous_length=1),
+            409,
+            "version_conflict",
+            more=("length", "missed", "missed_next"),
+        )
+        told = await append(client, "visit", key, "was_begun", {"sku": "no id"})
+        refused(told, 422, "invalid_identifier", "implications[1].id")
+        refused(await append(client, "visit", key, "was_begun", {"sku": stock}), 503, "not_committed")
+    assert (await appended(client, "visit", key, "was_begun", {"sku": stock}))["implied_count"] == 1
+    told = await append(client, "visit", key, "was_begun", {"sku": stock})
+    more = ("aggregate_type", "key", "length")
+    refused(told, 422, "rule_violated", "implications[1]", more)
+    assert [each["data"] for each in (await events(client)) if each["aggregate_type"] == "letter"] == [
+        {"points": 1, "key": key},
+        {"points": 2, "key": key},
+    ]
