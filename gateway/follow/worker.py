@@ -262,7 +262,7 @@ class Worker:
                 await _put(conn, each.build, change)
                 await _put_sources(conn, each.build, change)
             for each in serving:
-                await _serve(conn, each.build)
+                await _serve(conn, each.build, page.reached)
         for each in group:
             each.build = replace(each.build, place=page.reached, moves=moves[each.build.id])
         if serving:
@@ -309,8 +309,11 @@ def _retrieved(reading: asyncio.Task[Page]) -> None:
         reading.exception()
 
 
-async def _serve(conn: Any, build: Build) -> None:
+async def _serve(conn: Any, build: Build, reached: Place) -> None:
+    """Raises Overtaken, also where another process has moved what served meanwhile beyond `reached`."""
     before = await conn.fetch(statement("serve"), UUID(build.tenant), build.kind, build.name)
+    if any(row["seq"] > reached.seq for row in before):
+        raise Overtaken
     if await conn.execute(statement("serve_now"), build.id, bool(before)) != "UPDATE 1":
         raise Overtaken
 

@@ -19,7 +19,8 @@ def told(result: Result) -> str:
     lines = [
         f"seed {result.seed}: {result.committed:,} events committed; {result.changes} definitions deployed",
         f"  kills: {kills}; lost: {losses}",
-        f"  {result.looks} looks at all rows, {result.reads} reads of own writes",
+        f"  {result.looks} looks at all rows, {result.reads} reads of own writes,"
+        f" {result.switches} builds that took over",
         *(f"  VIOLATION {kind}: {what}" for kind, what in result.violations[:10]),
     ]
     return "\n".join([*lines, f"{len(result.violations)} violations"])

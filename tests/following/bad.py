@@ -53,16 +53,17 @@ def _no_swap() -> None:
 
 
 def _serves_early() -> None:
+    from gateway.follow import worker
     from gateway.follow.events import Events
-    from gateway.follow.worker import Worker
 
     edit(Events, "__init__", "self._events_max = events_max", "self._events_max = 200")
     edit(
-        Worker,
+        worker.Worker,
         "_would_serve",
         "page.reached.seq >= furthest and (page.caught_up",
         "page.reached.seq >= 0 and (True",
     )
+    edit(worker, "_serve", 'row["seq"] > reached.seq', "False")
 
 
 def _half_an_append() -> None:

@@ -16,7 +16,16 @@ import httpx
 
 from gateway.catalog import specs
 from tests.following.bad import argv
-from tests.following.checker import Seen, Stored, Violation, check, observe
+from tests.following.checker import (
+    RECORD_SWITCHES,
+    Seen,
+    Stored,
+    Violation,
+    check,
+    check_switches,
+    observe,
+    recorded_switches,
+)
 from tests.outgoing.stand import Killer, Stand, open_stand
 from tests.support.calls import new_id
 from tests.support.servers import open_folder
@@ -96,6 +105,7 @@ class Result:
     looks: int = 0
     changes: int = 0
     reads: int = 0
+    switches: int = 0
     kills: dict[str, int] = field(default_factory=dict)
     losses: dict[str, int] = field(default_factory=lambda: {"redis": 0, "postgres": 0})
     violations: list[Violation] = field(default_factory=list)
@@ -113,6 +123,7 @@ class Campaign:
         self.result = Result(seed)
 
     async def run(self, seconds: float) -> Result:
+        await self._record_switches()
         await self._deploy(1)
         killer = Killer(self._stand, self.result.seed)
         async with asyncio.TaskGroup() as group:
@@ -124,7 +135,17 @@ class Campaign:
             self._ended = True
         self.result.kills = killer.kills
         await self._settled()
+        switches = await recorded_switches(self._stand.servers.postgres_url)
+        self.result.switches = len(switches)
+        self.result.violations += check_switches(switches)
         return self.result
+
+    async def _record_switches(self) -> None:
+        conn = await asyncpg.connect(self._stand.servers.postgres_url)
+        try:
+            await conn.execute(RECORD_SWITCHES)
+        finally:
+            await conn.close()
 
     # -- at work
 

@@ -100,6 +100,22 @@ def fold_details(events: Iterable[Stored], factor: int) -> dict[str, Any]:
     }
 
 
+class Switch(NamedTuple):
+    """A build that began to serve where another one had served: where each stood."""
+
+    name: str
+    before: int
+    seq: int
+
+
+def check_switches(switches: Iterable[Switch]) -> list[Violation]:
+    return [
+        Violation("early", f"{each.name} serves at {each.seq} what had been served at {each.before}")
+        for each in switches
+        if each.seq < each.before
+    ]
+
+
 FOLDS = {"order": fold_list, "totals": fold_totals, "details": fold_details}
 
 
@@ -129,6 +145,31 @@ async def observe(postgres_url: str, tenant: str) -> tuple[list[Stored], list[Se
                     Seen(each["name"], each["state"], each["seq"], _factor(factor), each["rows"], rows_of)
                 )
             return events, seen
+    finally:
+        await conn.close()
+
+
+# Each change of what serves is noted by Postgres, as it is committed: looks come too late for most.
+RECORD_SWITCHES = """
+CREATE TABLE campaign_switch (txid bigint, name text, served bool, seq bigint);
+CREATE FUNCTION campaign_switched() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO campaign_switch VALUES (
+        txid_current(), NEW.kind || ' ' || NEW.name, NEW.state = 'serving', NEW.seq);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER campaign_switched AFTER UPDATE ON follower FOR EACH ROW
+    WHEN ((OLD.state = 'serving') <> (NEW.state = 'serving')) EXECUTE FUNCTION campaign_switched();
+"""
+
+
+async def recorded_switches(postgres_url: str) -> list[Switch]:
+    conn = await asyncpg.connect(postgres_url)
+    try:
+        rows = await conn.fetch(
+            "SELECT begun.name, ended.seq AS before, begun.seq FROM campaign_switch begun"
+            " JOIN campaign_switch ended USING (txid, name) WHERE begun.served AND NOT ended.served"
+        )
+        return [Switch(*row) for row in rows]
     finally:
         await conn.close()
 

@@ -42,7 +42,10 @@ async def test_a_delay_goes_on_while_no_gateway_sets_timers(
     own_config: Config, own_outbox: asyncpg.Pool
 ) -> None:
     shop = await open_account(own_outbox, LATER)
-    async with serving(replace(own_config, reactions=False)) as served, new_client(served.url, shop.admin) as to:
+    async with (
+        serving(replace(own_config, reactions=False)) as served,
+        new_client(served.url, shop.admin) as to,
+    ):
         await appended(to, "order", new_id(), "was_placed", {})
     tenant = UUID(shop.id)
     committed = await own_outbox.fetchval(  # an hour passes
@@ -78,7 +81,10 @@ async def test_a_delay_begins_when_its_trigger_was_stored(
 ) -> None:
     shop, timer = await open_account(own_outbox, SHOP), uuid4()
     tenant = UUID(shop.id)
-    async with serving(replace(own_config, reactions=False)) as served, new_client(served.url, shop.admin) as to:
+    async with (
+        serving(replace(own_config, reactions=False)) as served,
+        new_client(served.url, shop.admin) as to,
+    ):
         await appended(to, "order", new_id(), "was_placed", {})
     now = time.time()
     trigger = await own_outbox.fetchval(
@@ -101,7 +107,10 @@ async def test_a_delay_begins_when_its_trigger_was_stored(
 async def test_an_event_says_when_postgres_stored_it(own_outbox: asyncpg.Pool, own_config: Config) -> None:
     shop = await open_account(own_outbox, SHOP)
     before = await own_outbox.fetchval("SELECT clock_timestamp()")
-    async with serving(replace(own_config, reactions=False)) as served, new_client(served.url, shop.admin) as to:
+    async with (
+        serving(replace(own_config, reactions=False)) as served,
+        new_client(served.url, shop.admin) as to,
+    ):
         await appended(to, "order", new_id(), "was_placed", {})
     stored = await own_outbox.fetchval("SELECT stored_at FROM outbox WHERE tenant = $1", UUID(shop.id))
     assert before < stored < await own_outbox.fetchval("SELECT clock_timestamp()")

@@ -240,10 +240,10 @@ WHERE follower = $1 AND key = ANY($2::text[])
 
 -- name: serve
 -- What serves, or is off, is dropped, since a build that has caught up serves from here on. $1 tenant, $2 kind, $3 name.
--- A row for each.
+-- A row for each, with where it stood.
 UPDATE follower SET state = 'dropped', moves = moves + 1
 WHERE tenant = $1 AND kind = $2 AND name = $3 AND state IN ('serving', 'off')
-RETURNING id
+RETURNING seq
 
 
 -- name: serve_now
