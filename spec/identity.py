@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from spec.errors import Report, below, proposal, shown
+from spec.errors import Report, below
+from spec.fields import read_fields
 from spec.handlers import EACH, Path, Root
 from spec.templates import Scope, read_path
 
@@ -31,7 +32,7 @@ class IdentityRule:
 def read_identity(value: object, pointer: str, report: Report) -> IdentityRule | None:
     """None where it has a fault."""
     before = len(report)
-    declared = _object(value, pointer, ("content", "context"), report)
+    declared = read_fields(value, pointer, "`identity`", ("content", "context"), (), report)
     if "content" not in declared:
         if isinstance(value, dict):
             report.add("missing_key", pointer, f"`identity` needs `content`: {_EXAMPLE}.")
@@ -40,7 +41,9 @@ def read_identity(value: object, pointer: str, report: Report) -> IdentityRule |
     context: dict[str, Path] = {}
     if "context" in declared:
         place = below(pointer, "context")
-        parts = _object(declared["context"], place, ("name", "type", "properties"), report)
+        parts = read_fields(
+            declared["context"], place, "`context`", ("name", "type", "properties"), (), report
+        )
         context = {name: _path(each, below(place, name), report) for name, each in parts.items()}
     if len(report) > before:
         return None
@@ -49,7 +52,7 @@ def read_identity(value: object, pointer: str, report: Report) -> IdentityRule |
 
 
 def _content(value: object, pointer: str, report: Report) -> tuple[Path | None, tuple[Path, ...]]:
-    declared = _object(value, pointer, ("text", "json"), report)
+    declared = read_fields(value, pointer, "`content`", ("text", "json"), (), report)
     if isinstance(value, dict) and len(declared) != 1:
         report.add("invalid_value", pointer, f"`content` is one of `text` and `json`, as in {_EXAMPLE}.")
     if "json" not in declared:
@@ -68,14 +71,3 @@ def _path(value: object, pointer: str, report: Report) -> Path:
         why = "A record is identified by single values of its event: `$.data.field`, `$.key` or `$.type`."
         report.add("invalid_path", pointer, why)
     return path
-
-
-def _object(value: object, pointer: str, known: tuple[str, ...], report: Report) -> dict[str, object]:
-    if not isinstance(value, dict):
-        report.add("wrong_type", pointer, f"This must be an object with {', '.join(known)}.")
-        return {}
-    for key in value:
-        if key not in known:
-            why = f"{shown(key)} is not a known key here. {proposal(key, frozenset(known))}"
-            report.add("unknown_key", below(pointer, key), why)
-    return {key: each for key, each in value.items() if key in known}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from spec.errors import Report, below, proposal, shown
+from spec.fields import read_fields
 from spec.handlers import Constant, Predicate, Root, Template, paths_of
 from spec.predicates import read_predicate
 from spec.templates import Scope, read_template
@@ -105,7 +106,7 @@ def read_implications(value: object, pointer: str, scope: Scope, report: Report)
 
 
 def _read_one(value: object, pointer: str, scope: Scope, report: Report) -> Implication | None:
-    declared = _object(value, pointer, _KEYS, (), report)
+    declared = read_fields(value, pointer, "An implication", _KEYS, (), report)
     kinds = [key for key in ("emit", "map", "schedule") if key in declared]
     if len(kinds) != 1:
         report.add("invalid_value", pointer, "An implication has one of `emit`, `map` and `schedule`.")
@@ -126,7 +127,7 @@ def _read_one(value: object, pointer: str, scope: Scope, report: Report) -> Impl
 
 
 def read_emit(value: object, pointer: str, scope: Scope, report: Report) -> Emit | None:
-    emit = _object(value, pointer, _EMIT_KEYS, ("aggregate_type", "id", "event_type"), report)
+    emit = read_fields(value, pointer, "`emit`", _EMIT_KEYS, ("aggregate_type", "id", "event_type"), report)
     names = [_text(emit, key, pointer, report) for key in ("aggregate_type", "event_type")]
     identifier: Template | None = None
     if emit.get("id") != {"mint": True}:
@@ -138,7 +139,7 @@ def read_emit(value: object, pointer: str, scope: Scope, report: Report) -> Emit
 
 
 def _read_map(value: object, pointer: str, scope: Scope, report: Report) -> EmitEach | None:
-    declared = _object(value, pointer, _MAP_KEYS, ("in", "as", "emit"), report)
+    declared = read_fields(value, pointer, "`map`", _MAP_KEYS, ("in", "as", "emit"), report)
     name = declared.get("as")
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _ROOTS:
         report.add("invalid_name", below(pointer, "as"), 'The item has a name like "$item", of a-z and _.')
@@ -150,7 +151,7 @@ def _read_map(value: object, pointer: str, scope: Scope, report: Report) -> Emit
 
 
 def read_schedule(value: object, pointer: str, scope: Scope, report: Report) -> Schedule | None:
-    declared = _object(value, pointer, _SCHEDULE_KEYS, ("emit",), report)
+    declared = read_fields(value, pointer, "`schedule`", _SCHEDULE_KEYS, ("emit",), report)
     times = [key for key in ("delay", "delay_ms", "at") if key in declared]
     if len(times) != 1:
         report.add("invalid_value", pointer, "A schedule has one of `delay`, `delay_ms` and `at`.")
@@ -186,28 +187,12 @@ def read_delay(value: object) -> int | None:
 
 
 def _read_watch(value: object, pointer: str, scope: Scope, report: Report) -> Watch | None:
-    declared = _object(value, pointer, _WATCH_KEYS, tuple(sorted(_WATCH_KEYS)), report)
+    declared = read_fields(value, pointer, "An event of `cancel_on`", _WATCH_KEYS, _WATCH_KEYS, report)
     names = [_text(declared, key, pointer, report) for key in ("aggregate_type", "event_type")]
     identifier = read_template(declared.get("id"), below(pointer, "id"), scope, report)
     if names[0] is None or names[1] is None:
         return None
     return Watch(names[0], identifier, names[1], pointer)
-
-
-def _object(
-    value: object, pointer: str, known: frozenset[str], needed: tuple[str, ...], report: Report
-) -> dict[str, object]:
-    if not isinstance(value, dict):
-        report.add("wrong_type", pointer, f"This is an object of {', '.join(sorted(known))}.")
-        return {}
-    for key in needed:
-        if key not in value:
-            report.add("missing_key", pointer, f"This needs `{key}`.")
-    for key in value.keys() - known:
-        report.add(
-            "unknown_key", below(pointer, key), f"There is no {shown(key)} here. {proposal(key, known)}"
-        )
-    return value
 
 
 def _text(declared: Mapping[str, object], key: str, pointer: str, report: Report) -> str | None:

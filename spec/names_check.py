@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spec.errors import Report, below, proposal, shown
+from spec.fields import read_fields
 from spec.handlers import EACH, Path, Root
 from spec.model import Spec
 from spec.names import (
@@ -50,7 +51,7 @@ def _projects(value: dict[str, object], pointer: str, spec: Spec, report: Report
     if "projects" not in value:
         report.add("missing_key", pointer, f"`member` needs `projects` as well: {_PROJECT_EXAMPLE}.")
         return None
-    declared = _object(value["projects"], place, _PROJECT, report)
+    declared = read_fields(value["projects"], place, "`projects`", _PROJECT, (), report)
     if not isinstance(value["projects"], dict):
         return None
     for key in ("type", "key"):
@@ -107,7 +108,7 @@ def check_hash_ids(
 
 
 def _hashed_of(value: object, pointer: str, report: Report) -> HashedOf | None:
-    declared = _object(value, pointer, _OF, report)
+    declared = read_fields(value, pointer, "`of`", _OF, (), report)
     for key in sorted(_OF - declared.keys()) if isinstance(value, dict) else ():
         report.add("missing_key", pointer, f'`of` needs `{key}`, or is "key".')
     paths = {key: _path(each, below(pointer, key), report) for key, each in declared.items()}
@@ -128,17 +129,6 @@ def _path(value: object, pointer: str, report: Report, aggregate: bool = False) 
         )
         report.add("invalid_path", pointer, why)
     return path
-
-
-def _object(value: object, pointer: str, known: frozenset[str], report: Report) -> dict[str, object]:
-    if not isinstance(value, dict):
-        report.add("wrong_type", pointer, f"This must be an object with {', '.join(sorted(known))}.")
-        return {}
-    for key in value:
-        if key not in known:
-            why = f"{shown(key)} is not a known key here. {proposal(key, known)}"
-            report.add("unknown_key", below(pointer, key), why)
-    return {key: each for key, each in value.items() if key in known}
 
 
 @dataclass(frozen=True, slots=True)

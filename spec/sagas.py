@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from spec.errors import Report, below, proposal, shown
+from spec.fields import read_fields
 from spec.handlers import Predicate
 from spec.identifiers import NAME_GRAMMAR, is_name
 from spec.implications import DELAY_MS_MAX, Emit, check_emit, check_names, read_emit
@@ -83,7 +84,7 @@ def check_modules(
     value: object, pointer: str, environ: Mapping[str, str], spec: Spec, report: Report
 ) -> Mapping[str, Saga]:
     """`{"sagas": {…}}`, as the service behind the identifiers document has it."""
-    modules = _object(value, pointer, frozenset({"sagas"}), frozenset(), report)
+    modules = read_fields(value, pointer, "`modules`", ("sagas",), (), report)
     if "sagas" not in modules:
         return NONE
     return check_sagas(modules["sagas"], below(pointer, "sagas"), environ, spec, report)
@@ -92,11 +93,11 @@ def check_modules(
 def _read_saga(name: str, value: object, pointer: str, spec: Spec, report: Report) -> Saga | None:
     if not is_name(name):
         report.add("invalid_name", pointer, f"{shown(name)} is not a valid name; names are `{NAME_GRAMMAR}`.")
-    declared = _object(value, pointer, _SAGA_KEYS, _SAGA_KEYS, report)
+    declared = read_fields(value, pointer, "A saga", _SAGA_KEYS, _SAGA_KEYS, report)
     if not declared.keys() >= _SAGA_KEYS:
         return None
     place = below(pointer, "trigger")
-    trigger = _object(declared["trigger"], place, _TRIGGER_KEYS, _TRIGGER_KEYS, report)
+    trigger = read_fields(declared["trigger"], place, "`trigger`", _TRIGGER_KEYS, _TRIGGER_KEYS, report)
     of, event_type = str(trigger.get("aggregate_type", "")), str(trigger.get("event_type", ""))
     if trigger.keys() >= _TRIGGER_KEYS:
         check_names(of, event_type, place, spec.aggregate_types, report)
@@ -118,7 +119,7 @@ def _read_saga(name: str, value: object, pointer: str, spec: Spec, report: Repor
 
 
 def _read_step(value: object, pointer: str, scope: Scope, spec: Spec, report: Report) -> Step | None:
-    declared = _object(value, pointer, _STEP_KEYS, frozenset({"name", "emit"}), report)
+    declared = read_fields(value, pointer, "A step", _STEP_KEYS, ("name", "emit"), report)
     name = declared.get("name")
     if not isinstance(name, str) or not is_name(name):
         if "name" in declared:
@@ -157,7 +158,7 @@ def _read_step(value: object, pointer: str, scope: Scope, spec: Spec, report: Re
 
 
 def _read_await(value: object, pointer: str, spec: Spec, report: Report) -> Await | None:
-    declared = _object(value, pointer, _AWAIT_KEYS, _AWAIT_KEYS, report)
+    declared = read_fields(value, pointer, "`await`", _AWAIT_KEYS, _AWAIT_KEYS, report)
     of, listed = declared.get("aggregate_type"), declared.get("event_types")
     if not isinstance(of, str) or not isinstance(listed, list) or not listed:
         if declared.keys() >= _AWAIT_KEYS:
@@ -166,20 +167,6 @@ def _read_await(value: object, pointer: str, spec: Spec, report: Report) -> Awai
     for each in listed:
         check_awaited(of, str(each), pointer, spec, report)
     return Await(of, tuple(map(str, listed)))
-
-
-def _object(
-    value: object, pointer: str, known: frozenset[str], needed: frozenset[str], report: Report
-) -> dict[str, object]:
-    if not isinstance(value, dict):
-        report.add("wrong_type", pointer, f"This is an object of {', '.join(sorted(known))}.")
-        return {}
-    for key in sorted(needed - value.keys()):
-        report.add("missing_key", pointer, f"This needs `{key}`.")
-    for key in value.keys() - known:
-        why = f"There is no {shown(key)} here. {proposal(key, known)}"
-        report.add("unknown_key", below(pointer, key), why)
-    return value
 
 
 def check_awaited(of: str, event_type: str, pointer: str, spec: Spec, report: Report) -> None:

@@ -13,9 +13,10 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from spec.errors import Report, below, proposal, shown
+from spec.fields import read_fields
 from spec.filter_items import FilterItem, check_items_declared, read_filter_items
 from spec.targets.addresses import ALLOW_PRIVATE
-from spec.targets.form import Target, read_object
+from spec.targets.form import Target
 from spec.targets.table import read_target
 
 NAME_GRAMMAR: Final = "[a-z][a-z0-9_-]{0,63}"
@@ -115,7 +116,7 @@ def read_subscription(
     """One subscription; None, with its faults in `report`, where it can't be used."""
     before = len(report)
     known = ("aliases", "filter", "keys", "start", "target")
-    declared = read_object(value, pointer, "A subscription", known, ("target",), report)
+    declared = read_fields(value, pointer, "A subscription", known, ("target",), report)
     aliases, keys = declared.get("aliases"), declared.get("keys", "alias")
     if not isinstance(aliases, bool) and "aliases" in declared:
         report.add("wrong_type", below(pointer, "aliases"), "`aliases` is true or false.")
@@ -137,7 +138,7 @@ def read_subscription(
 
 def _filter(value: object, pointer: str, report: Report) -> Filter:
     known = ("types", "event_types", "include_undeclared", "items")
-    declared = read_object(value, pointer, "A filter", known, (), report)
+    declared = read_fields(value, pointer, "A filter", known, (), report)
     if not isinstance(declared.get("include_undeclared", False), bool):
         why = "`include_undeclared` is true or false."
         report.add("wrong_type", below(pointer, "include_undeclared"), why)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spec.errors import Report, below, proposal, shown
+from spec.errors import Report, below
 
 RETRY_S: Final = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
 """Seconds before each further attempt: those that Standard Webhooks recommends, 75 hours in all."""
@@ -68,23 +68,6 @@ class Form:
             "additionalProperties": False,
             "properties": {"type": {"const": self.kind}, **self.required, **self.optional},
         }
-
-
-def read_object(
-    value: object, pointer: str, name: str, known: tuple[str, ...], needed: tuple[str, ...], report: Report
-) -> dict[str, object]:
-    """`value` if it is an object, else an empty one. Faults are reported, in sentences about `name`."""
-    if not isinstance(value, dict):
-        report.add("wrong_type", pointer, f"{name} must be an object.")
-        return {}
-    for key in value:
-        if key not in known:
-            why = f"{shown(key)} is not a known key here. {proposal(key, known)}"
-            report.add("unknown_key", below(pointer, key), why)
-    for key in needed:
-        if key not in value:
-            report.add("missing_key", pointer, f"{name} needs `{key}`.")
-    return value
 
 
 def read_retry_s(declared: Mapping[str, object], pointer: str, report: Report) -> tuple[float, ...]:

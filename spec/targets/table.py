@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from spec.errors import Report, below, proposal
-from spec.targets.form import Form, Sent, Target, read_object
+from spec.fields import read_fields
+from spec.targets.form import Form, Sent, Target
 from spec.targets.pull import PULL
 from spec.targets.redis_stream import REDIS_STREAM
 from spec.targets.webhook import WEBHOOK
@@ -45,7 +46,7 @@ def read_target(value: object, pointer: str, environ: Mapping[str, str], report:
         return None
     form = _FORMS[kind]
     needed = tuple(form.required)
-    read_object(value, pointer, f"A target {kind}", ("type", *needed, *form.optional), needed, report)
+    read_fields(value, pointer, f"A target {kind}", ("type", *needed, *form.optional), needed, report)
     if any(key not in value for key in needed):
         return None
     return form.read(value, pointer, environ, report)

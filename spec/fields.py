@@ -1,0 +1,24 @@
+"""An object of the document, and the fields that it may and must have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from spec.errors import Report, below, proposal, shown
+
+
+def read_fields(
+    value: object, pointer: str, name: str, known: Collection[str], needed: Collection[str], report: Report
+) -> dict[str, object]:
+    """Its known fields; none where it is no object. Faults are reported, in sentences about `name`."""
+    if not isinstance(value, dict):
+        report.add("wrong_type", pointer, f"{name} must be an object with {', '.join(sorted(known))}.")
+        return {}
+    for key in value:
+        if key not in known:
+            why = f"{shown(key)} is not a known key here. {proposal(key, frozenset(known))}"
+            report.add("unknown_key", below(pointer, key), why)
+    for key in sorted(needed):
+        if key not in value:
+            report.add("missing_key", pointer, f"{name} needs `{key}`.")
+    return {key: each for key, each in value.items() if key in known}
