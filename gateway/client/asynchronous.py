@@ -177,28 +177,43 @@ class AsyncClient:
         at: datetime | float | str | None = None,
         at_length: int | None = None,
         min_length: int | None = None,
+        aliases: bool | None = None,
+        keyless: bool = False,
     ) -> State:
         """As its events make it: all of them, those up to a time (`at`: with a zone, RFC 3339, or Unix
-        seconds) or the first `at_length`; once there are `min_length`. Raises Refused (404) for an aggregate
-        that was never written."""
-        return await self._carry_out(calls.state(aggregate_type, key, at, at_length, min_length))
+        seconds) or the first `at_length`; once there are `min_length`. With `aliases` as asked, else as its
+        type says; with `keyless` they stand in place of its key. Raises Refused (404) for an aggregate that
+        was never written."""
+        return await self._carry_out(
+            calls.state(aggregate_type, key, at, at_length, min_length, aliases, keyless)
+        )
 
     async def length(self, aggregate_type: str, key: str) -> int:
         """0 where nothing was ever written."""
         return await self._carry_out(calls.length(aggregate_type, key))
 
-    async def events(self, aggregate_type: str, key: str, *, start: int = 1) -> AsyncGenerator[Event, None]:
-        """An aggregate's events from a version on, to where they end now. Raises Refused (404) for one that
-        was never written."""
+    async def events(
+        self,
+        aggregate_type: str,
+        key: str,
+        *,
+        start: int = 1,
+        aliases: bool | None = None,
+        keyless: bool = False,
+    ) -> AsyncGenerator[Event, None]:
+        """An aggregate's events from a version on, to where they end now; aliases as of `state`. Raises
+        Refused (404) for one that was never written."""
         following: int | None = start
         while following is not None:
-            page, following = await self._carry_out(calls.events(aggregate_type, key, following))
+            page, following = await self._carry_out(
+                calls.events(aggregate_type, key, following, aliases, keyless)
+            )
             for event in page:
                 yield event
 
-    async def event(self, event_id: str) -> Event:
-        """By its id."""
-        return await self._carry_out(calls.event(event_id))
+    async def event(self, event_id: str, *, aliases: bool | None = None, keyless: bool = False) -> Event:
+        """By its id; aliases as of `state`."""
+        return await self._carry_out(calls.event(event_id, aliases, keyless))
 
     async def resolve(self, alias: str) -> Resolved:
         """Which aggregate an alias names, with its `@` or without. Raises Refused (404) where none."""

@@ -142,6 +142,8 @@ def state(
     at: datetime | float | str | None,
     at_length: int | None,
     min_length: int | None,
+    aliases: bool | None,
+    keyless: bool,
 ) -> Call[State]:
     """Raises ValueError for a time without a zone: it would be another one elsewhere."""
     if isinstance(at, datetime):
@@ -150,6 +152,7 @@ def state(
         at = at.isoformat()
     given = {"at": at, "at_length": at_length, "min_length": min_length}
     params = {name: str(value) for name, value in given.items() if value is not None}
+    params |= _naming(aliases, keyless)
     return Call(Request("GET", _path(aggregate_type, key), params, {}), _state)
 
 
@@ -157,9 +160,11 @@ def length(aggregate_type: str, key: str) -> Call[int]:
     return Call(Request("GET", _path(aggregate_type, key, "length"), {}, {}), _length)
 
 
-def events(aggregate_type: str, key: str, start: int) -> Call[tuple[tuple[Event, ...], int | None]]:
+def events(
+    aggregate_type: str, key: str, start: int, aliases: bool | None, keyless: bool
+) -> Call[tuple[tuple[Event, ...], int | None]]:
     """A page of a stream, and where the next one begins."""
-    params = {"from": str(start), "limit": str(PAGE_EVENTS)}
+    params = {"from": str(start), "limit": str(PAGE_EVENTS), **_naming(aliases, keyless)}
     return Call(Request("GET", _path(aggregate_type, key, "events"), params, {}), _stream_page)
 
 
@@ -282,8 +287,14 @@ def post(segments: tuple[str, ...], body: Mapping[str, object]) -> Call[Answer]:
     return Call(Request("POST", _path(*segments), {}, _JSON, _encode(body)), _as_it_came)
 
 
-def event(event_id: str) -> Call[Event]:
-    return Call(Request("GET", _path("_", "events", event_id), {}, {}), _event)
+def event(event_id: str, aliases: bool | None, keyless: bool) -> Call[Event]:
+    return Call(Request("GET", _path("_", "events", event_id), _naming(aliases, keyless), {}), _event)
+
+
+def _naming(aliases: bool | None, keyless: bool) -> dict[str, str]:
+    """What asks for aliases in an answer, and for them in place of keys."""
+    params = {} if aliases is None else {"aliases": "true" if aliases else "false"}
+    return {**params, "keys": "alias"} if keyless else params
 
 
 def feed(limit: int, wait_s: int, options: FeedOptions) -> Call[FeedPage]:
@@ -308,7 +319,7 @@ def feed_params(options: FeedOptions) -> dict[str, str]:
     for name in ("after", "correlation_id", "actor", "from_time"):
         if (value := options.get(name)) is not None:
             params[name] = str(value)
-    return params
+    return params | _naming(options.get("aliases"), options.get("keyless", False))
 
 
 def rows(path: tuple[str, ...], limit: int, cursor: str | None, options: RowOptions) -> Call[RowPage]:
@@ -372,9 +383,10 @@ class _Times(msgspec.Struct):
 
 
 class _State(msgspec.Struct):
-    key: str
     data: dict[str, Any]
     metadata: _Times
+    key: str = ""
+    aliases: tuple[str, ...] = ()
 
 
 class _RowTimes(msgspec.Struct):
@@ -515,7 +527,7 @@ def receipt_of(answer: Answer) -> Receipt:
 def _state(answer: Answer) -> State:
     told = msgspec.json.decode(answer.content, type=_State)
     times = told.metadata
-    return State(told.key, told.data, times.length, times.created_at, times.updated_at)
+    return State(told.key, told.data, times.length, times.created_at, times.updated_at, told.aliases)
 
 
 def _row(answer: Answer) -> Row:

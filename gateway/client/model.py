@@ -37,7 +37,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
 class Event(msgspec.Struct, frozen=True):
     """A committed event. `position` is there where the feed gave it, `aliases` where they were asked for;
-    `key` is empty where they stand for it, as a subscription or a claim may ask."""
+    `key` is empty where they stand for it, which `keyless` asks for."""
 
     id: str
     version: int
@@ -130,13 +130,15 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """An aggregate as its events make it; times in Unix seconds, None where there is none."""
+    """An aggregate as its events make it; times in Unix seconds, None where there is none. `aliases` and
+    `key` are as an event's."""
 
     key: str
     data: dict[str, Any]
     length: int
     created_at: int | None
     updated_at: int | None
+    aliases: tuple[str, ...] = ()
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -46,7 +46,8 @@ class CreateOptions(AppendOptions, total=False):
 class FeedOptions(TypedDict, total=False):
     """`after`: a position, `"beginning"` or `"now"`; default: the beginning. Without a filter, all: by
     aggregate `types`, `event_types`, `tags`, `correlation_id`, `actor` as `type:id`; `from_time` (RFC 3339 or
-    Unix seconds) begins at the first event at or after it."""
+    Unix seconds) begins at the first event at or after it. `aliases`: events carry those of their aggregates,
+    else as their types say; `keyless`: in place of keys."""
 
     after: str | None
     types: Collection[str]
@@ -55,6 +56,8 @@ class FeedOptions(TypedDict, total=False):
     correlation_id: str
     actor: str
     from_time: str
+    aliases: bool | None
+    keyless: bool
 
 
 class ImportOptions(TypedDict, total=False):

@@ -73,6 +73,25 @@ async def test_a_new_aggregate_says_its_names_and_is_found_by_them(sluice: Async
         await sluice.resolve("@ORD-2")
 
 
+async def test_reads_may_have_aliases_in_place_of_keys(sluice: AsyncClient) -> None:
+    key = (await sluice.create("order", [("was_noted", 1)], actor=ADA, wait=True)).key
+    event_id = (await sluice.append("order", key, "was_noted", 2, actor=ADA)).event_id
+    for keyless, shown in ((False, key), (True, "")):
+        state = await sluice.state("order", "@ord-1", aliases=True, keyless=keyless)
+        page = await sluice.feed(types=["order"], aliases=True, keyless=keyless)
+        followed = sluice.follow(types=["order"], aliases=True, keyless=keyless)
+        read = [
+            state,
+            *page.events,
+            *[each async for each in sluice.events("order", "@ORD-1", aliases=True, keyless=keyless)],
+            await sluice.event(event_id, aliases=True, keyless=keyless),
+            await anext(followed),
+        ]
+        await followed.aclose()
+        assert [(each.key, each.aliases) for each in read] == [(shown, ("ORD-1",))] * 7
+    assert (await sluice.state("order", key)).aliases == ()
+
+
 OrderId = NewType("OrderId", str)
 
 
