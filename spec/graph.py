@@ -12,7 +12,7 @@ Form = Literal["text", "dot", "mermaid"]
 
 
 class Arrow(NamedTuple):
-    """`how` is implies, schedules, starts, emits or feeds."""
+    """`how` is implies, schedules, starts, emits, compensates or feeds."""
 
     source: str
     how: str
@@ -31,6 +31,9 @@ def arrows(spec: Spec) -> Iterator[Arrow]:
         yield Arrow(".".join(saga.trigger), "starts", f"saga {saga.name}")
         for step in saga.steps:
             yield Arrow(f"saga {saga.name}", "emits", f"{step.emit.aggregate_type}.{step.emit.event_type}")
+        for step in reversed(saga.steps):
+            if (undo := step.compensate) is not None:
+                yield Arrow(f"saga {saga.name}", "compensates", f"{undo.aggregate_type}.{undo.event_type}")
     for name, projection in spec.projections.items():
         for on in projection.on:
             yield Arrow(".".join(on), "feeds", f"projection {name}")

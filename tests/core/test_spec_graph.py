@@ -26,6 +26,7 @@ def test_each_implication_is_an_arrow() -> None:
 
 def test_a_saga_starts_by_its_trigger_and_emits_its_steps() -> None:
     found = list(arrows(spec_of("sagas.json")))
+    assert any(each.how == "compensates" for each in found)
     assert found[:2] == [
         Arrow("cart.checkout_started", "starts", "saga other"),
         Arrow("saga other", "emits", "inventory.reservation_asked"),

@@ -200,9 +200,12 @@ async def test_one_that_can_t_be_compensated_is_stuck_until_a_person_acts(client
     await appended(client, "inventory", sku, "reservation_failed")
     saga = await only(client, "stuck")
     assert "It is jammed." in saga["data"]["reason"]
+    again = (await client.post(f"/_/sagas/{saga['id']}/retry", json={})).json()["saga"]
+    assert (again["state"], again["length"]) == ("stuck", saga["length"] + 1)
     await appended(client, "inventory", sku, "was_freed")
-    assert (await client.post(f"/_/sagas/{saga['id']}/retry", json={})).status_code == 200
-    await only(client, "compensated")
+    retried = (await client.post(f"/_/sagas/{saga['id']}/retry", json={})).json()["saga"]
+    assert retried["state"] == "compensated"
+    assert all(retried[name].endswith("Z") for name in ("started_at", "changed_at"))
     answer = await client.post(f"/_/sagas/{saga['id']}/abandon", json={})
     refused(answer, 409, "saga_not_stuck")
 

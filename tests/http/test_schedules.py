@@ -115,6 +115,7 @@ async def test_a_client_sets_moves_and_cancels_one_of_its_own(client: httpx.Asyn
     for due in ({"delay": "48h"}, {"due_at": 5}):
         answer = await client.post("/_/schedules", json={"emit": body["emit"], **due}, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_mismatch")
+    refused(await client.post(f"/_/schedules/{timer['id']}/move", json={}), 422, "missing_field", "due_at")
     moved = await client.post(f"/_/schedules/{timer['id']}/move", json={"due_at": "2020-01-01T00:00:00Z"})
     assert moved.status_code == 200
     assert (await client.post("/_/schedules", json=body, headers=headers)).status_code == 201
@@ -139,6 +140,7 @@ def emitting(**more: str) -> dict[str, Any]:
         ({"delay": "1w"}, "invalid_field", "delay"),
         ({"due_at": "soon"}, "invalid_field", "due_at"),
         ({"delay": "5m"}, "missing_field", "emit"),
+        ({"delay": "5m", "due_at": 5}, "invalid_field", "due_at"),
         (emitting(aggregate_type="ordr"), "unknown_aggregate_type", "emit.aggregate_type"),
         (emitting(event_type="x"), "unknown_event_type", "emit.event_type"),
         (emitting(), "invalid_identifier", "emit.id"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any, Final
 from uuid import UUID
 
@@ -11,7 +13,7 @@ from starlette.responses import Response
 
 from gateway.catalog.model import Principal
 from gateway.errors import Refusal
-from gateway.http.api.schedules import cursor_of, cursor_text
+from gateway.http.api.schedules import cursor_of, cursor_text, time_text
 from gateway.http.parameters import Parameters, uuid_of
 from gateway.http.render import encode, raw
 from gateway.http.request import Refused
@@ -22,6 +24,9 @@ from gateway.reactions.database import fetch
 
 STATES: Final = ("running", "completed", "compensated", "stuck", "abandoned")
 LISTED_DEFAULT, LISTED_MAX = 50, 1_000
+SEEN_S: Final = 2.0
+"""So long an answer waits until the table has what followed from a person's word."""
+AGAIN_S: Final = 0.02
 _UNAVAILABLE: Final = Refusal(
     "unavailable", "Postgres does not answer, and sagas are kept there. Try again shortly."
 )
@@ -62,6 +67,11 @@ class Sagas:
         if not done:
             why = f"This can't be done: the saga is {row['state']}, not stuck."
             raise Refused(Refusal("saga_not_stuck", why))
+        until = time.monotonic() + SEEN_S
+        before = row["length"]
+        while row["length"] <= before and time.monotonic() < until:
+            await asyncio.sleep(AGAIN_S)
+            row = await self._one(request)
         return _done({"saga": _shown(row)})
 
     async def _one(self, request: Request) -> Any:
@@ -85,8 +95,8 @@ def _shown(row: Any) -> dict[str, Any]:
         "state": row["state"],
         "length": row["length"],
         "data": raw(bytes(row["data"])),
-        "started_at": row["started_at"].isoformat(),
-        "changed_at": row["changed_at"].isoformat(),
+        "started_at": time_text(row["started_at"]),
+        "changed_at": time_text(row["changed_at"]),
     }
 
 

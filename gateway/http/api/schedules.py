@@ -129,9 +129,13 @@ class Schedules:
 
     async def move(self, request: Request) -> Response:
         body = await read_object(request, self._aside, self._config, ("due_at",))
-        at_s = time_of(body.get("due_at"))
+        if "due_at" not in body:
+            raise Refused(Refusal("missing_field", "Send `due_at`, the new time.", "due_at"))
+        at_s = time_of(body["due_at"])
         if at_s is None:
-            raise Refused(Refusal("invalid_field", "`due_at` is a time in RFC 3339.", "due_at"))
+            raise Refused(
+                Refusal("invalid_field", "`due_at` is a time: RFC 3339, or Unix seconds.", "due_at")
+            )
         return await self._act(request, "pending", datetime.fromtimestamp(at_s, UTC))
 
     async def _act(
@@ -202,7 +206,9 @@ def _not_admitted(fault: NotAdmitted) -> Refusal:
 
 def _due(body: dict[str, Any]) -> tuple[float | None, float | None]:
     """Seconds from now, or Unix seconds. Raises Refused."""
-    if ("due_at" in body) == ("delay" in body):
+    if "due_at" in body and "delay" in body:
+        raise Refused(Refusal("invalid_field", "Send one of `due_at` and `delay`.", "due_at"))
+    if "due_at" not in body and "delay" not in body:
         raise Refused(Refusal("missing_field", "Send one of `due_at` and `delay`.", "due_at"))
     if "delay" in body:
         delay = read_delay(body["delay"])
@@ -212,7 +218,7 @@ def _due(body: dict[str, Any]) -> tuple[float | None, float | None]:
         return delay / 1000, None
     at_s = time_of(body["due_at"])
     if at_s is None:
-        raise Refused(Refusal("invalid_field", "`due_at` is a time in RFC 3339.", "due_at"))
+        raise Refused(Refusal("invalid_field", "`due_at` is a time: RFC 3339, or Unix seconds.", "due_at"))
     return None, at_s
 
 
@@ -250,11 +256,11 @@ def _shown(row: Any) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": str(row["id"]),
         "state": row["state"],
-        "due_at": _time(row["due_at"]),
+        "due_at": time_text(row["due_at"]),
         "reason": row["reason"],
         "emit": raw(bytes(row["emit"])),
         "cancel_on": raw(bytes(row["cancel_on"])),
-        "created_at": _time(row["created_at"]),
+        "created_at": time_text(row["created_at"]),
     }
     if row["trigger_id"] is not None:
         shown["trigger"] = {
@@ -265,11 +271,11 @@ def _shown(row: Any) -> dict[str, Any]:
         }
     for name in ("fired_event", "ended_at"):
         if row[name] is not None:
-            shown[name] = _time(row[name]) if name == "ended_at" else str(row[name])
+            shown[name] = time_text(row[name]) if name == "ended_at" else str(row[name])
     return shown
 
 
-def _time(value: datetime) -> str:
+def time_text(value: datetime) -> str:
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -175,7 +175,8 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         *_SYSTEM,
         *_BODY,
         Refusal("not_found", "There is no such schedule."),
-        Refusal("invalid_field", "`due_at` is a time in RFC 3339.", "due_at"),
+        Refusal("missing_field", "Send `due_at`, the new time.", "due_at"),
+        Refusal("invalid_field", "`due_at` is a time: RFC 3339, or Unix seconds.", "due_at"),
         Refusal("schedule_ended", "This is no longer possible: it is fired."),
     ),
     "saga": (
@@ -189,7 +190,7 @@ GROUPS: dict[str, tuple[Refusal, ...]] = {
         *_BODY,
         Refusal("missing_field", "Send one of `due_at` and `delay`.", "due_at"),
         Refusal("unknown_field", "`emit` has no 'when'.", "emit.when"),
-        Refusal("invalid_field", "`due_at` is a time in RFC 3339.", "due_at"),
+        Refusal("invalid_field", "`due_at` is a time: RFC 3339, or Unix seconds.", "due_at"),
         Refusal("unknown_aggregate_type", "The spec declares no 'ordr'.", "emit.aggregate_type", status=422),
         Refusal("unknown_event_type", _UNKNOWN_EVENT, "emit.event_type", status=422),
         Refusal("invalid_identifier", "This is not an identifier.", "emit.id"),
