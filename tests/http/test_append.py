@@ -143,6 +143,17 @@ async def test_an_actor_and_a_target_are_of_all_four_kinds(client: httpx.AsyncCl
         assert metadata["target"] == {"type": "user", "id": canonical}
 
 
+async def test_minted_event_ids_are_of_version_7_distinct_and_in_the_order_of_time(
+    client: httpx.AsyncClient,
+) -> None:
+    at_once = [appended(client, "order", new_id(), "was_noted") for _ in range(20)]
+    ids = [receipt["event_id"] for receipt in await asyncio.gather(*at_once)]
+    following = [(await appended(client, "order", "global", "was_noted"))["event_id"] for _ in range(10)]
+    assert {UUID(each).version for each in (*ids, *following)} == {7}
+    assert len({*ids, *following}) == 30
+    assert max(ids) < following[0] and following == sorted(following)
+
+
 async def test_a_chosen_event_id_is_kept_in_lower_case(client: httpx.AsyncClient) -> None:
     event_id = new_event_id()
     receipt = await appended(client, "order", new_id(), "was_noted", event_id=event_id.upper())

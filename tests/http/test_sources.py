@@ -12,7 +12,7 @@ import httpx
 from gateway.names.content import content_of_json, content_of_text, context_of
 from gateway.names.source_ids import derived_key
 from tests.support.accounts import Account
-from tests.support.calls import new_id, refused, told_in
+from tests.support.calls import batch, new_id, refused, told_in
 
 TU1 = {"source": "xliff", "scope": "dir/a.xlf", "id": "tu1"}
 PATH = "/_/sources/xliff/dir%2Fa.xlf/tu1"
@@ -62,6 +62,16 @@ async def test_equal_ids_of_twenty_files_are_twenty_keys_minted_once_by_forty_re
     )
     other = await client.post("/_/sources/resolve", json={"sources": wanted[:1], "aggregate_type": "config"})
     refused(other, 409, "source_taken", "sources[0]")
+
+
+async def test_minted_keys_are_of_version_4_and_those_of_sources_of_version_5(
+    client: httpx.AsyncClient,
+) -> None:
+    minted = [(await client.post("/order", json=batch(("was_noted", n)))).json()["key"] for n in range(5)]
+    derived = await resolved(client, TU1, mint=True, aggregate_type="order")
+    assert [UUID(each).version for each in minted] == [4] * 5
+    assert [UUID(each).version for each in derived if each] == [5]
+    assert len({*minted}) == 5
 
 
 async def test_what_can_be_no_source_is_refused(client: httpx.AsyncClient) -> None:
