@@ -129,7 +129,7 @@ _CATALOG_POOL_MAX = 2
 _ADMIN_POOL_MAX = DEPLOYED_AT_ONCE  # a deployment that waits never makes the catalog stale
 _KEY_POOL_MAX = 1  # one statement at a time
 _CONSOLE_POOL_MAX = 1  # only where there is a console: its sessions never hold up a key
-_OUTBOX_POOL_MAX = 4  # whoever reads the history through does not stand in the way of appends
+_OUTBOX_POOL_MAX = 4  # readers of the whole history do not stand in the way of appends
 _REDIS_CONNECTIONS_MAX = 64
 _OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
@@ -147,7 +147,7 @@ async def gateway(
     config: Config, stopping: asyncio.Event, amazon: Amazon | None = None
 ) -> AsyncIterator[Edge]:
     """What a server is given, with all that it needs started; afterwards all of it is stopped, nothing lost.
-    `stopping` is set when no more requests come: whoever follows live is let go. `amazon` is asked in place
+    `stopping` is set when no more requests come: live followers are let go. `amazon` is asked in place
     of Amazon, if there is one.
 
     Raises CannotStart.
@@ -310,7 +310,7 @@ async def _auditing(
 
 @asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """A task goes on until this is left."""
+    """A task continues until this is left."""
     task = asyncio.create_task(work)
     try:
         yield

@@ -11,7 +11,7 @@ from typing import Final
 
 COUNT_MAX: Final = 20_000
 """Buckets in memory, 200 bytes each. Beyond it the one that was used longest ago is forgotten, which is as
-if it were full: a limit may then be missed, nobody is refused by mistake."""
+if it were full: a limit may then be missed, no request is refused by mistake."""
 
 _ROUNDING_S: Final = 1e-9
 

@@ -5,7 +5,7 @@ documentation is made). Must not know what any of them is used for beyond that, 
 environment nor a file by itself.
 
 The setting `SLUICE_X` is the field `x`. A secret may instead stand in the file that `SLUICE_X_FILE` names. An
-empty value is the same as none. A name that nobody knows is a fault: a misspelled limit that is silently
+empty value is the same as none. An unknown name is a fault: a misspelled limit that is silently
 ignored is found at the worst moment.
 """
 

@@ -129,9 +129,9 @@ class Claim(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 class Header(msgspec.Struct, array_like=True, frozen=True):
     """What the journal keeps of an append beside its events: enough for any gateway to commit it.
-    `chosen` are the identities that the client chose, for Postgres to remember for ever; where it chose none,
-    the digest is empty. `tags` follow from the data and the spec, so no digest has them. `spread` is None
-    where all events are of one stream."""
+    `chosen` are the identities that the client chose, for Postgres to remember permanently; where it chose
+    none, the digest is empty. `tags` follow from the data and the spec, so no digest has them. `spread` is
+    None where all events are of one stream."""
 
     stream: Stream
     append_id: bytes

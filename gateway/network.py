@@ -1,5 +1,5 @@
-"""The network as whoever calls out sees it: a name is resolved once, judged, and the connection goes to what
-was judged.
+"""The network as calls to the outside see it: a name is resolved once, judged, and the connection goes to
+what was judged.
 
 So no second answer of the name server can lead elsewhere (DNS rebinding), and nothing that a tenant declares
 or a stranger sends reaches into the network of the gateway (server-side request forgery).
@@ -61,7 +61,7 @@ async def _looked_up(host: str, port: int) -> list[Any]:
 def _look_up(host: str, port: int) -> asyncio.Future[list[Any]]:
     loop = asyncio.get_running_loop()
     looking: asyncio.Future[list[Any]] = loop.create_future()
-    looking.add_done_callback(lambda done: done.exception())  # told to nobody where all who asked have gone
+    looking.add_done_callback(lambda done: done.exception())  # not told where all callers have gone
 
     def tell(outcome: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop has ended

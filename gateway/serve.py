@@ -60,7 +60,7 @@ async def _serve(config: Config) -> None:
     config = _within_descriptors(config)
     stopping = asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(_tell_fault)
-    with _bound(config) as bound:  # first: whoever can't have the address need not start
+    with _bound(config) as bound:  # first: without its address a gateway need not start
         async with gateway(config, stopping) as edge:
             to_serve = uvicorn_config(edge.application, edge.protocol, int(config.shutdown_grace_s))
             server = _Server(stopping, to_serve)
@@ -92,7 +92,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Without raising the signal once more at the end, as uvicorn does for whoever runs it: that would
+        """Without raising the signal once more at the end, as uvicorn does for its runner: that would
         kill the process before the log is flushed."""
         with super().capture_signals():
             try:
@@ -129,7 +129,7 @@ def _bound(config: Config) -> socket.socket:
 def _listen(bound: socket.socket, config: Config) -> None:
     try:
         bound.listen(_BACKLOG)
-    except OSError as fault:  # somebody else bound it too, and was quicker
+    except OSError as fault:  # another process bound it too, and was quicker
         raise _can_not_listen(config, fault) from fault
 
 

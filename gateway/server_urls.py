@@ -36,7 +36,7 @@ _TLS_OPTIONS: Final = {
 
 
 class Unfit(ValueError):
-    """A URL of the right form that no server could be reached by; the text goes on after its name."""
+    """A URL of the right form that no server could be reached by; the text continues after its name."""
 
 
 def postgres(text: str) -> str:

@@ -148,8 +148,8 @@ def reread(old: Spec, new: Spec) -> tuple[Reread, ...]:
 
 
 def takings(old: Spec, new: Spec) -> tuple[Removal, ...]:
-    """The key that `new` begins to give to public ids: they have one for ever. Numbers and hashes may share a
-    prefix, since no name is both."""
+    """The key that `new` begins to give to public ids: they have one permanently. Numbers and hashes may
+    share a prefix, since no name is both."""
     if not new.public_ids or not new.public_ids.has_key:
         return ()
     if old.public_ids is not None and old.public_ids.key == new.public_ids.key:
@@ -178,7 +178,7 @@ def _claiming(spec: Spec, name: str) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Retagged:
-    """The tags that an event type declares anew, and those that it declares no more."""
+    """The tags that an event type newly declares, and those that it declares no more."""
 
     added: tuple[TagRule, ...]
     removed: tuple[TagRule, ...]

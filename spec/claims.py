@@ -25,7 +25,7 @@ _KEYS: Final = ("value", "fold", "scope")
 
 @dataclass(frozen=True, slots=True)
 class ClaimRule:
-    """The value at `steps` is the aggregate's alone, among those of its type, under this name; within the
+    """The value at `steps` is only the aggregate's, among those of its type, under this name; within the
     value at `scope`, if there is one. `folded`: by Unicode's full case folding."""
 
     name: str

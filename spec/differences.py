@@ -10,7 +10,7 @@ from typing import Final, Literal
 from spec.errors import below
 
 DIFFERENCES_MAX: Final = 1_000
-"""As many as are told: nobody reads more, and two documents of 1 MiB may have 10^5."""
+"""As many as are told: no reader needs more, and two documents of 1 MiB may have 10^5."""
 
 
 @dataclass(frozen=True, slots=True)

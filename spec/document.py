@@ -1,7 +1,7 @@
 """From what a caller hands in to a clean JSON value: strict where `json` is lax, and bounded.
 
 Owns what a document may be before anything is known of specs. The value returned is a copy made of exact
-dicts, lists, strings, ints, finite floats, bools and None, so nobody can change it later from outside.
+dicts, lists, strings, ints, finite floats, bools and None, so it can't be changed later from outside.
 """
 
 from __future__ import annotations

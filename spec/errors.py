@@ -1,6 +1,6 @@
 """What can be wrong with a spec: `Fault`, the table of codes, and the `Report` that collects faults.
 
-A fault is a value, not an exception: a person mends a spec from the whole list, not from its first line.
+A fault is a value, not an exception: a person corrects a spec from the whole list, not from its first line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from itertools import islice
 from types import MappingProxyType
 
 FAULTS_MAX = 1_000
-"""Faults reported at once. Nobody mends more in one sitting, and a hostile document must not fill memory."""
+"""Faults reported at once. No one corrects more in one sitting, and a hostile document must not fill
+memory."""
 
 SHOWN_CHARS_MAX = 60
 """Characters of a document's own text that a message repeats."""
@@ -79,7 +80,7 @@ CODES: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing wrong. `pointer` is RFC 6901 into the document as given; `error` says how to mend it."""
+    """One thing wrong. `pointer` is RFC 6901 into the document as given; `error` says how to correct it."""
 
     code: str
     pointer: str

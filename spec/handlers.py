@@ -7,8 +7,8 @@ changes nothing, and so does one whose value is an absent optional path.
 
 Targets are field names from the state down; () is the whole state. Objects that are missing on the way are
 made; something else that is in the way makes the operation not fit. Operations within others (`do`, `then`,
-`else`) each stand alone too: one that does not fit keeps no other from its work. Within a `do` of `map` or
-`update_where`, targets and `@` are the item's.
+`else`) each stand for themselves too: one that does not fit keeps no other from its work. Within a `do` of
+`map` or `update_where`, targets and `@` are the item's.
 """
 
 from __future__ import annotations
@@ -202,8 +202,8 @@ class Filter:
 @dataclass(frozen=True, slots=True)
 class Map:
     """Changes each item of the list at `target`, which must be there: to `value`, within which `@` is the
-    item, and which leaves one alone for which it is absent; or else by `do`, operations on an item that is an
-    object."""
+    item, and which leaves one unchanged for which it is absent; or else by `do`, operations on an item that
+    is an object."""
 
     target: tuple[str, ...]
     value: Template | None
@@ -212,7 +212,7 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class UpdateWhere:
-    """As Map, but the items alone for which `where` is true, and `value` is merged into the item."""
+    """As Map, but only the items for which `where` is true, and `value` is merged into the item."""
 
     target: tuple[str, ...]
     where: Predicate

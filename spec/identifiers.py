@@ -70,7 +70,7 @@ class Identifier:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """`reason` is a sentence for a person: what is wrong and how to mend it."""
+    """`reason` is a sentence for a person: what is wrong and how to correct it."""
 
     reason: str
 

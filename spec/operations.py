@@ -147,7 +147,7 @@ def _an(key: str) -> str:
 
 
 def _check_choices(name: Name, arguments: Arguments, pointer: str, report: Report) -> None:
-    """What one argument says alone: the value that is added, and what becomes of items."""
+    """What one argument says by itself: the value that is added, and what becomes of items."""
     if "by" in arguments and "value" in arguments:
         report.add("invalid_operation", pointer, "`by` and `value` say the same; give one of them.")
     if name in ("map", "update_where"):

@@ -1,6 +1,6 @@
 """From the `schema` of an event to a `CompiledSchema`, or the faults that keep it from being one.
 
-JSON Schema 2020-12 by jsonschema-rs, narrowed so that no schema can reach outside itself or take for ever:
+JSON Schema 2020-12 by jsonschema-rs, narrowed so that no schema can reach outside itself or take without end:
 references stay inside, regular expressions run in linear time, and the work for one value is bounded. Data
 have as much work as they have values, times the weight of their schema (violations.py): that is bounded by
 those who check.

@@ -230,7 +230,7 @@ def _values_in(value: object) -> int:
 
 
 def _steps(all_places: Places, pointer: str, *, same_value: bool = False) -> Iterator[str]:
-    """Where checking goes on from `pointer`; with `same_value`, only where it checks the same value."""
+    """Where checking continues from `pointer`; with `same_value`, only where it checks the same value."""
     schema = all_places.schemas[pointer]
     if isinstance(schema, bool):
         return

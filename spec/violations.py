@@ -103,7 +103,7 @@ def values_in(text: bytes) -> int:
 
 def is_light(text: bytes, weight: int) -> bool:
     """Whether reading a text, checking its values by subschemas of this weight and finding the words for a
-    violation takes under 10 ms. Of a short text that is known by its length alone."""
+    violation takes under 10 ms. Of a short text that is known by its length only."""
     if len(text) * weight <= AT_ONCE_WORK_MAX:
         return True
     return weight <= _WORDED_WEIGHT_MAX and values_in(text) * weight <= AT_ONCE_WORK_MAX
@@ -256,7 +256,7 @@ def _asserted(schema: dict[str, object], instance: object, at: Location) -> Sche
 
 
 def _unworded(assertions: dict[str, object], instance: object, at: Location) -> SchemaViolation:
-    """The first of `assertions` that `instance` fails, by yes-or-no questions alone."""
+    """The first of `assertions` that `instance` fails, by yes-or-no questions only."""
     keyword = next(each for each in assertions if not compiled({each: assertions[each]}).is_valid(instance))
     if keyword == "required":
         required = assertions[keyword]

@@ -68,7 +68,7 @@ _DIGITS = re.compile("[0-9]{1,19}")
 
 
 def integer(found: Mapping[str, str], name: str, *, least: int, most: int) -> int | Refusal | None:
-    """A whole number from `least` (0 or more) to `most`, in ASCII digits alone; None if absent."""
+    """A whole number from `least` (0 or more) to `most`, in ASCII digits only; None if absent."""
     text = found.get(name)
     if text is None:
         return None

@@ -50,7 +50,7 @@ Code = Literal["invalid_identifier", "schema_violation", "invalid_tag", "invalid
 IMPLIED_MAX: Final = 100
 """Implied events of one append, of all levels."""
 LEVELS_MAX: Final = 4
-"""How far below the request's own event: deeper is a design that nobody follows any more."""
+"""How far below the request's own event: deeper is a design that no reader can follow."""
 _NO_LENGTH: Final = 2**62
 """No stream is so long."""
 

@@ -1,7 +1,7 @@
 """Keeps the states of long streams: behind appends and reads, and again where handlers have changed.
 
 Owns: which stream is due, and that one thing is done at a time, beside everything else. Nothing waits for it,
-and what is not kept in time is folded by whoever reads it.
+and what is not kept in time is folded by its reader.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Keeper:
                         self.due(stream)
 
     def _deployed(self, stream: Stream) -> Deployed | None:
-        """None where its state is nobody's to read."""
+        """None where no state of it can be read."""
         deployed = self._serving().get(UUID(bytes=stream.tenant))
         if deployed is None or stream.aggregate_type not in deployed.spec.aggregate_types:
             return None

@@ -2,7 +2,7 @@
 is appended to.
 
 Owns: what an append of a type that declares `identity` waits for. It is handed on for the length at which its
-events were graded, so the grades hold or nothing is written; where somebody else was faster they are graded
+events were graded, so the grades hold or nothing is written; where another append was faster they are graded
 again, until its deadline. Must not know how an append is judged otherwise.
 """
 

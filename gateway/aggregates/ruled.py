@@ -2,7 +2,7 @@
 
 Owns: what an append of an aggregate type with rules waits for, and its refusal by a rule. An append that its
 rules take is handed to the log for the length that it was judged at, so it is appended to that state or not
-at all; where somebody else was faster it is judged again, until its deadline. A refusal is told only by a
+at all; where another append was faster it is judged again, until its deadline. A refusal is told only by a
 state that was the committed one after the append came, and only where the append was not committed before.
 """
 

@@ -31,7 +31,7 @@ from gateway.tasks import ended
 logger = logging.getLogger("sluice.registry")
 
 LOOK_EVERY_S: Final = 0.25
-"""Between looks whether anything was committed, for aggregates that nobody waits with."""
+"""Between looks whether anything was committed, for aggregates for which no client waits."""
 AGGREGATES_MAX: Final = 2000
 """Named in one append: a few hundred kilobytes, so that it is no long wait for others."""
 PASSED_OVER_MAX: Final = 10_000

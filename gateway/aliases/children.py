@@ -5,8 +5,8 @@ stream, whose length is its users'. Each event in it says a number that is great
 whatever becomes of a child, its number is never given again.
 
 Order: the number, then the name, then (the caller's part) the child's first events. Each has an identity that
-follows from the request's, so a retry finds what is done and goes on from there. Whoever gives up in between
-leaves a number that nobody has.
+follows from the request's, so a retry finds what is done and continues from there. A request that gives up in
+between leaves a number without a child.
 """
 
 from __future__ import annotations

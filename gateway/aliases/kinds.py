@@ -101,7 +101,7 @@ class HashNamer:
 
     def wants(self, kinds: str | None) -> bool:
         """Without those that people call by a number already: `sluice names migrate` gives these their hash
-        ids, all or none, when somebody decides so. A new aggregate gets both names at once."""
+        ids, all or none, when an operator decides so. A new aggregate gets both names at once."""
         return kinds is None
 
     async def name(self, at: Snapshot, aggregates: Sequence[Aggregate]) -> Sequence[Given]:

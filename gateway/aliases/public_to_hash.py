@@ -15,7 +15,7 @@ from spec.model import HashIds
 
 
 class CanNotMigrate(Exception):
-    """Nothing was written; the text says what to mend."""
+    """Nothing was written; the text says what to correct."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class Resolver:
         """The same by Postgres, whatever is in memory."""
         found = await self._look_up(tenant, alias, aggregate_type, exact=exact)
         if not found:
-            # It may be committed and not in the tables yet: whoever gave it died, or is about to.
+            # It may be committed and not in the tables yet: its writer died, or is about to.
             await self._store.sync(tenant)
             found = await self._look_up(tenant, alias, aggregate_type, exact=exact)
         if len(found) > 1:

@@ -1,8 +1,8 @@
 """The tables of names in Postgres: look-ups, and what the events of a tenant's stream make of them.
 
-Owns the projection: it is a function of the events alone, in their order, so that whoever applies them, and
-however often the tables are made anew, they come out the same. Decides nothing: an event stands already when
-it is applied. Every method raises PostgresTrouble where Postgres can't answer.
+Owns the projection: it is a function of the events only, in their order, so that whichever process applies
+them, and however often the tables are made again, they come out the same. Decides nothing: an event stands
+already when it is applied. Every method raises PostgresTrouble where Postgres can't answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ACQUIRE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An alias and the aggregate that it names, for ever."""
+    """An alias and the aggregate that it names, permanently."""
 
     alias: Alias
     aggregate_type: str
@@ -119,13 +119,13 @@ class Snapshot:
         return {(row["aggregate_type"], row["aggregate_id"], row["prefix"]): row["body"] for row in rows}
 
     async def holders(self, names: Sequence[Given | Named]) -> dict[Named, Found]:
-        """Who has these names already, by name; those that nobody has are not there."""
+        """Who has these names already, by name; free ones are not there."""
         columns = _columns(names, "prefix", "body", "path")
         rows = await self._connection.fetch(statement("holders"), self._uuid, *columns)
         return {named(found.alias): found for found in map(_found, rows)}
 
     async def taken(self, prefix: str, bodies: Sequence[str]) -> set[str]:
-        """Which of these bodies, without a path, somebody has behind the prefix."""
+        """Which of these bodies, without a path, an aggregate has behind the prefix."""
         rows = await self._connection.fetch(statement("taken"), self._uuid, prefix, bodies)
         return {row["body"] for row in rows}
 
@@ -247,7 +247,7 @@ class Store:
             await conn.execute(statement("note_scan"), UUID(bytes=tenant), seq, declared, spec_rev)
 
     async def rebuild(self, tenant: bytes) -> Rebuilt:
-        """Makes the tables of a tenant anew from its events; gateways may go on meanwhile. Only who owns the
+        """Makes the tables of a tenant again from its events; gateways may go on meanwhile. Only who owns the
         tables may do it."""
         owner = UUID(bytes=tenant)
         async with self._connection() as conn, conn.transaction():
@@ -271,7 +271,7 @@ class Store:
 
 
 async def _lock_position(conn: Any, tenant: UUID) -> int:
-    """How many events are in the tables; nobody else applies any until the transaction ends."""
+    """How many events are in the tables; no other process applies any until the transaction ends."""
     applied: int | None = await conn.fetchval(statement("lock_position"), tenant)
     if applied is None:
         await conn.execute(statement("begin_position"), tenant)

@@ -2,7 +2,7 @@
 `"retired": true` where it is.
 
 Owns what a file of names must be to be taken over, all of it or nothing. Numbers are never lost on the way:
-no name is ever deleted, so whoever has all names has the greatest number of each key too.
+no name is ever deleted, so all names together show the greatest number of each key too.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _whole(text: str, kinds: Mapping[str, frozenset[Kind]]) -> Alias | str:
         return f"{shown(text)} has no prefix."
     declared = kinds.get(alias.prefix.lower(), frozenset())
     if declared == {Kind.HASH} and (hashed := numbered_hash(alias)) is not None:
-        return hashed  # digits alone, under a prefix that numbers nothing
+        return hashed  # digits only, under a prefix that numbers nothing
     if declared and alias.kind not in declared:
         return f"The spec's prefix {alias.prefix} is that of another kind of names."
     return alias

@@ -1,8 +1,8 @@
 """Changes names: decides on a snapshot, appends what was decided under the version that it saw, applies it.
 
 Owns the order of these steps. The append decides: of two writers that saw the same version one is faster, and
-the other decides anew on what there is then. Whoever dies in between leaves either nothing, or an event that
-the next one applies.
+the other decides again on what there is then. A writer that dies in between leaves either nothing, or an
+event that the next one applies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ASSIGNING: Final = "event_scheduler"
 IMPORTING: Final = "test_data_importer"
 
 Plan = Callable[[Snapshot], Awaitable[Sequence[Change]]]
-"""What is to change, by what it sees; called anew for each try. No changes: nothing is appended."""
+"""What is to change, by what it sees; called again for each try. No changes: nothing is appended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Written:
 
 
 class NotWritten(Exception):
-    """It may yet be committed; whoever tries again decides on what there is then."""
+    """It may yet be committed; the next try decides on what there is then."""
 
 
 def stream_of(tenant: bytes) -> Stream:

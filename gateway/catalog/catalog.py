@@ -113,7 +113,7 @@ class Catalog:
         await self.refresh()
 
     def principal(self, token: str) -> Principal | None:
-        """Who this key is, from memory alone. None: not known here and now, so ask `authenticate`."""
+        """Who this key is, from memory only. None: not known here and now, so ask `authenticate`."""
         key = self._keys.get(token)
         if key is None:
             return None
@@ -134,7 +134,7 @@ class Catalog:
         return self._serving.get(tenant_id)
 
     def tenant(self, name: str) -> Tenant | None:
-        """The tenant of this name, from memory alone; None where there is none with a spec."""
+        """The tenant of this name, from memory only; None where there is none with a spec."""
         return self._named.get(name)
 
     def resting(self, tenant_id: UUID) -> bool:
@@ -179,7 +179,7 @@ class Catalog:
         return parsed if self._clock() >= self._unknown.get(token, float("-inf")) else None
 
     def has_tenant(self, handle: str) -> bool:
-        """Whether a tenant with a spec has this handle, from memory alone."""
+        """Whether a tenant with a spec has this handle, from memory only."""
         return handle in self._handles
 
     async def authenticate(self, token: str) -> Principal | None:
@@ -199,7 +199,7 @@ class Catalog:
     def _asked(self, token: str, asked: asyncio.Task[Principal | None]) -> None:
         del self._asking[token]
         if not asked.cancelled():
-            asked.exception()  # whoever asked may have gone
+            asked.exception()  # its caller may have gone
 
     async def _ask(self, token: str) -> Principal | None:
         if not self.fresh:
@@ -233,8 +233,8 @@ class Catalog:
     async def refresh(self) -> None:
         """Follows the clock: forgets keys that changed, loads specs that changed. Call it once a second.
 
-        Raises CatalogUnavailable; what is known stays known until it is stale. Whoever waits while another
-        one tries shares its outcome, if that try began after the call.
+        Raises CatalogUnavailable; what is known stays known until it is stale. A caller that waits while
+        another one tries shares its outcome, if that try began after the call.
         """
         asked_at = self._clock()
         async with self._refreshing:
@@ -245,7 +245,7 @@ class Catalog:
             raise error
 
     async def close(self) -> None:
-        """Writes what was used since, and that this gateway is gone: nobody need wait for it."""
+        """Writes what was used since, and that this gateway is gone: others need not wait for it."""
         async with self._connection() as conn:
             await self._note_use(conn, float("inf"))
             await conn.execute("DELETE FROM catalog_reader WHERE gateway = $1", self._gateway)

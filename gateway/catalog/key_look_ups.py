@@ -15,7 +15,7 @@ from gateway.catalog.model import CatalogUnavailable
 from gateway.telemetry.redact import reason
 
 BATCH_MAX: Final = 64
-"""Keys of one statement: some milliseconds, so that whoever comes next does not wait for long."""
+"""Keys of one statement: some milliseconds, so that the next caller does not wait for long."""
 
 ANSWER_S: Final = 2.0
 """Look-ups by index; two tries fit within the time for which a gateway honours keys without Postgres."""
@@ -46,7 +46,7 @@ class KeyLookUps:
             while self._waiting:
                 digests = list(self._waiting)[:BATCH_MAX]
                 await self._answer({digest: self._waiting.pop(digest) for digest in digests})
-        finally:  # also after a bug: those that still wait would wait for whoever asks for another key
+        finally:  # also after a bug: those that still wait would wait for the next caller with another key
             self._asking = None
             waiting, self._waiting = self._waiting, {}
             self._fail(waiting, CatalogUnavailable(_BROKEN_OFF))
@@ -70,4 +70,4 @@ class KeyLookUps:
     def _fail(self, asked: dict[bytes, asyncio.Future[Any]], why: CatalogUnavailable) -> None:
         for future in asked.values():
             future.set_exception(why)
-            future.exception()  # whoever asked may have gone
+            future.exception()  # its caller may have gone

@@ -112,7 +112,7 @@ async def rotate(
     successor ends with the key `made_by`; without one, with the key that made the old one.
 
     Raises CatalogError where there is no such key, and NotRotated unless it is live, and where it has a
-    living predecessor or successor: two at a time, so that nobody loses track of which one is in use.
+    living predecessor or successor: two at a time, so that it stays clear of which one is in use.
     """
     if grace is not None and not timedelta(0) <= grace <= LIFETIME_MAX:
         raise CatalogError("the grace of a rotated key is not negative, and at most a hundred years")

@@ -14,7 +14,8 @@ if TYPE_CHECKING:  # commands about keys and tenants start without the schema co
     from spec.model import Spec
 
 STALE_S = 5.0
-"""How long a gateway that lost Postgres goes on with what it knows: the longest that a revoked key works."""
+"""How long a gateway that lost Postgres continues with what it knows: the longest that a revoked key
+works."""
 
 REPORT_S = 2.0
 """The longest that a gateway which follows the catalog doesn't say so in it."""

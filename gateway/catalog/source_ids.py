@@ -165,7 +165,7 @@ async def mapped_to(database: Database, tenant: UUID, key: str) -> list[tuple[So
 
 
 async def rename_scope(database: Database, tenant: UUID, source: str, scope: str, name: str) -> None:
-    """Gives a scope another name; all keys stay. Whoever sights an id under the old name from now on begins
+    """Gives a scope another name; all keys stay. A request with an id under the old name from now on begins
     a new scope. Raises CatalogError where there is no such scope or the name is taken or can't be."""
     match read(source, name, "-"):
         case Unusable(why):
@@ -204,7 +204,7 @@ async def _find(conn: Any, tenant: UUID, sighted: SourceId) -> str | None:
 
 async def _scope(conn: Any, tenant: UUID, source: str, scope: str) -> Any:
     """The scope's row, made if need be. Statements by themselves: each sees what others have committed, as
-    `ON CONFLICT DO NOTHING` and a SELECT in one statement would not. Whoever is renaming meanwhile comes
+    `ON CONFLICT DO NOTHING` and a SELECT in one statement would not. A concurrent renaming comes
     before or after, since what is found is named by an id that never changes."""
     while True:
         row = await conn.fetchrow(statement("find_source_scope"), tenant, source, scope)

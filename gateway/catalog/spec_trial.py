@@ -284,7 +284,7 @@ def _keep_misfits(stream: Stream, folded: Folded, before: int, trial: Trial) -> 
 
 
 def _conclude(stream: Stream, sides: list[_Side], trial: Trial, value_chars_max: int | None) -> None:
-    """Compares the two states of an aggregate, and begins anew."""
+    """Compares the two states of an aggregate, and begins again."""
     now = sides[0].folded
     was = sides[1].folded if len(sides) > 1 else None
     trial.aggregates += 1

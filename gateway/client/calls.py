@@ -48,7 +48,7 @@ decode_event = msgspec.json.Decoder(Event).decode
 PAGE_EVENTS = 1000
 PAGE_ROWS = 200
 _REPLAY_S = 10.0
-"""For which a gateway goes on with one call's replays."""
+"""For which a gateway continues with one call's replays."""
 _JSON: Mapping[str, str] = MappingProxyType({"content-type": "application/json"})
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 RowPage = tuple[tuple[Row, ...], str | None]

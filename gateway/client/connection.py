@@ -19,7 +19,7 @@ from gateway.client.stream import Messages
 
 FOLLOW = "/_/feed"
 chance = random.SystemRandom().random
-# A live stream has a sign of life every 15 s.
+# A live stream has a heartbeat every 15 s.
 FOLLOW_READ_S = 25.0
 SAVE_EVERY_S = 1.0
 # For the first event of a batch; the feed waits up to 60.

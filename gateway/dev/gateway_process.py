@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from gateway.config import Config
 from gateway.dev.process import Command, Mark
 
-# -P: what is called `spec.py` in the folder where somebody works is not ours.
+# -P: what is called `spec.py` in the folder where a person works is not ours.
 COMMAND = (sys.executable, "-P", "-m", "gateway", "serve")
 GOODBYE_S = 15.0
 """Beside SLUICE_SHUTDOWN_GRACE_S for open requests, and as much again for the appends behind them."""
@@ -57,7 +57,7 @@ class GatewayProcess:
         return True
 
     def failed(self) -> None:
-        """There is nothing to mend: it keeps nothing on disk."""
+        """There is nothing to correct: it keeps nothing on disk."""
         return
 
 

@@ -63,7 +63,7 @@ def watch(alive_fd: int, signal: int) -> None:
         os.wait()
         return
     if os.fork() != 0:
-        os._exit(0)  # so that the watcher is nobody's unexpected child
+        os._exit(0)  # so that the watcher is no unexpected child of another process
     os.setsid()
     with contextlib.suppress(ProcessLookupError):
         while not select.select([alive_fd], [], [], WATCH_S)[0]:

@@ -152,7 +152,7 @@ def _reaches(account: Account, home: Path, binaries: PostgresBinaries | None = N
 def _system_home(data: Path, account: Account) -> Path:
     """A new folder under a system folder that the account reaches, with the link to it in `data`.
 
-    Its name is new each time, so that nobody can have put a folder there before, and no old data is taken for
+    Its name is new each time, so that no folder can have been put there before, and no old data is taken for
     that of a folder which was removed since.
     """
     for parent in SYSTEM_FOLDERS:

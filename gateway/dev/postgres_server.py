@@ -45,7 +45,8 @@ PIDFILE_STATUS_LINE = 7
 
 @dataclass(frozen=True, slots=True)
 class PostgresServer:
-    """Data in `home/data`. `home` exists, belongs to `account` (None: to us), and nobody else can enter it.
+    """Data in `home/data`. `home` exists, belongs to `account` (None: to us), and no other account can enter
+    it.
 
     `durable=False` leaves fsync out, for tests: a killed process loses nothing then either, only a crash of
     the machine does.
@@ -107,7 +108,7 @@ class PostgresServer:
         if self.account:
             os.chown(folder, self.account.uid, self.account.gid)
         argv: list[str | Path] = [self.binaries.initdb, "-D", folder, "-U", ROLE, "--encoding=UTF8"]
-        argv += ["--auth=trust"]  # whoever can enter the folder of the socket is the owner of the data
+        argv += ["--auth=trust"]  # who can enter the folder of the socket is the owner of the data
         argv += [] if self.durable else ["--no-sync"]
         if self.binaries.major >= 17:  # the provider that needs no locale of the system
             argv += ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]

@@ -112,7 +112,7 @@ def spawn(command: Command, *, by_pipe: bool = not sys.platform.startswith("linu
             stdout=output,
             stderr=output,
             pass_fds=(*command.pass_fds, *((watched,) if by_pipe else ())),
-            start_new_session=True,  # Ctrl-C is for us alone: we stop them in order
+            start_new_session=True,  # Ctrl-C is for us only: we stop them in order
         )
     return Process(popen, alive_fd)
 
@@ -127,7 +127,7 @@ def log_tail(log: Path) -> str:
 
 
 Mark = tuple[str, str]
-"""Two arguments in a row by which one of our programs is known: an option, and a path that is ours alone.
+"""Two arguments in a row by which one of our programs is known: an option, and a path that only ours has.
 
 The path by itself would not do: an editor or a `du` may have it too."""
 
@@ -169,7 +169,7 @@ def end_all(mark: Mark, number: signal.Signals, *, grace_s: float) -> list[int]:
     """Have all that bear `mark`, and are not our children, end: by themselves, by `number`, by SIGKILL.
 
     `grace_s` for each of the first two. Returns the pids there were. Raises CannotStart when one belongs to
-    somebody else, or can't be ended.
+    another account, or can't be ended.
     """
     found = pids = find(mark)
     for step in (None, number, signal.SIGKILL):

@@ -21,7 +21,7 @@ PING_TIMEOUT_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """Data in `home`, which is ours alone; `socket_path` at most 107 bytes."""
+    """Data in `home`, which only we use; `socket_path` at most 107 bytes."""
 
     binary: Path
     home: Path

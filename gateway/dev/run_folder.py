@@ -2,7 +2,7 @@
 
 `key` (an API key, admin), `env` (settings that another `sluice serve` needs, and what commands need to reach
 this one), `dev.pid`, `gateway.pid` (one a
-line), `redis.pid`, `postgres.pid`. The folder is its owner's alone, and so is each file.
+line), `redis.pid`, `postgres.pid`. The folder is only its owner's, and so is each file.
 """
 
 from __future__ import annotations

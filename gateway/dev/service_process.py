@@ -1,7 +1,7 @@
 """Keeps one service running: starts it, notices its end, starts it again, stops it.
 
 Owns when to start. Must not know what a service is: that is behind `Service`. `tick()` does what is due and
-returns at once; whoever owns the keeper calls it often, and does the waiting.
+returns at once; the owner of the keeper calls it often, and does the waiting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SETTLED_S = 5.0
 BACKOFF_FIRST_S = 0.25
 BACKOFF_MAX_S = 5.0
 FOREIGN_SIGNALS = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
-"""Somebody else ended it: it is not at fault, and is started again at once."""
+"""It was ended from outside: it is not at fault, and is started again at once."""
 
 
 class Service(Protocol):

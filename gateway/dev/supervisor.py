@@ -40,9 +40,9 @@ POSTGRES_START_S = 300.0
 """So does a crash recovery."""
 GATEWAY_START_S = 60.0
 GATEWAY_FAILURES_MAX = 4
-"""At the first start. Later a gateway that fails is tried for ever: others may still serve."""
+"""At the first start. Later a gateway that fails is tried without end: others may still serve."""
 PROBES_A_WORKER = 8
-"""With so many connections, one gateway of several goes unasked once in e^8 = 3000 starts."""
+"""With so many connections, one gateway of several goes without a request once in e^8 = 3000 starts."""
 OVERRULED = ("SLUICE_REDIS_URL_FILE", "SLUICE_POSTGRES_URL_FILE", "SLUICE_LISTEN_FD", "SLUICE_WORKERS")
 """Would contradict what the gateways are told."""
 CREATED = 201

@@ -76,7 +76,7 @@ class Moves:
                 self._looks.pop(tenant).cancel()
 
     async def _look(self, tenant: bytes) -> None:
-        """Until nobody waits: asks how far the followers are, soon after a commit, and then less and less
+        """Until no request waits: asks how far the followers are, soon after a commit, and then less and less
         often."""
         committed = asyncio.Event()
         pause_s, before = _SLOWEST_S, None

@@ -11,7 +11,7 @@ from gateway.relay.position import Place
 
 
 class Output(Protocol):
-    """One for each build, used by its worker alone, one fold after the other.
+    """One for each build, used by its worker only, one fold after the other.
 
     `types`: aggregate types whose events' data it needs.
     """

@@ -158,7 +158,7 @@ class ProjectionOutput:
             row = draft.row()
             more += (row.data is not None) - was
             if row.data is None and stands is None:
-                continue  # deleted before anybody saw it
+                continue  # deleted before it was seen
             assert draft.place is not None
             fields = fields_of(row, self._projection.by, draft.state)
             puts.append(Put(key, draft.place, row, fields))

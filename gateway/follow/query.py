@@ -14,7 +14,7 @@ from typing import Final, assert_never
 import msgspec
 
 COUNTED_MAX: Final = 10_000
-"""Rows are counted up to here: a greater number costs a scan, and nobody needs it exactly."""
+"""Rows are counted up to here: a greater number costs a scan, and the exact one is not needed."""
 
 SORTS_MAX: Final = 3
 LIMIT_MAX: Final = 1000

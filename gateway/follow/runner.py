@@ -48,7 +48,7 @@ SLICE_ROWS: Final = 2000
 """Of a dropped build: some ten milliseconds of Postgres at a time."""
 ACQUIRE_MAX: Final = 50
 FAR_BEHIND: Final = 20_000
-"""Positions of a partition behind which a worker looks for itself, whoever's events they are."""
+"""Positions of a partition behind which a worker looks for itself, of whichever tenant its events are."""
 SPECS_KEPT: Final = 64
 BUSY_S: Final = 0.5
 AGAIN_S: Final = 1.0
@@ -105,7 +105,7 @@ class Runner:
                 return
 
     async def look(self) -> None:
-        """Brings in what specs declare, holds its tenants on, and takes those that are kept by nobody."""
+        """Brings in what specs declare, holds its tenants on, and takes those that no process keeps."""
         await self._declarations.declare()
         held = {worker.tenant: worker for worker in self._workers}
         if held:
@@ -248,7 +248,7 @@ class Runner:
         self._figures = {**dict(every), "behind": furthest["events"]}
 
     def readings(self) -> Iterator[Reading]:
-        """How the followers of all tenants stand, whoever keeps them, as of some seconds ago."""
+        """How the followers of all tenants stand, whichever process keeps them, as of some seconds ago."""
         yield Reading("sluice_followers_tenants", len(self._workers))
         for figure in ("building", "serving", "paused", "rows", "misfits", "behind"):
             yield Reading(f"sluice_followers_{figure}", self._figures.get(figure, 0))

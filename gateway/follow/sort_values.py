@@ -16,7 +16,7 @@ from msgspec import Raw
 from gateway.state.values import Node, encode, fields_of, number_of, plain, raw, short_integer, spelled
 
 BYTES_MAX: Final = 1024
-"""Of a value that is longer, so many bytes and a digest: it is equal to itself alone, and stands among those
+"""Of a value that is longer, so many bytes and a digest: it is equal only to itself, and stands among those
 that begin alike in the order of the digests. An index takes no more."""
 
 ABSENT: Final = b"\x00"

@@ -18,7 +18,7 @@ _OF_ONE_SUBSCRIBER: Final = 64
 
 
 class Addresses:
-    """`trusted` are proxies of ours: they set X-Forwarded-For, or add to it, and nobody gets past them."""
+    """`trusted` are proxies of ours: they set X-Forwarded-For, or add to it, and all requests pass them."""
 
     def __init__(self, trusted: Sequence[Network]) -> None:
         self._trusted = tuple(trusted)

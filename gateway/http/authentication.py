@@ -116,7 +116,7 @@ class Authenticator:
                 self._limits.unknown_key(asker, address)
             except Refused:
                 # A program that tries keys asks again as soon as it is answered: thousands of connections of
-                # one would leave the event loop no time for anybody else.
+                # one would leave the event loop no time for other requests.
                 await asyncio.sleep(HELD_BACK_S)
                 raise
         with (self._look_ups_of_ours if ours else self._look_ups).held(asker):

@@ -158,10 +158,10 @@ class Held(Protocol):
 
 class Connections:
     """Connections by the address that they come from. A trusted proxy's are its clients', and count for the
-    gateway alone.
+    gateway only.
 
     Where there are as many as there may be, the oldest that has proven no key gives way to a new one: those
-    who send keys that nobody knows, or none, keep out none of the honest clients of their address. A proxy's
+    who send keys that are unknown, or none, keep out none of the honest clients of their address. A proxy's
     never gives way: it carries requests of many.
     """
 

@@ -59,7 +59,7 @@ class KeyWatch:
                 del self._under_way[token]
 
     async def look(self) -> None:
-        """Tells whose key has ended. While Postgres does not answer nobody knows, and nothing new is read
+        """Tells whose key has ended. While Postgres does not answer it is not known, and nothing new is read
         either."""
         tokens = list(self._under_way)
         handles = [token.removeprefix(_HANDLE) for token in tokens if token.startswith(_HANDLE)]

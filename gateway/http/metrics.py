@@ -23,7 +23,7 @@ _BEARER = b"bearer "
 
 
 class MetricsPage:
-    """`token` opens it to whoever sends it."""
+    """`token` opens it to requests that send it."""
 
     def __init__(self, metrics: Metrics, token: str | None) -> None:
         self._metrics = metrics

@@ -22,7 +22,7 @@ JSON = b"application/json"
 
 
 class ClientGone(Exception):
-    """The connection was closed before the request was complete; nobody waits for an answer."""
+    """The connection was closed before the request was complete; no client waits for an answer."""
 
 
 class Refused(Exception):

@@ -17,7 +17,7 @@ Headers = list[tuple[bytes, bytes]]
 
 API_VERSION = (b"sluice-api", b"1")
 _JSON = (b"content-type", b"application/json")
-# An answer is its tenant's alone, and may be old a moment later. A cache that is shared all the same is told
+# An answer is for its tenant only, and may be old a moment later. A cache that is shared all the same is told
 # what the answer depends on.
 NOT_KEPT = (b"cache-control", b"no-cache, private")
 BY_KEY = (b"vary", b"authorization")

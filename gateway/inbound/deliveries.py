@@ -57,7 +57,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         return f"Delivery({self.id!r}, item={self.item})"
 
     def retry(self, tenant: bytes, source: str) -> Retry:
-        """What its append is recognized by, for ever: the identity is the source's and the delivery's."""
+        """What its append is recognized by, permanently: the identity is the source's and the delivery's."""
         claimed = identity(tenant, f"webhook:{source}", self.id.encode())
         return Retry(tenant, (claimed,), (), self.digest)
 

@@ -203,8 +203,8 @@ def _ping(source: Source, request: Request, now_ms: int) -> Answered | None:
 
 
 def _hook_secret(source: Source, request: Request) -> Answered | None:
-    """Asana's. Whoever makes the webhook is told the secret too, and puts it into the spec; here it is sent
-    back and kept nowhere, so that nobody can plant one."""
+    """Asana's. The client that makes the webhook gets the secret too, and puts it into the spec; here it is
+    sent back and kept nowhere, so that none can be planted."""
     try:
         secret = request.one("x-hook-secret", CHALLENGE_CHARS_MAX)
     except BadHeader:

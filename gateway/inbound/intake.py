@@ -146,7 +146,7 @@ class Intake:
 
     def at_once(self, place: Place, request: Request, tell: Tell) -> bool:
         """Takes a delivery that waits for nothing but its append, without a task of its own, and `tell`s its
-        result. False for any other request: nothing was done, `receive` judges it anew."""
+        result. False for any other request: nothing was done, `receive` judges it again."""
         source = place.source
         if source.items is not None or source.target.source_id is not None or place.plan.records:
             return False

@@ -92,7 +92,7 @@ class Plan(msgspec.Struct, frozen=True):
     key: str | Quarantine | None
     event_type: EventType | Quarantine | None
     actor: Quarantine | None
-    """Why nobody can be the actor."""
+    """Why there can be no actor."""
     records: bool = False
     """Whether its type declares records."""
 
@@ -189,7 +189,7 @@ def _is_taken(source: Source, delivery: Delivery, headers: dict[str, str]) -> bo
     }
     try:
         return Where(View(_NO_EVENT, None, roots)).true(target.when)
-    except Misfit:  # too long to be compared: for whoever looks at what comes of it
+    except Misfit:  # too long to be compared: for the steps behind this one
         return True
 
 

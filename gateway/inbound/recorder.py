@@ -78,7 +78,7 @@ class Recorder:
         await store.keep(self._pool, rows)
 
     async def run(self) -> None:
-        """Writes what comes, for ever."""
+        """Writes what comes, until cancelled."""
         expire_at = time.monotonic() + EXPIRE_EVERY_S
         while True:
             try:

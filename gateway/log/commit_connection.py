@@ -50,7 +50,7 @@ def made_ready(before: tuple[int, str], after: tuple[int, str], run: Sequence[Se
 
 
 class CommitConnection:
-    """A connection that only commits. Made anew after anything unexpected: `again` is called then, since it
+    """A connection that only commits. Made again after anything unexpected: `again` is called then, since it
     may lead to another Postgres than before, or to the same with less in it. `session` counts how often it
     was made."""
 
@@ -85,8 +85,8 @@ class CommitConnection:
     ) -> bool:
         """Moves partition `p` from (seq, chain) `before` to `after` and inserts `run`; False when the
         partition stood elsewhere or appends take another way than `mode`, and then nothing was done. With
-        `in_turn`, as long as it stands before `before` it waits there for whoever commits what is between,
-        and gives up when nobody did for some 30 ms. `ready` of another run counts for nothing.
+        `in_turn`, as long as it stands before `before` it waits there for the commit of what is between,
+        and gives up when there is none for some 30 ms. `ready` of another run counts for nothing.
 
         Raises ChainBroken before anything is sent, RefusedByPostgres when the rows were refused (nothing
         was done), PostgresTrouble when the outcome is unknown: send the same again.

@@ -106,7 +106,7 @@ _bodies = msgspec.msgpack.Decoder(list[list[msgspec.Raw]]).decode
 
 
 def _placed(place: bytes, parts: Sequence[msgspec.Raw]) -> tuple[SequencedAppend, str]:
-    """Digests are computed anew from the events: a commit on another's behalf is checked as one's own is."""
+    """Digests are computed again from the events: a commit on another's behalf is checked as one's own is."""
     last_seq, first_versions, chain = place.split(b":")
     firsts = tuple(map(int, first_versions.split(b",")))
     header: Header = unpack_header(parts[0])

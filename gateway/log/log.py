@@ -204,7 +204,7 @@ class Log:
 
     async def settled(self, retry: Retry) -> Appended | Mismatch | None:
         """The receipt of an append that is committed already, and settled, whatever the spec says of it by
-        now; None when nobody holds its identities. Raises PostgresTrouble."""
+        now; None when no append holds its identities. Raises PostgresTrouble."""
         lane = self._lane_for(retry.tenant)
         claims = await look_up(self._postgres, lane.partition.number, (retry,))
         outcome: Appended | Mismatch
@@ -431,7 +431,7 @@ class Log:
 
     async def _compare_reach(self) -> None:
         """Tells the other gateways which partitions' Redis this one can't reach, and hears what they can't:
-        while anybody can't, nobody goes back to it, or they would drive each other out for ever."""
+        while any gateway can't, none goes back to it, or they would drive each other out without end."""
         missing = [lane.partition.number for lane in self._lanes if lane.partition.reach.failing]
         if not (missing or self._told_missing or self.mode == DIRECT):
             return
@@ -484,7 +484,7 @@ class Log:
             self._changes.tell(sum(lane.partition.open for lane in self._lanes))
 
     def readings(self) -> Iterator[Reading]:
-        """How the log stands at this moment, for whoever watches it."""
+        """How the log stands at this moment, for those that watch it."""
         states = {"open": 0, "closed": 0, "halted": 0}
         appends = size = 0
         for lane in self._lanes:
@@ -506,7 +506,7 @@ class Log:
 
 
 async def _for_ever(loop: Callable[[], Awaitable[None]]) -> None:
-    """A loop of the log ends only by being cancelled: what it did not foresee is logged, and it goes on."""
+    """A loop of the log ends only by being cancelled: what it did not foresee is logged, and it continues."""
     while True:
         try:
             await loop()

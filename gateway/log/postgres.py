@@ -112,8 +112,8 @@ for _name in ("page", "stream", "matches"):
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """A row of partition_log: where the truth of a partition stands. `rewound`: what anybody saw committed in
-    an earlier epoch counts no more. `alarm`: why nobody may append."""
+    """A row of partition_log: where the truth of a partition stands. `rewound`: what was seen committed in
+    an earlier epoch counts no more. `alarm`: why appends are refused."""
 
     epoch: int
     seq: int
@@ -188,8 +188,8 @@ class Postgres:
         return rows
 
     def _release_soon(self, connection: Any) -> None:
-        """Nobody waits for it: asyncpg has Postgres cancel a statement that was given up, and where that is
-        silent it waits as long again."""
+        """No caller waits for it: asyncpg has Postgres cancel a statement that was given up, and where that
+        is silent it waits as long again."""
         task = asyncio.get_running_loop().create_task(self._release(connection))
         self._releasing.add(task)
         task.add_done_callback(self._releasing.discard)
@@ -230,7 +230,7 @@ class Postgres:
         return PartitionRow(row["epoch"], row["seq"], row["chain"], mode, owner, row["rewound"])
 
     async def keep_alarm(self, p: int, who: str, epoch: int, seq: int, chain: str, why: str) -> None:
-        """Keeps what somebody saw committed and Postgres does not have, if Postgres lets us: it may be
+        """Keeps what was seen committed and Postgres does not have, if Postgres lets us: it may be
         read-only, or the role not up to it. Called again and again while it is so."""
         with suppress(PostgresTrouble, asyncpg.PostgresError):
             await self.fetch("alarm", p, who, epoch, seq, chain, why)

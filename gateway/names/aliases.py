@@ -4,9 +4,9 @@
 Owns the grammar, and the one spelling that is stored and shown. Must not know what an alias names, or whether
 it names anything.
 
-The kind is told by the body alone: digits only are a public id, at least one letter makes a hash id, so the
+The kind is told by the body only: digits only are a public id, at least one letter makes a hash id, so the
 two can't collide whatever their prefixes are. A hash id's prefix may be left out, and its body may be
-abbreviated to 4 characters; whether that is good enough is for whoever resolves it.
+abbreviated to 4 characters; whether that is good enough is for the resolver.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """`reason` is a sentence for a person: what is wrong and how to mend it."""
+    """`reason` is a sentence for a person: what is wrong and how to correct it."""
 
     reason: str
 
@@ -94,7 +94,7 @@ def alias_in(text: str, spec: Spec, aggregate_type: str) -> Alias | Malformed | 
 
 
 def numbered_hash(alias: Alias) -> Alias | None:
-    """The hash id that is spelled like a public id: one of digits alone, brought along from elsewhere. None
+    """The hash id that is spelled like a public id: one of digits only, brought along from elsewhere. None
     where that is no body."""
     if alias.kind is not Kind.PUBLIC or alias.prefix is None or not hash_ids.may_be_body(alias.body):
         return None

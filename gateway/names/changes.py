@@ -1,6 +1,6 @@
 """What happens to names: the events of a tenant's stream of names, from which every table of names follows.
 
-Owns their form. Must not know where they are kept. An alias is given once, to one aggregate, for ever; all
+Owns their form. Must not know where they are kept. An alias is given once, to one aggregate, permanently; all
 that can happen to it later is to be retired, and restored. The form is durable: it is added to, not changed.
 
 An event gives, retires or restores up to `NAMES_AN_EVENT_MAX` names, all or none. `_names_given` and
@@ -56,7 +56,7 @@ class Named(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """Names that nobody has had before; `imported` where they come from elsewhere, with their numbers."""
+    """Names that are new; `imported` where they come from elsewhere, with their numbers."""
 
     names: tuple[Given, ...]
     imported: bool = False

@@ -20,11 +20,11 @@ from hashlib import sha256
 from gateway.names.encoding import encode, framed
 
 ALGORITHM = 1
-"""Stored beside every name. Names are not computed anew, so another algorithm would touch new ones alone."""
+"""Stored beside every name. Names are not computed again, so another algorithm would touch only new ones."""
 
 TENANT_BYTES = 16
 BODY_CHARS_MIN = 6  # 30 bits: among 1,000, one in 2,150 tenants has a longer one
-BODY_CHARS_MAX = 16  # 80 bits: two that are equal are met by nobody
+BODY_CHARS_MAX = 16  # 80 bits: two that are equal are never met
 ABBREVIATION_CHARS_MIN = 4  # shorter ones would soon be ambiguous; git takes no fewer either
 CHILD_DEPTH_MAX = 3
 CHILD_NUMBER_MAX = 2**63 - 1  # Postgres' bigint
@@ -148,7 +148,7 @@ def is_name(typed: HashName) -> bool:
 
 
 def may_be_body(text: str) -> bool:
-    """Whether a name that was given elsewhere may have this body: shorter than ours, and of digits alone."""
+    """Whether a name that was given elsewhere may have this body: shorter than ours, and of digits only."""
     return ABBREVIATION_CHARS_MIN <= len(text) <= BODY_CHARS_MAX and all(each in _ALPHABET for each in text)
 
 

@@ -1,6 +1,6 @@
 """Source ids: what a foreign system calls one of our aggregates, and the key that follows from it.
 
-Owns what a source id is, and the key of one that nobody has mapped yet. Must not know where mappings are
+Owns what a source id is, and the key of one that is not mapped yet. Must not know where mappings are
 kept: one that is stored wins over the derivation (gateway/catalog/source_ids.py).
 """
 
@@ -56,7 +56,8 @@ def read(source: str, scope: str, source_id: object) -> SourceId | Unusable:
 
 
 def derived_key(tenant: UUID, source: str, origin: str, incarnation: int, source_id: str) -> str:
-    """The UUIDv5 (RFC 9562) in the tenant's namespace: whoever derives it gets the same, without asking.
+    """The UUIDv5 (RFC 9562) in the tenant's namespace: each program that derives it gets the same, without
+    asking.
 
     `origin` is the name under which the scope was first seen, and `incarnation` how many scopes began under
     it before: after a rename another scope may take the name, and its ids are other things.

@@ -1,6 +1,6 @@
 """API keys and handles: `sl_<tenant handle>_<random>_<crc>`, all base62.
 
-Owns the text of a key: minting it, recognizing a mistyped one without asking anybody, and the digest that
+Owns the text of a key: minting it, recognizing a mistyped one without a query, and the digest that
 is stored in its place. Must not know where keys are kept or whom one belongs to. Randomness is an argument.
 
 A key carries 131 random bits, so its stored form needs no slow hash. The prefix and the checksum let secret

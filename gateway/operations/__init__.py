@@ -1,4 +1,4 @@
 """What operators run around a log: audits of the live system, repairs, a doctor.
 
-Everything is computed anew from what Postgres and Redis hold; nothing here is on the path of an append.
+Everything is computed again from what Postgres and Redis hold; nothing here is on the path of an append.
 """

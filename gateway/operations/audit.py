@@ -82,7 +82,7 @@ async def _check_partition(place: Place, p: int, report: Report, watcher: Watche
 
 
 async def _seen(place: Place, p: int, row: Any, looked: Looked | None, report: Report) -> Anchors:
-    """What somebody saw committed: reports what Postgres has not come to, returns what its rows must give."""
+    """What was seen committed: reports what Postgres has not come to, returns what its rows must give."""
     seen = [each.witness for each in await alarms(place, p)]
     if looked is not None and looked.meta.epoch >= 0:
         report.count("epochs")

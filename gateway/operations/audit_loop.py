@@ -1,4 +1,4 @@
-"""The audit that never ends: Postgres' rows, beside a gateway's work, at a rate that nobody feels."""
+"""The audit that never ends: Postgres' rows, beside a gateway's work, at a rate that is not felt."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AuditLoop:
             await asyncio.sleep(max(begun + _PASS_LEAST_S - loop.time(), 0))
 
     async def _partition(self, p: int) -> None:
-        """Once from end to end, begun anew when Postgres was away."""
+        """Once from end to end, begun again when Postgres was away."""
         while True:
             try:
                 await self.run_once(p)

@@ -56,7 +56,7 @@ class Found:
 
 
 class LostEvents:
-    """The files, in a folder of their own, readable by their owner alone: they hold clients' data. Nothing is
+    """The files, in a folder of their own, readable by their owner only: they hold clients' data. Nothing is
     made before the first event is lost."""
 
     def __init__(self, folder: Path) -> None:
@@ -188,7 +188,7 @@ def bulk_line(each: Here) -> dict[str, Any]:
 
 
 def _on_one_line(json: bytes) -> msgspec.Raw:
-    """Line breaks can stand between tokens alone."""
+    """Line breaks can stand only between tokens."""
     return msgspec.Raw(json.replace(b"\r", b" ").replace(b"\n", b" "))
 
 

@@ -1,4 +1,4 @@
-"""Names for commands: looked up, listed, brought in and out, retired, and their tables made anew.
+"""Names for commands: looked up, listed, brought in and out, retired, and their tables made again.
 
 What changes names appends events, so it opens a log of its own beside the gateways', and goes through it.
 """
@@ -132,7 +132,7 @@ async def retire(place: Place, config: Config, tenant: UUID, text: str, *, resto
 
 
 async def rebuild(pool: asyncpg.Pool, tenant: UUID) -> Rebuilt:
-    """The tables of a tenant's names, made anew from its events; gateways may go on meanwhile."""
+    """The tables of a tenant's names, made again from its events; gateways may go on meanwhile."""
     return await Store(pool).rebuild(tenant.bytes)
 
 

@@ -26,7 +26,7 @@ from gateway.telemetry.redact import reason
 JOURNAL_SAMPLED: Final = 200
 """Committed entries of a partition's journal, the oldest, that are looked at unless all are."""
 _ATTEMPTS: Final = 3
-"""A stream that looks wrong is looked at anew: it may have been evicted between two pages."""
+"""A stream that looks wrong is looked at again: it may have been evicted between two pages."""
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ async def _stream_trouble(place: Place, p: int, stream: Stream) -> str | None:
         after = f"({last}-0" if last else "-"
         now, entries = await read(place.scripts, keys, keys.stream(stream), after, most=PAGE_ENTRIES)
         if now.epoch != row.epoch or not now.same_server:
-            return None  # nobody reads these keys any more
+            return None  # no gateway reads these keys any more
         for entry in entries:
             version, at, _ = stream_entry(entry)
             if (last and version != last + 1) or at <= seq:

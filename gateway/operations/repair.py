@@ -39,7 +39,7 @@ class Mark:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a repair would do. `end`: how far it is proven. `joined`: Redis' history continues what Postgres
-    holds. `unmended`: what somebody saw committed and no journal leads to. `stopped`: why it ended early."""
+    holds. `unmended`: what was seen committed and no journal leads to. `stopped`: why it ended early."""
 
     standing: Standing
     parts: tuple[Segment, ...]
@@ -85,7 +85,7 @@ async def plan_repair(place: Place, standing: Standing) -> Plan:
     proven = _reached(here, mended)
     joined, stopped = bool(mended) or standing.in_redis, None
     # Beyond what was seen committed, the journal of Redis' own epoch is what any gateway would commit next,
-    # unless somebody saw that epoch end.
+    # unless a gateway saw that epoch end.
     open_epoch = None if any(each.epoch > standing.seen.epoch for each in missing) else standing.seen.epoch
     async for epoch, each in history(place, standing.p, parts, row.seq):
         placed = each.placed

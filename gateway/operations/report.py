@@ -49,7 +49,7 @@ class Violation:
 
 @dataclass(slots=True)
 class Report:
-    """Filled as an audit goes on."""
+    """Filled as an audit continues."""
 
     checked: dict[str, int] = field(default_factory=lambda: {each.name: 0 for each in INVARIANTS})
     broken: dict[str, int] = field(default_factory=lambda: {each.name: 0 for each in INVARIANTS})

@@ -1,6 +1,6 @@
 """`sluice rewind`: gives up what Postgres has lost, and says exactly what that is.
 
-Owns: the decision, in one statement, that what anybody saw committed before counts no more. Every gateway
+Owns: the decision, in one statement, that what was seen committed before counts no more. Every gateway
 forgets it at its next look. Source: docs/audit.md.
 """
 
@@ -67,7 +67,7 @@ async def weigh(place: Place, plan: Plan, into: LostEvents) -> Loss:
 
 
 async def rewind(place: Place, loss: Loss, identity_window: int) -> int:
-    """The epoch that the partition goes on in. Redis is prepared for it if it answers; if not, the next
+    """The epoch that the partition continues in. Redis is prepared for it if it answers; if not, the next
     gateway that opens the partition does so. Raises OperationFailed, PostgresTrouble."""
     standing = loss.plan.standing
     row, seen = standing.row, standing.seen

@@ -25,7 +25,7 @@ STREAMS_SAMPLED: Final = 64
 
 
 Anchors = dict[int, list[tuple[str, str]]]
-"""seq → the chains that somebody saw there, each with who it was."""
+"""seq → the chains that were seen there, each with its witness."""
 
 
 class RowWalk:
@@ -46,7 +46,7 @@ class RowWalk:
         self._random = random.Random()  # noqa: S311 - a sample, no secret
 
     def check(self, rows: Iterable[Any], deleted: Container[UUID] = ()) -> None:
-        """`deleted` are tenants of whose events only places and digests are left: the chain goes on."""
+        """`deleted` are tenants of whose events only places and digests are left: the chain continues."""
         for row in rows:
             self._check_place(row)
             stream = stream_of(row)

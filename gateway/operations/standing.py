@@ -13,7 +13,7 @@ from gateway.operations.place import OperationFailed, Place
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`missing`: what somebody saw committed and Postgres does not have. `seen`: Redis' word. `alarm`: the
+    """`missing`: what was seen committed and Postgres does not have. `seen`: Redis' word. `alarm`: the
     last of the trail that was taken into account."""
 
     p: int

@@ -17,7 +17,7 @@ from gateway.reactions.database import fetch
 COUNT_EVERY_S: Final = 10.0
 """A count of a million takes Postgres some tens of milliseconds."""
 FULL_COUNT_EVERY_S: Final = 1.0
-"""Of a tenant that has as many as it may, so that it goes on soon after some fired."""
+"""Of a tenant that has as many as it may, so that it continues soon after some fired."""
 TENANTS_MAX: Final = 10_000
 """In memory; beyond it all are counted again."""
 

@@ -74,7 +74,7 @@ class Cursor:
         self._attempts.append(attempt)
 
     def doubt(self) -> None:
-        """Move at once: that tells whether somebody else has."""
+        """Move at once: that tells whether another relay has."""
         self._moved_at = float("-inf")
 
     # -- when
@@ -118,7 +118,7 @@ class Cursor:
         reached = self._settle()
         async with database.connection(self._pool) as conn, conn.transaction():
             now = await self._still_held(conn)
-            goes_on = now.place == self._moved_to  # else it begins anew, at another start
+            goes_on = now.place == self._moved_to  # else it begins again, at another start
             if goes_on:
                 changed = {each: stragglers.get(each) for each in self._changed}
                 if now.document != self._of.document:

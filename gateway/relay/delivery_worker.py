@@ -126,7 +126,7 @@ class DeliveryWorker:
         return self._cursor.moves
 
     def doubt(self) -> None:
-        """Somebody may have changed the subscription: find out now."""
+        """A client may have changed the subscription: find out now."""
         self._cursor.doubt()
         self._wake.set()
 
@@ -201,8 +201,8 @@ class DeliveryWorker:
         await self._cursor.move(self._stragglers, holding=False)
 
     async def _hand_over(self) -> None:
-        """What became of deliveries counts for whoever goes on from here; what is still under way failed, or
-        arrived without a word of it."""
+        """What became of deliveries counts for the relay that continues from here; what is still under way
+        failed, or arrived without a word of it."""
         if self._flights:
             await asyncio.wait([flight.task for flight in self._flights.values()], timeout=HAND_OVER_S)
         await self._land()
@@ -237,7 +237,7 @@ class DeliveryWorker:
             self._lanes[aggregate].append(entry)
 
     def _held_bytes(self) -> int:
-        """Of the main line; stragglers have a bound of their own, and hold up nobody."""
+        """Of the main line; stragglers have a bound of their own, and hold up no other."""
         lanes = (lane for aggregate, lane in self._lanes.items() if aggregate not in self._stragglers)
         return sum(entry_bytes(entry) for lane in lanes for entry in lane)
 
@@ -320,14 +320,14 @@ class DeliveryWorker:
         return Message(uuid_text(event.id), stream.aggregate_type, outgoing.key, event.type, outgoing.body)
 
     def _overtake_slow(self) -> None:
-        """A receiver that hangs holds up its own aggregate alone."""
+        """A receiver that hangs holds up only its own aggregate."""
         now = self._loop.time()
         for aggregate, flight in self._flights.items():
             if aggregate not in self._stragglers and now - flight.begun > SLOW_S:
                 self._leave(aggregate, flight)
 
     def _leave(self, aggregate: Aggregate, flight: _InFlight) -> None:
-        """Whoever reads what is written now tries it again, but not before this attempt must be over."""
+        """A relay that reads what is written now tries it again, but not before this attempt must be over."""
         before = self._stragglers.get(aggregate)
         attempts, error = (0, None) if before is None else (before.attempts, before.error)
         due_at = flight.at + SEND_TIMEOUT_S

@@ -1,7 +1,7 @@
 """A gzip stream (RFC 1952) whose parts are compressed once for all connections that are sent them. Pure.
 
 A part is raw deflate (RFC 1951) that ends at a byte and refers to nothing before it, so it continues any
-stream. What a stream ends with is the CRC and the size of all that it held. Nobody counts these for each
+stream. What a stream ends with is the CRC and the size of all that it held. No sender counts these for each
 connection: a run counts them over its own parts, and what a connection was sent of a run follows from where
 it came in and where it left.
 """
@@ -77,7 +77,7 @@ class Sent:
         self._left = part.after
 
     def alone(self, plain: bytes) -> None:
-        """It was sent these, deflated for it alone."""
+        """It was sent these, deflated for it only."""
         self._settle()
         self._mark = self._mark.over(plain)
 

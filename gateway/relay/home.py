@@ -3,7 +3,7 @@
 A copy carries the subscriptions and the cursors of the original, so a relay there would send to the
 customers' own endpoints. Postgres says which cluster and which database it is, and on which timeline: a copy
 by pg_dump, or of a database within a server, is another database; a restore to a point in time is on another
-timeline, and its server says which point. A fail-over to a standby changes the timeline alone, and is no
+timeline, and its server says which point. A fail-over to a standby changes only the timeline, and is no
 reason to stop.
 
 What can't be told: a copy of a machine's disk, and a restore to the very end of the archive.

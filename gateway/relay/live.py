@@ -1,8 +1,8 @@
-"""What is being committed, on its way to whoever follows live: read once a gateway, however many follow.
+"""What is being committed, on its way to live followers: read once a gateway, however many follow.
 
 Owns: per partition a tail that takes over what this gateway commits as it commits it, and reads from Postgres
 what others did; per (tenant, filter) a channel that keeps the newest of it for its followers. A tail hands
-on only what continues where it stands, so a channel has no gap; whoever is behind its oldest chunk reads
+on only what continues where it stands, so a channel has no gap; a follower behind its oldest chunk reads
 Postgres until it is not.
 """
 
@@ -42,7 +42,7 @@ _ROUND_MOST_S = 0.25
 # appends, the gateway has all it can do, and 100 are told within about 100 ms.
 _CROWD = 16
 _ROUND_A_FOLLOWER_OF_A_CROWD_S = 0.0009
-# Then whoever appends has a turn. More turns cost more than they give: after each, the processor's caches
+# Then appends have a turn. More turns cost more than they give: after each, the processor's caches
 # hold other things.
 _TELLING_S = 0.002
 # What all channels together keep in memory: each as much as any other.
@@ -97,7 +97,7 @@ def _among(names: frozenset[str], known: frozenset[str]) -> frozenset[str]:
 
 
 class Chunk(Generic[T]):
-    """Some events of a channel, in order; `end` is where whoever has them stands."""
+    """Some events of a channel, in order; `end` is the position of a follower that has them."""
 
     __slots__ = ("_gzipped", "_run", "_whole", "after_seq", "end", "items", "seqs", "size")
 
@@ -134,7 +134,8 @@ class Chunk(Generic[T]):
 
 
 def _size(item: object) -> int:
-    """In memory, about: a message is kept alone, among the others of its chunk, and compressed with them."""
+    """In memory, about: a message is kept by itself, among the others of its chunk, and compressed with
+    them."""
     if isinstance(item, bytes):
         return 3 * len(item) + _MESSAGE_OVERHEAD_BYTES
     assert isinstance(item, Entry)
@@ -219,7 +220,7 @@ class Channel(Generic[T]):
     def add(self, batch: Batch, end: Place) -> None:
         """What passes of it, which is all that was committed behind the last one up to `end`. Its form is
         made here, a few events at a time, while they are in the processor's caches: those of a whole round
-        would keep whoever appends waiting."""
+        would keep appends waiting."""
         if self._known is not None and batch.has_others(self.wanted.tenant, self._known):
             self.begin(end)
             return
@@ -254,7 +255,7 @@ class Channel(Generic[T]):
             self.start_seq = dropped.end.seq
 
     def begin(self, start: Place) -> None:
-        """Anew from here: what came before is not, or no more, all in this channel."""
+        """Again from here: what came before is not, or no more, all in this channel."""
         self.start_seq, self.end, self._reached = start.seq, start, start
         self.chunks.clear()
         self._places, self._items = [], []
@@ -272,7 +273,7 @@ class Channel(Generic[T]):
         if after.seq >= self.end.seq:
             return [], after
         taken = []
-        for chunk in reversed(self.chunks):  # nearly always the newest alone, of thousands
+        for chunk in reversed(self.chunks):  # nearly always only the newest, of thousands
             if chunk.end.seq <= after.seq:
                 break
             taken.append(chunk.behind(after))
@@ -350,11 +351,11 @@ class Following(Generic[T]):
                 self.wake()
 
     def doubt(self) -> None:
-        """Where it stands may be no more: it is to ask Postgres, however much of it is committed anew."""
+        """Where it stands may be no more: it is to ask Postgres, however much of it is committed again."""
         self._doubted = True
 
     def wake(self) -> None:
-        """It goes on by itself, from where it is."""
+        """It continues by itself, from where it is."""
         self._hand = None
         self._follower.wake()
 
@@ -405,7 +406,7 @@ class Live:
 
 
 class _Tail:
-    """The end of one partition, as long as somebody follows it."""
+    """The end of one partition, as long as it has followers."""
 
     def __init__(
         self, p: int, outbox: Outbox, keep_bytes: Callable[[], int], share_anew: Callable[[], None]
@@ -456,7 +457,7 @@ class _Tail:
         of = wanted, form, None if known is None else known.revision
         channel = self.channels.get(of)
         if channel is None:
-            # Until the tail has found where the partition ends, nobody's place is covered.
+            # Until the tail has found where the partition ends, no follower's place is covered.
             made = self._forms.setdefault(form, partial(form, self._p))
             channel = Channel(wanted, made, self._end or _NOWHERE, known)
             self.channels[of] = channel
@@ -524,7 +525,7 @@ class _Tail:
             self._elsewhere = True
 
     def _begin_anew(self) -> None:
-        """Postgres has lost what was committed: whoever follows reads there, and is told that it has."""
+        """Postgres has lost what was committed: followers read there, and are told that it has."""
         self._end, self._elsewhere = None, True
         for channel in self.channels.values():
             channel.begin(_NOWHERE)

@@ -26,7 +26,7 @@ from gateway.relay.position import BEGINNING, START, Place, Position
 
 # Positions that one statement looks at: bounds its time where nearly nothing passes the filter.
 STRETCH = 20_000
-# A page is read whole, so it is bounded in bytes too; an event that is larger comes alone.
+# A page is read whole, so it is bounded in bytes too; an event that is larger comes by itself.
 PAGE_BYTES = 4 * 1024 * 1024
 # For how long one page looks for events that pass its filter before it answers with those it has.
 SEARCH_S = 2.0
@@ -128,8 +128,8 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """Every read raises PostgresTrouble when Postgres, or its standby, can't answer, LostPlace where nobody
-    can stand."""
+    """Every read raises PostgresTrouble when Postgres, or its standby, can't answer, LostPlace where no
+    reader can stand."""
 
     def __init__(self, postgres: Postgres, partitions: int, settled: Settled) -> None:
         self._postgres = postgres

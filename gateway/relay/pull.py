@@ -1,8 +1,8 @@
-"""Events for those who can't receive: claimed by whoever asks, and handed out again unless they are acked.
+"""Events for those who can't receive: claimed by request, and handed out again unless they are acked.
 
 Owns: consumer groups without members. All consumers of a subscription share its events; while one holds
-events of an aggregate, nobody else gets that aggregate's, so each aggregate is worked off in order. Each
-call is one transaction under the lock of the subscription's row.
+events of an aggregate, no other consumer gets that aggregate's, so each aggregate is worked off in order.
+Each call is one transaction under the lock of the subscription's row.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ OUT_MAX: Final = 10_000
 """Aggregates that may be out at once: then nothing new is handed out. Parked ones are not out."""
 
 STRETCHES_MAX: Final = 10
-"""Looks at the outbox that one claim takes. Where all is filtered out, or somebody else's, the next claim
-goes on from there."""
+"""Looks at the outbox that one claim takes. Where all is filtered out, or another consumer's, the next claim
+continues from there."""
 
 STRETCH_EVENTS: Final = 1000
 """Of the looks behind the first, which asks for no more than the claim has room for."""
@@ -156,7 +156,7 @@ class Pull:
         self, tenant: UUID, name: str, claims: Sequence[UUID], event_ids: Sequence[UUID]
     ) -> int | NotPulled:
         """How many aggregates went on: a whole claim's, or those whose events are named, up to the first that
-        is not. What is not held any more is passed over: somebody else has it by now."""
+        is not. What is not held any more is passed over: another consumer has it by now."""
         await self._subscriptions.declare(tenant)
         async with connection(self._pool) as conn, conn.transaction():
             found = await self._locked(conn, tenant, name)
@@ -229,7 +229,7 @@ class _Handing:
 
     @property
     def full(self) -> bool:
-        """An event that is larger than a claim comes alone."""
+        """An event that is larger than a claim comes by itself."""
         return self.left <= 0 or self._bytes_left <= 0
 
     async def again(self, waiting: dict[Aggregate, RetryEntry]) -> None:
@@ -270,8 +270,8 @@ class _Handing:
         return entries
 
     def new(self, entries: Sequence[Entry], waiting: Mapping[Aggregate, RetryEntry]) -> int:
-        """Takes what nobody has had yet, up to where the claim is full; an aggregate that is out already is
-        left to whoever has it. Returns how many are done with, taken or left."""
+        """Takes what no consumer has had yet, up to where the claim is full; an aggregate that is out already
+        is left to its consumer. Returns how many are done with, taken or left."""
         for count, entry in enumerate(entries):
             stream = entry.recorded.stream
             aggregate = stream.aggregate_type, stream.key

@@ -42,7 +42,7 @@ from spec.targets.table import KINDS
 logger = logging.getLogger("sluice.relay")
 
 LOOK_EVERY_S: Final = 0.3  # for subscriptions that are new, changed, or left behind by a relay that died
-HEADS_EVERY_S: Final = 0.25  # for commits that nobody told of
+HEADS_EVERY_S: Final = 0.25  # for commits that were not announced
 HEADS_PAUSE_S: Final = 0.005  # commits that come closer together are looked at together
 ACQUIRE_MAX: Final = 50
 READ_EVERY_S: Final = 5.0
@@ -120,7 +120,7 @@ class Relay:
         await ended(self._couriers.values())
 
     async def look(self) -> None:
-        """Brings in what specs declare, lets go what was changed, and takes what nobody delivers."""
+        """Brings in what specs declare, lets go what was changed, and takes what no relay delivers."""
         await self._subscriptions.declare()
         couriers = [*self._couriers]
         if couriers:
@@ -244,7 +244,8 @@ class Relay:
             self._read_at = ended + (ended - began) / READ_SHARE
 
     def readings(self) -> Iterator[Reading]:
-        """How all subscriptions of the instance stand, whoever delivers them, as of some seconds ago."""
+        """How all subscriptions of the instance stand, whichever relay delivers them, as of some seconds
+        ago."""
         yield Reading("sluice_relay_subscriptions", len(self._couriers))
         standings = {each.kind: each for each in self._standings}
         for kind in KINDS:

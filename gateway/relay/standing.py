@@ -12,7 +12,7 @@ import asyncpg
 from gateway.relay.database import connection, seconds, statement
 
 COUNTED_MAX: Final = 10_000
-"""Lag is counted up to here: whoever is further behind needs no exact figure."""
+"""Lag is counted up to here: further behind, a reader needs no exact figure."""
 
 LOOKED_AT_MAX: Final = 200_000
 """Events of a partition, others' too, that are looked at for the lag of one subscription: of one that was

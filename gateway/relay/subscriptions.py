@@ -178,7 +178,7 @@ class Subscriptions:
         return int(done.rpartition(" ")[2])
 
     async def skip(self, tenant: UUID, name: str, event_id: UUID) -> bool | None:
-        """Gives a parked event up: its aggregate goes on behind it. Whether it was parked; None: no such
+        """Gives a parked event up: its aggregate continues behind it. Whether it was parked; None: no such
         subscription."""
         found = await self.found(tenant, name)
         if found is None:
@@ -252,7 +252,7 @@ class Subscriptions:
         return report.faults() if len(report) else None
 
     async def _unplaced(self, tenant: UUID, start: str) -> str | None:
-        """Why nobody can begin there; None if one can."""
+        """Why it can't begin there; None if it can."""
         try:
             return NO_POSITION if await self._place(tenant, start) is None else None
         except LostPlace as lost:
@@ -305,7 +305,7 @@ class Subscriptions:
 
     async def _write(self, conn: Any, tenant: UUID, wanted: _Wanted) -> Put | Declared | TooMany | NoPosition:
         """Raises LostPlace."""
-        while True:  # others may make it and end it meanwhile: each turn, somebody's call is done
+        while True:  # others may make it and end it meanwhile: each turn, one call is done
             before = await _locked(conn, tenant, wanted.name)
             if before is not None:
                 return await self._change(conn, tenant, wanted, before)
@@ -350,14 +350,14 @@ class Subscriptions:
             statement("change"), before.id, _kind(wanted), wanted.declared,
             kept(document), *_filtered(wanted), place.seq, place.mark,
         )  # fmt: skip
-        if begins:  # anew: what waited lies before its start, or comes again
+        if begins:  # again: what waited lies before its start, or comes again
             await conn.execute("DELETE FROM straggler WHERE subscription = $1", before.id)
         elif _kind(wanted) != before.kind:
             await conn.execute(statement("give_over"), before.id)
         return Put(created=False)
 
     async def _place(self, tenant: UUID, start: str) -> Place | None:
-        """Where `start` is. Raises LostPlace where nobody can stand there."""
+        """Where `start` is. Raises LostPlace where that is no position."""
         p = self._outbox.partition(tenant.bytes)
         if start == "now":
             return (await self._outbox.end(tenant.bytes)).at(p)
@@ -379,7 +379,7 @@ class Subscriptions:
         return found is not None
 
     async def _touch(self, conn: Any, subscription: int) -> None:
-        """Whoever delivers starts anew from what is written now."""
+        """The relay that delivers starts again from what is written now."""
         await conn.execute(statement("touch"), subscription)
 
 

@@ -1,6 +1,7 @@
 """A state that is being changed: the places of its fields, and its limits.
 
-Nothing is in place before an operation is known to fit, so that one that does not leaves every byte alone.
+Nothing is in place before an operation is known to fit, so that one that does not leaves every byte as it
+was.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Draft:
     """`size_at_most` bounds the length of the state as JSON from above, `bytes_max` is what it may be, once
     the event is folded; meanwhile it may be twice as long. `levels` are those that its fields may have.
 
-    What an item of a list is changed into is a draft too, of the item alone."""
+    What an item of a list is changed into is a draft too, of the item only."""
 
     fields: Fields
     size_at_most: int

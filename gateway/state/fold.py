@@ -3,10 +3,10 @@
 Owns: what an aggregate's state is after its events, and which of them did not fit their handler.
 Must not know: where events come from, how a state is kept or shown.
 
-Each operation stands alone: one that does not fit changes nothing and is reported, and the others of the same
-event apply. An erased event (no payload) counts but changes nothing. Values that no operation reaches into
-come back as they were sent, to the byte: digits, escapes, order, blanks. Names of fields, and what is opened
-to change something inside, come back in their plainest spelling.
+Each operation stands for itself: one that does not fit changes nothing and is reported, and the others of the
+same event apply. An erased event (no payload) counts but changes nothing. Values that no operation reaches
+into come back as they were sent, to the byte: digits, escapes, order, blanks. Names of fields, and what is
+opened to change something inside, come back in their plainest spelling.
 
 A state that an event leaves longer than it may be is no state any more: it is `{}`, and stays so whatever
 follows, with the version of that event. The events go on being counted.

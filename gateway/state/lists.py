@@ -60,7 +60,7 @@ class _Items(list[Node]):
         return found
 
     def keep(self, wanted: list[bool]) -> None:
-        """Those alone that are True."""
+        """Only those that are True."""
         self[:] = compress(self, wanted)
         for path, spellings in self.spellings.items():
             self.spellings[path] = kept = [*compress(spellings, wanted)]

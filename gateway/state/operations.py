@@ -1,6 +1,7 @@
 """What one operation does to a state: all of it, or nothing and a sentence that says why.
 
-Operations within others each stand alone as well: what does not fit among them is reported with its place.
+Operations within others each stand for themselves as well: what does not fit among them is reported with its
+place.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def plain(node: Node) -> object:
 def spelled(value: object) -> str:
     """One spelling for equal JSON (1, 1.0 and 1e0; objects in any order), another for any other.
 
-    A text, since whoever sends data can choose numbers of one hash, and a set of those takes quadratic time.
+    A text, since clients can choose numbers of one hash, and a set of those takes quadratic time.
     """
     match value:
         case int() | Decimal() if not isinstance(value, bool):

@@ -54,7 +54,7 @@ def counted(count: Callable[[str], None]) -> Iterator[None]:
 
 
 class JsonFormatter(logging.Formatter):
-    """ASCII alone: whatever a field holds, it is one line of JSON, and harmless to a terminal."""
+    """ASCII only: whatever a field holds, it is one line of JSON, and harmless to a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return json.dumps(line_of(record))

@@ -3,7 +3,7 @@
 Owns: names, labels, buckets. No label is taken out of a request, so the number of series is bounded by the
 number of partitions and of declared sources of webhooks. What an append pays is less than a microsecond: it
 is counted by the batch, with children bound once, and requests in a plain dictionary that is read when
-somebody asks. docs/observability.md shows the table."""
+they are scraped. docs/observability.md shows the table."""
 
 from __future__ import annotations
 
@@ -630,7 +630,7 @@ class Metrics:
             self._outcomes[type(outcome)].inc()
 
     def committed(self, appends: int, events: int, wait_s: float) -> None:
-        """So many callers were answered by one commit; `events` counts also what nobody waited for any
+        """So many callers were answered by one commit; `events` counts also what no caller waited for any
         more, `wait_s` is the longest wait."""
         self._committed.inc(appends)
         self._events.inc(events)
@@ -653,7 +653,7 @@ class Metrics:
 
 
 class _AtScrape(Collector):
-    """What is not counted but looked at, when somebody asks."""
+    """What is not counted but looked at, when scraped."""
 
     def __init__(
         self, responses: dict[tuple[str, int], int], sources: list[Callable[[], Iterable[Reading]]]

@@ -55,7 +55,7 @@ def redact(text: str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """`Type: message`, or the type alone where the message might repeat a client's data."""
+    """`Type: message`, or only the type where the message might repeat a client's data."""
     name = type(error).__name__
     message = _message(error)
     return f"{name}: {redact(message)}" if message else name

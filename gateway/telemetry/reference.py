@@ -18,7 +18,7 @@ _PLACE = re.compile(r"(<!-- (?P<name>[a-z ]+): made by .*? -->\n).*?(<!-- end --
 
 
 def updated(page: str) -> str:
-    """The page with its tables as they should be. Raises KeyError for a table that nobody makes."""
+    """The page with its tables as they should be. Raises KeyError for a table that is not made."""
     tables = {"log events": _log_events(), "metrics": _metrics()}
     return _PLACE.sub(lambda place: place[1] + tables[place["name"]] + place[3], page)
 

@@ -95,5 +95,5 @@ class Telemetry:
 
 
 def unwatched() -> Telemetry:
-    """Counts that nobody reads, no traces."""
+    """Counts that are not read, no traces."""
     return Telemetry(Metrics(CollectorRegistry()))

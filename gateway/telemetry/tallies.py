@@ -1,4 +1,4 @@
-"""What is counted as plain integers on the hot path, told to Prometheus when somebody asks. Of webhooks, each
+"""What is counted as plain integers on the hot path, told to Prometheus when scraped. Of webhooks, each
 delivery counts three times. Owns the tallies; their names and labels stand in metrics.METRICS.
 """
 

@@ -61,7 +61,7 @@ def check_url(
 
 
 def _can_be_called(url: str) -> bool:
-    """Whether host and port are such that anybody could be asked for them (RFC 1035 section 2.3.4)."""
+    """Whether host and port are such that they can exist (RFC 1035 section 2.3.4)."""
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").removesuffix("."), parts.port
@@ -74,7 +74,7 @@ def _can_be_called(url: str) -> bool:
 
 
 def unsafe(url: str) -> str | None:
-    """Why a URL of a target can be seen, without asking anybody, to lead where no event may go; None if it
+    """Why a URL of a target can be seen, without a query, to lead where no event may go; None if it
     can't. What its name resolves to is looked at when it is connected to."""
     try:
         parts = urlsplit(url)

@@ -279,7 +279,7 @@ def without_query(url: str) -> str:
 def restored(document: object, earlier: object) -> object:
     """`document` with each `***` replaced by the secret that `earlier` has there, so that what was shown can
     be changed and deployed again. In a list there must be as many as `earlier` has, which they are in their
-    order, wherever others were put among them. Of fewer nobody could tell which ones are left: they stay. A
+    order, wherever others were put among them. Of fewer it is not known which ones are left: they stay. A
     `?***` is replaced only behind the URL that is deployed: a query is for no other."""
     deployed: dict[Place, list[object]] = defaultdict(list)
     masks: Counter[Place] = Counter()

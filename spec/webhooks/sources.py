@@ -169,7 +169,7 @@ class Source:
     items: tuple[str, ...] | None = None
     """Fields that lead to the list of a batch; () for the body itself, None where there is no batch."""
     topics: tuple[Topic, ...] = ()
-    """Whose messages are taken; of Amazon SNS alone, which signs all topics of the world alike."""
+    """Whose messages are taken; of Amazon SNS only, which signs all topics of the world alike."""
     delivery_id: tuple[str, ...] | None = None
     """Fields that lead to the id, in place of the scheme's."""
     reserved: tuple[re.Pattern[bytes], ...] = ()
@@ -177,7 +177,7 @@ class Source:
     that has the same secret. It proves nothing of a delivery."""
 
     def reserves(self, content: bytes) -> bool:
-        """Whether anybody can have this signed by a handshake."""
+        """Whether a stranger can have this signed by a handshake."""
         return any(texts.fullmatch(content) for texts in self.reserved)
 
 

@@ -1,9 +1,11 @@
-"""Words that were dropped stay dropped: in the pages, in help and in error sentences."""
+"""Words that were dropped stay dropped: in the pages, in help, error sentences, docstrings and comments."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,6 +97,34 @@ def test_help_and_error_sentences_have_no_dropped_words() -> None:
         for why in dropped(text)
     ]
     assert found == []
+
+
+def notes(text: str) -> Iterator[tuple[int, str]]:
+    """Docstrings and comments of a module, without names of the code in them."""
+    tree = ast.parse(text)
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
+            yield each.lineno, str(each.value.value)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def test_docstrings_and_comments_have_no_dropped_words() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{at} {why}"
+        for path in SOURCES
+        if dropped(text := path.read_text())  # mostly not: the others need not be parsed
+        for at, note in notes(text)
+        for why in dropped(_CODE.sub("", note))
+    ]
+    assert found == []
+
+
+def test_words_of_notes_are_found_but_not_those_of_the_code() -> None:
+    module = 'def anew():  # whoever asks\n    """As `anew` does, for ever."""\n    return "alone"\n'
+    found = [why for _, note in notes(module) for why in dropped(_CODE.sub("", note))]
+    assert [each.split("'")[1] for each in found] == ["for ever", "whoever"]
 
 
 def test_a_dropped_word_is_found_in_whatever_case_and_across_lines() -> None:

@@ -80,7 +80,7 @@ class Aliases:
 
     async def exact(self, principal: Principal, aggregate_type: str, text: str) -> str | Refusal:
         """The key that a write means by an exact alias, or why there is none: that is refused in its turn,
-        after the types. Raises Refused where nobody can tell now."""
+        after the types. Raises Refused where that is not known now."""
         try:
             return (await self._resolve(principal, text, aggregate_type, exact=True)).key
         except Refused as refused:

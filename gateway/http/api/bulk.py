@@ -58,7 +58,7 @@ logger = logging.getLogger("sluice.edge")
 LINES_MAX = 100_000
 _AT_A_TIME = 32
 """Lines that are judged in one go, about half a millisecond. Then whatever Redis, Postgres and other clients
-have sent has its turn: both servers would wait for a gateway that goes on reading."""
+have sent has its turn: both servers would wait for a gateway that continues reading."""
 _JUDGED_S = 0.004
 """The same for lines that take longer than most."""
 NDJSON = b"application/x-ndjson"
@@ -135,7 +135,8 @@ class Bulk:
             try:
                 await self._answer(request, send)
             finally:
-                # Whoever hung up still gets what was handed over appended; nothing more is read for them.
+                # What was handed over by a client that hung up is still appended; nothing more is read for
+                # them.
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
 

@@ -1,7 +1,7 @@
-"""The content coding of the live feed: gzip for whoever accepts it (RFC 9110 section 12.5.3), else none.
+"""The content coding of the live feed: gzip for clients that accept it (RFC 9110 section 12.5.3), else none.
 
 Owns: which it is, and what one connection is sent of it. What many are sent is compressed once for all of
-them, what one alone is sent for it alone, beside the loop.
+them, what only one is sent for it only, beside the loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.relay.live import Chunk
 Messages = Chunk[bytes]
 """Each is what one event is sent as."""
 
-# What nobody else may have compressed: each costs the loop 10 µs.
+# What is compressed for this connection only: each costs the loop 10 µs.
 _CHUNKS_AT_ONCE = 8
 # In less time than this takes, no thread begins.
 _BESIDE_BYTES = 64 * 1024
@@ -48,7 +48,7 @@ class Plain:
         return b"".join([chunk.whole() for chunk in chunks])
 
     async def alone(self, messages: bytes) -> bytes:
-        """What will be sent next for messages to this connection alone."""
+        """What will be sent next for messages to this connection only."""
         return messages
 
     def end(self) -> bytes:

@@ -1,6 +1,6 @@
 """GET /_/feed: all committed events of a tenant in one order, from any position, filtered if asked.
 
-Owns: how a request says what it wants, and the forms of the answer. Sees pages of the outbox alone, so what
+Owns: how a request says what it wants, and the forms of the answer. Sees only pages of the outbox, so what
 it sends is committed, in order and without a gap.
 """
 
@@ -471,7 +471,7 @@ class Feed:
         finally:
             gone.cancel()
             if ahead is not None and not ahead.cancel() and not ahead.cancelled():
-                ahead.exception()  # nobody else looks at it
+                ahead.exception()  # nothing else looks at it
 
     async def _stream_page(self, asked: Asked, after: Position | None, most: int) -> Page:
         return await self._page(asked, after, min(most, _EVENTS_A_PAGE), STREAM_PAGE_BYTES)

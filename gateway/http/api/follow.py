@@ -1,6 +1,6 @@
 """GET /{type}/{id}/events as a stream: NDJSON to the end of what there is, SSE and then live.
 
-Owns: the framing of both, and when a follower has gone. Sees the log's pages alone, so whatever it sends is
+Owns: the framing of both, and when a follower has gone. Sees only the log's pages, so whatever it sends is
 committed, in order and without a gap: the next page begins where the last one ended.
 """
 
@@ -100,7 +100,7 @@ class Follow:
         head_only: bool,
     ) -> None:
         """The events asked for, one a line, to where the stream ends now; without a `limit`, all of them. It
-        breaks off where its key ends: whoever reads it must not take what there is for all."""
+        breaks off where its key ends: its reader must not take what there is for all."""
         wanted, strong = read_range(subject, query, VERSION_MAX), is_strong(query)
         upcast = query.boolean("upcast")
         await wait_for_length(self._log, subject, query)
@@ -283,8 +283,9 @@ async def more(send: Send, body: bytes) -> None:
 
 
 async def taken(send: Send) -> None:
-    """Returns once the client has taken most of what was written. Whoever waits holds none of it: what a
-    client does not read is in its write buffer, which is counted (unread.py), and not a second time here."""
+    """Returns once the client has taken most of what was written. A caller that waits holds none of it: what
+    a client does not read is in its write buffer, which is counted (unread.py), and not a second time
+    here."""
     await more(send, b"")
 
 

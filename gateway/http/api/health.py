@@ -38,7 +38,7 @@ class Health:
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[None]:
-        """Whoever leaves it leaves no look under way; nobody may ask any more by then."""
+        """No look is under way after it is left; requests must have ended by then."""
         try:
             yield
         finally:

@@ -168,7 +168,7 @@ def _quoted(text: str, name: str) -> str:
     except ValueError:
         value = None
     if not isinstance(value, str) or (not value.isprintable() and "\0" in value):
-        return text  # an opening quote alone is a text as it is
+        return text  # only an opening quote is a text as it is
     return value
 
 

@@ -43,7 +43,7 @@ class Lists:
         self._body_timeout_s = config.body_timeout_s
 
     def has_none(self, principal: Principal, aggregate_type: str) -> bool:
-        """Whether the spec declares the type, but no list of it: then its path takes appends alone."""
+        """Whether the spec declares the type, but no list of it: then its path takes only appends."""
         deployed = self._catalog.deployed(principal.tenant.id)
         declared = None if deployed is None else deployed.spec.aggregate_types.get(aggregate_type)
         return declared is not None and declared.listed is None

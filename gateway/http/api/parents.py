@@ -90,7 +90,7 @@ class Parents:
     async def _by_key(
         self, spec: Spec, tenant: bytes, key: str, aggregate_type: str
     ) -> tuple[Stream, Alias | None]:
-        """A key alone says no type: the child's own comes first, then those that get hash ids, and last
+        """A key does not say its type: the child's own comes first, then those that get hash ids, and last
         whichever has one, as a child or by a migration."""
         types = () if spec.hash_ids is None else spec.hash_ids.types
         streams = [Stream(tenant, each, key) for each in dict.fromkeys((aggregate_type, *types))]

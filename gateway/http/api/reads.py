@@ -1,4 +1,4 @@
-"""GET of aggregates: state, length, events. A read shows committed events alone."""
+"""GET of aggregates: state, length, events. A read shows only committed events."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class SeveralAppends:
             raise Refused(Refusal("not_committed", why)) from busy
 
     async def _named(self, principal: Principal, body: bytes) -> dict[tuple[str, str], str | Refusal]:
-        """What the aliases in the body name. Raises Refused where nobody can tell now."""
+        """What the aliases in the body name. Raises Refused where that is not known now."""
         if not may_name_aliases(body):
             return {}
         sent = {each for each in names_sent(body) if each[1].startswith(SIGIL)}

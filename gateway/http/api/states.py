@@ -74,11 +74,12 @@ class States:
             self._first_folds.pop(place).set()
 
     def is_begun(self, subject: Subject) -> bool:
-        """Whether a first read ended before the newest event: the application goes on, once for all."""
+        """Whether a first read ended before the newest event: the application continues, once for all."""
         return _place(subject) in self._begun
 
     def begin_first(self, subject: Subject) -> bool:
-        """Whether nobody reads the aggregate for the first time just now; `end_first` must follow then."""
+        """Whether no other request reads the aggregate for the first time just now; `end_first` must follow
+        then."""
         place = _place(subject)
         if place in self._first_folds:
             return False
@@ -214,7 +215,7 @@ def following(
     narrow: bool = False,
 ) -> Range:
     """What to read next for the state after `last`. Where the client may have a newer state than `folded`,
-    the length alone: it may tell that there is nothing to fold. `narrow`: of events no more than folding
+    only the length: it may tell that there is nothing to fold. `narrow`: of events no more than folding
     takes, where that is not all of them."""
     length = folded.length
     unseen = if_none_match is not None and not (

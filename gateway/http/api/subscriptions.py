@@ -175,7 +175,7 @@ class SubscriptionPaths:
         return await self._switched(request, self._subscriptions.pause, "pause")
 
     async def resume(self, request: Request) -> Response:
-        """Goes on where it stopped, also after it was disabled."""
+        """Continues where it stopped, also after it was disabled."""
         return await self._switched(request, self._subscriptions.resume, "resume")
 
     async def _switched(
@@ -195,7 +195,7 @@ class SubscriptionPaths:
         return _done({"replayed": replayed})
 
     async def skip(self, request: Request) -> Response:
-        """A parked event is given up; what is behind it goes on."""
+        """A parked event is given up; what is behind it continues."""
         name, body = _name(request), _fields(await self._object(request, needed=True), ("event_id",))
         if "event_id" not in body:
             raise Refused(Refusal("missing_field", "Name the parked event as `event_id`.", "event_id"))
@@ -221,7 +221,7 @@ class SubscriptionPaths:
         return _done(_told(tested))
 
     async def claim(self, request: Request) -> Response:
-        """Events for whoever pulls, until the lease is over; waits for some if asked, until who
+        """Events for a consumer that pulls, until the lease is over; waits for some if asked, until who
         asked hangs up."""
         name, body = (
             _name(request),

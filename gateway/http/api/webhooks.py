@@ -76,7 +76,7 @@ class Webhooks:
         self._responses = metrics.responses
         self._intake = intake
         self._catalog = catalog
-        self._places: dict[bytes, Place] = {}  # that were found, by path; of sources alone
+        self._places: dict[bytes, Place] = {}  # that were found, by path; of sources only
         self._bytes_max = config.webhook_bytes_max
         self._timeout_s = config.body_timeout_s
 

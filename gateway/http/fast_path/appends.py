@@ -3,7 +3,7 @@
 Nine of ten requests of a busy gateway are single appends with a known key, a whole body and nothing wrong.
 Judging such a one is synchronous, and what it waits for is one future, so ASGI's machinery (a task, messages
 both ways, a dozen coroutines) is a cost beside the checks (docs/decisions/0017). What is not of this kind is
-left alone, untouched, for the application: it judges anew and finds the words.
+left untouched for the application: it judges again and finds the words.
 
 Owns: what counts as ordinary. Must not know: how an append is judged or answered (admit, appends, outcomes).
 """

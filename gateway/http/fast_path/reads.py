@@ -2,7 +2,7 @@
 
 The counterpart of appends.py: a GET of a state that is kept, of a length or of events, with a known key and
 without parameters, waits for nothing but its part of one call to Redis. What is not of this kind is left
-alone for the application, and so is what Redis does not tell.
+to the application, and so is what Redis does not tell.
 
 Owns: which reads are ordinary. Must not know: how a read is judged or answered (reads, states, respond).
 """
@@ -84,7 +84,7 @@ class FastReads:
         told = partial(self._seen, principal, subject, judge, headers.get(NAME), reply, give_up)
         if len(segments) == 2 and self._states.is_begun(subject):
             self._callers.take_back(principal)
-            return False  # the application goes on once for all
+            return False  # the application continues once for all
         if len(segments) == 2 and not self._states.kept(subject).length:
             if not self._states.begin_first(subject):
                 self._callers.take_back(principal)
@@ -92,7 +92,7 @@ class FastReads:
             told = partial(self._seen_first, subject, told)
         try:
             self._log.look(wanted, told)
-        except Exception:  # a bug: nobody waits for this read
+        except Exception:  # a bug: no request waits for this read
             self._states.end_first(subject, more=True)
             raise
         return True

@@ -101,7 +101,7 @@ def append_schema(events: list[Schema], more: Schema | None = None) -> Schema:
 
 
 def aggregate_paths(spec: Spec, declared: AggregateType) -> dict[str, Schema]:
-    """By path. A type without events has reads alone: whatever is posted to it is refused."""
+    """By path. A type without events has only reads: whatever is posted to it is refused."""
     name = declared.name
     samples = {event_type.name: sample(event_type) for event_type in declared.events.values()}
     of_one: Schema = {"get": _state(name)}

@@ -30,7 +30,7 @@ def embedded(schema: Schema, home: str) -> Schema:
     if isinstance(schema, bool):
         return (
             {} if schema else {"not": {}}
-        )  # booleans stand here rightly, but many readers take objects alone
+        )  # booleans stand here rightly, but many readers take only objects
     copied = copy.deepcopy(schema)
     found = places(copied)
     for subschema in found.schemas.values():

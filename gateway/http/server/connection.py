@@ -297,7 +297,7 @@ class Connection(HttpToolsProtocol):
 
 class _Flow(FlowControl):
     """Reads on only while no request waits in line: uvicorn reads on whenever one of them starts, and a chunk
-    holds thousands, so the line of a client that never stops sending would grow for ever."""
+    holds thousands, so the line of a client that never stops sending would grow without end."""
 
     def __init__(self, transport: asyncio.Transport, line: Sized) -> None:
         super().__init__(transport)

@@ -155,7 +155,7 @@ class FastExchange:
 
     @property
     def message_event(self) -> asyncio.Event:
-        """Nobody waits for it."""
+        """No caller waits for it."""
         return asyncio.Event()
 
     def reply(self, status: int, head: bytes, body: bytes) -> None:

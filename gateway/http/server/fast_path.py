@@ -1,4 +1,4 @@
-"""What the server asks before it makes an ASGI scope: whether somebody answers a request without one."""
+"""What the server asks before it makes an ASGI scope: whether a request is answered without one."""
 
 from __future__ import annotations
 

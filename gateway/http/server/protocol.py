@@ -4,7 +4,7 @@ Owns: the limits of a request's header, the deadlines of header and body, what i
 Must not know: routes, keys, JSON bodies.
 
 llhttp, left strict, refuses two lengths, a length beside a coding, folded lines, bare CR or LF, control
-characters and malformed names. What remains for this class: how much header there may be (nobody else has a
+characters and malformed names. What remains for this class: how much header there may be (no other part has a
 limit), `Host`, protocols other than HTTP, codings other than `chunked`, versions other than 1.0 and 1.1,
 fragments, targets in absolute form; trailers (uvicorn adds them to the headers of the request under way);
 `Upgrade` (llhttp stops reading at one, and the body behind it would be taken for the next request); and that
@@ -56,8 +56,8 @@ DRAINED_BYTES_MAX: Final = 4 * 1024 * 1024
 had under way, so more than the largest body that is accepted. Beyond it the connection ends."""
 
 HOLD_S: Final = 0.003
-"""How long a request whose header came alone waits for its body before the app sees it, which may answer at
-once: far less than a client notices, far more than lies between two writes of one program."""
+"""How long a request whose header came without its body waits for its body before the app sees it, which may
+answer at once: far less than a client notices, far more than lies between two writes of one program."""
 
 
 def make_protocol(
@@ -188,7 +188,7 @@ class StrictProtocol(Connection):
             self._arm(self.header_timeout_s, self._give_up)
 
     def _amid_body(self, chunk_bytes: int, *, grown: bool) -> None:
-        """Chunk extensions and trailers are nobody's: a body must grow from time to time."""
+        """Chunk extensions and trailers are ignored: a body must grow from time to time."""
         self._mid_body = True
         self._empty_bytes = 0 if grown else self._empty_bytes + chunk_bytes
         if self._empty_bytes > self.header_bytes_max:
@@ -272,7 +272,7 @@ class StrictProtocol(Connection):
         method = parser.get_method()
         found = dict(headers)
         each_once = len(found) == len(headers)
-        keep_alive = parser.should_keep_alive()  # where no `Connection` is sent, true of 1.1 alone
+        keep_alive = parser.should_keep_alive()  # where no `Connection` is sent, true of 1.1 only
         if (
             not keep_alive
             or parser.should_upgrade()
@@ -375,7 +375,7 @@ class StrictProtocol(Connection):
         self.url = origin_form(method, self.url)
 
     def _is_http(self, method: bytes) -> None:
-        """llhttp takes RTSP and ICE too, and tells nobody. Raises Untrusted where the request line names
+        """llhttp takes RTSP and ICE too, without a word. Raises Untrusted where the request line names
         another protocol; one that came in pieces is not looked at."""
         if self._line_here:
             line = method + b" " + self.url + b" HTTP/"

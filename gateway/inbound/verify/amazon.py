@@ -31,7 +31,7 @@ logger = logging.getLogger("sluice.intake")
 _V = TypeVar("_V")
 
 CALL_S: Final = 5.0
-"""A call from the name's look-up to the last byte. It goes on when its sender is answered: the next one may
+"""A call from the name's look-up to the last byte. It continues when its sender is answered: the next one may
 find it done."""
 
 BYTES_MAX: Final = 16 * 1024
@@ -52,7 +52,7 @@ AGAIN_S: Final = 5
 
 
 class Amazon:
-    """One a process. `certificates` are those at hand, by URL. `wait_s` is how long whoever asks waits;
+    """One a process. `certificates` are those at hand, by URL. `wait_s` is how long a request waits;
     `trusted` the certificate authorities that are trusted, else the usual ones."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """Requests signed by a JSON Web Token in a header, whose claims hold digests of URL and body. Pure.
 
-Source: RFC 7519 and 7515, HMAC alone; the claims are MessageBird's (`url_hash`, `payload_hash`).
+Source: RFC 7519 and 7515, HMAC only; the claims are MessageBird's (`url_hash`, `payload_hash`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A signature is read as the RFC spells it and no other way: what stands in `Signature-Input` is signed itself,
 as it came. Covered may be headers and what the request line says; of components with parameters, a named
-query parameter alone. A component of a response is none of a request.
+query parameter by itself. A component of a response is none of a request.
 
 Source: RFC 9421; digests of bodies are RFC 9530. The RFC's examples are in tests/inbound/vectors.json.
 """

@@ -204,7 +204,7 @@ def _claim(scheme: Scheme, request: Request) -> Claim | Rejected:
 
 
 def _pairs(scheme: Scheme, value: bytes) -> Claim | Rejected:
-    """`t=…,v1=…,v1=…`: exactly one timestamp; names that nobody knows are another version's."""
+    """`t=…,v1=…,v1=…`: exactly one timestamp; names that are unknown are another version's."""
     times, signatures = [], []
     for part in value.split(scheme.separator.encode()):
         name, _, text = part.partition(b"=")
@@ -356,7 +356,7 @@ def mac_of(scheme: Scheme, key: bytes, content: bytes) -> bytes:
 
 @lru_cache(_KEYS_MAX)
 def _keyed(key: bytes, digest: str) -> hmac.HMAC:
-    """To copy: what OpenSSL does anew for each one-shot digest takes longer than 1 KB."""
+    """To copy: what OpenSSL does again for each one-shot digest takes longer than 1 KB."""
     return hmac.new(key, digestmod=digest)
 
 

@@ -1,7 +1,7 @@
 """Messages of Amazon SNS: what is signed, by which certificate, and which URL confirms a subscription. Pure.
 
 Which host is called is never a message's to say: each topic that a source names has one, that of its region,
-and a message may name URLs of that host alone. What is signed has no lengths in it, only lines; so that
+and a message may name URLs of that host only. What is signed has no lengths in it, only lines; so that
 nothing can be read in two ways, no value but `Message` may hold a line break.
 
 Source: https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message.html

@@ -1,4 +1,4 @@
-"""Decides, in Postgres, what the sequencer proposed; then tells whoever waits.
+"""Decides, in Postgres, what the sequencer proposed; then tells the callers that wait.
 
 Owns: the order of commits of one partition in this gateway. Source: the append protocol, step 2.
 """
@@ -35,7 +35,7 @@ class LineageLost(Exception):
 
 
 class Overtaken(LineageLost):
-    """In direct mode another gateway was faster: what was decided is decided anew, on what it committed."""
+    """In direct mode another gateway was faster: what was decided is decided again, on what it committed."""
 
 
 class Committer:
@@ -225,7 +225,7 @@ class Committer:
         """How many of the run's appends stand in Postgres at their places, and the chain after them."""
         first, last = run.placed[0].first_seq, run.placed[-1].last_seq
         there = await self._postgres.fetch("placed", self._partition.number, first, min(last, row.seq))
-        # By digest and version, not by id alone: in a later epoch the same place may be taken by another
+        # By digest and version, not only by id: in a later epoch the same place may be taken by another
         # request whose client chose the same id.
         rows = {each["seq"]: (each["version"], each["digest"]) for each in there}
         count = 0
@@ -236,7 +236,7 @@ class Committer:
         return count, chain_over(run.before[1], run.placed[:count])
 
     async def _commit_what_comes_before(self, run: SequencedBatch) -> None:
-        """Events of another gateway come before ours, and nobody committed them while our swap waited."""
+        """Events of another gateway come before ours, and they were not committed while our swap waited."""
         try:
             await self._journal.commit(self._partition, run.before[0])
             if self._partition.committed_seq < run.before[0]:

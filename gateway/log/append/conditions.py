@@ -65,7 +65,7 @@ class Conditions:
     async def _look_together(self) -> None:
         """All that wait, a statement after the other; those that come meanwhile are in the next."""
         while self._waiting:
-            await asyncio.sleep(0)  # whoever comes in the same turn of the loop comes along
+            await asyncio.sleep(0)  # a request of the same turn of the loop comes along
             asked = [self._waiting.popleft() for _ in range(min(len(self._waiting), TOGETHER))]
             asked = [each for each in asked if not each[0].done]
             if not asked:

@@ -1,7 +1,7 @@
 """Answers that rest on what is not committed yet: a conflict, a mismatch, a replay.
 
 None is given before its basis is committed and settled (settling.py). Where the epoch ends first, it is
-decided anew, never answered from what was sealed away, nor a conflict from a Redis that appends have left.
+decided again, never answered from what was sealed away, nor a conflict from a Redis that appends have left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Verdict = Original | ClaimedByAnother | Conflict | ConditionFailed | NotUnique
 
 
 class DeferredOutcomes:
-    """One for each sequencer; `again` takes back what must be decided anew."""
+    """One for each sequencer; `anew` takes back what must be decided again."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Appends while Redis is away: judged on what Postgres holds, committed by the same compare-and-swap.
 
-No lock is held while this gateway thinks, so one that stands still in the middle holds up nobody: a batch is
-decided on one snapshot, and its swap holds only if nothing was committed to the partition since.
+No lock is held while this gateway thinks, so one that stands still in the middle holds up no other: a batch
+is decided on one snapshot, and its swap holds only if nothing was committed to the partition since.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gateway.names.unique import holders_of, values_of
 from gateway.postgres.errors import PostgresTrouble
 from gateway.telemetry.steps import Telemetry
 
-# Whoever was overtaken by another gateway gives it a head start of at most this: both get their turns.
+# A gateway that was overtaken by another one gives it a head start of at most this: both get their turns.
 _OVERTAKEN_S = 0.002
 # Rows that others have committed since this gateway did, of which one look takes the chain on. With more, the
 # partition is verified, which reads them in parts.
@@ -35,7 +35,7 @@ _SINCE_MAX = 5_000
 
 
 class Direct:
-    """One for each partition of this gateway; `requeue` takes back what must be decided anew."""
+    """One for each partition of this gateway; `requeue` takes back what must be decided again."""
 
     def __init__(
         self,

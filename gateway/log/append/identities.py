@@ -1,4 +1,4 @@
-"""Idempotency for ever: who claimed an identity, by Postgres."""
+"""Idempotency without a time limit: which append claimed an identity, by Postgres."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ class Claims:
     events: dict[tuple[bytes, bytes], tuple[int, int]]
 
     def judge(self, append: Append) -> Original | ClaimedByAnother | None:
-        """None: nobody holds any of its identities."""
+        """None: no append holds any of its identities."""
         verdict = self.judge_retry(append.retry)
         if verdict is None and not append.chosen:
             own = self.events.get((append.stream.tenant, append.append_id))
             if own is not None:
-                # Its own first try: the gateway minted the id, and nobody else knows it.
+                # Its own first try: the gateway minted the id, and no client knows it.
                 return Original(own[0], own[1], own[1] + len(append.events) - 1)
         return verdict
 
     def judge_retry(self, retry: Retry) -> Original | ClaimedByAnother | None:
-        """The same by what the client chose alone."""
+        """The same by what the client chose only."""
         held = [self.identities.get((retry.tenant, identity)) for identity in retry.chosen]
         found = [claim for claim in held if claim is not None]
         if not found:

@@ -46,7 +46,7 @@ class _Hole(Exception):
 
 
 class Journal:
-    """Helping: whoever sees sequenced events that nobody commits, commits them."""
+    """Helping: a gateway that sees sequenced events which stay uncommitted commits them."""
 
     def __init__(
         self, scripts: Scripts, postgres: Postgres, settling: Settling, connection: CommitConnection
@@ -81,7 +81,7 @@ class Journal:
                     return committed
                 committed += await self._swap(partition, row, tail)
             except RefusedByPostgres as refused:
-                # One at a time up to the append that Postgres refuses, so that it holds up nobody.
+                # One at a time up to the append that Postgres refuses, so that it holds up no other.
                 if len(tail.run) == 1:
                     await self._quarantine(partition, row.epoch, tail.run[0], str(refused))
                     raise CannotHelp(f"partition {partition.number}: {refused}") from refused

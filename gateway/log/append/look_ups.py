@@ -52,7 +52,7 @@ class LookUps:
         self._verified = 0  # how often the partition was, while this gateway runs
 
     def ask(self, pending: Pending) -> None:
-        """Of an append that waits in the queue. Mostly it is known at once that nobody has its identities;
+        """Of an append that waits in the queue. Mostly it is known at once that its identities are new;
         not of one that was sequenced before, perhaps by ids that the gateway minted."""
         if not pending.again and not pending.append.claims:
             pending.looked_up = self.known.absent(pending.append)
@@ -86,7 +86,7 @@ class LookUps:
             await self._gather()
             asked = self._take()
             if not self._partition.in_redis:
-                continue  # all are asked for anew once Redis was verified
+                continue  # all are asked for again once Redis was verified
             told = False
             try:
                 told = await self._ask(asked)
@@ -98,8 +98,8 @@ class LookUps:
                 await asyncio.sleep(_RETRY_S)
 
     async def _gather(self) -> None:
-        """Whoever comes just after a look waits for it and for another one: it takes along what each turn of
-        the event loop brings, as long as one brings any."""
+        """An append that comes just after a look waits for it and for another one: it takes along what each
+        turn of the event loop brings, as long as one brings any."""
         before = 0
         while before < len(self._waiting):
             before = len(self._waiting)
@@ -138,7 +138,7 @@ class LookUps:
         except PostgresTrouble:
             return verified != self._verified
         if verified != self._verified or not partition.in_redis:
-            return True  # they are asked for anew, or will be
+            return True  # they are asked for again, or will be
         if claims.epoch != partition.epoch:
             partition.distrust()
             return True

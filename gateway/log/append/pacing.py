@@ -17,7 +17,7 @@ _HALF_MIN = 16  # fewer are not worth a call of their own
 _USUAL_MAX = 96
 _CROWD_MIN = 16  # so many elsewhere keep everybody busy
 # Beside another gateway: what two halves have together. After fewer than the least it is not worth the wait:
-# who appends alone must not wait at all.
+# a single client must not wait at all.
 _SHARED_ENOUGH = 32
 _SHARED_MIN = 8
 # About as long as it takes those who were just answered to be back with their next appends.

@@ -137,7 +137,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
 
     def resolve_at(self, first_version: int, p: int, last_seq: int, versions: tuple[int, ...] = ()) -> bool:
         """It was committed at this version (these, if to several streams), its last event at `last_seq` of
-        partition `p`; whether anybody still waited for that."""
+        partition `p`; whether a caller still waited for that."""
         if self.link is not None:
             self.link.after = None  # or each would hold all before it in memory
         if self.waiter.done():

@@ -201,7 +201,7 @@ class Sequencer:
                         await self._back_off()
                 elif batch or self._partition.curious:
                     await self._sequence(batch)
-            except Exception:  # a bug: nobody knows how far they came, as after a reply that was lost
+            except Exception:  # a bug: it is unknown how far they came, as after a reply that was lost
                 for pending in batch:
                     pending.sent = True
                 self._distrust(batch)

@@ -1,8 +1,8 @@
-"""Looks after partitions that nobody else looks after: a gateway that died leaves nothing behind.
+"""Looks after partitions without a living gateway: a gateway that died leaves nothing behind.
 
 Ten times a second it asks Redis where each partition stands. What was sequenced and not committed for two
 looks in a row is committed from the journal; what contradicts this gateway's knowledge, or is of a server
-that was restarted or promoted since, is verified anew.
+that was restarted or promoted since, is verified again.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Sweeper:
     async def _try(self, looks: Sequence[Standing | Exception | None]) -> list[Standing | Exception | None]:
         """The looks, with an exception in place of one at a server that answers and does not write. That is
         tried where a call or a look has failed since the last that was well, there and for partitions that
-        nobody uses; and before appends come back."""
+        no gateway uses; and before appends come back."""
         self._returning = {each.number for each, _ in self._partitions if self._may_return(each)}
 
         trying = any(each.reach.failing for each, _ in self._partitions)
@@ -186,7 +186,7 @@ class Sweeper:
                 "journal_recovery_failed", extra={"partition": partition.number, "reason": str(trouble)}
             )
             committed = 0
-        except Exception:  # a bug, or an entry that nobody foresaw: the other partitions need their help too
+        except Exception:  # a bug, or an unforeseen entry: the other partitions need their help too
             logger.exception("help_ended", extra={"partition": partition.number})
             partition.distrust()
             committed = 0

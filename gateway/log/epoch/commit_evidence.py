@@ -1,4 +1,4 @@
-"""What somebody saw committed, held against what Postgres has: how a loss of commits is noticed.
+"""What was seen committed, compared with what Postgres has: how a loss of commits is noticed.
 
 Owns: when Postgres has lost something. Witnesses are a Redis' watermark, a gateway's memory, and the alarms
 that gateways left in Postgres.
@@ -32,7 +32,7 @@ class CommitEvidence:
         return self.epoch >= row.rewound and (self.epoch > row.epoch or self.seq > row.seq)
 
     def saw_more_than(self, row: PartitionRow) -> bool:
-        """Whether it saw events that the row lacks. A later epoch alone is nothing that is missing: a seal
+        """Whether it saw events that the row lacks. A later epoch is in itself nothing missing: a seal
         that was lost can be made again, beyond what was seen."""
         return self.epoch >= row.rewound and self.seq > row.seq
 

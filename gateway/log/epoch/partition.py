@@ -73,7 +73,7 @@ class Partition:
 
     def adopt(self, epoch: int, seq: int, chain: str, *, direct: bool = False) -> None:
         """Redis was verified: it continues what Postgres committed up to (seq, chain) in this epoch, and that
-        is settled. Or, if `direct`, nobody asks it."""
+        is settled. Or, if `direct`, it is not asked."""
         self.direct = direct
         if epoch != self.epoch:
             self.epoch, self._keys, self._confirmed_seq = epoch, None, 0
@@ -84,7 +84,7 @@ class Partition:
         self.open = True
 
     def distrust(self) -> None:
-        """Something contradicts it: nothing more is sequenced before it was verified anew."""
+        """Something contradicts it: nothing more is sequenced before it was verified again."""
         self.open = False
 
     @property
@@ -98,7 +98,7 @@ class Partition:
         self.rewinds += 1
 
     def halt(self, why: str) -> None:
-        """Postgres lacks what somebody saw committed: nothing is appended until a person has decided, and
+        """Postgres lacks what was seen committed: nothing is appended until a person has decided, and
         what was kept of its streams is not shown any more."""
         if self.halted is None:
             self.rewinds += 1
@@ -124,7 +124,7 @@ class Partition:
 
     def when_committed(self, seq: int) -> asyncio.Future[bool]:
         """Resolves True once everything up to `seq` of this epoch is confirmed, False when the epoch ended
-        before: then what was decided on it must be decided anew."""
+        before: then what was decided on it must be decided again."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if seq <= self._confirmed_seq:
             future.set_result(True)

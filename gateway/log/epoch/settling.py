@@ -1,4 +1,4 @@
-"""Makes sure of what was found in Postgres: it may stand on this server alone, because the wait of its commit
+"""Makes sure of what was found in Postgres: it may stand on this server only, because the wait of its commit
 for a standby was cancelled or its backend ended, and then a fail-over loses it.
 
 Owns: what counts as settled. A commit that was answered is, with all that was committed before it; what was
@@ -122,7 +122,7 @@ class Settling:
             await asyncio.wait((self._task,))
         await self._connection.close()
 
-    # -- one write after another, as long as somebody asks
+    # -- one write after another, as long as there are requests
 
     async def _run(self) -> None:
         asked: list[_Asked] = []
@@ -224,6 +224,6 @@ def _fail(told: asyncio.Future[Standing], error: Exception) -> None:
 
 
 def _retrieved(told: asyncio.Future[Standing]) -> None:
-    """Nobody need have waited for it."""
+    """It may have had no waiter."""
     if not told.cancelled():
         told.exception()

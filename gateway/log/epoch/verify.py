@@ -20,7 +20,8 @@ from gateway.log.postgres import DIRECT, REDIS, PartitionRow, Postgres
 from gateway.log.redis.scripts import RedisTrouble, Scripts
 from gateway.postgres.errors import PostgresTrouble
 
-# A gateway that finds Postgres sealed further than Redis lets whoever sealed it finish the installation.
+# A gateway that finds Postgres sealed further than Redis lets the gateway that sealed it finish the
+# installation.
 _INSTALL_PATIENCE_S = (0.05, 0.2)
 _ATTEMPTS = 6
 
@@ -30,7 +31,7 @@ class CannotVerify(Exception):
 
 
 class PostgresLostCommits(Exception):
-    """Somebody saw commits that Postgres does not have. A person must decide. `witness` is None where another
+    """Commits were seen that Postgres does not have. A person must decide. `witness` is None where another
     gateway, or this one earlier, has raised the alarm."""
 
     def __init__(self, why: str, witness: CommitEvidence | None) -> None:
@@ -85,7 +86,7 @@ class Inspection:
         return CommitEvidence("Redis", self.epoch, max(self.c, 0), self.chain_at_c)
 
     def knows(self, row: PartitionRow) -> bool:
-        """Whether its watermark is where the row stands: a watermark moves to what is settled alone."""
+        """Whether its watermark is where the row stands: a watermark moves only to what is settled."""
         return self.epoch == row.epoch and self.c == row.seq and self.chain_at_c == row.chain
 
     def continues(self, row: PartitionRow) -> bool:

@@ -1,11 +1,11 @@
 """Keeps Redis within its memory: it has the working set, Postgres the history.
 
 Owns: what leaves Redis, and when. The journal keeps what was committed within `journal_retention_s`. Near the
-bound of a server's memory, whatever nobody touched for longest goes first, be it a stream or the front of a
+bound of a server's memory, what was untouched for longest goes first, be it a stream or the front of a
 journal. Keys of epochs that have ended go at once, at the same pace; their journals, from which lost commits
 are repaired, when they are as old as the rest of it would be.
 
-How long a stream was left alone is told by Redis itself, to the second (docs/decisions/0018). Several
+How long a stream was untouched is told by Redis itself, to the second (docs/decisions/0018). Several
 gateways may do this at once: each looks before each step, and no step does harm twice.
 """
 
@@ -31,7 +31,7 @@ logger = logging.getLogger("sluice.log")
 
 LOOK_EVERY_S = 0.1
 BOUND_WITHOUT_MAXMEMORY: Final = 1024 * 1024 * 1024
-"""Of a server that has no limit of its own, and of which nobody has said how much we may take."""
+"""Of a server that has no limit of its own, and for which no bound is set."""
 # Eviction begins here. The rest is for what comes between two looks, for clients' buffers and for a rewrite
 # of the append-only file.
 _NEAR = 0.85
@@ -134,7 +134,7 @@ class Evictor:
         self._age_s = 0.0
 
     def readings(self) -> Iterator[Reading]:
-        """For whoever watches it: how full the fullest server is, and how old is what is evicted."""
+        """For metrics: how full the fullest server is, and how old is what is evicted."""
         yield Reading("sluice_redis_fullness_ratio", self._fullest)
         yield Reading("sluice_eviction_age_seconds", self._age_s)
 
@@ -217,7 +217,7 @@ class Evictor:
             await self._run(partition, 0, names[first : first + _SAMPLE], 0, _SAMPLE)
 
     def _old_s(self, share: float) -> float:
-        """What nobody touched for so long goes first: by the ages of streams, and of the oldest journal."""
+        """What was untouched for so long goes first: by the ages of streams, and of the oldest journal."""
         now, ages = self._loop.time(), sorted(self._ages)
         of_streams = ages[int(share * len(ages))] if ages else 0
         return max(float(of_streams), share * max(each.front_s(now) for each in self._commits))
@@ -275,7 +275,7 @@ class Evictor:
         return len(look.old_journals)
 
     def _may_forget(self, partition: Partition) -> bool:
-        """Postgres is there, and has all that anybody saw committed. While it is away, perhaps to come back
+        """Postgres is there, and has all that was seen committed. While it is away, perhaps to come back
         with less, nothing goes from which that could be repaired."""
         return partition.open and self._in_touch()
 

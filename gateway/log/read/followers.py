@@ -25,7 +25,8 @@ class Follower:
         self._event.set()
 
     async def wait(self, timeout_s: float) -> None:
-        """Returns at the next commit, or when the time is up: other gateways' commits wake nobody here."""
+        """Returns at the next commit, or when the time is up: other gateways' commits wake no follower
+        here."""
         timer = asyncio.get_running_loop().call_later(timeout_s, self._event.set)
         try:
             await self._event.wait()
@@ -35,7 +36,7 @@ class Follower:
 
 
 class Followers:
-    """While nobody follows, a commit pays next to nothing for them. `announce` is told each partition that
+    """Without followers, a commit pays next to nothing for them. `announce` is told each partition that
     this gateway committed to, so that it can tell the others."""
 
     def __init__(self, announce: Callable[[int], None]) -> None:

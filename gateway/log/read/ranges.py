@@ -10,14 +10,14 @@ from gateway.events import Recorded, Stream
 
 VERSION_MAX: Final = 2**53  # what a Lua number holds exactly
 PAGE_BYTES: Final = 1024 * 1024
-"""Behind so many bytes of events a page ends: it is held in memory whole, as often as somebody asks."""
+"""Behind so many bytes of events a page ends: it is held in memory whole, by each request."""
 
 
 class Range(msgspec.Struct, frozen=True, gc=False):
     """Which events of a stream: versions `first` to `last`, at most `limit`, newest first or oldest. Once
     they are `bytes_max` (1 at least) no further one is begun: the last may be beyond, and there is one.
 
-    The first `known` are known to be committed, and not wanted: where no others are, nobody looks at them.
+    The first `known` are known to be committed, and not wanted: where no others are, they are not looked at.
     `narrow`: of each event type, time, revision and data are enough; the page may have nothing else of them.
     """
 

@@ -158,7 +158,7 @@ class Reader:
                 try:
                     answers = await self._call([wanted for wanted, _ in batch])
                 except PostgresTrouble:
-                    answers = _NOTHING * most  # whoever asked asks it for the whole page, and learns why
+                    answers = _NOTHING * most  # the caller asks it for the whole page, and learns why
                 except Exception:
                     logger.exception("read_failed", extra={"partition": self._partition.number})
                     answers = _NOTHING * most
@@ -324,7 +324,7 @@ def _here(wanted: Range, reply: Any, confirmed: set[tuple[int, bytes]], as_of: b
         length = int(version) - 1
     else:
         if not grounded:
-            # What comes before the first entry here was never here, or somebody deleted it uncommitted.
+            # What comes before the first entry here was never here, or was deleted uncommitted.
             length = 0
     events, size = [], 0
     for entry in entries:

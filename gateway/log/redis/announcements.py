@@ -1,6 +1,6 @@
 """Commits told from gateway to gateway over Redis' publish and subscribe, so that followers need not poll.
 
-A hint and nothing more: it says to which partitions somebody committed, never what; whoever hears it reads
+A hint and nothing more: it says to which partitions there was a commit, never what; its hearers read
 Postgres. Lost, late or forged, it costs a moment, since every reader looks by itself now and then.
 """
 
@@ -24,7 +24,7 @@ logger = logging.getLogger("sluice.log")
 
 # What is committed meanwhile goes into the next message: a few hundred a second, at any rate of appends.
 _TELL_EVERY_S = 0.004
-# While nobody else listens, one message in this time finds out whether somebody has begun to.
+# While no other gateway listens, one message in this time finds out whether one has begun to.
 _ASK_EVERY_S = 0.1
 _AGAIN_S = 1.0
 _HEAR_S = 1.0
@@ -83,7 +83,7 @@ class Announcements:
             await asyncio.sleep(_TELL_EVERY_S if hearers > self._subscribed else _ASK_EVERY_S)
 
     async def run_listening(self) -> None:
-        """Until cancelled; holds a connection only while somebody here wants to hear."""
+        """Until cancelled; holds a connection only while a follower here wants to hear."""
         while True:
             await self._wanted.wait()
             try:

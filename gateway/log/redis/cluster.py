@@ -38,8 +38,8 @@ REDIRECTIONS_MAX: Final = 4
 _PORT: Final = 6379
 # Nodes agree on a change within their heartbeats: asking more often tells nothing new.
 _LEARN_EVERY_S: Final = 0.1
-# A node that is silent for longer is passed over: whoever waits to learn the map may be the one who is to
-# find out that it is away.
+# A node that is silent for longer is passed over: a caller that waits to learn the map may be the one that is
+# to find out that it is away.
 _LEARN_PATIENCE_S: Final = 0.5
 _ASKING: Final = pack(("ASKING",))
 _SLOTS: Final = pack(("CLUSTER", "SLOTS"))
@@ -58,7 +58,7 @@ class Cluster:
         self._doubtful = True
         self._asked_at = float("-inf")
         self._untold: str | None = None
-        """Why nobody told where slots are, when they were asked last."""
+        """Why no node told where slots are, when they were asked last."""
         self._asking: set[asyncio.Task[tuple[Server, Any]]] = set()
         self._learning = asyncio.Lock()
 
@@ -100,7 +100,7 @@ class Cluster:
         """The replies of masters to packed commands about one key each, each with the id of its data's
         history; a RedisError or an OSError in place of one that was refused, or whose server does not answer,
         within `timeout_s` where that is sooner than as usual. A replica refuses by itself, and so does a
-        server that has lost the slot, or hands it over key by key: it then sends on whoever asks for a key
+        server that has lost the slot, or hands it over key by key: it then sends on requests for a key
         that it does not have. One that takes no writes refuses too. Scripts with keys here and there can't
         run before all of them have gone."""
         asked: dict[Server, list[int]] = {}
@@ -204,7 +204,8 @@ class Cluster:
             raise RedisConnectionError(self._untold)
 
     def _ask(self, server: Server) -> asyncio.Task[tuple[Server, Any]]:
-        """Goes on where another node has told sooner: to cancel it would close connections that are well."""
+        """Continues where another node has told sooner: to cancel it would close connections that are
+        well."""
         task = asyncio.get_running_loop().create_task(_slots(server))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)

@@ -26,7 +26,7 @@ class Server:
         self.name = name
         self.host = name.rpartition(":")[0].strip("[]")
         self.silent = False
-        """In a cluster: whether it did not answer the last look, or nobody told whom to look at."""
+        """In a cluster: whether it did not answer the last look, or no node told where to look."""
         self._pool = client.connection_pool
         # Of the whole call, and ours to keep: redis-py starts a timer for the write and one for the read.
         self._timeout_s: float | None = self._pool.connection_kwargs.get("socket_timeout")
@@ -97,7 +97,7 @@ class Server:
         return (self,)
 
     def give_up(self) -> None:
-        """It has been silent for too long: nobody waits any more for what is under way."""
+        """It has been silent for too long: no caller waits any more for what is under way."""
         now = asyncio.get_running_loop().time()
         for patience in self._under_way:
             if not patience.expired():

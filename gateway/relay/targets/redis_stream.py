@@ -24,8 +24,8 @@ _CONNECTIONS_MAX: Final = 64
 
 
 class RedisStreamTarget:
-    """An entry has the fields `id`, `aggregate_type`, `key`, `type` and `event`, the event in JSON. Whoever
-    reads the stream deduplicates by `id`: an attempt whose answer was lost is repeated."""
+    """An entry has the fields `id`, `aggregate_type`, `key`, `type` and `event`, the event in JSON. Readers
+    of the stream deduplicate by `id`: an attempt whose answer was lost is repeated."""
 
     def __init__(
         self, declared: RedisStream, *, allow_private: bool, timeout_s: float = SEND_TIMEOUT_S

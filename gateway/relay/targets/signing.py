@@ -12,7 +12,7 @@ from spec.targets.secrets import secret_text, signing_key
 
 
 class NoSecret(Exception):
-    """A secret is not where a subscription says that it is; the text names the place alone."""
+    """A secret is not where a subscription says that it is; the text names only the place."""
 
 
 def headers(key: bytes, message_id: str, timestamp: int, body: bytes) -> list[tuple[bytes, bytes]]:

@@ -29,7 +29,7 @@ from spec.targets.addresses import unsafe
 from spec.targets.webhook import Webhook
 
 _RESPONSE_BYTES_READ: Final = 64 * 1024  # more than that is not read: the connection is closed
-_RESPONSE_S: Final = 2.0  # for a body that nobody needs
+_RESPONSE_S: Final = 2.0  # for a body that is not needed
 _CONNECTIONS_MAX: Final = 64
 _KEEPALIVE_S: Final = 30.0
 
