@@ -70,6 +70,12 @@ def dropped(text: str, words: dict[str, str] = DROPPED) -> list[str]:
     ]
 
 
+def mentions(text: str) -> bool:
+    """Whether it may have a dropped word: a module that has none need not be parsed."""
+    plain = " ".join(text.lower().replace("#", " ").split())
+    return any(word in plain for word in DROPPED)
+
+
 def sentences(path: Path) -> Iterator[tuple[int, str]]:
     """Texts of a module that clients or operators may read: sentences, and the docstrings of commands."""
     tree = ast.parse(path.read_text())
@@ -93,6 +99,7 @@ def test_help_and_error_sentences_have_no_dropped_words() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{at} {why}"
         for path in SOURCES
+        if mentions(path.read_text())
         for at, text in sentences(path)
         for why in dropped(text)
     ]
@@ -114,7 +121,7 @@ def test_docstrings_and_comments_have_no_dropped_words() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{at} {why}"
         for path in SOURCES
-        if dropped(text := path.read_text())  # mostly not: the others need not be parsed
+        if mentions(text := path.read_text())
         for at, note in notes(text)
         for why in dropped(_CODE.sub("", note))
     ]
