@@ -231,8 +231,15 @@ local function put(index, key, event)
   if found then found[#found + 1] = event else index[key] = { event } end
 end
 
+-- Mostly of one tenant, event after event.
+local spelled = {}
 local function hexadecimal(bytes)
-  return (string.gsub(bytes, '.', function(c) return format('%02x', byte(c)) end))
+  local found = spelled[bytes]
+  if not found then
+    found = string.gsub(bytes, '.', function(c) return format('%02x', byte(c)) end)
+    spelled[bytes] = found
+  end
+  return found
 end
 
 local function stream_at(s, at)
