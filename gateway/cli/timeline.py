@@ -110,7 +110,7 @@ def tail(
     as_json: JsonOption = False,
 ) -> None:
     """Print events as they are committed, until Ctrl-C; with --json, a line each as in the feed."""
-    from gateway.client.calls import decode_event
+    from gateway.client.answers import decode_event
 
     options: FeedOptions = {**_filters(types, event_types, tags, actor, correlation, None), "after": after}
 
@@ -205,7 +205,7 @@ def _page(content: bytes) -> dict[str, Any]:
 
 
 def _print(found: list[bytes], *, with_key: bool) -> None:
-    from gateway.client.calls import decode_event
+    from gateway.client.answers import decode_event
 
     whose = ["aggregate", "key"] if with_key else []
     rows = []

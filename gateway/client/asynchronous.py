@@ -8,7 +8,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Unpack
 
-from gateway.client import bulk, calls, imports
+from gateway.client import answers, bulk, calls, imports
 from gateway.client.async_pool import Pool
 from gateway.client.connection import (
     BATCH_WAIT_S,
@@ -391,7 +391,7 @@ class AsyncClient:
 
         Raises Refused for what the service refuses, and waits out everything else.
         """
-        return self._follow(saved, options, calls.decode_event)
+        return self._follow(saved, options, answers.decode_event)
 
     def follow_json(
         self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]

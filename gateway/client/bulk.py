@@ -13,7 +13,7 @@ from typing import Any, Generic
 
 import msgspec
 
-from gateway.client.calls import receipt_of
+from gateway.client.answers import receipt_of
 from gateway.client.errors import NotCommitted, OutcomeUnknown, Refused
 from gateway.client.model import BulkAppend, Receipt
 from gateway.client.retry import (

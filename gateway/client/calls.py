@@ -1,4 +1,4 @@
-"""Every call as a request and how its answer is read. Pure."""
+"""Every call as a request, and which reader its answer has. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
+from gateway.client import answers
 from gateway.client.errors import Refused
 from gateway.client.model import (
     Child,
@@ -44,15 +45,12 @@ from gateway.client.retry import Answer, Call, Request
 _encode = msgspec.json.Encoder().encode
 _METADATA_OF_ALL = ("target", "causation_id", "extra")
 _METADATA = ("target", "previous_length", "event_id", "causation_id", "extra")
-decode_event = msgspec.json.Decoder(Event).decode
 PAGE_EVENTS = 1000
 PAGE_ROWS = 200
 _REPLAY_S = 10.0
 """For which a gateway continues with one call's replays."""
 _JSON: Mapping[str, str] = MappingProxyType({"content-type": "application/json"})
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-RowPage = tuple[tuple[Row, ...], str | None]
-"""Rows, and the cursor of the next page."""
 
 
 def append(
@@ -90,7 +88,7 @@ def append_all(
         body["condition"] = {"fail_if_events_match": query, "after": condition.after}
     own = next((each.event_id for each in events if each.event_id), new_key)
     request, idempotency_key = _request(("_", "append"), body, own, options)
-    return Call(request, _receipt_of_all, idempotency_key)
+    return Call(request, answers.receipt_of_all, idempotency_key)
 
 
 def post_append(body: bytes, idempotency_key: str | None, correlation_id: str | None) -> Call[Answer]:
@@ -99,7 +97,7 @@ def post_append(body: bytes, idempotency_key: str | None, correlation_id: str | 
     headers = {"content-type": "application/json", "idempotency-key": sendable("Idempotency-Key", key)}
     if correlation_id is not None:
         headers["x-correlation-id"] = sendable("X-Correlation-Id", correlation_id)
-    return Call(Request("POST", _path("_", "append"), {}, headers, body), _as_it_came, key)
+    return Call(Request("POST", _path("_", "append"), {}, headers, body), answers.as_it_came, key)
 
 
 def _append(
@@ -107,7 +105,7 @@ def _append(
 ) -> Call[Receipt]:
     own = options.get("event_id") or new_key
     request, idempotency_key = _request(path, body, own, options)
-    return Call(request, receipt_of, idempotency_key)
+    return Call(request, answers.receipt_of, idempotency_key)
 
 
 def _request(
@@ -153,11 +151,11 @@ def state(
     given = {"at": at, "at_length": at_length, "min_length": min_length}
     params = {name: str(value) for name, value in given.items() if value is not None}
     params |= _naming(aliases, keyless)
-    return Call(Request("GET", _path(aggregate_type, key), params, {}), _state)
+    return Call(Request("GET", _path(aggregate_type, key), params, {}), answers.state)
 
 
 def length(aggregate_type: str, key: str) -> Call[int]:
-    return Call(Request("GET", _path(aggregate_type, key, "length"), {}, {}), _length)
+    return Call(Request("GET", _path(aggregate_type, key, "length"), {}, {}), answers.length)
 
 
 def events(
@@ -165,69 +163,71 @@ def events(
 ) -> Call[tuple[tuple[Event, ...], int | None]]:
     """A page of a stream, and where the next one begins."""
     params = {"from": str(start), "limit": str(PAGE_EVENTS), **_naming(aliases, keyless)}
-    return Call(Request("GET", _path(aggregate_type, key, "events"), params, {}), _stream_page)
+    return Call(Request("GET", _path(aggregate_type, key, "events"), params, {}), answers.stream_page)
 
 
 def resolve(alias: str) -> Call[Resolved]:
-    return Call(Request("GET", _path("_", "resolve", f"@{alias.removeprefix('@')}"), {}, {}), _resolved)
+    return Call(
+        Request("GET", _path("_", "resolve", f"@{alias.removeprefix('@')}"), {}, {}), answers.resolved
+    )
 
 
 def aliases(aggregate_type: str, key: str) -> Call[tuple[str, ...]]:
-    return Call(Request("GET", _path(aggregate_type, key, "aliases"), {}, {}), _aliases)
+    return Call(Request("GET", _path(aggregate_type, key, "aliases"), {}, {}), answers.aliases)
 
 
 def children(aggregate_type: str, key: str, after: int | None) -> Call[tuple[tuple[Child, ...], int | None]]:
     """A page of them, and behind which number the next one begins."""
     params = {} if after is None else {"after": str(after)}
-    return Call(Request("GET", _path(aggregate_type, key, "children"), params, {}), _children)
+    return Call(Request("GET", _path(aggregate_type, key, "children"), params, {}), answers.children)
 
 
 def stands_for(source: Source) -> Call[StandsFor]:
-    return Call(Request("GET", _source_path(source), {}, {}), _stands_for)
+    return Call(Request("GET", _source_path(source), {}, {}), answers.stands_for)
 
 
 def link(source: Source, aggregate_type: str, key: str) -> Call[StandsFor]:
     body = _encode({"aggregate_type": aggregate_type, "key": key})
-    return Call(Request("PUT", _source_path(source), {}, _JSON, body), _stands_for)
+    return Call(Request("PUT", _source_path(source), {}, _JSON, body), answers.stands_for)
 
 
 def keys_of(
     sources: Sequence[Source], aggregate_type: str | None, mint: bool
 ) -> Call[tuple[str | None, ...]]:
     body = _encode({"sources": list(sources), "aggregate_type": aggregate_type, "mint": mint})
-    return Call(Request("POST", _path("_", "sources", "resolve"), {}, _JSON, body), _keys)
+    return Call(Request("POST", _path("_", "sources", "resolve"), {}, _JSON, body), answers.keys)
 
 
 def sources_of(key: str) -> Call[tuple[Source, ...]]:
-    return Call(Request("GET", _path("_", "sources"), {"key": key}, {}), _sources)
+    return Call(Request("GET", _path("_", "sources"), {"key": key}, {}), answers.sources)
 
 
 def hashes(content: Mapping[str, object], context: Mapping[str, object] | None) -> Call[Hashes]:
     body = _encode({**content} if context is None else {**content, "context": context})
-    return Call(Request("POST", _path("_", "ids", "hash"), {}, _JSON, body), _hashes)
+    return Call(Request("POST", _path("_", "ids", "hash"), {}, _JSON, body), answers.hashes)
 
 
 def new_ids(kind: str, count: int) -> Call[tuple[str, ...]]:
-    return Call(Request("GET", _path("_", "ids", kind), {"count": str(count)}, {}), _ids)
+    return Call(Request("GET", _path("_", "ids", kind), {"count": str(count)}, {}), answers.ids)
 
 
 def tenant() -> Call[Tenant]:
-    return Call(Request("GET", _path("_", "tenant"), {}, {}), _tenant)
+    return Call(Request("GET", _path("_", "tenant"), {}, {}), answers.tenant)
 
 
 def tenants(after: str | None) -> Call[tuple[tuple[Provisioned, ...], str | None]]:
     """A page of them, and behind which name the next one begins."""
     params = {} if after is None else {"after": after}
-    return Call(Request("GET", _path("_", "tenants"), params, {}), _tenants)
+    return Call(Request("GET", _path("_", "tenants"), params, {}), answers.tenants)
 
 
 def provision(tenant_id: str, name: str) -> Call[Provisioned]:
     body = _encode({"name": name})
-    return Call(Request("PUT", _path("_", "tenants", tenant_id), {}, _JSON, body), _provisioned)
+    return Call(Request("PUT", _path("_", "tenants", tenant_id), {}, _JSON, body), answers.provisioned)
 
 
 def provisioned(method: str, tenant_id: str, *act: str) -> Call[Provisioned]:
-    return Call(Request(method, _path("_", "tenants", tenant_id, *act), {}, {}), _provisioned)
+    return Call(Request(method, _path("_", "tenants", tenant_id, *act), {}, {}), answers.provisioned)
 
 
 def _source_path(source: Source) -> str:
@@ -240,7 +240,7 @@ def receipt(idempotency_key: str | None, event_id: str | None) -> Call[Receipt]:
     params = {name: value for name, value in given.items() if value is not None}
     if len(params) != 1:
         raise TypeError("a receipt is named by idempotency_key or by event_id")
-    return Call(Request("GET", "/_/receipts", params, {}), receipt_of)
+    return Call(Request("GET", "/_/receipts", params, {}), answers.receipt_of)
 
 
 def claim(
@@ -256,7 +256,7 @@ def claim(
     body |= {} if aliases is None else {"aliases": aliases}
     body |= {"keys": "alias"} if keyless else {}
     path = _path("_", "subscriptions", subscription, "claim")
-    return Call(Request("POST", path, {}, _JSON, _encode(body), wait_s), _claim)
+    return Call(Request("POST", path, {}, _JSON, _encode(body), wait_s), answers.claim)
 
 
 def ack(subscription: str, claimed: Claim | str | None, ids: Collection[str]) -> Call[None]:
@@ -268,27 +268,27 @@ def ack(subscription: str, claimed: Claim | str | None, ids: Collection[str]) ->
     if not body:
         raise TypeError("nothing is acked: name a claim that has events, or ids of events")
     path = _path("_", "subscriptions", subscription, "ack")
-    return Call(Request("POST", path, {}, _JSON, _encode(body)), _nothing)
+    return Call(Request("POST", path, {}, _JSON, _encode(body)), answers.nothing)
 
 
 def replay(ids: Sequence[str]) -> Call[tuple[Replayed, ...]]:
     body = _encode({"ids": ids})
-    return Call(Request("POST", "/_/deliveries/replay", {}, _JSON, body, _REPLAY_S), _replayed)
+    return Call(Request("POST", "/_/deliveries/replay", {}, _JSON, body, _REPLAY_S), answers.replayed)
 
 
 def get(segments: tuple[str, ...], params: Mapping[str, str] = _NOTHING) -> Call[Answer]:
     """Any path, its segments spelled as text; the answer as it came."""
-    return Call(Request("GET", _path(*segments), params, {}), _as_it_came)
+    return Call(Request("GET", _path(*segments), params, {}), answers.as_it_came)
 
 
 def post(segments: tuple[str, ...], body: Mapping[str, object]) -> Call[Answer]:
     """Any path, its segments spelled as text, with a JSON object; the answer as it came. Sent once more where
     no answer came: what is asked for must be the same the second time."""
-    return Call(Request("POST", _path(*segments), {}, _JSON, _encode(body)), _as_it_came)
+    return Call(Request("POST", _path(*segments), {}, _JSON, _encode(body)), answers.as_it_came)
 
 
 def event(event_id: str, aliases: bool | None, keyless: bool) -> Call[Event]:
-    return Call(Request("GET", _path("_", "events", event_id), _naming(aliases, keyless), {}), _event)
+    return Call(Request("GET", _path("_", "events", event_id), _naming(aliases, keyless), {}), answers.event)
 
 
 def _naming(aliases: bool | None, keyless: bool) -> dict[str, str]:
@@ -299,7 +299,7 @@ def _naming(aliases: bool | None, keyless: bool) -> dict[str, str]:
 
 def feed(limit: int, wait_s: int, options: FeedOptions) -> Call[FeedPage]:
     params = {**feed_params(options), "limit": str(limit), "wait": str(wait_s)}
-    return Call(Request("GET", "/_/feed", params, {}, wait_s=wait_s), _feed_page)
+    return Call(Request("GET", "/_/feed", params, {}, wait_s=wait_s), answers.feed_page)
 
 
 def query(
@@ -307,7 +307,7 @@ def query(
 ) -> Call[FeedPage]:
     params = {**feed_params(options), "limit": str(limit), "wait": str(wait_s)}
     body = _encode({"items": list(items)})
-    return Call(Request("POST", "/_/feed/query", params, _JSON, body, wait_s), _feed_page)
+    return Call(Request("POST", "/_/feed/query", params, _JSON, body, wait_s), answers.feed_page)
 
 
 def feed_params(options: FeedOptions) -> dict[str, str]:
@@ -322,7 +322,7 @@ def feed_params(options: FeedOptions) -> dict[str, str]:
     return params | _naming(options.get("aliases"), options.get("keyless", False))
 
 
-def rows(path: tuple[str, ...], limit: int, cursor: str | None, options: RowOptions) -> Call[RowPage]:
+def rows(path: tuple[str, ...], limit: int, cursor: str | None, options: RowOptions) -> Call[answers.RowPage]:
     """A page of a list or projection."""
     check_options(options, RowOptions)
     params = {"limit": str(limit), "wait": str(options.get("wait_s", 2))}
@@ -336,13 +336,13 @@ def rows(path: tuple[str, ...], limit: int, cursor: str | None, options: RowOpti
     given = {"after": options.get("after"), "cursor": cursor}
     params |= {name: value for name, value in given.items() if value is not None}
     wait_s = float(options.get("wait_s", 2))
-    return Call(Request("GET", _path(*path), params, {}, wait_s=wait_s), _row_page)
+    return Call(Request("GET", _path(*path), params, {}, wait_s=wait_s), answers.row_page)
 
 
 def row(name: str, key: str, after: str | None, wait_s: int) -> Call[Row]:
     params = {"wait": str(wait_s)} | ({} if after is None else {"after": after})
     path = _path("_", "projections", name, key)
-    return Call(Request("GET", path, params, {}, wait_s=float(wait_s)), _row)
+    return Call(Request("GET", path, params, {}, wait_s=float(wait_s)), answers.row)
 
 
 def _filtered(operator: str, value: object) -> str:
@@ -362,200 +362,3 @@ def sendable(header: str, value: str) -> str:
 
 def _path(*segments: str) -> str:
     return "".join(["/" + quote(segment, safe="@:") for segment in segments])
-
-
-# -- answers
-
-
-class _Appended(msgspec.Struct):
-    key: str
-    length: int
-    event_id: str | None = None
-    event_ids: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
-    position: str | None = None
-
-
-class _Times(msgspec.Struct):
-    length: int
-    created_at: int | None
-    updated_at: int | None
-
-
-class _State(msgspec.Struct):
-    data: dict[str, Any]
-    metadata: _Times
-    key: str = ""
-    aliases: tuple[str, ...] = ()
-
-
-class _RowTimes(msgspec.Struct):
-    length: int
-    created_at: int
-    updated_at: int
-
-
-class _Row(msgspec.Struct):
-    key: str
-    data: dict[str, Any]
-    metadata: _RowTimes
-
-
-class _Rows(msgspec.Struct):
-    items: tuple[_Row, ...]
-    next: str | None
-
-
-class _Length(msgspec.Struct):
-    length: int
-
-
-class _Page(msgspec.Struct):
-    events: tuple[Event, ...]
-    next: int | None
-
-
-class _Named(msgspec.Struct):
-    aliases: tuple[str, ...]
-
-
-class _Children(msgspec.Struct):
-    children: tuple[Child, ...]
-    next: int | None = None
-
-
-class _Keys(msgspec.Struct):
-    keys: tuple[str | None, ...]
-
-
-class _Sources(msgspec.Struct):
-    sources: tuple[Source, ...]
-
-
-class _Ids(msgspec.Struct):
-    ids: tuple[str, ...]
-
-
-class _Tenants(msgspec.Struct):
-    tenants: tuple[Provisioned, ...]
-    next: str | None = None
-
-
-class _Replayed(msgspec.Struct):
-    replayed: tuple[Replayed, ...]
-
-
-class _Single(msgspec.Struct):
-    event: Event
-
-
-def _receipt_of_all(answer: Answer) -> ReceiptOfAll:
-    told = msgspec.json.decode(answer.content, type=ReceiptOfAll)
-    replayed = answer.headers.get("idempotency-replayed") == "true"
-    return msgspec.structs.replace(told, replayed=replayed)
-
-
-def _resolved(answer: Answer) -> Resolved:
-    return msgspec.json.decode(answer.content, type=Resolved)
-
-
-def _aliases(answer: Answer) -> tuple[str, ...]:
-    return msgspec.json.decode(answer.content, type=_Named).aliases
-
-
-def _children(answer: Answer) -> tuple[tuple[Child, ...], int | None]:
-    page = msgspec.json.decode(answer.content, type=_Children)
-    return page.children, page.next
-
-
-def _stands_for(answer: Answer) -> StandsFor:
-    return msgspec.json.decode(answer.content, type=StandsFor)
-
-
-def _keys(answer: Answer) -> tuple[str | None, ...]:
-    return msgspec.json.decode(answer.content, type=_Keys).keys
-
-
-def _sources(answer: Answer) -> tuple[Source, ...]:
-    return msgspec.json.decode(answer.content, type=_Sources).sources
-
-
-def _hashes(answer: Answer) -> Hashes:
-    return msgspec.json.decode(answer.content, type=Hashes)
-
-
-def _ids(answer: Answer) -> tuple[str, ...]:
-    return msgspec.json.decode(answer.content, type=_Ids).ids
-
-
-def _tenant(answer: Answer) -> Tenant:
-    return msgspec.json.decode(answer.content, type=Tenant)
-
-
-def _tenants(answer: Answer) -> tuple[tuple[Provisioned, ...], str | None]:
-    page = msgspec.json.decode(answer.content, type=_Tenants)
-    return page.tenants, page.next
-
-
-def _provisioned(answer: Answer) -> Provisioned:
-    return msgspec.json.decode(answer.content, type=Provisioned)
-
-
-def _claim(answer: Answer) -> Claim:
-    return msgspec.json.decode(answer.content, type=Claim)
-
-
-def _replayed(answer: Answer) -> tuple[Replayed, ...]:
-    return msgspec.json.decode(answer.content, type=_Replayed).replayed
-
-
-def _nothing(_: Answer) -> None:
-    return
-
-
-def _as_it_came(answer: Answer) -> Answer:
-    return answer
-
-
-def receipt_of(answer: Answer) -> Receipt:
-    body = msgspec.json.decode(answer.content, type=_Appended)
-    ids = body.event_ids or (body.event_id or "",)
-    replayed = answer.headers.get("idempotency-replayed") == "true"
-    return Receipt(body.key, body.length, ids, replayed, body.aliases, body.position)
-
-
-def _state(answer: Answer) -> State:
-    told = msgspec.json.decode(answer.content, type=_State)
-    times = told.metadata
-    return State(told.key, told.data, times.length, times.created_at, times.updated_at, told.aliases)
-
-
-def _row(answer: Answer) -> Row:
-    return _row_of(msgspec.json.decode(answer.content, type=_Row))
-
-
-def _row_of(told: _Row) -> Row:
-    times = told.metadata
-    return Row(told.key, told.data, times.length, times.created_at, times.updated_at)
-
-
-def _row_page(answer: Answer) -> RowPage:
-    told = msgspec.json.decode(answer.content, type=_Rows)
-    return tuple(map(_row_of, told.items)), told.next
-
-
-def _length(answer: Answer) -> int:
-    return msgspec.json.decode(answer.content, type=_Length).length
-
-
-def _stream_page(answer: Answer) -> tuple[tuple[Event, ...], int | None]:
-    page = msgspec.json.decode(answer.content, type=_Page)
-    return page.events, page.next
-
-
-def _event(answer: Answer) -> Event:
-    return msgspec.json.decode(answer.content, type=_Single).event
-
-
-def _feed_page(answer: Answer) -> FeedPage:
-    return msgspec.json.decode(answer.content, type=FeedPage)

@@ -9,7 +9,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Unpack
 
-from gateway.client import bulk, calls, imports
+from gateway.client import answers, bulk, calls, imports
 from gateway.client.connection import (
     BATCH_WAIT_S,
     FOLLOW_READ_S,
@@ -382,7 +382,7 @@ class Client:
 
         Raises Refused for what the service refuses, and waits out everything else.
         """
-        return self._follow(saved, options, calls.decode_event)
+        return self._follow(saved, options, answers.decode_event)
 
     def follow_json(
         self, saved: SavedPosition | None = None, **options: Unpack[FeedOptions]

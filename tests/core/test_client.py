@@ -22,6 +22,7 @@ from gateway.client import (
     Receipt,
     Refused,
     Unavailable,
+    answers,
     calls,
 )
 from gateway.client.connection import Following
@@ -258,7 +259,7 @@ def test_messages_are_found_however_the_bytes_arrive(numbers: list[int], data: s
     messages, found = Messages(), []
     for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += [
-            (position, event and calls.decode_event(event).id)
+            (position, event and answers.decode_event(event).id)
             for position, event in messages.feed(stream[begin:end])
         ]
     assert found == [pair for n in numbers for pair in ((f"p{n}", str(n)), (f"q{n}", None))]
