@@ -29,6 +29,7 @@ from tests.support.calls import (
     refused,
     until,
 )
+from tests.support.records import source_of_units
 from tests.support.serving import Served
 
 SECRET = "a secret that nobody guesses"
@@ -52,22 +53,7 @@ DECLARED: dict[str, Any] = {
         "order": SPEC["aggregate_types"]["order"],
     },
     "singletons": ["cat_webhook"],
-    "webhooks": {
-        "cat": {
-            "provider": "hmac",
-            "header": "x-signature",
-            "id_header": "x-id",
-            "secrets": [SECRET],
-            "to": {
-                "type": "unit",
-                "source_id": "$.body.id",
-                "scope": "$.body.file",
-                "event": "was_seen",
-                "if_unchanged": "skip",
-            },
-            "data": {"text": "$.body.text", "name": "$.body.name?"},
-        }
-    },
+    "webhooks": {"cat": source_of_units(SECRET)},
 }
 
 

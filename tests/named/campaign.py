@@ -23,6 +23,7 @@ from tests.named.projects import Projects
 from tests.named.sending import Sender
 from tests.outgoing.stand import Gateway
 from tests.support.accounts import Account, open_account
+from tests.support.records import source_of_units
 from tests.support.servers import Servers, open_folder, servers_in
 
 _MADE = {"events": {"was_made": {"schema": True}}}
@@ -35,22 +36,7 @@ FILES_SPEC: dict[str, Any] = {
     },
     "agent_types": ["user", "webhook"],
     "singletons": ["xliff_webhook"],
-    "webhooks": {
-        SOURCE: {
-            "provider": "hmac",
-            "header": "x-signature",
-            "id_header": "x-id",
-            "secrets": [SECRET],
-            "to": {
-                "type": "unit",
-                "source_id": "$.body.id",
-                "scope": "$.body.file",
-                "event": "was_seen",
-                "if_unchanged": "skip",
-            },
-            "data": {"text": "$.body.text", "name": "$.body.name"},
-        }
-    },
+    "webhooks": {SOURCE: source_of_units(SECRET)},
 }
 PROJECTS_SPEC: dict[str, Any] = {
     "aggregate_types": {"project": _MADE, "character": _MADE, "timeline": _MADE},
