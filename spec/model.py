@@ -68,6 +68,12 @@ class EventType:
         object.__setattr__(self, "implies", not all(timers))
         object.__setattr__(self, "schedules", any(timers))
 
+    @property
+    def folds_metadata(self) -> bool:
+        """Whether a fold takes more of it than type, time, revision and data."""
+        paths = paths_of((self.handler, self.upcasts))
+        return any(each.root == Root.METADATA and each.fields[:1] != ("timestamp",) for each in paths)
+
     def violation(self, instance: object) -> SchemaViolation | None:
         """The first thing that the schema refuses about an event's data, or None.
 
@@ -106,8 +112,8 @@ class AggregateType:
     """Whether events of earlier revisions may be stored."""
     handlers: Mapping[str, Handler] = field(init=False, compare=False, repr=False)
     """By event type."""
-    folds_metadata: bool = field(init=False, compare=False)
-    """Whether a state depends on more of its events than type, time, revision and data."""
+    folds_metadata: frozenset[str] = field(init=False, compare=False, repr=False)
+    """The event types of which a state takes more than time, revision and data."""
 
     def __post_init__(self) -> None:
         weights = (each.compiled.weight for each in self.events.values())
@@ -117,10 +123,14 @@ class AggregateType:
         by_state = any(each.rules or each.implies_by_state for each in self.events.values())
         object.__setattr__(self, "by_state", by_state)
         object.__setattr__(self, "revised", any(each.revision > 1 for each in self.events.values()))
-        handlers = {each.name: each.handler for each in self.events.values()}
+        # One object for all that merge their data: folds know it at a glance.
+        handlers = {
+            each.name: DEFAULT_HANDLER if each.handler == DEFAULT_HANDLER else each.handler
+            for each in self.events.values()
+        }
         object.__setattr__(self, "handlers", MappingProxyType(handlers))
-        looked_at = paths_of(tuple([(each.handler, each.upcasts) for each in self.events.values()]))
-        object.__setattr__(self, "folds_metadata", any(each.root == Root.METADATA for each in looked_at))
+        folds_metadata = frozenset(each.name for each in self.events.values() if each.folds_metadata)
+        object.__setattr__(self, "folds_metadata", folds_metadata)
 
     @property
     def at_random(self) -> bool:

@@ -274,7 +274,8 @@ def _made(name: Name, parts: _Parts) -> Operation:
 def _read_conditional(value: Arguments, pointer: str, scope: Scope, report: Report) -> Operation | None:
     """`{"if": test, "then": [operation, …], "else": [operation, …]}`."""
     faults_before = len(report)
-    _check_arguments("if", value, frozenset({"if", "then"}), frozenset({"else"}), pointer, report)
+    name = "if" if "if" in value else "conditional"
+    _check_arguments(name, value, frozenset({"if", "then"}), frozenset({"else"}), pointer, report)
     test: Predicate = NEVER
     if "if" in value:
         test = read_predicate(value["if"], below(pointer, "if"), scope, report)

@@ -73,12 +73,14 @@ class Stand:
         template: str = TEMPLATE,
         workers: int | None = None,
         settings: Mapping[str, str] = MappingProxyType({}),
+        command: tuple[str, ...] = COMMAND,
     ) -> AsyncIterator[Served]:
         """The gateway, on nothing but a tenant, its key and its spec, and what `template` has beside them; as
-        many processes as was asked for, or `workers`; with `settings` beside the usual ones."""
+        many processes as was asked for, or `workers`; with `settings` beside the usual ones. `command`: in
+        place of the usual one."""
         async with self.database(template) as postgres_url:
             told = {**self._settings(postgres_url), **settings}
-            with self._serving(COMMAND, told, workers or self._workers) as served:
+            with self._serving(command, told, workers or self._workers) as served:
                 yield replace(served, postgres_url=postgres_url)
 
     @asynccontextmanager

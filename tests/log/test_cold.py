@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from uuid_utils import uuid7
 
 from gateway.events import Page, Stream
 from gateway.log.log import Log
@@ -24,6 +25,8 @@ from tests.support.drive import (
     opened,
     seal,
 )
+
+NONE: frozenset[str] = frozenset()
 
 
 def noted(log: Log) -> list[str]:
@@ -64,7 +67,7 @@ async def test_after_many_misses_streams_are_read_without_redis_but_one_in_some(
     await pass_by(log, streams[0])
     asked = noted(log)
     for stream in streams:
-        page = await looked(log, stream, narrow=True)
+        page = await looked(log, stream, narrow=NONE)
         assert page is not None
         assert page.length == 2
     assert asked.count("streams_narrow") == cold._LOOK_EVERY - 1
@@ -77,7 +80,7 @@ async def test_a_stream_that_is_in_redis_ends_it(log: Log) -> None:
     await pass_by(log, stream)
     asked = noted(log)
     for _ in range(cold._LOOK_EVERY + 3):
-        assert (await looked(log, stream, narrow=True)) is not None
+        assert (await looked(log, stream, narrow=NONE)) is not None
     assert asked == ["streams_narrow"] * (cold._LOOK_EVERY - 1) + ["read"] * 4
 
 
@@ -90,7 +93,7 @@ async def test_the_narrow_form_has_what_a_fold_takes(log: Log) -> None:
     )
     await appended(log, append(stream, events=given))
     await pass_by(log, stream)
-    page = await looked(log, stream, narrow=True)
+    page = await looked(log, stream, narrow=NONE)
     assert page is not None
     assert page.length == 3
     assert [
@@ -101,6 +104,25 @@ async def test_the_narrow_form_has_what_a_fold_takes(log: Log) -> None:
     whole = await looked(log, stream)
     assert whole is not None
     assert [each.event for each in whole.events] == list(given)
+
+
+async def test_of_some_types_the_narrow_form_has_the_metadata_too(log: Log) -> None:
+    stream = new_stream()
+    full = event(
+        type="was_paid", extra=b'{"note":1}', causation_id=uuid7().bytes, target_type="order", target_id="A"
+    )
+    given = (event(extra=b"1"), full, event(type="was_paid"))
+    await appended(log, append(stream, events=given))
+    await pass_by(log, stream)
+    asked = noted(log)
+    page = await looked(log, stream, narrow=frozenset({"was_paid"}))
+    assert page is not None
+    first, *others = [each.event for each in page.events]
+    assert (first.actor_id, first.extra, first.payload) == ("", None, given[0].payload)
+    assert [replace(each, id=b"", spec_rev=0) for each in others] == [
+        replace(each, id=b"", spec_rev=0) for each in given[1:]
+    ]
+    assert asked == ["streams_narrow"]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +140,7 @@ async def test_a_stream_with_long_data_is_read_in_the_whole_form(
     await appended(log, append(stream, events=given))
     await pass_by(log, stream)
     asked = noted(log)
-    page = await looked(log, stream, narrow=True)
+    page = await looked(log, stream, narrow=NONE)
     assert page is not None
     assert [each.event.payload for each in page.events] == [each.payload for each in given]
     assert asked == asked_for
@@ -130,7 +152,7 @@ async def test_of_an_empty_stream_and_of_a_longer_one_nothing_is_told(log: Log, 
     if count:
         await appended(log, append(stream, count))
     await pass_by(log, stream)
-    assert await looked(log, stream, narrow=True) is None
+    assert await looked(log, stream, narrow=NONE) is None
     assert (await log.page(Range(stream))).length == count
 
 
@@ -146,7 +168,7 @@ async def test_many_are_read_by_one_statement_each_with_its_own_events(log: Log)
     loop = asyncio.get_running_loop()
     for each in appends[:15]:
         told.append(loop.create_future())
-        log.look(Range(each.stream, narrow=True), told[-1].set_result)
+        log.look(Range(each.stream, narrow=NONE), told[-1].set_result)
     pages = await asyncio.gather(*told)
     for each, page in zip(appends[:15], pages, strict=True):
         assert page is not None

@@ -216,16 +216,17 @@ def following(
 ) -> Range:
     """What to read next for the state after `last`. Where the client may have a newer state than `folded`,
     only the length: it may tell that there is nothing to fold. `narrow`: of events no more than folding
-    takes, where that is not all of them."""
+    takes."""
     length = folded.length
     unseen = if_none_match is not None and not (
         length and not_modified(if_none_match, _etag(subject, length))
     )
     limit, stream = 0 if unseen else page_limit(folded), subject.stream
+    whole = None
     if narrow:
         declared = subject.deployed.spec.aggregate_types.get(stream.aggregate_type)
-        narrow = declared is None or not declared.folds_metadata
-    return Range(stream, length + 1, last, limit, known=length, narrow=narrow)
+        whole = frozenset[str]() if declared is None else declared.folds_metadata
+    return Range(stream, length + 1, last, limit, known=length, narrow=whole)
 
 
 def _answer(subject: Subject, folded: Folded, if_none_match: bytes | None) -> ReadAnswer:

@@ -57,7 +57,7 @@ class _Asked(msgspec.Struct, frozen=True, gc=False):
     @property
     def narrow(self) -> bool:
         """What Redis is to have is read whole."""
-        return self.wanted.narrow and self.here is None
+        return self.wanted.narrow is not None and self.here is None
 
 
 class ColdReads:
@@ -120,7 +120,7 @@ class ColdReads:
     def _tell(self, asked: Sequence[_Asked], pages: Sequence[Page | None]) -> None:
         for each, page in zip(asked, pages, strict=True):
             if page is _AGAIN:
-                self.ask(msgspec.structs.replace(each.wanted, narrow=False), None, each.told)
+                self.ask(msgspec.structs.replace(each.wanted, narrow=None), None, each.told)
                 continue
             try:
                 each.told(page)
@@ -148,16 +148,18 @@ class ColdReads:
 
     async def _narrow_pages(self, asked: Sequence[_Asked]) -> list[Page | None]:
         streams = [each.wanted.stream for each in asked]
+        whole = frozenset[str]().union(*[each.wanted.narrow or () for each in asked])
         rows = await self._postgres.fetch(
-            "streams_narrow", *_columns(streams), _EVENTS_MAX + 1, _NARROW_BYTES_MAX
+            "streams_narrow", *_columns(streams), _EVENTS_MAX + 1, _NARROW_BYTES_MAX, list(whole)
         )
         found: list[list[Recorded]] = [[] for _ in asked]
         broken, head = set(), (0, _NO_ID)
-        for n, version, seq, event_id, of_type, at_ms, revision, fits, payload in rows:
+        for row in rows:
+            n, version, seq, event_id, of_type, at_ms, revision, fits, payload, *more = row
             events, head = found[n - 1], max(head, (seq, event_id.bytes))
             if not fits or version != len(events) + 1:
                 broken.add(n - 1)
-            event = Event(_NO_ID, of_type, "", "", None, None, _NO_ID, None, 0, at_ms, None, payload)
+            event = _narrow_event(of_type, at_ms, payload, more)
             if revision is not None:
                 event = revised(event, revision)
             events.append(Recorded(streams[n - 1], version, event))
@@ -167,6 +169,17 @@ class ColdReads:
             _narrow_page(each.wanted, events, broken=n in broken)
             for n, (each, events) in enumerate(zip(asked, found, strict=True))
         ]
+
+
+def _narrow_event(of_type: str, at_ms: int, payload: bytes | None, more: Sequence[Any]) -> Event:
+    """`more` is None but for events of which all was wanted."""
+    actor_type, actor_id, target_type, target_id, correlation, causation, extra = more
+    if actor_type is None:
+        return Event(_NO_ID, of_type, "", "", None, None, _NO_ID, None, 0, at_ms, None, payload)
+    return Event(
+        _NO_ID, of_type, actor_type, actor_id, target_type, target_id, correlation.bytes,
+        None if causation is None else causation.bytes, 0, at_ms, extra, payload,
+    )  # fmt: skip
 
 
 def _narrow_page(wanted: Range, events: Sequence[Recorded], *, broken: bool) -> Page | None:

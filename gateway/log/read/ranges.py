@@ -18,7 +18,8 @@ class Range(msgspec.Struct, frozen=True, gc=False):
     they are `bytes_max` (1 at least) no further one is begun: the last may be beyond, and there is one.
 
     The first `known` are known to be committed, and not wanted: where no others are, they are not looked at.
-    `narrow`: of each event type, time, revision and data are enough; the page may have nothing else of them.
+    `narrow`: of each event type, time, revision and data are enough, but for events of these types; the page
+    may have nothing else of them. None: all is wanted.
     """
 
     stream: Stream
@@ -28,7 +29,7 @@ class Range(msgspec.Struct, frozen=True, gc=False):
     newest_first: bool = False
     known: int = 0
     bytes_max: int = PAGE_BYTES
-    narrow: bool = False
+    narrow: frozenset[str] | None = None
 
     @property
     def is_whole(self) -> bool:

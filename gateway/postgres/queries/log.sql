@@ -630,15 +630,22 @@ ORDER BY w.n, page.version
 
 
 -- name: streams_narrow
--- Of several streams what folds of their events take, where these look at no metadata. $1 tenants, $2 aggregate types,
--- $3 keys, $4 most events of each, $5 bytes of the longest data that are told: of longer ones it is told that they do
--- not fit. `n` is the place of the stream, from 1; of each the events are in order
+-- Of several streams what folds of their events take. $1 tenants, $2 aggregate types, $3 keys, $4 most events of each,
+-- $5 most bytes of an event: of a longer one it is told that it does not fit, and no data; $6 event types of which
+-- metadata are told too. `n` is the place of the stream, from 1; the events of each are in order
 SELECT w.n, o.version, o.seq, o.id, o.type, (extract(epoch FROM o.recorded_at) * 1000)::int8 AS recorded_at_ms, o.revision,
-    coalesce(octet_length(o.payload) <= $5, true) AS fits, CASE WHEN octet_length(o.payload) <= $5 THEN o.payload END AS payload
+    o.size <= $5 AS fits, CASE WHEN o.size <= $5 THEN o.payload END AS payload,
+    CASE WHEN o.whole THEN o.actor_type END AS actor_type, CASE WHEN o.whole THEN o.actor_id END AS actor_id,
+    CASE WHEN o.whole THEN o.target_type END AS target_type, CASE WHEN o.whole THEN o.target_id END AS target_id,
+    CASE WHEN o.whole THEN o.correlation_id END AS correlation_id,
+    CASE WHEN o.whole THEN o.causation_id END AS causation_id,
+    CASE WHEN o.whole AND o.size <= $5 THEN o.extra END AS extra
 FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS w(tenant, aggregate_type, key, n)
 CROSS JOIN LATERAL (
-    SELECT version, seq, id, type, recorded_at, revision, payload FROM outbox o
-    WHERE o.tenant = w.tenant AND o.aggregate_type = w.aggregate_type AND o.aggregate_id = w.key
+    SELECT *, type = ANY($6::text[]) AS whole, coalesce(octet_length(payload), 0)
+        + CASE WHEN type = ANY($6::text[]) THEN coalesce(octet_length(extra), 0) ELSE 0 END AS size
+    FROM outbox
+    WHERE tenant = w.tenant AND outbox.aggregate_type = w.aggregate_type AND aggregate_id = w.key
     ORDER BY version LIMIT $4
 ) AS o
 
