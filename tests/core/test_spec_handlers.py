@@ -213,3 +213,25 @@ def test_a_path_that_the_schema_rules_out_is_a_fault_that_says_why(
 )
 def test_a_path_that_the_schema_leaves_open_is_fine(schema: object) -> None:
     handler({"set": {"target": "t", "value": "$.data.a.b"}}, schema)
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        ({}, False),
+        ({"handler": [{"set": {"target": "at", "value": "$.metadata.timestamp"}}]}, False),
+        ({"handler": [{"set": {"target": "by", "value": {"who": ["$.metadata.actor.id"]}}}]}, True),
+        ({"handler": [{"set": {"target": "of", "value": "$.metadata"}}]}, True),
+        ({"handler": [{"if": {"exists": "$.metadata.extra"}, "then": []}]}, True),
+        ({"revision": 2, "upcast": {"1": [{"set": {"target": "c", "value": "$.metadata.extra"}}]}}, True),
+    ],
+)
+def test_a_type_tells_which_of_its_events_a_state_takes_metadata_of(event: Any, told: bool) -> None:
+    events = {"was_seen": {"schema": True}, "was_done": {"schema": True, **event}}
+    spec = parse({"aggregate_types": {"order": {"events": events}}, "agent_types": []})
+    assert isinstance(spec, Spec), spec
+    assert spec.aggregate_types["order"].folds_metadata == ({"was_done"} if told else set())
+
+
+def test_a_conditional_without_its_test_is_named() -> None:
+    assert refused({"conditional": {"then": []}}) == ["`conditional` needs an `if`."]
