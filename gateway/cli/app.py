@@ -22,6 +22,7 @@ from gateway.cli import (
     operations,
     projections,
     relay,
+    sagas,
     schedules,
     sources,
     specs,
@@ -87,6 +88,7 @@ app.add_typer(tenants.app, name="tenants")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(projections.app, name="projections")
 app.add_typer(schedules.app, name="schedules")
+app.add_typer(sagas.app, name="sagas")
 app.add_typer(relay.app, name="relay")
 app.add_typer(subscriptions.app, name="subscriptions")
 

@@ -22,14 +22,21 @@ def list_(
     state: Annotated[
         str | None, typer.Option(metavar="STATE", help="pending, fired, cancelled or parked.")
     ] = None,
+    of: Annotated[
+        str | None, typer.Option("--type", metavar="TYPE", help="Set by events of this aggregate type.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--of", metavar="KEY", help="Set by events of the aggregate with this key.")
+    ] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="At most this many.")] = 50,
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List timers by the time at which they are due."""
-    params = {"limit": str(limit)} | ({} if state is None else {"state": state})
-    found = at_gateway(url, api_key, lambda client: _get(client, (), params), as_json=as_json)
+    asked = {"limit": str(limit), "state": state, "type": of, "key": key}
+    params = {name: text for name, text in asked.items() if text is not None}
+    found = at_gateway(url, api_key, lambda client: fetched(client, ("schedules",), params), as_json=as_json)
     if as_json:
         print_json(found)
         return
@@ -42,7 +49,7 @@ def show(
     schedule: IdArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False
 ) -> None:
     """Print one as JSON."""
-    found = at_gateway(url, api_key, lambda client: _get(client, (schedule,)), as_json=as_json)
+    found = at_gateway(url, api_key, lambda client: fetched(client, ("schedules", schedule)), as_json=as_json)
     print_json(found if as_json else found["schedule"])
 
 
@@ -84,23 +91,26 @@ def _act(
     *,
     as_json: bool,
 ) -> None:
-    found = at_gateway(url, api_key, lambda client: _post(client, (schedule, what), body), as_json=as_json)
+    path = ("schedules", schedule, what)
+    found = at_gateway(url, api_key, lambda client: posted(client, path, body), as_json=as_json)
     if as_json:
         print_json(found)
     else:
         say(f"{schedule} is {done}")
 
 
-def _get(client: Client, below: tuple[str, ...], params: dict[str, str] | None = None) -> dict[str, Any]:
+def fetched(client: Client, below: tuple[str, ...], params: dict[str, str] | None = None) -> dict[str, Any]:
+    """The answer to a GET of a path below `/_`."""
     from gateway.client.calls import get
 
-    return _decoded(client.call(get(("_", "schedules", *below), params or {})).content)
+    return _decoded(client.call(get(("_", *below), params or {})).content)
 
 
-def _post(client: Client, below: tuple[str, ...], body: dict[str, str]) -> dict[str, Any]:
+def posted(client: Client, below: tuple[str, ...], body: dict[str, str]) -> dict[str, Any]:
+    """Likewise to a POST."""
     from gateway.client.calls import post
 
-    return _decoded(client.call(post(("_", "schedules", *below), body)).content)
+    return _decoded(client.call(post(("_", *below), body)).content)
 
 
 def _decoded(content: bytes) -> dict[str, Any]:

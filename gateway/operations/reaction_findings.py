@@ -8,7 +8,7 @@ from typing import Any, Final
 from gateway.operations.findings import Finding, Verdict
 
 LATE_S: Final = 60.0
-WAITING: Final = "`sluice schedules list --state parked` and GET /_/sagas?state=stuck say why"
+WAITING: Final = "`sluice schedules list --state parked` and `sluice sagas list --state stuck` say why"
 UNKEPT: Final = "no gateway looks at their events: none runs, or SLUICE_REACTIONS is off at all of them"
 LATE: Final = "no gateway fires it (SLUICE_REACTIONS is off at all of them), or its tenant stores all it may"
 _SERVER, _NAME = "postgres", "timers and sagas"

@@ -444,7 +444,7 @@ _ROWS: Final = (
         "gauge",
         (),
         "Sagas that could not be compensated. Of the whole instance.",
-        "Any: GET /_/sagas?state=stuck says why.",
+        "Any: `sluice sagas list --state stuck` says why.",
     ),
     MetricRow(
         "sluice_loop_lag_seconds",
