@@ -19,7 +19,7 @@ import pytest
 from gateway.config import Config
 from gateway.http.api import feed
 from gateway.http.server.exchange import Exchange
-from gateway.relay import live
+from gateway.relay import channel, live
 from gateway.relay.outbox import Entry
 from tests.http.raw import ask, connected, request
 from tests.http.test_aliases import PUBLIC, WAIT
@@ -238,15 +238,15 @@ async def test_whoever_keeps_up_is_handed_what_is_new_without_a_task(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     woken = 0
-    handed = live.Following.handed
+    handed = channel.Following.handed
 
-    async def counted(self: live.Following[bytes], *arguments: Any) -> Any:
+    async def counted(self: channel.Following[bytes], *arguments: Any) -> Any:
         nonlocal woken
         place = await handed(self, *arguments)
         woken += 1
         return place
 
-    monkeypatch.setattr(live.Following, "handed", counted)
+    monkeypatch.setattr(channel.Following, "handed", counted)
     async with followed(client) as stream:
         for n in range(30):
             await appended(client, "order", "global", "was_noted", n)
@@ -328,15 +328,15 @@ async def test_an_event_is_made_into_a_message_once_for_all_at_its_commit(
         made.append(entry.place.seq)
         return message(p, entry)
 
-    def told(self: live.Following[bytes], chunk: live.Chunk[bytes]) -> None:
+    def told(self: channel.Following[bytes], chunk: channel.Chunk[bytes]) -> None:
         nonlocal telling
         telling = True
         tell(self, chunk)
         telling = False
 
-    message, tell = feed._message, live.Following.tell
+    message, tell = feed._message, channel.Following.tell
     monkeypatch.setattr(feed, "_message", counted)
-    monkeypatch.setattr(live.Following, "tell", told)
+    monkeypatch.setattr(channel.Following, "tell", told)
     async with AsyncExitStack() as following:
         streams = [
             await following.enter_async_context(

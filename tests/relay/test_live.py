@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from gateway.events import Event, Recorded, Stream
 from gateway.log.entries import SequencedAppend
-from gateway.relay.live import Batch, Channel, Following, Known, _Tail
+from gateway.relay.channel import Batch, Channel, Following, Known
+from gateway.relay.live import _Tail
 from gateway.relay.outbox import Entry, Filter, Outbox
 from gateway.relay.position import Place
 

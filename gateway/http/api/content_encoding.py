@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Sequence
 
 from gateway.http.api.follow import Headers, weighed
+from gateway.relay.channel import Chunk
 from gateway.relay.gzipped import HEAD, Sent, deflated
-from gateway.relay.live import Chunk
 
 Messages = Chunk[bytes]
 """Each is what one event is sent as."""

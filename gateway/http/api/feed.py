@@ -50,7 +50,8 @@ from gateway.http.request import Head, Receive, Refused, Scope, Send, check_json
 from gateway.http.unread import LARGE_BYTES
 from gateway.items import Items
 from gateway.postgres.errors import PostgresTrouble
-from gateway.relay.live import Chunk, Following, Form, Known, Live
+from gateway.relay.channel import Chunk, Following, Form, Known
+from gateway.relay.live import Live
 from gateway.relay.outbox import PAGE_BYTES, Entry, Filter, LostPlace, Outbox, Page
 from gateway.relay.position import START, Place, Position, decode, encode, encode_alone
 from spec.model import Spec
