@@ -104,10 +104,11 @@ def _receipt(client: Client, text: str) -> Iterator[Found]:
     if not (0 < len(text) < 256 and text.isascii() and text.isprintable()):
         return
     if answer := _asked(client, ("_", "receipts"), idempotency_key=text):
-        event_id = answer.get("event_id") or answer["event_ids"][0]
+        first = answer["events"][0] if "events" in answer else answer  # of several aggregates
+        event_id = first.get("event_id") or first["event_ids"][0]
         event = _asked(client, ("_", "events", event_id))
         if event:
-            yield Found("idempotency key", event["event"]["aggregate_type"], answer["key"], event_id)
+            yield Found("idempotency key", event["event"]["aggregate_type"], first["key"], event_id)
 
 
 def _source(client: Client, text: str) -> Iterator[Found]:

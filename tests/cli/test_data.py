@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -153,6 +154,19 @@ async def test_the_feed_is_followed_a_line_an_event(run: Run) -> None:
 async def test_an_identifier_of_any_kind_is_found(run: Run, anything: str, what: str) -> None:
     found = (await run("find", anything, "--json")).json["found"]
     assert [(each["what"], each["aggregate_type"], each["key"]) for each in found] == [(what, "order", ORDER)]
+
+
+async def test_the_key_of_an_append_to_several_aggregates_is_found(run: Run, tmp_path: Path) -> None:
+    event = {"aggregate_type": "order", "type": "was_placed", "data": {"total": 1}}
+    keys = [str(uuid4()) for _ in range(2)]
+    file = tmp_path / "several.json"
+    file.write_text(json.dumps({"events": [{**event, "key": key} for key in keys]}))
+    done = await run(
+        "append", "--file", str(file), "--idempotency-key", "of-several", "--actor", "user:global"
+    )
+    assert done.code == 0, done.err
+    (found,) = (await run("find", "of-several", "--json")).json["found"]
+    assert (found["what"], found["aggregate_type"], found["key"]) == ("idempotency key", "order", keys[0])
 
 
 async def test_an_event_is_found_by_its_id_and_nothing_by_another(run: Run) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.console.test_site import SIGN_IN, person, signed_in
 from tests.http.webhooks import open_hooks
 from tests.support.accounts import Account
-from tests.support.calls import appended, envelope, new_client, new_id
+from tests.support.calls import ACTOR, appended, envelope, new_client, new_id
 from tests.support.serving import Served
 
 __all__ = ("person", "signed_in")
@@ -47,6 +47,17 @@ async def test_an_event_a_correlation_a_tag_and_an_idempotency_key_are_found(
     place = await leads(signed_in, "label:a&types=x b")
     assert place == "/feed?tags=label%3Aa%26types%3Dx%20b"
     assert receipt["event_id"] in (await signed_in.get(f"/_/console{place}")).text
+
+
+async def test_the_key_of_an_append_to_several_aggregates_leads_to_its_first_event(
+    signed_in: httpx.AsyncClient, gateway: Served, shop: Account
+) -> None:
+    identity = f"of-{new_id()}"
+    event = {"aggregate_type": "order", "type": "was_placed", "data": {"total": 1}}
+    body = {"events": [{**event, "key": new_id()} for _ in range(2)], "metadata": {"actor": ACTOR}}
+    async with new_client(gateway.url, shop.write) as client:
+        answer = await client.post("/_/append", json=body, headers={"idempotency-key": identity})
+    assert await leads(signed_in, identity) == f"/events/{answer.json()['events'][0]['event_id']}"
 
 
 async def test_a_foreign_id_is_found_by_its_name_and_by_the_id_only(

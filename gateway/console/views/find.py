@@ -55,7 +55,8 @@ async def _found(visit: Visit, text: str) -> AsyncIterator[Place]:
     if 0 < len(text) < KEY_CHARS_MAX and text.isascii() and text.isprintable():
         receipt = await visit.api.get("/_/receipts", {"idempotency_key": text})
         if receipt.done:
-            event_id = receipt.body.get("event_id") or receipt.body["event_ids"][0]
+            first = receipt.body["events"][0] if "events" in receipt.body else receipt.body
+            event_id = first.get("event_id") or first["event_ids"][0]
             yield "idempotency key", path_of("events", event_id)
     if _TAG.fullmatch(text) and await _some(visit, {"tags": text}):
         yield "tag", f"/feed{filter_of({'tags': text})}"
