@@ -45,10 +45,10 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON subscription, straggler, delivery_attemp
 GRANT SELECT, INSERT, UPDATE, DELETE ON followed, follower, follower_row, follower_source TO sluice_gateway;
 
 -- Tenants are provisioned over HTTP with a key of scope operator; none is renamed. A deletion is asked for, and then
--- carried out by a function that empties nothing else. When a key was last used is noted.
+-- carried out by functions that empty nothing else. When a key was last used is noted.
 GRANT SELECT, INSERT, UPDATE (suspended_at) ON tenant TO sluice_gateway;
 GRANT SELECT, INSERT ON tenant_deletion TO sluice_gateway;
-GRANT EXECUTE ON FUNCTION delete_tenant_step TO sluice_gateway;
+GRANT EXECUTE ON FUNCTION delete_tenant_step, delete_tags_step TO sluice_gateway;
 GRANT SELECT, INSERT, UPDATE (last_used_at, revoked_at, changed) ON api_key TO sluice_gateway;
 
 -- For one stream each, once.

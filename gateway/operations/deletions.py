@@ -16,6 +16,7 @@ import asyncpg
 
 from gateway.catalog.database import UNANSWERED, statement
 from gateway.catalog.model import STALE_S
+from gateway.catalog.tag_deletion import delete_tags
 from gateway.events import Stream
 from gateway.log.log import Log
 from gateway.log.redis.scripts import RedisTrouble
@@ -56,6 +57,8 @@ class Deletions:
             logger.info("tenant_deleted", extra={"tenant": str(tenant)})
 
     async def _delete(self, tenant: UUID) -> None:
+        async for _ in delete_tags(self._pool, tenant):  # before the events that say which
+            await asyncio.sleep(PAUSE_S)
         finished = False
         while not finished:
             finished = await self._step(tenant)

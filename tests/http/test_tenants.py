@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -23,6 +25,16 @@ from tests.support.calls import append, appended, bulk, bulk_line, new_client, n
 from tests.support.serving import Served, serving
 
 NAMES = {"public_ids": {"key": "GONE", "types": ["order"]}, "hash_ids": {"prefix": "go", "types": ["order"]}}
+
+
+def tagged(*tags: str) -> dict[str, Any]:
+    """A spec with tags of `was_placed`."""
+    spec: dict[str, Any] = json.loads(json.dumps(SPEC))
+    spec["aggregate_types"]["order"]["events"]["was_placed"]["tags"] = list(tags)
+    return spec
+
+
+TAGGED = tagged("total:$.data.total")
 PLACE = {
     "seq",
     "version",
@@ -118,6 +130,35 @@ async def test_a_suspended_tenant_is_refused_everywhere_until_it_resumes(
     await appended(client, "order", "global", "was_noted")
 
 
+async def test_tags_of_all_revisions_and_quarantined_appends_go_with_their_tenant(
+    own_config: Config, own_outbox: asyncpg.Pool, own_tenant: Account
+) -> None:
+    key = await operators_key(own_outbox)
+    async with serving(own_config) as served, new_client(served.url, key) as operator:
+        going, admin = await provisioned(operator, "tagging")
+        async with new_client(served.url, admin) as client:
+            for spec in (tagged("first:$.data.total"), tagged("second:$.data.total"), SPEC):
+                told = await client.put("/_/spec", json=spec, params={"force": "true"})
+                assert told.status_code == 200, told.text
+                await appended(client, "order", new_id(), "was_placed", {"total": 7})
+            stays = UUID(own_tenant.id).bytes
+            for named in (UUID(going).bytes, stays):
+                await own_outbox.execute(
+                    "INSERT INTO quarantined_append (p, epoch, seq, entry, error) VALUES (0, 1, 1, $1, '')",
+                    b"\x91" + named,
+                )
+            assert await own_outbox.fetchval("SELECT count(*) FROM event_tag") == 2
+            assert (await operator.delete(f"/_/tenants/{going}")).status_code == 202
+
+            async def is_gone() -> bool:
+                return bool((await operator.get(f"/_/tenants/{going}")).json()["status"] == "deleted")
+
+            await until(is_gone)
+    assert await own_outbox.fetchval("SELECT count(*) FROM event_tag") == 0
+    left = await own_outbox.fetch("SELECT entry FROM quarantined_append")
+    assert [row["entry"] for row in left] == [b"\x91" + stays]
+
+
 async def test_a_deleted_tenant_leaves_nothing_but_places_and_the_rest_stays_whole(
     own_config: Config, own_outbox: asyncpg.Pool, own_tenant: Account
 ) -> None:
@@ -125,10 +166,11 @@ async def test_a_deleted_tenant_leaves_nothing_but_places_and_the_rest_stays_who
     async with serving(own_config) as served, new_client(served.url, key) as operator:
         going, admin = await provisioned(operator, "going")
         async with new_client(served.url, admin) as client, new_client(served.url, own_tenant.admin) as other:
-            assert (await client.put("/_/spec", json={**SPEC, **NAMES})).status_code == 200
+            assert (await client.put("/_/spec", json={**TAGGED, **NAMES})).status_code == 200
+            assert (await other.put("/_/spec", json=TAGGED)).status_code == 200
             mixed = await asyncio.gather(
-                bulk(client, *[bulk_line(new_id(), {"total": n}) for n in range(300)]),
-                bulk(other, *[bulk_line(new_id()) for _ in range(300)]),
+                bulk(client, *[bulk_line(new_id(), {"total": n}, "was_placed") for n in range(300)]),
+                bulk(other, *[bulk_line(new_id(), {"total": 1}, "was_placed") for _ in range(300)]),
             )
             assert {line["status"] for told in mixed for line in told} == {201}
             asked = await operator.delete(f"/_/tenants/{going}")
@@ -145,6 +187,7 @@ async def test_a_deleted_tenant_leaves_nothing_but_places_and_the_rest_stays_who
             refused(again, 409, "tenant_conflict")
             await provisioned(operator, "going")  # the name is free
             await appended(other, "order", "global", "was_noted")
+    assert await own_outbox.fetchval("SELECT count(*) FROM event_tag") == 300
     assert await remains(own_outbox, UUID(going)) == {"outbox", "tenant_deletion", "tenant_storage"}
     row = await own_outbox.fetchrow("SELECT * FROM outbox WHERE tenant = $1 LIMIT 1", UUID(going))
     assert row is not None

@@ -148,6 +148,11 @@ ORDER BY requested_at
 SELECT delete_tenant_step($1, $2)
 
 
+-- name: delete_tags
+-- Deletes tags of a tenant that is going. $1 tenant, $2 keys of tags, $3 the seq of an event for each. How many
+SELECT delete_tags_step($1, $2::uuid[], $3::bigint[])
+
+
 -- name: doomed_streams
 -- Some streams of a tenant that is going, those that a step deletes first. $1 tenant, $2 how many rows are looked at
 SELECT DISTINCT aggregate_type, aggregate_id FROM (
